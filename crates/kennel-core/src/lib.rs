@@ -1,0 +1,20 @@
+//! What Kennel decides, and nothing else.
+//!
+//! Here are the decisions that must be right every time, as plain state machines: no clock, no file,
+//! no socket, no thread, no environment. What happened is handed in, what follows is asked for, and
+//! **every call that depends on time takes `now`**. The same calls with the same moments always give
+//! the same answers, so a test can play a year of a server's life in a microsecond and replay the one
+//! order of events that went wrong.
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`lifetime`] | how long a server lives: who is attached, who owns it, when it ends and why |
+//! | [`time`] | nothing: it is the [`Moment`](time::Moment) all others are told |
+//!
+//! The outside world (watching processes, reading sockets, sleeping until a deadline) belongs to the
+//! caller, which owns the machine alone and feeds it one event at a time.
+
+#![forbid(unsafe_code)]
+
+pub mod lifetime;
+pub mod time;

@@ -1,0 +1,187 @@
+//! The table again, written down a second time and independently, and every cell of it reached
+//! through the public calls.
+
+use super::table::{Event, State};
+use super::{ClientId, Lifetime, Owner, Policy, Reason, Sight};
+use crate::time::Moment;
+
+use Cell::{End, Go, Stay};
+use Expected::{Linger, Server, Silence, Stop};
+use State::{Abandoned, Down, DownUnowned, Ended, Idle, Serving, ServingUnowned};
+
+#[derive(Clone, Copy, Debug)]
+enum Cell {
+    Stay,
+    Go(State),
+    End(Expected),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    Linger,
+    Grace,
+    Silence,
+    Server,
+    Stop,
+}
+
+/// The columns. `Tick` has two: the moment before the deadline, and the deadline.
+#[derive(Clone, Copy, Debug)]
+enum Column {
+    On(Event),
+    AtDeadline,
+}
+
+const COLUMNS: [Column; 10] = [
+    Column::On(Event::Arrival),
+    Column::On(Event::Departure),
+    Column::On(Event::LastDeparture),
+    Column::On(Event::Traffic),
+    Column::On(Event::OwnerGone),
+    Column::On(Event::ServerExited),
+    Column::On(Event::ServerStarted),
+    Column::On(Event::StopAsked),
+    Column::On(Event::Tick),
+    Column::AtDeadline,
+];
+
+#[rustfmt::skip]
+const GRID: [(State, [Cell; 10]); 7] = [
+    //                arrival             departure  last departure  traffic  owner gone          server exited    server started      stop asked  tick   at deadline
+    (Serving,        [Stay,               Stay,      Go(Idle),       Stay,    Go(ServingUnowned), Go(Down),        Stay,               End(Stop),  Stay,  End(Silence)]),
+    (ServingUnowned, [Stay,               Stay,      Go(Abandoned),  Stay,    Stay,               Go(DownUnowned), Stay,               End(Stop),  Stay,  End(Silence)]),
+    (Down,           [Stay,               Stay,      End(Server),    Stay,    Go(DownUnowned),    Stay,            Go(Serving),        End(Stop),  Stay,  End(Silence)]),
+    (DownUnowned,    [Stay,               Stay,      End(Server),    Stay,    Stay,               Stay,            Go(ServingUnowned), End(Stop),  Stay,  End(Silence)]),
+    (Idle,           [Go(Serving),        Stay,      Stay,           Stay,    Go(Abandoned),      End(Server),     Stay,               End(Stop),  Stay,  End(Linger)]),
+    (Abandoned,      [Go(ServingUnowned), Stay,      Stay,           Stay,    Stay,               End(Server),     Stay,               End(Stop),  Stay,  End(Expected::Grace)]),
+    (Ended,          [Stay,               Stay,      Stay,           Stay,    Stay,               Stay,            Stay,               Stay,       Stay,  Stay]),
+];
+
+const FIRST: ClientId = ClientId(1);
+const SECOND: ClientId = ClientId(2);
+const THIRD: ClientId = ClientId(3);
+
+#[test]
+fn every_state_answers_every_event_as_the_design_says() {
+    for (state, cells) in GRID {
+        for (column, expected) in COLUMNS.into_iter().zip(cells) {
+            let mut life = in_state(state, column);
+            assert_eq!(life.state(), state, "the way to {state:?} leads there");
+            let before = life.verdict();
+
+            hand_in(&mut life, column);
+
+            let cell = format!("{state:?} x {column:?}");
+            match expected {
+                Stay => {
+                    assert_eq!(life.state(), state, "{cell}");
+                    assert_eq!(life.verdict(), before, "{cell}");
+                }
+                Go(next) => {
+                    assert_eq!(life.state(), next, "{cell}");
+                    assert_eq!(life.verdict(), None, "{cell}");
+                }
+                End(reason) => {
+                    assert_eq!(life.state(), Ended, "{cell}");
+                    assert_eq!(life.verdict().map(of), Some(reason), "{cell}");
+                    assert_eq!(life.deadline(), None, "{cell}: nothing is left to wait for");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_grid_has_every_state_once_and_every_event_once() {
+    let rows: Vec<_> = GRID.iter().map(|&(state, _)| row(state)).collect();
+    assert_eq!(rows, (0..GRID.len()).collect::<Vec<_>>());
+
+    let columns: Vec<_> = COLUMNS.iter().map(|&column| column_of(column)).collect();
+    assert_eq!(columns, (0..COLUMNS.len()).collect::<Vec<_>>());
+}
+
+/// Its row. A new state does not compile here until it has one.
+fn row(state: State) -> usize {
+    match state {
+        Serving => 0,
+        ServingUnowned => 1,
+        Down => 2,
+        DownUnowned => 3,
+        Idle => 4,
+        Abandoned => 5,
+        Ended => 6,
+    }
+}
+
+/// Its column. A new event does not compile here until it has one.
+fn column_of(column: Column) -> usize {
+    match column {
+        Column::On(Event::Arrival) => 0,
+        Column::On(Event::Departure) => 1,
+        Column::On(Event::LastDeparture) => 2,
+        Column::On(Event::Traffic) => 3,
+        Column::On(Event::OwnerGone) => 4,
+        Column::On(Event::ServerExited) => 5,
+        Column::On(Event::ServerStarted) => 6,
+        Column::On(Event::StopAsked) => 7,
+        Column::On(Event::Tick) => 8,
+        Column::AtDeadline => 9,
+    }
+}
+
+/// A life in `state`, brought there by public calls, with as many clients as the event needs.
+fn in_state(state: State, column: Column) -> Lifetime {
+    let now = Moment::START;
+    let mut life = Lifetime::new(Policy::SHARED, Owner::Watched, now);
+
+    let clients: &[ClientId] = match (state, column) {
+        (Idle | Abandoned, _) => &[],
+        (_, Column::On(Event::Departure)) => &[FIRST, SECOND],
+        _ => &[FIRST],
+    };
+    for &id in clients {
+        life.client_attached(id, Sight::Unseen, now);
+    }
+    match state {
+        Serving | Idle => {}
+        ServingUnowned | Abandoned => life.owner_gone(now),
+        Down => life.server_exited(now),
+        DownUnowned => {
+            life.server_exited(now);
+            life.owner_gone(now);
+        }
+        Ended => life.stop_asked(now),
+    }
+    life
+}
+
+/// The public call that means this event. Where nobody is attached, the one who is reported gone
+/// or heard is a stranger: the nearest a caller can come to these cells.
+fn hand_in(life: &mut Lifetime, column: Column) {
+    let before_deadline = Moment::from_nanos(1);
+    match column {
+        Column::On(Event::Arrival) => life.client_attached(THIRD, Sight::Unseen, before_deadline),
+        Column::On(Event::Departure) => life.client_gone(FIRST, before_deadline),
+        Column::On(Event::LastDeparture) => life.client_gone(FIRST, before_deadline),
+        Column::On(Event::Traffic) => life.traffic(FIRST, before_deadline),
+        Column::On(Event::OwnerGone) => life.owner_gone(before_deadline),
+        Column::On(Event::ServerExited) => life.server_exited(before_deadline),
+        Column::On(Event::ServerStarted) => life.server_started(before_deadline),
+        Column::On(Event::StopAsked) => life.stop_asked(before_deadline),
+        Column::On(Event::Tick) => match life.deadline() {
+            Some(deadline) => life.tick(Moment::from_nanos(deadline.as_nanos() - 1)),
+            None => life.tick(before_deadline),
+        },
+        Column::AtDeadline => life.tick(life.deadline().unwrap_or(Moment::END)),
+    }
+}
+
+fn of(verdict: super::Verdict) -> Expected {
+    match verdict.reason {
+        Reason::LingerOver { .. } => Expected::Linger,
+        Reason::OwnerGone { .. } => Expected::Grace,
+        Reason::Silent { .. } => Expected::Silence,
+        Reason::ServerExited => Expected::Server,
+        Reason::StopAsked => Expected::Stop,
+    }
+}

@@ -1,0 +1,62 @@
+//! For authors of local tool servers: one writer per store, gone with whoever started it, one
+//! graceful end.
+//!
+//! A server that takes a [`Guard`] first thing in `main`
+//! - is the only writer on its store, whatever the environment and however the path is spelled; a
+//!   second one is told at once who holds it;
+//! - ends when its parent or the app behind its launchers dies, though another process keeps its
+//!   stdin open; when its owner is gone and nobody is connected; when nobody came for a while;
+//! - ends in one way only: SIGTERM, SIGINT, SIGHUP and all of the above arrive as one [`Reason`].
+//!
+//! A complete server:
+//!
+//! ```no_run
+//! use std::io::BufRead;
+//! use std::process::ExitCode;
+//! use kennel_guard::Guard;
+//!
+//! fn main() -> ExitCode {
+//!     // First thing: before threads run, and while the parent is still who started us.
+//!     let guard = match Guard::builder("diary").store("diary.db").acquire() {
+//!         Ok(guard) => guard,
+//!         Err(refusal) => {
+//!             eprintln!("diary: {refusal}");
+//!             return ExitCode::FAILURE;
+//!         }
+//!     };
+//!     let stop = guard.stopper();
+//!     std::thread::spawn(move || {
+//!         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+//!             println!("noted: {line}");
+//!         }
+//!         stop.stop(); // EOF: the client is done.
+//!     });
+//!     let reason = guard.wait();
+//!     // One place to finish up, whatever the reason; the lock is still held here.
+//!     eprintln!("diary: ended: {reason}");
+//!     ExitCode::SUCCESS
+//! }
+//! ```
+//!
+//! Under an async runtime await [`Guard::stopping`] instead; it needs none in particular. Take the
+//! guard before the runtime starts its threads.
+//!
+//! Servers with sessions of their own (sockets, HTTP) hold a [`Lease`] for each and set
+//! [`linger`](GuardBuilder::linger); a server bound to an editor names it as its
+//! [`owner`](GuardBuilder::owner_from_env). `uninstall` uses [`GuardBuilder::probe`] and
+//! [`GuardBuilder::seize`].
+
+mod builder;
+mod guard;
+mod owner;
+mod refusal;
+mod shutdown;
+mod store;
+mod watch;
+
+pub use builder::GuardBuilder;
+pub use guard::{Guard, Lease, Stopper};
+pub use owner::{OwnerError, announce_owner};
+pub use refusal::Refusal;
+pub use shutdown::{Reason, Stopping};
+pub use store::{HeldAt, Seized, real_path};

@@ -1,0 +1,301 @@
+//! Where a store's lock lives: at the user's meeting place, named by the store's real path, so that
+//! two spellings or two environments are still one writer (rule 8).
+
+use std::fmt;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use kennel_sys::lock::{self, Holder, Lock, LockError, Mode, Probe, Record, legacy};
+use kennel_sys::runtime_dir::{Hold, RuntimeDir};
+
+use crate::refusal::Refusal;
+
+/// The directory of all stores, at the user's meeting place.
+const STORES: &str = "stores";
+/// The lock, in a directory of the store's own.
+const LOCK: &str = "lock";
+/// How many links a path may lead through, as the kernel has it.
+const MOST_LINKS: usize = 40;
+/// How often a store's directory may vanish under our hands (an uninstall) before that is an error.
+const ATTEMPTS: usize = 16;
+
+/// A store, by its real path, with the places where older releases locked it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    real: PathBuf,
+    key: String,
+    legacy: Vec<PathBuf>,
+}
+
+/// What is held while a guard lives. Dropped, it is free for others.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _lock: Lock,
+    _legacy: Vec<Lock>,
+    _dir: Hold,
+}
+
+impl Store {
+    pub(crate) fn at(path: &Path, legacy: &[PathBuf]) -> Result<Store, Refusal> {
+        let real = real_path(path).map_err(Refusal::io(format!(
+            "find the real path of {}",
+            path.display()
+        )))?;
+        Ok(Store {
+            key: key(&real),
+            real,
+            legacy: legacy.to_vec(),
+        })
+    }
+
+    /// Takes the store, exclusively or beside others, or says at once who has it.
+    pub(crate) fn take(&self, mode: Mode, name: &str) -> Result<Held, Refusal> {
+        let dir = RuntimeDir::of_user()?;
+        let hold = dir.hold()?;
+        let (_, lock) = self.lock(&dir, mode)?;
+        let legacy = self.legacy_locks(|path| legacy::hold(path))?;
+        if mode == Mode::Exclusive {
+            // Everything is won: now, and not before, it is written down (rule 7).
+            let record = Record::of_me(name).map_err(Refusal::io("look at this process"))?;
+            lock.write_record(&record).map_err(Refusal::Lock)?;
+        }
+        Ok(Held {
+            _lock: lock,
+            _legacy: legacy,
+            _dir: hold,
+        })
+    }
+
+    /// Takes the store for a destructive act: against everyone, at every place.
+    pub(crate) fn seize(&self) -> Result<Seized, Refusal> {
+        let dir = RuntimeDir::of_user()?;
+        let (own, lock) = self.lock(&dir, Mode::Exclusive)?;
+        let legacy = self.legacy_locks(|path| legacy::seize(path))?;
+        Ok(Seized {
+            stores: dir.subdir(STORES)?,
+            key: self.key.clone(),
+            own,
+            lock,
+            _legacy: legacy,
+        })
+    }
+
+    fn lock(&self, dir: &RuntimeDir, mode: Mode) -> Result<(RuntimeDir, Lock), Refusal> {
+        let mut attempts = ATTEMPTS;
+        loop {
+            attempts -= 1;
+            let own = dir.subdir(STORES)?.subdir(&self.key)?;
+            match Lock::acquire(&own, LOCK, mode) {
+                Ok(lock) => return Ok((own, lock)),
+                // An uninstall removed the directory after we had opened it.
+                Err(LockError::Io { source, .. })
+                    if attempts > 0 && source.kind() == io::ErrorKind::NotFound => {}
+                Err(lock @ LockError::Held { .. }) => {
+                    let store = self.real.clone();
+                    return Err(Refusal::InUse { store, lock });
+                }
+                Err(other) => return Err(Refusal::Lock(other)),
+            }
+        }
+    }
+
+    fn legacy_locks(
+        &self,
+        take: impl Fn(&Path) -> Result<Option<Lock>, LockError>,
+    ) -> Result<Vec<Lock>, Refusal> {
+        let taken = self.legacy.iter().filter_map(|path| take(path).transpose());
+        taken
+            .collect::<Result<Vec<Lock>, LockError>>()
+            .map_err(|lock| match lock {
+                LockError::Held { .. } => Refusal::InUseByOlder {
+                    store: self.real.clone(),
+                    lock,
+                },
+                other => Refusal::Lock(other),
+            })
+    }
+
+    /// Who has the store, at whichever place. Creates nothing.
+    pub(crate) fn probe(&self) -> Result<Vec<HeldAt>, Refusal> {
+        let mut held = Vec::new();
+        if let Some(own) = self.existing_dir()? {
+            let place = own.path().join(LOCK);
+            held.extend(HeldAt::new(place, false, lock::probe(&own, LOCK)));
+        }
+        for path in &self.legacy {
+            held.extend(HeldAt::new(path.clone(), true, legacy::probe(path)));
+        }
+        Ok(held)
+    }
+
+    /// What there is of the store at the user's meeting place. Creates nothing.
+    pub(crate) fn runtime_files(&self) -> Result<Vec<PathBuf>, Refusal> {
+        let Some(own) = self.existing_dir()? else {
+            return Ok(Vec::new());
+        };
+        let ours = own.entries()?.into_iter().filter(|name| name == LOCK);
+        Ok(ours.map(|name| own.path().join(name)).collect())
+    }
+
+    fn existing_dir(&self) -> Result<Option<RuntimeDir>, Refusal> {
+        let Some(dir) = RuntimeDir::find_of_user()? else {
+            return Ok(None);
+        };
+        let Some(stores) = dir.existing_subdir(STORES)? else {
+            return Ok(None);
+        };
+        Ok(stores.existing_subdir(&self.key)?)
+    }
+}
+
+/// A place where somebody has the store. Displayed, it completes "in use: ".
+#[derive(Debug)]
+pub struct HeldAt {
+    /// The lock's file.
+    pub place: PathBuf,
+    /// Whether that is where an older release locked.
+    pub legacy: bool,
+    /// Who, if that can be told.
+    pub holder: Option<Holder>,
+    words: String,
+}
+
+impl HeldAt {
+    fn new(place: PathBuf, legacy: bool, probe: Probe) -> Option<HeldAt> {
+        let words = probe.by_whom(&place)?;
+        let holder = match probe {
+            Probe::Free => None,
+            Probe::Held { by } => by,
+        };
+        Some(HeldAt {
+            place,
+            legacy,
+            holder,
+            words,
+        })
+    }
+}
+
+impl fmt::Display for HeldAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let older = if self.legacy {
+            " (an older release's lock)"
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "{}{older} is held by {}",
+            self.place.display(),
+            self.words
+        )
+    }
+}
+
+/// A store that nobody else has, at any place, as long as this lives: for uninstall and the like.
+#[derive(Debug)]
+pub struct Seized {
+    stores: RuntimeDir,
+    key: String,
+    own: RuntimeDir,
+    lock: Lock,
+    _legacy: Vec<Lock>,
+}
+
+impl Seized {
+    /// Removes the store's lock while holding it, and its directory if nothing else is in there.
+    pub fn remove_runtime(self) -> Result<(), Refusal> {
+        self.lock.remove(&self.own).map_err(Refusal::Lock)?;
+        self.stores.remove_subdir_if_empty(&self.key)?;
+        Ok(())
+    }
+}
+
+/// Where `path` really leads, though its last parts may not exist yet: the path a store is known by.
+pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    resolve(std::path::absolute(path.as_ref())?, MOST_LINKS)
+}
+
+fn resolve(path: PathBuf, links_left: usize) -> io::Result<PathBuf> {
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    // Not there yet, or a link to what is not there yet.
+    if let Ok(target) = path.read_link() {
+        let links_left = links_left
+            .checked_sub(1)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        return resolve(parent.join(target), links_left);
+    }
+    let mut parts = path.components();
+    let last = parts.next_back();
+    let parent = resolve(parts.as_path().to_owned(), links_left)?;
+    Ok(match last {
+        Some(Component::Normal(name)) => parent.join(name),
+        Some(Component::ParentDir) => parent.parent().unwrap_or(&parent).to_owned(),
+        _ => parent,
+    })
+}
+
+/// A path as a name of fixed length (FNV-1a, 128 bits). Nothing rests on nobody finding two paths with
+/// one key: whoever could, would only refuse themselves a store.
+fn key(real: &Path) -> String {
+    let hash = real.as_os_str().as_encoded_bytes().iter().fold(
+        0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
+        |hash, &byte| {
+            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        },
+    );
+    format!("{hash:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kennel_testkit::Scope;
+
+    #[test]
+    fn every_spelling_of_a_store_is_one_path_whether_it_exists_or_not() {
+        let scope = Scope::new("real-path");
+        let real = scope.path("dir");
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, scope.path("link")).unwrap();
+        std::os::unix::fs::symlink("dir/new.db", scope.path("dangling")).unwrap();
+        let expected = real.join("new.db");
+        for spelling in [
+            "dir/new.db",
+            "link/new.db",
+            "dangling",
+            "dir/./new.db",
+            "dir/../dir/new.db",
+            "dir/later/../new.db",
+            "link/../link/new.db",
+        ] {
+            let path = scope.path(spelling);
+            assert_eq!(real_path(&path).unwrap(), expected, "{spelling}");
+        }
+        let deep = real_path(scope.path("link/a/b/c.db")).unwrap();
+        assert_eq!(deep, real.join("a/b/c.db"));
+        std::fs::write(&expected, "").unwrap();
+        assert_eq!(real_path(scope.path("dangling")).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_loop_of_links_is_an_error_and_not_a_hang() {
+        let scope = Scope::new("loop");
+        std::os::unix::fs::symlink("b", scope.path("a")).unwrap();
+        std::os::unix::fs::symlink("a", scope.path("b")).unwrap();
+        assert!(real_path(scope.path("a")).is_err());
+    }
+
+    #[test]
+    fn different_paths_have_different_keys_of_one_length() {
+        let keys = ["/a", "/b", "/a/b", "/", "/ä"].map(|path| key(Path::new(path)));
+        for (index, one) in keys.iter().enumerate() {
+            assert_eq!(one.len(), 32);
+            assert!(keys[index + 1..].iter().all(|other| other != one));
+        }
+    }
+}

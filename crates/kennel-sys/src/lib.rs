@@ -1,0 +1,60 @@
+//! What the operating system knows: who a process is and when it ends, what belongs to its tree,
+//! where one user's processes meet, who holds a lock, who is at the other end of a socket.
+//!
+//! This room states facts and carries out orders; it decides nothing and knows nothing of MCP.
+//! It is the only room with `unsafe` in it.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`process`] | [`ProcessRef`](process::ProcessRef): a process as a reference, not a number |
+//! | [`starter`] | who started us, and whom to watch so that we end with it |
+//! | [`peer`] | who is at the other end of a unix socket |
+//! | [`tree`] | one server with all its descendants, under a warden |
+//! | [`runtime_dir`] | the user's meeting place, checked before it is believed |
+//! | [`lock`] | locks that say who holds them |
+//! | [`events`] | sleeping until something happens |
+//! | [`signals`] | caught signals as something to poll |
+//! | [`env`](mod@env) | variables that must not travel on |
+//! | [`kernel`] | which features this kernel has, and the switch that turns them off in tests |
+//!
+//! # Platforms
+//! Linux is served. Everywhere else the same types and functions exist, and every way to make one
+//! answers [`std::io::ErrorKind::Unsupported`]; nothing pretends. A new platform is a new file beside `linux`.
+
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod linux;
+
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod env;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod events;
+mod identity;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod kernel;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod lock;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod peer;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod process;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod runtime_dir;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod signals;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod starter;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod tree;
+
+#[cfg(not(unix))]
+compile_error!(
+    "kennel does not serve this platform yet: Linux is served, other Unix systems compile and say so"
+);
+
+#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+mod unserved;
+#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+pub use unserved::*;
+
+#[cfg(unix)]
+pub use rustix::process::Signal;

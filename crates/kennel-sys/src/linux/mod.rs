@@ -1,0 +1,13 @@
+//! Linux: what only this kernel can be asked. The rest of the crate calls these functions by name;
+//! another platform is another folder with the same ones.
+
+mod pidfd;
+mod procfs;
+
+pub(crate) use pidfd::{
+    exited, identity_of, open_process, peer_process, pid_of, probe_features, send_signal, wait_exit,
+};
+pub(crate) use procfs::{
+    boot_id, children_of_this_process, environ_has, fd_identity, holds_file, now_in_ticks,
+    processes, stat, thread_count_of_this_process,
+};

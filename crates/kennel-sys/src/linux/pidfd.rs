@@ -1,0 +1,136 @@
+//! Process file descriptors.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::procfs;
+use crate::kernel::Features;
+
+/// `f_type` of pidfs: what tells a pidfd with an inode of its own from an anonymous one.
+const PID_FS_MAGIC: u32 = 0x5049_4446;
+/// Not in every libc's headers yet.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+pub(crate) fn probe_features() -> Features {
+    let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
+    let pidfs = own
+        .as_ref()
+        .is_ok_and(|fd| rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u32 == PID_FS_MAGIC));
+    let pair = std::os::unix::net::UnixStream::pair();
+    let peer_pidfd = pair.is_ok_and(|(ours, _theirs)| peer_process(ours.as_fd()).is_ok());
+    Features {
+        pidfd: own.is_ok(),
+        pidfs,
+        peer_pidfd,
+    }
+}
+
+/// A descriptor for the process that has `pid` now; `NotFound` if none has.
+pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
+    let pid = pid_of(pid)?;
+    pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| match errno {
+        // A thread's number, which is no process: EINVAL, newer kernels ENOENT.
+        rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT => {
+            io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
+        }
+        other => other.into(),
+    })
+}
+
+/// The process at the other end of a unix socket, as the kernel noted it when the two were joined.
+pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut fd: libc::c_int = -1;
+    let mut len = mem::size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, an int, into `fd`; both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if fd < 0 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    // SAFETY: on success the kernel installed a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The pid and the unforgeable number behind a descriptor: `(pid in our namespace or 0, inode)`.
+pub(crate) fn identity_of(pidfd: BorrowedFd<'_>, pidfs: bool) -> io::Result<(u32, Option<u64>)> {
+    let pid = match procfs::require_our_own() {
+        Ok(()) => visible_pid(pidfd)?,
+        Err(_) => 0,
+    };
+    let inode = if pidfs {
+        Some(rustix::fs::fstat(pidfd)?.st_ino)
+    } else {
+        None
+    };
+    Ok((pid, inode))
+}
+
+fn visible_pid(pidfd: BorrowedFd<'_>) -> io::Result<u32> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let pid: Option<i64> = info
+        .lines()
+        .find_map(|line| line.strip_prefix("Pid:"))
+        .and_then(|text| text.trim().parse().ok());
+    // -1: reaped. 0: in a namespace we cannot see into.
+    let pid = pid.and_then(|pid| u32::try_from(pid).ok());
+    pid.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Whether the process has ended. A zombie has; one whose first thread ended while others run has not.
+pub(crate) fn exited(pidfd: BorrowedFd<'_>) -> bool {
+    // An errno here says nothing about the process: ambiguous means alive.
+    wait_exit(pidfd, Some(Duration::ZERO)).unwrap_or(false)
+}
+
+/// Sleeps until the process has ended (`true`) or the time is over (`false`).
+pub(crate) fn wait_exit(pidfd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| Timespec::try_from(left).unwrap_or(FOREVER));
+        let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(fds[0].revents().contains(PollFlags::IN)),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+const FOREVER: Timespec = Timespec {
+    tv_sec: i32::MAX as i64,
+    tv_nsec: 0,
+};
+
+/// Sends `signal` to exactly this process; `false` if it is gone.
+pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<bool> {
+    match pidfd_send_signal(pidfd, signal) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// `pid` as the kernel takes it: 0 and negative numbers mean groups, never one process.
+pub(crate) fn pid_of(pid: u32) -> io::Result<Pid> {
+    i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}")))
+}

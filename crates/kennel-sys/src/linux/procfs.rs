@@ -1,0 +1,178 @@
+//! `/proc`: read, never believed alone. Whoever reads here verifies its reference afterwards.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+
+/// What `/proc/<pid>/stat` says, as far as anyone here asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessStat {
+    pub(crate) zombie: bool,
+    pub(crate) parent: u32,
+    pub(crate) session: u32,
+    pub(crate) threads: u32,
+    pub(crate) start: u64,
+}
+
+impl ProcessStat {
+    /// Ended, as far as the letter can tell: a first thread may be `Z` while others live.
+    pub(crate) fn ended(&self) -> bool {
+        self.zombie && self.threads <= 1
+    }
+}
+
+pub(crate) fn stat(pid: u32) -> io::Result<ProcessStat> {
+    require_our_own()?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(gone)?;
+    parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn parse_stat(text: &str) -> Option<ProcessStat> {
+    // The command may hold spaces and parentheses of its own: the fields start behind the last one.
+    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+    Some(ProcessStat {
+        zombie: matches!(*fields.first()?, "Z" | "X"),
+        parent: fields.get(1)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        threads: fields.get(17)?.parse().ok()?,
+        start: fields.get(19)?.parse().ok()?,
+    })
+}
+
+/// Reading about a process that ended under the reader's hands is ESRCH; to callers it is all one.
+fn gone(error: io::Error) -> io::Error {
+    if error.raw_os_error() == Some(libc::ESRCH) {
+        io::ErrorKind::NotFound.into()
+    } else {
+        error
+    }
+}
+
+/// A `/proc` of another pid namespace (or none) speaks of other processes under our numbers.
+pub(super) fn require_our_own() -> io::Result<()> {
+    static OURS: OnceLock<bool> = OnceLock::new();
+    let ours = *OURS.get_or_init(|| {
+        let told = std::fs::read_link("/proc/self").ok();
+        told.is_some_and(|pid| pid.as_os_str() == std::process::id().to_string().as_str())
+    });
+    if ours {
+        Ok(())
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "/proc is not mounted, or belongs to another pid namespace",
+        ))
+    }
+}
+
+pub(crate) fn boot_id() -> Option<u128> {
+    static BOOT_ID: OnceLock<Option<u128>> = OnceLock::new();
+    *BOOT_ID.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
+    })
+}
+
+/// Now, in the unit and on the clock of a process's start time.
+pub(crate) fn now_in_ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let per_second = rustix::param::clock_ticks_per_second();
+    now.tv_sec as u64 * per_second + now.tv_nsec as u64 * per_second / 1_000_000_000
+}
+
+/// Every process there is to see.
+pub(crate) fn processes() -> io::Result<Vec<u32>> {
+    require_our_own()?;
+    Ok(std::fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+/// The direct children of this process, of all its threads; a snapshot that may miss some.
+pub(crate) fn children_of_this_process() -> io::Result<Vec<u32>> {
+    require_our_own()?;
+    let mut children = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task")? {
+        match std::fs::read_to_string(task?.path().join("children")) {
+            Ok(text) => children.extend(
+                text.split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            ),
+            // A thread that just ended has none. A kernel without the file: look at everyone's parent.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return children_by_search(),
+            Err(_) => {}
+        }
+    }
+    Ok(children)
+}
+
+fn children_by_search() -> io::Result<Vec<u32>> {
+    let me = std::process::id();
+    let is_mine = |&pid: &u32| stat(pid).is_ok_and(|stat| stat.parent == me);
+    Ok(processes()?.into_iter().filter(is_mine).collect())
+}
+
+pub(crate) fn thread_count_of_this_process() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// Which file a descriptor of another process is open on, as (device, inode).
+pub(crate) fn fd_identity(pid: u32, fd: u32) -> io::Result<(u64, u64)> {
+    require_our_own()?;
+    let meta = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).map_err(gone)?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+/// Whether a process has any of `files` open; an error where its table may not be read.
+pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
+    require_our_own()?;
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(gone)? {
+        // A descriptor closed since the listing is one that is not held.
+        let Ok(meta) = std::fs::metadata(entry?.path()) else {
+            continue;
+        };
+        if files.contains(&(meta.dev(), meta.ino())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the environment a process was started with holds `pair` (`NAME=value`).
+pub(crate) fn environ_has(pid: u32, pair: &str) -> bool {
+    require_our_own()
+        .and_then(|()| std::fs::read(format!("/proc/{pid}/environ")))
+        .is_ok_and(|environ| {
+            environ
+                .split(|&byte| byte == 0)
+                .any(|entry| entry == pair.as_bytes())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_name_with_parentheses_does_not_shift_the_fields() {
+        let line = "77 (a) Z 1 (b)) S 42 77 70 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 991 0 0";
+        let stat = parse_stat(line).expect("a well-formed line");
+        assert_eq!(
+            stat,
+            ProcessStat {
+                zombie: false,
+                parent: 42,
+                session: 70,
+                threads: 3,
+                start: 991
+            }
+        );
+    }
+
+    #[test]
+    fn our_own_start_is_in_the_past() {
+        let stat = stat(std::process::id()).expect("we are here");
+        assert!(stat.start <= now_in_ticks());
+        assert!(!stat.ended());
+    }
+}

@@ -1,0 +1,163 @@
+//! Locks that say who holds them: `flock` on a file that keeps a record of its holder.
+//!
+//! The lock is the authority, the record only a courtesy (lesson 2): it is written after the lock was
+//! won (rule 7), and believed only while the identity in it fits a living process (rule 6).
+//! Everything here answers at once; nothing waits for somebody else's lock.
+//!
+//! `flock` belongs to the open file and not to the process: two [`Lock`]s of one process exclude
+//! each other like strangers, and closing another descriptor of the file frees nothing (lesson 8).
+
+mod error;
+mod file;
+mod holder;
+pub mod legacy;
+mod probe;
+mod proc_locks;
+mod record;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+pub use error::LockError;
+pub use holder::Holder;
+pub use probe::{Probe, probe, probe_path};
+pub use record::Record;
+
+use crate::runtime_dir::{Access, RuntimeDir};
+use file::FileId;
+
+/// How a lock is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// One holder, who may leave a record.
+    Exclusive,
+    /// Any number of holders, none of whom is exclusive. They would overwrite each other's record,
+    /// so they leave none; the kernel knows them all the same.
+    Shared,
+}
+
+/// A lock that is held, until it is dropped or [`release`](Lock::release)d.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+    path: PathBuf,
+    mode: Mode,
+    /// Somebody else's file, of which we touch nothing but the lock.
+    legacy: bool,
+    /// Who took it: a forked copy of this value must not release what is its parent's.
+    taker: u32,
+}
+
+impl Lock {
+    /// Takes the lock `name` in `dir`, or says at once who has it. The file is created if it is
+    /// missing, and its content is left as it is.
+    pub fn acquire(
+        dir: &RuntimeDir,
+        name: impl AsRef<OsStr>,
+        mode: Mode,
+    ) -> Result<Lock, LockError> {
+        let name = name.as_ref();
+        let path = dir.path().join(name);
+        let open = || match dir.open_file(name, Access::Create) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) => Err(LockError::from_dir(&path, error)),
+        };
+        let file = file::win(&path, mode, open, holder::of_recorded)?
+            .expect("Access::Create leaves no file missing");
+        Ok(Lock::held(file, path, mode, false))
+    }
+
+    fn held(file: File, path: PathBuf, mode: Mode, legacy: bool) -> Lock {
+        let taker = std::process::id();
+        Lock {
+            file,
+            path,
+            mode,
+            legacy,
+            taker,
+        }
+    }
+
+    /// Writes down who holds the lock. Only an exclusive lock of ours has a record.
+    pub fn write_record(&self, record: &Record) -> Result<(), LockError> {
+        self.demand_whole("a lock that others may hold too has no record")?;
+        let text = record.to_string();
+        // First the new text, then the length: a reader in between finds a record, whose last
+        // line says where it ends, and never an empty file.
+        self.file
+            .write_all_at(text.as_bytes(), 0)
+            .and_then(|()| self.file.set_len(text.len() as u64))
+            .map_err(|source| self.failed("write the record of", source))
+    }
+
+    /// Gives the lock up, whatever descriptors of it children may have inherited (lesson 7).
+    /// Dropping does the same.
+    pub fn release(self) {}
+
+    /// Removes the lock's file from `dir` while holding it, and gives the lock up. For uninstall and purge only (rule 7).
+    pub fn remove(self, dir: &RuntimeDir) -> Result<(), LockError> {
+        self.demand_whole("a lock that others may hold too is not removed")?;
+        if !self.is_at_its_path() {
+            return Err(self.failed(
+                "remove",
+                io::Error::other("its path leads to another file now"),
+            ));
+        }
+        let name: OsString = self.path.file_name().unwrap_or_default().into();
+        dir.unlink(name)
+            .map_err(|error| LockError::from_dir(&self.path, error))?;
+        Ok(())
+    }
+
+    /// Where its file was when it was won. For messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How it is shared.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether its path still leads to the file that is locked. If not, somebody else may hold
+    /// another one under the same name (lesson 6).
+    pub fn is_at_its_path(&self) -> bool {
+        FileId::of(&self.file).is_ok_and(|id| FileId::at(&self.path).is_ok_and(|at| at == Some(id)))
+    }
+
+    fn demand_whole(&self, or_else: &'static str) -> Result<(), LockError> {
+        if self.mode == Mode::Exclusive && !self.legacy {
+            return Ok(());
+        }
+        let source = io::Error::new(io::ErrorKind::InvalidInput, or_else);
+        Err(self.failed("use", source))
+    }
+
+    fn failed(&self, what: &'static str, source: io::Error) -> LockError {
+        LockError::io(&self.path, what, source)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.taker != std::process::id() {
+            return;
+        }
+        if self.mode == Mode::Exclusive && !self.legacy {
+            // A record that stays is only outdated: nobody believes it.
+            let _ = self.file.set_len(0);
+        }
+        // Explicit: a child that inherited the file would keep the lock alive (lesson 7).
+        let _ = file::unlock(&self.file);
+    }
+}
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

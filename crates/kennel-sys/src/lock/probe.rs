@@ -1,0 +1,77 @@
+//! Looking at a lock without keeping it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::{Holder, LockError, Mode, file, holder, legacy};
+use crate::runtime_dir::{Access, DirError, RuntimeDir};
+
+/// What a look at a lock says. A snapshot: a destructive act holds the lock instead (lesson 13).
+#[derive(Debug)]
+pub enum Probe {
+    /// Nobody holds it.
+    Free,
+    /// Somebody holds it, or it cannot be told that nobody does.
+    Held {
+        /// Who, if that can be told.
+        by: Option<Holder>,
+    },
+}
+
+impl Probe {
+    /// Whether it is held, as far as can be told.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Probe::Held { .. })
+    }
+
+    /// Who holds it, in words that complete "held by": a pid, or how to find it.
+    pub fn by_whom(&self, path: &Path) -> Option<String> {
+        match self {
+            Probe::Free => None,
+            Probe::Held { by } => Some(super::error::by_whom(path, by.as_ref())),
+        }
+    }
+}
+
+/// Looks at the lock `name` in `dir`. Creates and writes nothing; a missing file is free, one that
+/// cannot be looked at is held (fail closed).
+pub fn probe(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Probe {
+    let name = name.as_ref();
+    let path = dir.path().join(name);
+    let open = || match dir.open_file(name, Access::Read) {
+        Ok(file) => Ok(Some(file)),
+        Err(DirError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LockError::from_dir(&path, error)),
+    };
+    look(&path, open, holder::of_recorded)
+}
+
+/// [`probe`] for a lock whose directory has not been opened.
+pub fn probe_path(path: impl AsRef<Path>) -> Probe {
+    let path = path.as_ref();
+    look(path, || legacy::open(path), holder::of_recorded)
+}
+
+/// The lock is taken for the few microseconds of the look, exclusively, since a shared one would
+/// come by beside other shared ones. Whoever wants it in that moment tries again for a while, as
+/// we do when another one looks.
+pub(super) fn look(
+    path: &Path,
+    open: impl Fn() -> Result<Option<File>, LockError>,
+    holder_of: impl Fn(&File) -> Option<Holder>,
+) -> Probe {
+    match file::win(path, Mode::Exclusive, open, holder_of) {
+        Ok(None) => Probe::Free,
+        Ok(Some(file)) => {
+            // Explicit: a thread of ours may be forking right now (lesson 7).
+            let _ = file::unlock(&file);
+            Probe::Free
+        }
+        Err(LockError::Held { holder, .. }) => Probe::Held {
+            by: holder.map(|holder| *holder),
+        },
+        Err(LockError::Io { .. }) => Probe::Held { by: None },
+    }
+}

@@ -1,0 +1,143 @@
+//! What the kernel says about a lock: `/proc/locks` names who took it, `/proc/<pid>/fdinfo` who has it.
+
+use std::fs;
+use std::io;
+
+use super::file::FileId;
+use crate::process::ProcessRef;
+
+/// Whether `process` has `file` open with the lock on it; `None` if its files are hidden from us.
+pub(super) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
+    let pid = process.pid();
+    let entries = match fs::read_dir(format!("/proc/{pid}/fdinfo")) {
+        Ok(entries) => entries,
+        Err(_) if process.is_alive() => return None,
+        Err(_) => return Some(false),
+    };
+    let mut hidden = false;
+    let mut found = false;
+    for entry in entries {
+        match entry.and_then(|entry| locked_file(pid, &entry.file_name().to_string_lossy())) {
+            Ok(locked) => found |= locked == Some(file),
+            // Closed since the listing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => hidden = true,
+        }
+    }
+    // Alive after the reading: so the reading was about this one (rule 6).
+    match (found && process.is_alive(), hidden) {
+        (true, _) => Some(true),
+        (false, true) => None,
+        (false, false) => Some(false),
+    }
+}
+
+/// The living processes that took the lock on `file`.
+pub(super) fn takers(file: FileId) -> Vec<ProcessRef> {
+    let mut takers: Vec<ProcessRef> = Vec::new();
+    for entry in flocks() {
+        let known = takers.iter().any(|taker| taker.pid() == entry.pid);
+        if entry.ino != file.ino || known {
+            continue;
+        }
+        let Ok(process) = ProcessRef::open(entry.pid) else {
+            continue;
+        };
+        // The number is that of the taker, who may be dead while an heir keeps the lock: whoever
+        // has the number now must have the lock, or at least be named still (rule 6).
+        let holds = holds(&process, file).unwrap_or_else(|| {
+            entry.dev == file.dev && flocks().contains(&entry) && process.is_alive()
+        });
+        if holds {
+            takers.push(process);
+        }
+    }
+    takers
+}
+
+/// A process that has the lock on `file`, whoever took it: every process that lets us is asked.
+pub(super) fn heir(file: FileId) -> Option<ProcessRef> {
+    fs::read_dir("/proc")
+        .ok()?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| ProcessRef::open(pid).ok())
+        .find(|process| holds(process, file) == Some(true))
+}
+
+/// The file behind a descriptor, if there is a lock on it.
+fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
+    let locked = info
+        .lines()
+        .filter_map(|line| line.strip_prefix("lock:"))
+        .any(|lock| lock.split_whitespace().nth(1) == Some("FLOCK"));
+    if !locked {
+        // Not even looked at: its file system may be one that does not answer.
+        return Ok(None);
+    }
+    // The numbers in the text are those of the file system's own device, which on btrfs and
+    // overlayfs is not the one that stat tells.
+    let meta = fs::metadata(format!("/proc/{pid}/fd/{fd}"))?;
+    Ok(Some(FileId::from(&meta)))
+}
+
+/// One held `flock` of `/proc/locks`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Flock {
+    pid: u32,
+    dev: u64,
+    ino: u64,
+}
+
+fn flocks() -> Vec<Flock> {
+    let text = fs::read_to_string("/proc/locks").unwrap_or_default();
+    text.lines().filter_map(parse).collect()
+}
+
+/// Reads `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `None` for other locks and for those who wait (`->`).
+fn parse(line: &str) -> Option<Flock> {
+    let mut words = line.split_whitespace().skip(1);
+    if words.next()? != "FLOCK" {
+        return None;
+    }
+    let pid = words.nth(2)?.parse().ok().filter(|&pid| pid != 0)?;
+    let mut place = words.next()?.split(':');
+    let major = u32::from_str_radix(place.next()?, 16).ok()?;
+    let minor = u32::from_str_radix(place.next()?, 16).ok()?;
+    Some(Flock {
+        pid,
+        dev: rustix::fs::makedev(major, minor),
+        ino: place.next()?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_flocks_are_read_and_nothing_else() {
+        let flock = parse("1: FLOCK  ADVISORY  WRITE 4711 fe:1f:1234 0 EOF").unwrap();
+        let dev = rustix::fs::makedev(0xfe, 0x1f);
+        assert_eq!(
+            flock,
+            Flock {
+                pid: 4711,
+                dev,
+                ino: 1234
+            }
+        );
+        for other in [
+            "",
+            "1:",
+            "1: POSIX  ADVISORY  WRITE 4711 fe:00:1234 0 EOF",
+            "1: OFDLCK ADVISORY  READ -1 fe:00:1234 0 EOF",
+            "1: LEASE  ACTIVE    READ 4711 fe:00:1234 0 EOF",
+            "1: -> FLOCK  ADVISORY  WRITE 4712 fe:00:1234 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 0 fe:00:1234 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 4711 <none>:0 0 EOF",
+        ] {
+            assert_eq!(parse(other), None, "{other:?}");
+        }
+    }
+}

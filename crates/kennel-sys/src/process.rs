@@ -1,0 +1,245 @@
+//! A process as a reference, not a number.
+//!
+//! A [`ProcessRef`] is made of a process that lives, and goes on meaning that one whatever becomes
+//! of its pid. Where the kernel has process file descriptors (Linux 5.3) it holds one: exit is an
+//! event, a signal cannot reach anybody else. Without them it falls back to boot id and start time.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+pub use crate::identity::{Identity, ParseIdentityError};
+use crate::kernel::features;
+use crate::linux as os;
+
+/// How often a process is looked at where the kernel offers no event for its exit (rule 10).
+pub const SWEEP: Duration = Duration::from_millis(100);
+
+/// How often a race against the process table is run before it is called lost.
+const ATTEMPTS: usize = 64;
+
+/// A reference to one process, living or dead since.
+#[derive(Debug)]
+pub struct ProcessRef {
+    identity: Identity,
+    handle: Option<OwnedFd>,
+}
+
+impl ProcessRef {
+    /// The process that has `pid` now. `NotFound` if no living one has: a zombie is dead.
+    pub fn open(pid: u32) -> io::Result<ProcessRef> {
+        if !features().pidfd {
+            return ProcessRef::open_by_start(pid);
+        }
+        let handle = os::open_process(pid)?;
+        let unique = os::identity_of(handle.as_fd(), features().pidfs)?.1;
+        ProcessRef::identified(pid, unique, handle)
+    }
+
+    /// The process behind a descriptor the kernel made, which may live where we cannot see its pid.
+    pub(crate) fn from_handle(handle: OwnedFd) -> io::Result<ProcessRef> {
+        let (pid, unique) = os::identity_of(handle.as_fd(), features().pidfs)?;
+        ProcessRef::identified(pid, unique, handle)
+    }
+
+    fn identified(pid: u32, unique: Option<u64>, handle: OwnedFd) -> io::Result<ProcessRef> {
+        let start = os::stat(pid).ok().map(|stat| stat.start);
+        if let (None, Some(start)) = (unique, start) {
+            let_the_tick_pass(start);
+        }
+        // Alive after the reading: so the reading was about this one (rule 6).
+        if os::exited(handle.as_fd()) {
+            return Err(gone(pid));
+        }
+        let identity = Identity {
+            pid,
+            unique,
+            boot: os::boot_id(),
+            start,
+        };
+        let handle = Some(handle);
+        Ok(ProcessRef { identity, handle })
+    }
+
+    fn open_by_start(pid: u32) -> io::Result<ProcessRef> {
+        os::pid_of(pid)?;
+        let before = os::stat(pid)?;
+        let_the_tick_pass(before.start);
+        let after = os::stat(pid)?;
+        if after.ended() || after.start != before.start {
+            return Err(gone(pid));
+        }
+        Ok(ProcessRef {
+            identity: Identity {
+                pid,
+                unique: None,
+                boot: os::boot_id(),
+                start: Some(after.start),
+            },
+            handle: None,
+        })
+    }
+
+    /// This process. Where neither the kernel nor `/proc` can say more than its pid, nobody will be
+    /// able to prove later that it is the one.
+    pub fn me() -> io::Result<ProcessRef> {
+        let pid = std::process::id();
+        match ProcessRef::open(pid) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(ProcessRef {
+                identity: Identity {
+                    pid,
+                    unique: None,
+                    boot: os::boot_id(),
+                    start: None,
+                },
+                handle: None,
+            }),
+            other => other,
+        }
+    }
+
+    /// The parent of this process; `None` if it has none to see (pid 1 of a namespace, ppid 0).
+    ///
+    /// Call it first thing in `main`: a parent that ends before the call cannot be told from one
+    /// that never was (lesson 19). The answer is stable: it was the parent while it was referenced.
+    pub fn parent() -> io::Result<Option<ProcessRef>> {
+        let parent = || Ok(rustix::process::getppid().map_or(0, |pid| pid.as_raw_pid() as u32));
+        stable_parent(parent)
+    }
+
+    /// The parent of `child`; `None` if it has none to see, `NotFound` if `child` is gone.
+    pub fn parent_of(child: &ProcessRef) -> io::Result<Option<ProcessRef>> {
+        stable_parent(|| {
+            let stat = os::stat(child.pid())?;
+            if child.is_alive() {
+                Ok(stat.parent)
+            } else {
+                Err(gone(child.pid()))
+            }
+        })
+    }
+
+    /// The process that was written down, if it is still alive; `None` if it is gone, whoever has its pid now.
+    pub fn find(identity: &Identity) -> io::Result<Option<ProcessRef>> {
+        match ProcessRef::open(identity.pid) {
+            Ok(process) if process.identity.same_process(identity) => Ok(Some(process)),
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its pid: for people, and for reading `/proc`, after which [`is_alive`](Self::is_alive) tells whether the reading counts.
+    pub fn pid(&self) -> u32 {
+        self.identity.pid
+    }
+
+    /// Who it is, to be written down.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether it still runs. A zombie does not; where the answer cannot be had, it does.
+    pub fn is_alive(&self) -> bool {
+        match &self.handle {
+            Some(handle) => !os::exited(handle.as_fd()),
+            None => self.looks_alive(),
+        }
+    }
+
+    fn looks_alive(&self) -> bool {
+        match os::stat(self.pid()) {
+            Ok(stat) => !stat.ended() && Some(stat.start) == self.identity.start,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A /proc that hides other users' processes says the same: the kernel has the last word.
+                os::pid_of(self.pid()).is_ok_and(|pid| {
+                    rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::PERM)
+                })
+            }
+            Err(_) => true,
+        }
+    }
+
+    /// Readable once the process has ended: for an event loop. `None` where the kernel offers no
+    /// such event; look every [`SWEEP`] then.
+    pub fn exit_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.handle.as_ref().map(|handle| handle.as_fd())
+    }
+
+    /// Blocks until it has ended (`true`) or the time is over (`false`).
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        if let Some(handle) = &self.handle {
+            return os::wait_exit(handle.as_fd(), timeout);
+        }
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        while self.is_alive() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(false);
+            }
+            pause(left.map_or(SWEEP, |left| left.min(SWEEP)));
+        }
+        Ok(true)
+    }
+
+    /// Sends a signal to this very process; `false` if it is gone, and then nobody got it.
+    ///
+    /// Without process file descriptors the identity is checked right before the call; between the
+    /// two lies a moment the kernel gives no means against.
+    pub fn signal(&self, signal: Signal) -> io::Result<bool> {
+        if !self.is_alive() {
+            return Ok(false);
+        }
+        if let Some(handle) = &self.handle {
+            return os::send_signal(handle.as_fd(), signal);
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one place for kernels without pidfd, right behind the check of the identity"
+        )]
+        match rustix::process::kill_process(os::pid_of(self.pid())?, signal) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::SRCH) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// Asks for a parent until the one that was referenced is still the answer afterwards.
+fn stable_parent(parent: impl Fn() -> io::Result<u32>) -> io::Result<Option<ProcessRef>> {
+    for _ in 0..ATTEMPTS {
+        let pid = parent()?;
+        if pid == 0 {
+            return Ok(None);
+        }
+        match ProcessRef::open(pid) {
+            Ok(process) if parent()? == pid => return Ok(Some(process)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("the parent changed with every look at it"))
+}
+
+/// Start times are counted in ticks of 10 ms, and a pid can be used twice within one. A process that
+/// was seen alive after its own tick had passed cannot share it with a later bearer of its pid.
+fn let_the_tick_pass(start: u64) {
+    while os::now_in_ticks() <= start {
+        pause(Duration::from_millis(1));
+    }
+}
+
+fn pause(time: Duration) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "only where the kernel has neither pidfs nor an exit event (rule 10 names these)"
+    )]
+    std::thread::sleep(time);
+}
+
+fn gone(pid: u32) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} is gone"))
+}

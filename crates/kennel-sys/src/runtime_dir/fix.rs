@@ -1,0 +1,209 @@
+//! The line that puts a refused directory right, for the person who reads it.
+//!
+//! It is pasted by somebody in a hurry, so it must not cost more than it mends: nobody else's things
+//! are ever deleted, and a directory or file that is plainly not Kennel's is left where it is.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
+
+use super::error::Kind;
+use super::gate::{OTHERS, our_uid};
+use super::paste::quoted;
+use super::place::{OVERRIDE, Origin};
+
+/// The directory in a user's home that is proposed where no other can be had.
+const OWN_NAME: &str = ".kennel-run";
+const STICKY: u32 = 0o1000;
+const OTHERS_WRITE: u32 = 0o022;
+
+/// What helps against a refusal. Displayed, it ends with the line to paste.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fix {
+    line: Option<String>,
+    /// Another way, which needs more than the reader may have.
+    also: Option<String>,
+}
+
+impl Fix {
+    /// The line to paste, if there is one.
+    pub fn line(&self) -> Option<&str> {
+        self.line.as_deref()
+    }
+
+    fn by(line: String) -> Fix {
+        let line = Some(line);
+        Fix { line, also: None }
+    }
+
+    /// Another directory instead of this one.
+    fn elsewhere(origin: Origin) -> Fix {
+        let line = match origin {
+            Origin::Uid | Origin::Override => {
+                Some(format!("export {OVERRIDE}=\"$HOME/{OWN_NAME}\""))
+            }
+            Origin::Xdg => Some("export TMPDIR=\"$HOME\"".to_owned()),
+            Origin::Caller | Origin::Inside => None,
+        };
+        Fix { line, also: None }
+    }
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.line, &self.also) {
+            (Some(line), None) => write!(f, "to fix it: {line}"),
+            (Some(line), Some(also)) => write!(
+                f,
+                "to fix it, an administrator runs: {also}; or, wherever this is started: {line}"
+            ),
+            (None, Some(also)) => write!(f, "to fix it, an administrator runs: {also}"),
+            (None, None) => f.write_str("choose another directory"),
+        }
+    }
+}
+
+pub(super) fn for_symlink(path: &Path, origin: Origin) -> Fix {
+    if is_kennels(path, origin) || !is_the_systems(path) {
+        return Fix::by(format!("rm -f -- {}", quoted(path)));
+    }
+    Fix::elsewhere(origin)
+}
+
+pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> Fix {
+    match kind {
+        Kind::Device => Fix::elsewhere(origin),
+        Kind::File if !empty && !is_kennels(path, origin) => Fix::by(moved(path, "aside")),
+        _ => Fix::by(format!("rm -f -- {}", quoted(path))),
+    }
+}
+
+pub(super) fn for_loose(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<'_>) -> Fix {
+    let content = if is_kennels(path, origin) {
+        Content::Kennels
+    } else {
+        Content::of(dir)
+    };
+    // Inside a directory nobody else can enter, nobody else can have left anything.
+    let planted = mode & OTHERS_WRITE != 0 && origin != Origin::Inside;
+    match content {
+        Content::Others => Fix::elsewhere(origin),
+        _ if !planted => Fix::by(format!("chmod 700 -- {}", quoted(path))),
+        Content::Private => Fix::by(moved(path, "aside")),
+        Content::Kennels | Content::Nothing => Fix::by(format!("rm -rf -- {}", quoted(path))),
+    }
+}
+
+pub(super) fn for_shut(path: &Path) -> Fix {
+    Fix::by(format!("chmod 700 -- {}", quoted(path)))
+}
+
+pub(super) fn for_foreign(path: &Path, origin: Origin) -> Fix {
+    let elsewhere = Fix::elsewhere(origin);
+    let Some(parent) = path.parent() else {
+        return elsewhere;
+    };
+    if !is_kennels(path, origin) && elsewhere.line.is_some() {
+        return elsewhere;
+    }
+    let sticky = parent
+        .metadata()
+        .is_ok_and(|parent| parent.mode() & STICKY != 0 && parent.uid() != our_uid());
+    let writable = rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    let root = our_uid() == 0;
+    if root || (writable && !sticky) {
+        return Fix::by(moved(path, "foreign"));
+    }
+    // Only a public directory is a place for squatters; elsewhere the owner has it by right.
+    let also = sticky.then(|| format!("sudo {}", moved(path, "foreign")));
+    Fix { also, ..elsewhere }
+}
+
+/// A path too long for a socket.
+pub(super) fn for_long_path(origin: Origin) -> Fix {
+    Fix::elsewhere(origin)
+}
+
+pub(super) fn for_missing_parent(path: &Path, what: &str, source: &io::Error) -> Option<String> {
+    let parent = path.parent()?;
+    let missing = what == "create" && source.kind() == io::ErrorKind::NotFound;
+    missing.then(|| format!("mkdir -p -- {}", quoted(parent)))
+}
+
+/// Whether what stands at `path` is Kennel's to throw away, by its place or by a name Kennel gave.
+fn is_kennels(path: &Path, origin: Origin) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let by_name = name.is_some_and(|name| {
+        let uid = name.strip_prefix("kennel-");
+        name == OWN_NAME || uid.is_some_and(|uid| uid.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    by_name || matches!(origin, Origin::Uid | Origin::Inside)
+}
+
+/// Whether root reads about something among the system's own (`/var/run`): neither in a private
+/// place nor in a public one.
+fn is_the_systems(path: &Path) -> bool {
+    let systems = |dir: &Path| {
+        dir.metadata()
+            .is_ok_and(|dir| dir.uid() == 0 && dir.mode() & 0o001 != 0 && dir.mode() & STICKY == 0)
+    };
+    our_uid() == 0 && path.ancestors().skip(1).all(systems)
+}
+
+/// Whose a directory is, by what is in it.
+enum Content {
+    Kennels,
+    Nothing,
+    /// Closed to others, as Kennel's are; but so are a person's.
+    Private,
+    /// What Kennel never makes: files or directories of others, or open to others.
+    Others,
+}
+
+impl Content {
+    fn of(dir: BorrowedFd<'_>) -> Content {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let listing = rustix::fs::openat(dir, ".", flags, Mode::empty()).and_then(Dir::new);
+        let Ok(mut listing) = listing else {
+            return Content::Others;
+        };
+        let mut content = Content::Nothing;
+        while let Some(entry) = listing.read() {
+            let Ok(entry) = entry else {
+                return Content::Others;
+            };
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+            let private = stat.is_ok_and(|stat| {
+                let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+                stat.st_uid == our_uid() && (socket || stat.st_mode & OTHERS == 0)
+            });
+            if !private {
+                return Content::Others;
+            }
+            content = Content::Private;
+        }
+        content
+    }
+}
+
+/// The line that moves `path` out of the way, to a name that is free.
+fn moved(path: &Path, suffix: &str) -> String {
+    let named = |suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".");
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let free = std::iter::once(named(suffix))
+        .chain((2..100).map(|number| named(&format!("{suffix}-{number}"))))
+        .find(|name| name.symlink_metadata().is_err())
+        .unwrap_or_else(|| named(suffix));
+    format!("mv -- {} {}", quoted(path), quoted(&free))
+}

@@ -1,0 +1,196 @@
+//! The gate: what a directory must be before anything in it is believed (rule 9).
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::error::{DirError, Kind};
+use super::fix;
+use super::patience::Patience;
+use super::place::Origin;
+
+/// What is open to others: group and everybody else.
+pub(super) const OTHERS: u32 = 0o077;
+
+/// How long a directory that nobody can use yet may take to become one: another process of ours
+/// has made it under a wild umask, and is about to grant its owner's bits.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// How often the directory just made may be removed again (an empty one is anybody's of ours to
+/// remove) before something is wrong.
+const REMOVED: usize = 16;
+
+/// Where a directory is, or is to be.
+pub(super) struct Spot<'a> {
+    at: BorrowedFd<'a>,
+    name: &'a OsStr,
+    path: &'a Path,
+    origin: Origin,
+}
+
+impl<'a> Spot<'a> {
+    pub(super) fn at_path(path: &'a Path, origin: Origin) -> Spot<'a> {
+        Spot {
+            at: CWD,
+            name: path.as_os_str(),
+            path,
+            origin,
+        }
+    }
+
+    /// `name` in a directory that passed the gate; `path` is for messages.
+    pub(super) fn inside(at: BorrowedFd<'a>, name: &'a OsStr, path: &'a Path) -> Spot<'a> {
+        Spot {
+            at,
+            name,
+            path,
+            origin: Origin::Inside,
+        }
+    }
+
+    /// The directory there, created if it is missing. One that exists is never changed: loosening
+    /// it may have been somebody's way in, and tightening it would hide what came through.
+    pub(super) fn ensure(&self) -> Result<OwnedFd, DirError> {
+        for _ in 0..REMOVED {
+            if let Some(fd) = self.open()? {
+                return Ok(fd);
+            }
+            match rustix::fs::mkdirat(self.at, self.name, Mode::RWXU) {
+                Ok(()) => self.grant_owner()?,
+                // Made by somebody else just now: judged like any other.
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(self.failed("create", errno)),
+            }
+        }
+        Err(self.failed("keep", Errno::NOENT))
+    }
+
+    /// The directory there, if there is one and the gate lets it pass.
+    pub(super) fn open(&self) -> Result<Option<OwnedFd>, DirError> {
+        let mut patience = Patience::of(SETTLING);
+        loop {
+            match self.judge() {
+                Err(DirError::Shut { .. }) if patience.pause() => {}
+                verdict => return verdict,
+            }
+        }
+    }
+
+    fn judge(&self) -> Result<Option<OwnedFd>, DirError> {
+        // The entry itself, whatever it is, through one descriptor: no second look could see another.
+        let Some(entry) = self.entry()? else {
+            return Ok(None);
+        };
+        let stat = self.stat(entry.as_fd())?;
+        if let Some(refusal) = self.refusal(entry.as_fd(), &stat) {
+            return Err(refusal);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&entry, ".", flags, Mode::empty())
+            .map_err(|errno| self.failed("open", errno))?;
+        Ok(Some(fd))
+    }
+
+    fn refusal(&self, entry: BorrowedFd<'_>, stat: &Stat) -> Option<DirError> {
+        let path = self.path.to_owned();
+        let kind = Kind::of(stat);
+        let (owner, ours) = (stat.st_uid, our_uid());
+        let mode = stat.st_mode & 0o7777;
+        if owner != ours {
+            let fix = fix::for_foreign(self.path, self.origin);
+            return Some(DirError::WrongOwner {
+                path,
+                kind,
+                owner,
+                ours,
+                fix,
+            });
+        }
+        if kind == Kind::Symlink {
+            let target = rustix::fs::readlinkat(entry, "", Vec::new()).unwrap_or_default();
+            let target = OsString::from_vec(target.into_bytes()).into();
+            let fix = fix::for_symlink(self.path, self.origin);
+            return Some(DirError::Symlink {
+                path,
+                target,
+                owner,
+                fix,
+            });
+        }
+        if kind != Kind::Directory {
+            let fix = fix::for_file(self.path, self.origin, kind, stat.st_size == 0);
+            return Some(DirError::NotADirectory {
+                path,
+                kind,
+                owner,
+                fix,
+            });
+        }
+        if mode & OTHERS != 0 {
+            let fix = fix::for_loose(self.path, self.origin, mode, entry);
+            return Some(DirError::Loose {
+                path,
+                mode,
+                owner,
+                fix,
+            });
+        }
+        if mode & 0o700 != 0o700 {
+            let fix = fix::for_shut(self.path);
+            return Some(DirError::Shut {
+                path,
+                mode,
+                owner,
+                fix,
+            });
+        }
+        None
+    }
+
+    /// Gives the directory just made what the umask may have taken from its owner.
+    fn grant_owner(&self) -> Result<(), DirError> {
+        let Some(entry) = self.entry()? else {
+            return Ok(());
+        };
+        let stat = self.stat(entry.as_fd())?;
+        let mode = stat.st_mode & 0o777;
+        // mkdir(0700) cannot have left more than 0700: anything else is not what we made.
+        let made_here = Kind::of(&stat) == Kind::Directory && mode & OTHERS == 0;
+        if !made_here || stat.st_uid != our_uid() || mode == 0o700 {
+            return Ok(());
+        }
+        chmod(entry.as_fd(), Mode::RWXU).map_err(|errno| self.failed("chmod", errno))
+    }
+
+    fn entry(&self) -> Result<Option<OwnedFd>, DirError> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(self.at, self.name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.failed("open", errno)),
+        }
+    }
+
+    fn stat(&self, entry: BorrowedFd<'_>) -> Result<Stat, DirError> {
+        rustix::fs::fstat(entry).map_err(|errno| self.failed("inspect", errno))
+    }
+
+    fn failed(&self, what: &'static str, errno: Errno) -> DirError {
+        DirError::io(self.path, what, errno)
+    }
+}
+
+/// The uid whose things are ours.
+pub(super) fn our_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// chmod of exactly what `entry` stands for, which may be open for nothing else (`O_PATH`).
+pub(super) fn chmod(entry: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
+    rustix::fs::chmod(format!("/proc/self/fd/{}", entry.as_raw_fd()), mode)
+}

@@ -1,0 +1,222 @@
+//! Who started us, and whom to watch so that we end when it does.
+//!
+//! EOF on stdin is not enough: another process may hold the pipe of a killed app (lesson 17). Nor is
+//! the parent alone: it may be a launcher (`sh -c`, `npm exec`, a script) that outlives its app. So:
+//!
+//! - the **parent** is watched;
+//! - ancestors are looked through while their fd 0 is the same pipe or socket as ours, for such a one
+//!   only passed its stdin on; the first whose fd 0 differs is the **app**, and is watched too;
+//! - where stdin is a unix socket, the process at its **other end** is watched as well.
+//!
+//! A parent that is init has adopted us, which means that the real one is gone, unless it can be seen
+//! to share our stdio with us (an app may be pid 1 of its container) or `SYSTEMD_EXEC_PID` says that
+//! it started us. So with any other parent whose session is not ours, though we did not leave it: a
+//! `systemd --user`, or another subreaper. With neither a pipe nor a socket on stdin or stdout there
+//! is nobody talking to us, and being init's child proves nothing: nobody is watched then.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::FileType;
+
+use crate::linux as os;
+use crate::peer::Peer;
+use crate::process::ProcessRef;
+
+/// How many launchers may stand between an app and us.
+const MOST_LAUNCHERS: usize = 32;
+
+/// Why a process is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It is our parent.
+    Parent,
+    /// It is the first ancestor with another stdin than ours: the app behind the launchers.
+    App,
+    /// It made the socket that is our stdin.
+    StdinPeer,
+}
+
+/// A process whose end is our end.
+#[derive(Debug)]
+pub struct Watched {
+    /// Why it is watched.
+    pub role: Role,
+    /// The process.
+    pub process: ProcessRef,
+}
+
+/// What a look at our origin found.
+#[derive(Debug)]
+pub enum Starter {
+    /// Watch these: the end of any one of them means that the app is gone.
+    Watch(Vec<Watched>),
+    /// The process of this role was gone already when we looked.
+    Gone(Role),
+    /// There is nobody to watch: only EOF on stdin counts.
+    Nobody,
+}
+
+/// Finds out who started us. Call it first thing in `main`, before the answer can change.
+pub fn capture() -> io::Result<Starter> {
+    let stdio = Stdio::of_this_process();
+    let peer = Peer::of_stdin().ok().flatten();
+    let Some(parent) = ProcessRef::parent()? else {
+        return Ok(match stdin_maker(peer, &[]) {
+            Some(maker) => Starter::Watch(vec![maker]),
+            None => Starter::Nobody,
+        });
+    };
+    let me = ProcessRef::me()?;
+    if stdio.is_conversation() && adopted(&me, &parent, &stdio, peer.as_ref()) {
+        return Ok(Starter::Gone(Role::Parent));
+    }
+    if !stdio.is_conversation() && parent.pid() == 1 {
+        return Ok(Starter::Nobody);
+    }
+
+    let mut line = vec![parent];
+    let app_gone = loop {
+        let youngest = line.last().expect("starts with the parent");
+        if line.len() > MOST_LAUNCHERS || !stdio.passed_on_by(youngest) {
+            break false;
+        }
+        // A launcher that ends under our eyes is the parent's exit event, or soon an adoption.
+        let Ok(Some(ancestor)) = ProcessRef::parent_of(youngest) else {
+            break false;
+        };
+        if adopted(youngest, &ancestor, &stdio, peer.as_ref()) {
+            break true;
+        }
+        line.push(ancestor);
+    };
+    if app_gone {
+        return Ok(Starter::Gone(Role::App));
+    }
+
+    let maker = stdin_maker(peer, &line);
+    let mut watched = Vec::new();
+    let launchers = line.len() > 1;
+    let app = if launchers { line.pop() } else { None };
+    let parent = line.into_iter().next();
+    watched.extend(parent.map(|process| Watched {
+        role: Role::Parent,
+        process,
+    }));
+    watched.extend(app.map(|process| Watched {
+        role: Role::App,
+        process,
+    }));
+    watched.extend(maker);
+    Ok(Starter::Watch(watched))
+}
+
+/// Whether the switch leaves the watch on: `off`, `0`, `false` and `no`, in any case, disarm it; any
+/// other value, or none, does not.
+pub fn watch_enabled(switch: Option<&OsStr>) -> bool {
+    let off = ["off", "0", "false", "no"];
+    !switch.is_some_and(|value| off.iter().any(|word| value.eq_ignore_ascii_case(word)))
+}
+
+/// The pipes and sockets we were given to talk through, as (device, inode).
+struct Stdio {
+    input: Option<(u64, u64)>,
+    output: Option<(u64, u64)>,
+}
+
+impl Stdio {
+    fn of_this_process() -> Stdio {
+        Stdio {
+            input: pipe_or_socket(rustix::stdio::stdin()),
+            output: pipe_or_socket(rustix::stdio::stdout()),
+        }
+    }
+
+    fn is_conversation(&self) -> bool {
+        self.input.is_some() || self.output.is_some()
+    }
+
+    /// Whether `ancestor` merely handed its own stdin down. A tty or a file never tells: everyone has it.
+    fn passed_on_by(&self, ancestor: &ProcessRef) -> bool {
+        let Some(ours) = self.input else {
+            return false;
+        };
+        // Unreadable (another user's launcher): as far as we can see, that one is the app.
+        let same = os::fd_identity(ancestor.pid(), 0).is_ok_and(|theirs| theirs == ours);
+        same && ancestor.is_alive()
+    }
+
+    fn files(&self) -> Vec<(u64, u64)> {
+        [self.input, self.output].into_iter().flatten().collect()
+    }
+}
+
+fn pipe_or_socket(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    matches!(kind, FileType::Fifo | FileType::Socket).then_some((stat.st_dev, stat.st_ino))
+}
+
+/// Whether `parent` came to `child` only because the real parent is gone.
+fn adopted(child: &ProcessRef, parent: &ProcessRef, stdio: &Stdio, peer: Option<&Peer>) -> bool {
+    let (Ok(child_stat), Ok(parent_stat)) = (os::stat(child.pid()), os::stat(parent.pid())) else {
+        return false;
+    };
+    let left_its_session = child_stat.session == child.pid();
+    let same_session = child_stat.session == parent_stat.session;
+    if parent.pid() != 1 && (same_session || left_its_session) {
+        return false;
+    }
+    if started_by_systemd(child) {
+        return false;
+    }
+    let made_our_stdin = peer
+        .and_then(|peer| peer.process.as_ref())
+        .is_some_and(|maker| maker.identity().same_process(parent.identity()));
+    match os::holds_file(parent.pid(), &stdio.files()) {
+        Ok(shares_our_stdio) => !shares_our_stdio && !made_our_stdin,
+        // Its table is closed to us. In our own session it may well be the app: ambiguous means alive.
+        Err(_) => !same_session && !made_our_stdin,
+    }
+}
+
+fn started_by_systemd(process: &ProcessRef) -> bool {
+    std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid.parse() == Ok(process.pid()))
+}
+
+/// The living maker of our stdin. One that is gone already is no evidence: a helper may have made
+/// the pair and left. Known by pid alone it counts only as one of our ancestors: a number may have
+/// changed hands since.
+fn stdin_maker(peer: Option<Peer>, line: &[ProcessRef]) -> Option<Watched> {
+    let process = peer?.process?;
+    let in_line = line
+        .iter()
+        .any(|ancestor| ancestor.identity().same_process(process.identity()));
+    let believed = crate::kernel::features().peer_pidfd || in_line;
+    let myself = process.pid() == std::process::id();
+    (believed && !myself).then_some(Watched {
+        role: Role::StdinPeer,
+        process,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_is_off_only_for_the_four_words_in_any_case() {
+        for off in [
+            "off", "OFF", "Off", "0", "false", "False", "FALSE", "no", "No", "NO",
+        ] {
+            assert!(!watch_enabled(Some(OsStr::new(off))), "{off}");
+        }
+        for on in [
+            "", "on", "1", "true", "yes", "offf", " off", "none", "garbage", "00",
+        ] {
+            assert!(watch_enabled(Some(OsStr::new(on))), "{on}");
+        }
+        assert!(watch_enabled(None));
+    }
+}

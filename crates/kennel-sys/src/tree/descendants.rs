@@ -1,0 +1,60 @@
+//! Everyone below this process.
+
+use std::collections::HashMap;
+use std::io;
+
+use rustix::process::Signal;
+
+use crate::linux as os;
+use crate::process::ProcessRef;
+
+/// Sends `signal` to every descendant of this process, once.
+pub(super) fn signal_all(signal: Signal) -> io::Result<()> {
+    let children = children_by_parent()?;
+    let mut line: Vec<(u32, Option<ProcessRef>)> = vec![(std::process::id(), None)];
+    while let Some((parent_pid, parent)) = line.pop() {
+        for &pid in children.get(&parent_pid).into_iter().flatten() {
+            let Ok(process) = ProcessRef::open(pid) else {
+                continue;
+            };
+            // A grandchild may have been reaped, and its pid given away, since the list was made. This
+            // one is who it seems if its parent is still the one we hold, and is so now (rule 6).
+            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
+                && process.is_alive()
+                && parent.as_ref().is_none_or(ProcessRef::is_alive);
+            if is_child {
+                // One that changed its user cannot be asked; the last rung does not ask.
+                let _ = process.signal(signal);
+                line.push((pid, Some(process)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Kills the direct children that `condemned` names; returns them.
+///
+/// No identity is needed: an unreaped child keeps its pid, and only this thread reaps.
+pub(super) fn kill_children(condemned: impl Fn(u32) -> bool) -> io::Result<Vec<u32>> {
+    let mut children = os::children_of_this_process()?;
+    children.retain(|&pid| condemned(pid));
+    for &pid in &children {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "an unreaped child of ours: its pid cannot have been given away"
+        )]
+        let _ = rustix::process::kill_process(os::pid_of(pid)?, Signal::KILL);
+    }
+    Ok(children)
+}
+
+/// Everyone's children, in one look at the process table.
+pub(super) fn children_by_parent() -> io::Result<HashMap<u32, Vec<u32>>> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in os::processes()? {
+        if let Ok(stat) = os::stat(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    Ok(children)
+}

@@ -1,0 +1,148 @@
+//! After a disaster: what is left of trees whose warden and served process were both killed.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::record::{self, Record};
+use super::{COOKIE, descendants};
+use crate::linux as os;
+use crate::process::ProcessRef;
+
+/// What [`end_leftovers`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Trees of which nothing is left now.
+    pub trees: usize,
+    /// Processes that were still there, and are not any more.
+    pub processes: usize,
+    /// Trees that somebody is still in charge of: left alone.
+    pub attended: usize,
+}
+
+/// Ends what is left of every tree on record in `dir` that nobody is in charge of any more:
+/// SIGTERM, `after_term` for it to work, then SIGKILL until nobody is found.
+///
+/// A process counts as left over if its environment carries the tree's cookie, if it is the very
+/// server on record, if it is in the server's session and has one of the server's pipes open, or if
+/// it is below one of these.
+pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
+    let mut ended = Ended::default();
+    for cookie in record::cookies(dir)? {
+        let record = match Record::read(dir, &cookie) {
+            Ok(record) => record,
+            // Ended by somebody else at this moment.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if record.as_ref().is_some_and(attended) {
+            ended.attended += 1;
+            continue;
+        }
+        ended.processes += end_tree(&cookie, record.as_ref(), after_term)?;
+        ended.trees += 1;
+        match record::remove(dir, &cookie) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(ended)
+}
+
+/// Its warden lives and will end it, or the process it served does, and is the strays' subreaper.
+fn attended(record: &Record) -> bool {
+    // Where it cannot be told, it is: ambiguous means alive.
+    let alive = |identity| ProcessRef::find(identity).map_or(true, |found| found.is_some());
+    alive(&record.warden) || alive(&record.served)
+}
+
+fn end_tree(cookie: &str, record: Option<&Record>, after_term: Duration) -> io::Result<usize> {
+    let mut seen = HashSet::new();
+    let mut signal_everyone = |signal| -> io::Result<Vec<ProcessRef>> {
+        let members = members(cookie, record)?;
+        for process in &members {
+            if process.signal(signal)? {
+                seen.insert(*process.identity());
+            }
+        }
+        Ok(members)
+    };
+    let mut members = signal_everyone(Signal::TERM)?;
+    let deadline = Instant::now() + after_term;
+    for process in &members {
+        process.wait(Some(deadline.saturating_duration_since(Instant::now())))?;
+    }
+    // What is being killed may fork meanwhile: look again until nobody is found.
+    while !members.is_empty() {
+        members = signal_everyone(Signal::KILL)?;
+        for process in &members {
+            process.wait(Some(Duration::from_secs(1)))?;
+        }
+    }
+    Ok(seen.len())
+}
+
+/// The living members of a tree nobody is in charge of.
+fn members(cookie: &str, record: Option<&Record>) -> io::Result<Vec<ProcessRef>> {
+    let mark = format!("{COOKIE}={cookie}");
+    let spared = our_own_line()?;
+    let children = descendants::children_by_parent()?;
+    let mut members: Vec<ProcessRef> = Vec::new();
+    for pid in os::processes()? {
+        if !spared.contains(&pid) && belongs(pid, &mark, record) {
+            // Asked again behind the reference: now the answer is about this very process (rule 6).
+            let found = ProcessRef::open(pid).ok();
+            members
+                .extend(found.filter(|process| belongs(pid, &mark, record) && process.is_alive()));
+        }
+    }
+    let mut known: HashSet<u32> = members.iter().map(ProcessRef::pid).collect();
+    let mut next = 0;
+    while next < members.len() {
+        let parent = members[next].pid();
+        for &pid in children.get(&parent).into_iter().flatten() {
+            if spared.contains(&pid) || !known.insert(pid) {
+                continue;
+            }
+            let Ok(process) = ProcessRef::open(pid) else {
+                continue;
+            };
+            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent);
+            if is_child && process.is_alive() && members[next].is_alive() {
+                members.push(process);
+            }
+        }
+        next += 1;
+    }
+    Ok(members)
+}
+
+fn belongs(pid: u32, mark: &str, record: Option<&Record>) -> bool {
+    if os::environ_has(pid, mark) {
+        return true;
+    }
+    let Some(record) = record else {
+        return false;
+    };
+    let in_session = record.session != 0
+        && os::stat(pid).is_ok_and(|stat| stat.session == record.session)
+        && os::holds_file(pid, &record.pipes).unwrap_or(false);
+    let is_server = record.server.is_some_and(|server| {
+        server.pid() == pid && ProcessRef::find(&server).is_ok_and(|found| found.is_some())
+    });
+    in_session || is_server
+}
+
+/// We may ourselves have been started from inside such a tree: neither we nor whoever started us.
+fn our_own_line() -> io::Result<HashSet<u32>> {
+    let mut line = HashSet::from([std::process::id()]);
+    let mut ancestor = ProcessRef::parent()?;
+    while let Some(process) = ancestor {
+        line.insert(process.pid());
+        ancestor = ProcessRef::parent_of(&process).unwrap_or(None);
+    }
+    Ok(line)
+}

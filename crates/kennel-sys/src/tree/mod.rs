@@ -1,0 +1,54 @@
+//! One server with all its descendants, kept under a **warden** and ended as a whole (rule 2).
+//!
+//! ```text
+//! served (shim or daemon, a subreaper) ── warden (a subreaper) ── server ── whatever it starts
+//! ```
+//!
+//! The warden is a tiny process that starts one command and sleeps until the command's tree is empty
+//! or the process it serves is gone; then it runs the only stop ladder there is. It is never in the
+//! data path: the server's stdio are its starter's pipes, handed through.
+//!
+//! What if somebody is killed with -9?
+//! - **the served process**: the warden sees its exit and ends the tree;
+//! - **the warden**: its one child dies with it, and what the child left behind becomes children of
+//!   the served process, which calls [`end_strays`];
+//! - **both**: a record and the `KENNEL_TREE` cookie in the server's environment let the next start
+//!   find what is left: [`end_leftovers`].
+//!
+//! A detached process that also wiped its environment and closed its stdio is beyond reach after the
+//! last case, and only then.
+
+mod descendants;
+mod leftovers;
+mod record;
+mod start;
+mod strays;
+mod warden;
+
+use std::time::Duration;
+
+pub use leftovers::{Ended, end_leftovers};
+pub use start::{Exit, Launch, Report, Tree};
+pub use strays::{become_subreaper, end_strays};
+pub use warden::main as warden_main;
+
+/// The variable that marks every process of a tree that did not wipe its environment.
+pub const COOKIE: &str = "KENNEL_TREE";
+
+/// How long each rung of the stop ladder lasts. Each ends early when the tree is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ladder {
+    /// After stdin was closed, before SIGTERM.
+    pub after_eof: Duration,
+    /// After SIGTERM, before kill-and-reap.
+    pub after_term: Duration,
+}
+
+impl Default for Ladder {
+    fn default() -> Self {
+        Ladder {
+            after_eof: Duration::from_secs(2),
+            after_term: Duration::from_secs(2),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A tree, written down for the start after a disaster. The file's name is the tree's cookie.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use crate::process::Identity;
+
+/// First line of every record.
+const HEADER: &str = "kennel-tree 1";
+/// No record of ours is longer.
+const LONGEST: u64 = 4096;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) served: Identity,
+    pub(super) warden: Identity,
+    /// The direct child, if it lived long enough to be looked at.
+    pub(super) server: Option<Identity>,
+    /// The direct child's session; 0 before the start.
+    pub(super) session: u32,
+    /// The stdio it was handed, as (device, inode).
+    pub(super) pipes: Vec<(u64, u64)>,
+}
+
+impl Record {
+    pub(super) fn new(served: Identity, warden: Identity) -> Record {
+        Record {
+            served,
+            warden,
+            server: None,
+            session: 0,
+            pipes: Vec::new(),
+        }
+    }
+
+    /// Notes the pipes and sockets among our stdio: they are still the server's.
+    pub(super) fn note_pipes(&mut self) {
+        let stdio = [
+            rustix::stdio::stdin(),
+            rustix::stdio::stdout(),
+            rustix::stdio::stderr(),
+        ];
+        self.pipes = stdio
+            .iter()
+            .filter_map(|fd| rustix::fs::fstat(fd).ok())
+            .filter(|stat| {
+                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+                // A tty or /dev/null belongs to everybody, and proves nothing.
+                matches!(
+                    kind,
+                    rustix::fs::FileType::Fifo | rustix::fs::FileType::Socket
+                )
+            })
+            .map(|stat| (stat.st_dev, stat.st_ino))
+            .collect();
+    }
+
+    /// Appears whole or not at all (lesson 4).
+    pub(super) fn write(&self, dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
+        let aside = format!(".{cookie}");
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = rustix::fs::openat(dir, &aside, flags, Mode::RUSR | Mode::WUSR)?;
+        File::from(fd).write_all(self.text().as_bytes())?;
+        rustix::fs::renameat(dir, &aside, dir, cookie)?;
+        Ok(())
+    }
+
+    pub(super) fn read(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<Option<Record>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = rustix::fs::openat(dir, cookie, flags, Mode::empty())?;
+        let mut text = String::new();
+        match File::from(fd).take(LONGEST).read_to_string(&mut text) {
+            Ok(_) => Ok(Record::parse(&text)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Record {
+            served,
+            warden,
+            server,
+            session,
+            pipes,
+        } = self;
+        let mut text = format!("{HEADER}\nserved {served}\nwarden {warden}\nsession {session}\n");
+        if let Some(server) = server {
+            text += &format!("server {server}\n");
+        }
+        for (device, inode) in pipes {
+            text += &format!("pipe {device}:{inode}\n");
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Option<Record> {
+        let mut lines = text.lines();
+        if lines.next()? != HEADER {
+            return None;
+        }
+        let lines: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
+        let first = |name: &str| {
+            lines
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| *value)
+        };
+        let pipes = lines
+            .iter()
+            .filter(|(key, _)| *key == "pipe")
+            .filter_map(|(_, value)| {
+                let (device, inode) = value.split_once(':')?;
+                Some((device.parse().ok()?, inode.parse().ok()?))
+            })
+            .collect();
+        Some(Record {
+            served: first("served")?.parse().ok()?,
+            warden: first("warden")?.parse().ok()?,
+            server: first("server").and_then(|identity| identity.parse().ok()),
+            session: first("session")?.parse().ok()?,
+            pipes,
+        })
+    }
+}
+
+pub(super) fn remove(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
+    rustix::fs::unlinkat(dir, cookie, AtFlags::empty())?;
+    Ok(())
+}
+
+/// The cookies on record.
+pub(super) fn cookies(dir: BorrowedFd<'_>) -> io::Result<Vec<String>> {
+    let is_cookie =
+        |name: &String| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    Ok(rustix::fs::Dir::read_from(dir.as_fd())?
+        .filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned))
+        .filter(is_cookie)
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_and_garbage_does_not() {
+        let identity: Identity = "1:2:0000000000000000000000000000000f:4"
+            .parse()
+            .expect("well-formed");
+        let record = Record {
+            served: identity,
+            warden: identity,
+            server: Some(identity),
+            session: 77,
+            pipes: vec![(13, 4711), (13, 4712)],
+        };
+        assert_eq!(Record::parse(&record.text()), Some(record.clone()));
+        let early = Record::new(identity, identity);
+        assert_eq!(Record::parse(&early.text()), Some(early));
+        let cut = &record.text()[..40];
+        for garbage in ["", "4711", "kennel-tree 2\n", cut, "\0\0\0"] {
+            assert_eq!(Record::parse(garbage), None, "{garbage:?}");
+        }
+    }
+}

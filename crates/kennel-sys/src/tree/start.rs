@@ -1,0 +1,235 @@
+//! The served side: starting a server under a warden, and hearing from it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::Ladder;
+use super::warden::{Orders, Place};
+use crate::process::{Identity, ProcessRef};
+
+/// What to start, and how.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// The server: program and arguments. The program is looked for as a shell would.
+    pub server: Vec<OsString>,
+    /// The program that becomes the warden, with the arguments that make it one: it must end up in
+    /// [`warden_main`](super::warden_main) with what follows them. `[/proc/self/exe, warden]` for a program that can be its own.
+    pub warden: Vec<OsString>,
+    /// The server's stdin, stdout and stderr. Handed through; nobody else keeps a copy.
+    pub stdio: [OwnedFd; 3],
+    /// The environment, or ours. Either way the server gets none of the `KENNEL_…` variables in it.
+    pub env: Option<Vec<(OsString, OsString)>>,
+    /// The working directory, or ours.
+    pub cwd: Option<PathBuf>,
+    /// How the tree is ended.
+    pub ladder: Ladder,
+    /// The directory for the tree's record, which a later start reads; `None` where there is none to be had.
+    pub records: Option<BorrowedFd<'a>>,
+}
+
+impl Launch<'_> {
+    /// Starts the warden, which starts the server; [`Tree::next_report`] tells how that went.
+    pub fn start(self) -> io::Result<Tree> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let orders = Orders {
+            control: theirs.as_raw_fd(),
+            served: *ProcessRef::me()?.identity(),
+            ladder: self.ladder,
+            place: Place::new(self.records.map(|dir| dir.as_raw_fd()))?,
+        };
+        let mut handed = vec![theirs.as_raw_fd()];
+        handed.extend(self.records.map(|dir| dir.as_raw_fd()));
+
+        let (program, first_args) = self
+            .warden
+            .split_first()
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command
+            .args(first_args)
+            .arg(orders.to_string())
+            .arg("--")
+            .args(&self.server);
+        if let Some(env) = self.env {
+            command.env_clear().envs(env);
+        }
+        if let Some(cwd) = self.cwd {
+            command.current_dir(cwd);
+        }
+        let [stdin, stdout, stderr] = self.stdio;
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        // SAFETY: between fork and exec only system calls are made, on descriptors that are open in
+        // the parent until `spawn` returns.
+        unsafe {
+            command.pre_exec(move || {
+                // Out of our group: what ends us by group or terminal must leave the warden to its work.
+                rustix::process::setsid()?;
+                for &fd in &handed {
+                    let fd = BorrowedFd::borrow_raw(fd);
+                    rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn()?;
+        let warden = ProcessRef::open(child.id())?;
+        Ok(Tree {
+            control: ours,
+            child,
+            warden,
+        })
+    }
+}
+
+/// A server under its warden. Dropping it asks for the ladder, as [`stop`](Tree::stop) does.
+#[derive(Debug)]
+pub struct Tree {
+    control: OwnedFd,
+    child: Child,
+    warden: ProcessRef,
+}
+
+/// What a warden reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// The server runs. No identity: it had ended before it could be looked at.
+    Started {
+        /// The direct child: the server, or its launcher.
+        pid: u32,
+        /// Who that is.
+        identity: Option<Identity>,
+    },
+    /// The server could not be started: the system's error.
+    Refused(i32),
+    /// The direct child ended. Its tree may live on: a launcher may start a server and go.
+    Exited(Exit),
+    /// Nothing is left of the tree; the warden ends now.
+    Empty,
+}
+
+/// How the direct child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// With this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Tree {
+    /// The warden: its exit is the end of the tree, or means that [`end_strays`](super::end_strays) is due.
+    pub fn warden(&self) -> &ProcessRef {
+        &self.warden
+    }
+
+    /// Asks for the ladder. Close the server's stdin too: that is its first rung.
+    pub fn stop(&self) -> io::Result<()> {
+        match rustix::net::send(&self.control, b"stop", SendFlags::NOSIGNAL) {
+            // Gone already: nothing to stop.
+            Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The next report, or `None` when the warden will send no more. Blocks; poll [`AsFd`] to not.
+    pub fn next_report(&self) -> io::Result<Option<Report>> {
+        let mut buffer = [0u8; 256];
+        loop {
+            return match rustix::net::recv(&self.control, &mut buffer, RecvFlags::empty()) {
+                Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => Ok(None),
+                Ok((length, _)) => Report::parse(&buffer[..length])
+                    .map(Some)
+                    .ok_or_else(|| io::ErrorKind::InvalidData.into()),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => Err(errno.into()),
+            };
+        }
+    }
+
+    /// Blocks until the warden has ended, and reaps it.
+    pub fn wait(&mut self) -> io::Result<()> {
+        self.child.wait().map(drop)
+    }
+
+    /// Reaps the warden if it has ended; `false` while it runs.
+    pub fn ended(&mut self) -> io::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl AsFd for Tree {
+    /// Readable when a report waits, or when there will be no more.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}
+
+impl Report {
+    pub(super) fn text(&self) -> String {
+        match self {
+            Report::Started {
+                pid,
+                identity: None,
+            } => format!("started {pid} -"),
+            Report::Started {
+                pid,
+                identity: Some(identity),
+            } => format!("started {pid} {identity}"),
+            Report::Refused(errno) => format!("refused {errno}"),
+            Report::Exited(Exit::Code(code)) => format!("exited code {code}"),
+            Report::Exited(Exit::Signal(signal)) => format!("exited signal {signal}"),
+            Report::Empty => "empty".to_owned(),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Report> {
+        let words: Vec<&str> = std::str::from_utf8(bytes).ok()?.split(' ').collect();
+        Some(match words[..] {
+            ["started", pid, identity] => Report::Started {
+                pid: pid.parse().ok()?,
+                identity: identity.parse().ok(),
+            },
+            ["refused", errno] => Report::Refused(errno.parse().ok()?),
+            ["exited", "code", code] => Report::Exited(Exit::Code(code.parse().ok()?)),
+            ["exited", "signal", signal] => Report::Exited(Exit::Signal(signal.parse().ok()?)),
+            ["empty"] => Report::Empty,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_cross_the_control_socket_unchanged() {
+        let identity = "7:8:0000000000000000000000000000000f:9".parse().ok();
+        assert!(identity.is_some());
+        for report in [
+            Report::Started { pid: 7, identity },
+            Report::Started {
+                pid: 7,
+                identity: None,
+            },
+            Report::Refused(2),
+            Report::Exited(Exit::Code(3)),
+            Report::Exited(Exit::Signal(9)),
+            Report::Empty,
+        ] {
+            assert_eq!(Report::parse(report.text().as_bytes()), Some(report));
+        }
+        assert_eq!(Report::parse(b"exited somehow"), None);
+    }
+}

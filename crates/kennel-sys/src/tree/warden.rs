@@ -1,0 +1,412 @@
+//! The warden: starts one command, holds its whole tree, and ends it when the one it serves is gone.
+//!
+//! One thread, which never ends early: so the child's death signal (`PR_SET_PDEATHSIG`, bound to the
+//! thread that forked) means the warden's death and nothing else (lesson 23).
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+
+use super::record::Record;
+use super::start::{Exit, Report};
+use super::{COOKIE, Ladder, descendants};
+use crate::events;
+use crate::linux as os;
+use crate::process::{Identity, ProcessRef};
+use crate::signals::Signals;
+
+/// Runs the warden: `arguments` are what followed its own name, as [`Launch`](super::Launch) put them there.
+///
+/// Returns the process's exit code: 0 when the tree is empty, 126 or 127 when the server could not be
+/// started, 2 when the arguments were not made by [`Launch`](super::Launch).
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let mut arguments = arguments.into_iter();
+    let orders = arguments.next().and_then(|text| Orders::parse(&text));
+    let separator = arguments.next();
+    let server: Vec<OsString> = arguments.collect();
+    match (orders, separator) {
+        (Some(orders), Some(dashes)) if dashes == "--" && !server.is_empty() => {
+            Warden::serve(&orders, &server).unwrap_or(1)
+        }
+        _ => 2,
+    }
+}
+
+/// What the served process wants of its warden, as one word on the warden's command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Orders {
+    pub(super) control: RawFd,
+    pub(super) served: Identity,
+    pub(super) ladder: Ladder,
+    pub(super) place: Place,
+}
+
+/// The tree's name, and where its record is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    cookie: String,
+    records: Option<RawFd>,
+}
+
+impl Place {
+    pub(super) fn new(records: Option<RawFd>) -> io::Result<Place> {
+        let mut bytes = [0u8; 16];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        let cookie = format!("{:032x}", u128::from_ne_bytes(bytes));
+        Ok(Place { cookie, records })
+    }
+}
+
+impl fmt::Display for Orders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Orders {
+            control,
+            served,
+            ladder,
+            place,
+        } = self;
+        let (eof, term) = (ladder.after_eof.as_millis(), ladder.after_term.as_millis());
+        let records = place.records.unwrap_or(-1);
+        write!(
+            f,
+            "for={served},control={control},ladder={eof}/{term},tree={},records={records}",
+            place.cookie
+        )
+    }
+}
+
+impl Orders {
+    fn parse(text: &OsStr) -> Option<Orders> {
+        let text = text.to_str()?;
+        let field = |name: &str| {
+            text.split(',')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        };
+        let (eof, term) = field("ladder")?.split_once('/')?;
+        let records: RawFd = field("records")?.parse().ok()?;
+        Some(Orders {
+            control: field("control")?.parse().ok()?,
+            served: field("for")?.parse().ok()?,
+            ladder: Ladder {
+                after_eof: Duration::from_millis(eof.parse().ok()?),
+                after_term: Duration::from_millis(term.parse().ok()?),
+            },
+            place: Place {
+                cookie: field("tree")?.to_owned(),
+                records: (records >= 0).then_some(records),
+            },
+        })
+    }
+}
+
+/// Where on the ladder the tree stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rung {
+    /// Nobody wants it stopped.
+    Serving,
+    /// Its stdin was closed.
+    Eof { until: Instant },
+    /// Everyone in it was sent SIGTERM.
+    Term { until: Instant },
+    /// Its members are killed and reaped until none is left.
+    Kill,
+}
+
+struct Warden {
+    /// `None` once the served process has closed its end.
+    control: Option<OwnedFd>,
+    served: ProcessRef,
+    signals: Signals,
+    ladder: Ladder,
+    rung: Rung,
+    server: Pid,
+}
+
+impl Warden {
+    fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
+        let control = adopt(orders.control)?;
+        let records = orders.place.records.map(adopt).transpose()?;
+        let Some(served) = ProcessRef::find(&orders.served)? else {
+            // Killed while we were being started: there is nobody to start anything for.
+            return Ok(0);
+        };
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
+
+        let cookie = &orders.place.cookie;
+        let mut record = Record::new(orders.served, *ProcessRef::me()?.identity());
+        record.note_pipes();
+        let keep = |record: &Record| match &records {
+            Some(dir) => record.write(dir.as_fd(), cookie),
+            None => Ok(()),
+        };
+        // Before the start: whatever happens from here on, the cookie is on record.
+        keep(&record)?;
+        let started = start(server, cookie);
+        let child = match started {
+            Ok(child) => child,
+            Err(error) => {
+                forget(records.as_ref(), cookie);
+                let errno = error.raw_os_error().unwrap_or(libc::ENOENT);
+                tell(&control, &Report::Refused(errno));
+                return Ok(if errno == libc::ENOENT { 127 } else { 126 });
+            }
+        };
+        let_go_of_stdio()?;
+        let identity = ProcessRef::open(child)
+            .ok()
+            .map(|process| *process.identity());
+        tell(
+            &control,
+            &Report::Started {
+                pid: child,
+                identity,
+            },
+        );
+        record.server = identity;
+        record.session = child;
+        // A full disk is no reason to end a server: the cookie finds its tree without the rest.
+        let _ = keep(&record);
+
+        let mut warden = Warden {
+            control: Some(control),
+            served,
+            signals,
+            ladder: orders.ladder,
+            rung: Rung::Serving,
+            server: os::pid_of(child)?,
+        };
+        while !warden.reap_finds_nobody()? {
+            warden.sleep()?;
+            warden.climb()?;
+        }
+        forget(records.as_ref(), cookie);
+        warden.report(&Report::Empty);
+        Ok(0)
+    }
+
+    /// Reaps whoever ended; `true` when no child is left, and so no descendant either.
+    fn reap_finds_nobody(&mut self) -> io::Result<bool> {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.server => self.report(&exit_report(status)),
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(false),
+                Err(rustix::io::Errno::CHILD) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Sleeps until something happens: a child ended, a signal, a word or the end of the served process, a rung is over.
+    fn sleep(&self) -> io::Result<()> {
+        let mut fds = vec![self.signals.as_fd()];
+        let mut processes = Vec::new();
+        // Once the ladder is under way, nobody's word or death changes anything.
+        if self.rung == Rung::Serving {
+            fds.extend(self.control.as_ref().map(AsFd::as_fd));
+            processes.push(&self.served);
+        }
+        events::sleep(&fds, &processes, self.timeout())
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        match self.rung {
+            Rung::Serving => None,
+            Rung::Eof { until } | Rung::Term { until } => {
+                Some(until.saturating_duration_since(Instant::now()))
+            }
+            // A child may have come to us between listing and killing.
+            Rung::Kill => Some(Duration::from_millis(5)),
+        }
+    }
+
+    /// Takes the next rung if it is time.
+    fn climb(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let asked = self.stop_signalled() | self.stop_spoken();
+        self.rung = match self.rung {
+            Rung::Serving if asked || !self.served.is_alive() => Rung::Eof {
+                until: now + self.ladder.after_eof,
+            },
+            Rung::Eof { until } if now >= until => {
+                descendants::signal_all(Signal::TERM)?;
+                Rung::Term {
+                    until: now + self.ladder.after_term,
+                }
+            }
+            Rung::Term { until } if now >= until => Rung::Kill,
+            stay => stay,
+        };
+        if self.rung == Rung::Kill {
+            descendants::kill_children(|_| true)?;
+        }
+        Ok(())
+    }
+
+    fn stop_signalled(&self) -> bool {
+        let mut asked = false;
+        while let Some(signal) = self.signals.next() {
+            asked |= signal != Signal::CHILD;
+        }
+        asked
+    }
+
+    /// The served process said `stop`, or closed its end, which says the same.
+    fn stop_spoken(&mut self) -> bool {
+        let Some(control) = &self.control else {
+            return false;
+        };
+        let mut word = [0u8; 16];
+        match rustix::net::recv(control, &mut word, RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => {
+                self.control = None;
+                true
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    }
+
+    fn report(&self, report: &Report) {
+        if let Some(control) = &self.control {
+            tell(control, report);
+        }
+    }
+}
+
+/// Starts the server in a session of its own, with our stdio and nothing else of ours.
+fn start(server: &[OsString], cookie: &str) -> io::Result<u32> {
+    let mut command = Command::new(&server[0]);
+    command.args(&server[1..]);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"KENNEL_") {
+            command.env_remove(name);
+        }
+    }
+    command.env(COOKIE, cookie);
+    let warden = rustix::process::getpid();
+    // SAFETY: between fork and exec only system calls are made.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::setsid()?;
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            if rustix::process::getppid() != Some(warden) {
+                // Killed between our fork and the line above: its death signal was missed.
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            close_at_exec_from(3)
+        });
+    }
+    command.spawn().map(|child| child.id())
+}
+
+fn close_at_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: marks descriptors close-on-exec; closes none that is in use before the exec.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    // Before Linux 5.11 there is no such call; every descriptor of ours is close-on-exec from its birth.
+    let known = result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EBADF);
+    known.then_some(()).ok_or_else(io::Error::last_os_error)
+}
+
+/// The server has the stdio now: a copy of ours would keep its pipes open after its end.
+fn let_go_of_stdio() -> io::Result<()> {
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+/// Takes ownership of a descriptor that was handed down, and hands it no further.
+fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd <= 2 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: borrowed for one call, before anybody owns it; one that is not open is the call's error.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
+    // SAFETY: open (just seen), above stdio, and handed to this process for this purpose alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn tell(control: &OwnedFd, report: &Report) {
+    // Whoever does not listen any more needs no report.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let _ = rustix::net::send(control, report.text().as_bytes(), flags);
+}
+
+fn forget(records: Option<&OwnedFd>, cookie: &str) {
+    if let Some(dir) = records {
+        // One that stays is found empty and removed by the next start.
+        let _ = super::record::remove(dir.as_fd(), cookie);
+    }
+}
+
+fn exit_report(status: WaitStatus) -> Report {
+    Report::Exited(match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Code(-1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_as_they_were_given() {
+        let orders = Orders {
+            control: 7,
+            served: "1:2:0000000000000000000000000000000f:4"
+                .parse()
+                .expect("well-formed"),
+            ladder: Ladder::default(),
+            place: Place {
+                cookie: "abc".into(),
+                records: Some(9),
+            },
+        };
+        assert_eq!(
+            Orders::parse(OsStr::new(&orders.to_string())),
+            Some(orders.clone())
+        );
+        let without = Orders {
+            place: Place {
+                records: None,
+                ..orders.place.clone()
+            },
+            ..orders
+        };
+        assert_eq!(
+            Orders::parse(OsStr::new(&without.to_string())),
+            Some(without)
+        );
+    }
+
+    #[test]
+    fn foreign_arguments_start_nothing() {
+        assert_eq!(main([]), 2);
+        assert_eq!(main(["for=1".into(), "--".into(), "true".into()]), 2);
+        assert_eq!(main(["".into(), "--".into()]), 2);
+    }
+}

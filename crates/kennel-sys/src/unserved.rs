@@ -1,0 +1,568 @@
+//! A platform that is not served yet. The types and functions are those of `linux`; whatever would make
+//! one of the types answers `Unsupported`. So no value of them ever exists, which the compiler knows:
+//! what is done with such a value needs no code. Nothing here pretends.
+
+use std::io;
+
+/// Of this type there is no value.
+#[derive(Debug, Clone, Copy)]
+enum Never {}
+
+fn unsupported<T>() -> io::Result<T> {
+    let words = "kennel does not serve this platform yet";
+    Err(io::Error::new(io::ErrorKind::Unsupported, words))
+}
+
+/// Variables that must not travel on.
+pub mod env {
+    use std::ffi::OsString;
+
+    /// What [`take`] found.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Taken {
+        /// The variable's value.
+        pub value: OsString,
+        /// Whether it is out of the environment now. Here it never is.
+        pub scrubbed: bool,
+    }
+
+    /// Reads a variable; here it stays in the environment.
+    pub fn take(name: &str) -> Option<Taken> {
+        let value = std::env::var_os(name)?;
+        let scrubbed = false;
+        Some(Taken { value, scrubbed })
+    }
+}
+
+/// A process as a reference.
+pub mod process {
+    use std::io;
+    use std::os::fd::BorrowedFd;
+    use std::time::Duration;
+
+    use super::{Never, unsupported};
+    use crate::Signal;
+    pub use crate::identity::{Identity, ParseIdentityError};
+
+    /// A reference to one process.
+    #[derive(Debug)]
+    pub struct ProcessRef(Never);
+
+    impl ProcessRef {
+        /// Unsupported.
+        pub fn open(_pid: u32) -> io::Result<ProcessRef> {
+            unsupported()
+        }
+        /// Unsupported.
+        pub fn me() -> io::Result<ProcessRef> {
+            unsupported()
+        }
+        /// Unsupported.
+        pub fn parent() -> io::Result<Option<ProcessRef>> {
+            unsupported()
+        }
+        /// Unsupported.
+        pub fn parent_of(_child: &ProcessRef) -> io::Result<Option<ProcessRef>> {
+            unsupported()
+        }
+        /// Unsupported.
+        pub fn find(_identity: &Identity) -> io::Result<Option<ProcessRef>> {
+            unsupported()
+        }
+        /// Its pid.
+        pub fn pid(&self) -> u32 {
+            match self.0 {}
+        }
+        /// Who it is.
+        pub fn identity(&self) -> &Identity {
+            match self.0 {}
+        }
+        /// Whether it still runs.
+        pub fn is_alive(&self) -> bool {
+            match self.0 {}
+        }
+        /// Readable once it has ended.
+        pub fn exit_fd(&self) -> Option<BorrowedFd<'_>> {
+            match self.0 {}
+        }
+        /// Blocks until it has ended.
+        pub fn wait(&self, _timeout: Option<Duration>) -> io::Result<bool> {
+            match self.0 {}
+        }
+        /// Sends it a signal.
+        pub fn signal(&self, _signal: Signal) -> io::Result<bool> {
+            match self.0 {}
+        }
+    }
+}
+
+/// Who started us.
+pub mod starter {
+    use std::ffi::OsStr;
+    use std::io;
+
+    use super::process::ProcessRef;
+    use super::unsupported;
+
+    /// Why a process is watched.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Role {
+        /// It is our parent.
+        Parent,
+        /// It is the app behind the launchers.
+        App,
+        /// It made the socket that is our stdin.
+        StdinPeer,
+    }
+
+    /// A process whose end is our end.
+    #[derive(Debug)]
+    pub struct Watched {
+        /// Why it is watched.
+        pub role: Role,
+        /// The process.
+        pub process: ProcessRef,
+    }
+
+    /// What a look at our origin found.
+    #[derive(Debug)]
+    pub enum Starter {
+        /// Watch these.
+        Watch(Vec<Watched>),
+        /// Gone already.
+        Gone(Role),
+        /// Nobody to watch.
+        Nobody,
+    }
+
+    /// Unsupported.
+    pub fn capture() -> io::Result<Starter> {
+        unsupported()
+    }
+
+    /// Whether the switch leaves the watch on.
+    pub fn watch_enabled(_switch: Option<&OsStr>) -> bool {
+        true
+    }
+}
+
+/// Sleeping until something happens.
+pub mod events {
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd};
+    use std::time::Duration;
+
+    use super::process::ProcessRef;
+    use super::{Never, unsupported};
+
+    /// Unsupported.
+    pub fn sleep(
+        _fds: &[BorrowedFd<'_>],
+        _processes: &[&ProcessRef],
+        _timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        unsupported()
+    }
+
+    /// Wakes a sleeper.
+    #[derive(Debug)]
+    pub struct Bell(Never);
+
+    impl Bell {
+        /// Unsupported.
+        pub fn new() -> io::Result<Bell> {
+            unsupported()
+        }
+        /// Wakes whoever sleeps on it.
+        pub fn ring(&self) {
+            match self.0 {}
+        }
+        /// Silences it.
+        pub fn quiet(&self) {
+            match self.0 {}
+        }
+    }
+
+    impl AsFd for Bell {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            match self.0 {}
+        }
+    }
+}
+
+/// Caught signals.
+pub mod signals {
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    use super::{Never, unsupported};
+    use crate::Signal;
+
+    /// A set of caught signals.
+    #[derive(Debug)]
+    pub struct Signals(Never);
+
+    impl Signals {
+        /// Unsupported.
+        pub fn catch(_signals: &[Signal]) -> io::Result<Signals> {
+            unsupported()
+        }
+        /// The next signal that came.
+        pub fn next(&self) -> Option<Signal> {
+            match self.0 {}
+        }
+    }
+
+    impl AsFd for Signals {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            match self.0 {}
+        }
+    }
+}
+
+/// The user's meeting place.
+pub mod runtime_dir {
+    use std::ffi::{OsStr, OsString};
+    use std::io;
+    use std::path::Path;
+
+    use super::{Never, unsupported};
+
+    /// Why there is no runtime directory: the platform is not served.
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    pub struct DirError(#[from] io::Error);
+
+    /// An open directory that passed the gate.
+    #[derive(Debug)]
+    pub struct RuntimeDir(Never);
+
+    /// While it lives, the directory is held.
+    #[derive(Debug)]
+    pub enum Hold {}
+
+    impl RuntimeDir {
+        /// Unsupported.
+        pub fn of_user() -> Result<RuntimeDir, DirError> {
+            Ok(unsupported()?)
+        }
+        /// Unsupported.
+        pub fn find_of_user() -> Result<Option<RuntimeDir>, DirError> {
+            Ok(unsupported()?)
+        }
+        /// Unsupported.
+        pub fn xdg(_app: &str) -> Result<RuntimeDir, DirError> {
+            Ok(unsupported()?)
+        }
+        /// A directory inside it.
+        pub fn subdir(&self, _name: impl AsRef<OsStr>) -> Result<RuntimeDir, DirError> {
+            match self.0 {}
+        }
+        /// A directory inside it, if there is one.
+        pub fn existing_subdir(
+            &self,
+            _name: impl AsRef<OsStr>,
+        ) -> Result<Option<RuntimeDir>, DirError> {
+            match self.0 {}
+        }
+        /// Where it is.
+        pub fn path(&self) -> &Path {
+            match self.0 {}
+        }
+        /// What is in it.
+        pub fn entries(&self) -> Result<Vec<OsString>, DirError> {
+            match self.0 {}
+        }
+        /// Holds it.
+        pub fn hold(&self) -> Result<Hold, DirError> {
+            match self.0 {}
+        }
+        /// Removes an empty directory inside it.
+        pub fn remove_subdir_if_empty(&self, _name: impl AsRef<OsStr>) -> Result<bool, DirError> {
+            match self.0 {}
+        }
+    }
+}
+
+/// Locks that say who holds them.
+pub mod lock {
+    use std::ffi::OsStr;
+    use std::fmt;
+    use std::io;
+    use std::path::{Path, PathBuf};
+
+    use super::process::{Identity, ProcessRef};
+    use super::runtime_dir::RuntimeDir;
+    use super::{Never, unsupported};
+
+    /// How a lock is shared.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Mode {
+        /// One holder.
+        Exclusive,
+        /// Any number of holders.
+        Shared,
+    }
+
+    /// A lock that is held.
+    #[derive(Debug)]
+    pub struct Lock(Never);
+
+    /// A process that holds a lock.
+    #[derive(Debug)]
+    pub struct Holder {
+        /// The process.
+        pub process: ProcessRef,
+        /// What it calls itself.
+        pub name: Option<String>,
+        /// When it took the lock.
+        pub since: Option<u64>,
+    }
+
+    impl fmt::Display for Holder {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "pid {}", self.process.pid())
+        }
+    }
+
+    /// Who holds a lock, as its file says.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Record {
+        /// The process.
+        pub identity: Identity,
+        /// What it calls itself.
+        pub name: String,
+        /// When it took the lock.
+        pub since: u64,
+    }
+
+    impl Record {
+        /// Unsupported.
+        pub fn of_me(_name: &str) -> io::Result<Record> {
+            unsupported()
+        }
+    }
+
+    /// Why a lock could not be had.
+    #[derive(Debug, thiserror::Error)]
+    pub enum LockError {
+        /// Somebody holds it.
+        #[error("{path} is held")]
+        Held {
+            /// The lock's file.
+            path: PathBuf,
+            /// Who.
+            holder: Option<Box<Holder>>,
+        },
+        /// The system said no.
+        #[error("cannot {what} the lock file {path}: {source}")]
+        Io {
+            /// The lock's file.
+            path: PathBuf,
+            /// What was being done.
+            what: &'static str,
+            /// What the system said.
+            source: io::Error,
+        },
+    }
+
+    impl Lock {
+        /// Needs a [`RuntimeDir`], of which there is none.
+        pub fn acquire(
+            dir: &RuntimeDir,
+            name: impl AsRef<OsStr>,
+            _mode: Mode,
+        ) -> Result<Lock, LockError> {
+            refused(&dir.path().join(name.as_ref()))
+        }
+        /// Writes down who holds it.
+        pub fn write_record(&self, _record: &Record) -> Result<(), LockError> {
+            match self.0 {}
+        }
+        /// Removes its file.
+        pub fn remove(self, _dir: &RuntimeDir) -> Result<(), LockError> {
+            match self.0 {}
+        }
+        /// Where its file is.
+        pub fn path(&self) -> &Path {
+            match self.0 {}
+        }
+    }
+
+    /// What a look at a lock says.
+    #[derive(Debug)]
+    pub enum Probe {
+        /// Nobody holds it.
+        Free,
+        /// Somebody does, or it cannot be told.
+        Held {
+            /// Who.
+            by: Option<Holder>,
+        },
+    }
+
+    impl Probe {
+        /// Who holds it, in words.
+        pub fn by_whom(&self, _path: &Path) -> Option<String> {
+            match self {
+                Probe::Free => None,
+                Probe::Held { .. } => Some("a process whose pid is unknown".to_owned()),
+            }
+        }
+    }
+
+    /// What cannot be looked at is held.
+    pub fn probe(_dir: &RuntimeDir, _name: impl AsRef<OsStr>) -> Probe {
+        Probe::Held { by: None }
+    }
+
+    fn refused<T>(path: &Path) -> Result<T, LockError> {
+        unsupported().map_err(|source| LockError::Io {
+            path: path.to_owned(),
+            what: "take",
+            source,
+        })
+    }
+
+    /// Locks of servers that came before.
+    pub mod legacy {
+        use std::path::Path;
+
+        use super::{Lock, LockError, Probe, refused};
+
+        /// Unsupported.
+        pub fn hold(path: impl AsRef<Path>) -> Result<Option<Lock>, LockError> {
+            refused(path.as_ref())
+        }
+        /// Unsupported.
+        pub fn seize(path: impl AsRef<Path>) -> Result<Option<Lock>, LockError> {
+            refused(path.as_ref())
+        }
+        /// What cannot be looked at is held.
+        pub fn probe(_path: impl AsRef<Path>) -> Probe {
+            Probe::Held { by: None }
+        }
+    }
+}
+
+/// One server with all its descendants.
+pub mod tree {
+    use std::ffi::OsString;
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::process::{Identity, ProcessRef};
+    use super::{Never, unsupported};
+
+    /// How long each rung of the stop ladder lasts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Ladder {
+        /// After stdin was closed.
+        pub after_eof: Duration,
+        /// After SIGTERM.
+        pub after_term: Duration,
+    }
+
+    /// What to start, and how.
+    #[derive(Debug)]
+    pub struct Launch<'a> {
+        /// The server.
+        pub server: Vec<OsString>,
+        /// The warden.
+        pub warden: Vec<OsString>,
+        /// The server's stdio.
+        pub stdio: [OwnedFd; 3],
+        /// The environment.
+        pub env: Option<Vec<(OsString, OsString)>>,
+        /// The working directory.
+        pub cwd: Option<PathBuf>,
+        /// How the tree is ended.
+        pub ladder: Ladder,
+        /// The directory for its record.
+        pub records: Option<BorrowedFd<'a>>,
+    }
+
+    impl Launch<'_> {
+        /// Unsupported.
+        pub fn start(self) -> io::Result<Tree> {
+            unsupported()
+        }
+    }
+
+    /// A server under its warden.
+    #[derive(Debug)]
+    pub struct Tree(Never);
+
+    /// What a warden reports.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Report {
+        /// The server runs.
+        Started {
+            /// The direct child.
+            pid: u32,
+            /// Who that is.
+            identity: Option<Identity>,
+        },
+        /// The server could not be started.
+        Refused(i32),
+        /// The direct child ended.
+        Exited(Exit),
+        /// Nothing is left.
+        Empty,
+    }
+
+    /// How the direct child ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Exit {
+        /// With this code.
+        Code(i32),
+        /// By this signal.
+        Signal(i32),
+    }
+
+    impl Tree {
+        /// The warden.
+        pub fn warden(&self) -> &ProcessRef {
+            match self.0 {}
+        }
+        /// Asks for the ladder.
+        pub fn stop(&self) -> io::Result<()> {
+            match self.0 {}
+        }
+        /// The next report.
+        pub fn next_report(&self) -> io::Result<Option<Report>> {
+            match self.0 {}
+        }
+        /// Blocks until the warden has ended.
+        pub fn wait(&mut self) -> io::Result<()> {
+            match self.0 {}
+        }
+        /// Whether the warden has ended.
+        pub fn ended(&mut self) -> io::Result<bool> {
+            match self.0 {}
+        }
+    }
+
+    impl AsFd for Tree {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            match self.0 {}
+        }
+    }
+
+    /// Unsupported.
+    pub fn become_subreaper() -> io::Result<()> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn end_strays(_known: &[u32]) -> io::Result<usize> {
+        unsupported()
+    }
+
+    /// No warden here: 1, as for anything that failed.
+    pub fn warden_main(_arguments: impl IntoIterator<Item = OsString>) -> u8 {
+        1
+    }
+}

@@ -1,0 +1,236 @@
+//! A scripted MCP client: JSON lines to a process and from it, every wait with a deadline (lesson 42).
+
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
+use serde_json::{Value, json};
+
+use crate::wait::{DEADLINE, wait_for};
+
+/// A started process, spoken to on its stdin and heard on its stdout and stderr.
+#[derive(Debug)]
+pub struct Client {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+    next_id: u64,
+}
+
+/// How a process ended, and what it had said that nobody had read yet.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// The lines of its stdout that were not asked for before.
+    pub stdout: String,
+    /// All of its stderr.
+    pub stderr: String,
+}
+
+/// Runs a command that ends by itself, with nothing on its stdin.
+#[track_caller]
+pub fn run(command: &mut Command) -> Ended {
+    let mut client = Client::start(command);
+    client.close();
+    client.wait()
+}
+
+impl Client {
+    /// Starts the command with pipes on its stdin, stdout and stderr.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Client {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        Client {
+            stdin: child.stdin.take(),
+            stdout: lines_of(child.stdout.take().expect("stdout is a pipe")),
+            stderr: lines_of(child.stderr.take().expect("stderr is a pipe")),
+            child,
+            next_id: 1,
+        }
+    }
+
+    /// Starts the command and goes through the MCP handshake with it.
+    #[track_caller]
+    pub fn begin(command: &mut Command) -> Client {
+        let mut client = Client::start(command);
+        client.initialize();
+        client
+    }
+
+    /// The process id of what was started.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The MCP handshake. Returns the answer to `initialize`.
+    #[track_caller]
+    pub fn initialize(&mut self) -> Value {
+        let id = self.ask_to_initialize();
+        let answer = self.answer(id);
+        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        self.say(&format!("{initialized}\n"));
+        answer["result"].clone()
+    }
+
+    /// Sends the `initialize` request without waiting. Returns its id.
+    pub fn ask_to_initialize(&mut self) -> u64 {
+        self.send(
+            "initialize",
+            json!({
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": { "name": "testkit", "version": "0" },
+            }),
+        )
+    }
+
+    /// Sends a request and returns its whole answer.
+    #[track_caller]
+    pub fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer(id)
+    }
+
+    /// Calls a tool and returns the call's result.
+    #[track_caller]
+    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.try_call(tool, arguments)
+            .unwrap_or_else(|| panic!("the server ended before it answered {tool}"))
+    }
+
+    /// Calls a tool; `None` if the server ended before it answered.
+    #[track_caller]
+    pub fn try_call(&mut self, tool: &str, arguments: Value) -> Option<Value> {
+        let id = self.send(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        );
+        self.try_answer(id).map(|answer| answer["result"].clone())
+    }
+
+    /// Sends a request without waiting. Returns its id.
+    pub fn send(&mut self, method: &str, params: Value) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.say(&format!("{request}\n"));
+        id
+    }
+
+    /// Writes text to the process's stdin as it is.
+    pub fn say(&mut self, text: &str) {
+        // One that is gone does not read: that shows in the missing answer.
+        if let Some(stdin) = &mut self.stdin {
+            let _ = stdin.write_all(text.as_bytes());
+        }
+    }
+
+    /// The answer to the request `id`; what comes before it is dropped.
+    #[track_caller]
+    pub fn answer(&mut self, id: u64) -> Value {
+        self.try_answer(id).unwrap_or_else(|| {
+            panic!(
+                "the server ended before it answered request {id}: {}",
+                self.stderr_so_far()
+            )
+        })
+    }
+
+    /// The answer to the request `id`; `None` if the server ended before it answered.
+    #[track_caller]
+    pub fn try_answer(&mut self, id: u64) -> Option<Value> {
+        loop {
+            let line = self.line()?;
+            let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| {
+                panic!("stdout is the protocol (rule 12): {error}: {line}")
+            });
+            if message["id"] == id {
+                return Some(message);
+            }
+        }
+    }
+
+    /// The next line of stdout, whatever it is; `None` at its end.
+    #[track_caller]
+    pub fn line(&mut self) -> Option<String> {
+        next(&self.stdout, "a line of stdout")
+    }
+
+    /// Closes the process's stdin.
+    pub fn close(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Kills the process with SIGKILL, and reaps it.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("an own child can be killed");
+        self.child.wait().expect("an own child can be reaped");
+    }
+
+    /// How the process ended, if it has.
+    pub fn try_wait(&mut self) -> Option<ExitStatus> {
+        self.child
+            .try_wait()
+            .expect("an own child can be waited for")
+    }
+
+    /// Waits for the process to end by itself; its stdin stays as it is.
+    #[track_caller]
+    pub fn wait(mut self) -> Ended {
+        let label = format!("process {} ends", self.pid());
+        let status = wait_for(&label, || self.try_wait());
+        Ended {
+            status,
+            stdout: rest(&self.stdout, "the end of stdout"),
+            stderr: rest(&self.stderr, "the end of stderr"),
+        }
+    }
+
+    /// What stderr has said and nobody has asked for.
+    pub fn stderr_so_far(&self) -> String {
+        self.stderr.try_iter().map(|line| line + "\n").collect()
+    }
+}
+
+impl Ended {
+    /// The exit code; a signal has none.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+}
+
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[track_caller]
+fn next(lines: &Receiver<String>, label: &str) -> Option<String> {
+    match lines.recv_timeout(DEADLINE) {
+        Ok(line) => Some(line),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => panic!("still waiting after {DEADLINE:?}: {label}"),
+    }
+}
+
+#[track_caller]
+fn rest(lines: &Receiver<String>, label: &str) -> String {
+    std::iter::from_fn(|| next(lines, label))
+        .map(|line| line + "\n")
+        .collect()
+}

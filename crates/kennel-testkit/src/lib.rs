@@ -1,0 +1,18 @@
+//! What Kennel's tests stand on: a [`Scope`] nothing escapes from, labelled waits, printed seeds,
+//! and servers that misbehave on purpose. Never published.
+#![expect(
+    clippy::print_stderr,
+    reason = "a test's stderr is shown when it fails"
+)]
+
+mod chance;
+mod client;
+mod kernels;
+mod scope;
+mod wait;
+
+pub use chance::{Rng, count, full, seed};
+pub use client::{Client, Ended, run};
+pub use kernels::on_each_kernel;
+pub use scope::{Scope, bin, tool};
+pub use wait::{DEADLINE, wait_for, wait_until};

@@ -1,0 +1,189 @@
+//! A place for one test: its own directories, and a mark on every process it starts, so that
+//! nothing of it survives the test, even one that fails.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use kennel_sys::Signal;
+use kennel_sys::process::{Identity, ProcessRef};
+
+use crate::wait::wait_until;
+
+/// The variable that marks what a scope started. Not a `KENNEL_…` one: those are scrubbed on the way.
+const MARK: &str = "TESTKIT_SCOPE";
+
+/// One test's directories and processes. Dropping it ends the processes and removes the directories.
+#[derive(Debug)]
+pub struct Scope {
+    dir: PathBuf,
+    mark: String,
+}
+
+impl Scope {
+    /// A fresh scope; `label` shows up in the directory's name.
+    pub fn new(label: &str) -> Scope {
+        let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), label);
+        let mark = format!("{label}-{}-{nonce:016x}", std::process::id());
+        let dir = std::env::temp_dir().join(format!("kt-{nonce:08x}"));
+        std::fs::create_dir(&dir).expect("a fresh directory for the test");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700))
+            .expect("own directory");
+        let dir = dir.canonicalize().expect("the directory just made");
+        std::fs::create_dir(dir.join("home")).expect("a home for the test");
+        Scope { dir, mark }
+    }
+
+    /// The scope's directory: 0700, removed at the end.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `name` inside the scope's directory.
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The runtime directory that commands of this scope use. Not created here.
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    /// A command that carries the scope's mark, home, temporary and runtime directory, and nothing
+    /// of the caller's XDG or Kennel variables.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            let kept = ["KENNEL_FULL", "KENNEL_SEED", "KENNEL_FEATURES_OFF"].contains(&&*text);
+            if (text.starts_with("KENNEL_") && !kept) || text.starts_with("XDG_") {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .env(MARK, &self.mark)
+            .env("HOME", self.dir.join("home"))
+            .env("TMPDIR", &self.dir)
+            .env("KENNEL_RUNTIME_DIR", self.runtime_dir());
+        command
+    }
+
+    /// Where processes sign that may lose the scope's mark (see `tk-stubborn`).
+    pub fn roll(&self) -> PathBuf {
+        self.dir.join("roll")
+    }
+
+    /// Everyone who signed the roll so far.
+    pub fn signed(&self) -> Vec<Identity> {
+        let text = std::fs::read_to_string(self.roll()).unwrap_or_default();
+        let whole = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
+        whole
+            .map(|line| line.trim_end().parse().expect("a signature is an identity"))
+            .collect()
+    }
+
+    /// The living processes that carry this scope's mark or signed its roll. Zombies are dead.
+    pub fn survivors(&self) -> Vec<ProcessRef> {
+        let mut survivors = self.marked();
+        let marked: Vec<u32> = survivors.iter().map(ProcessRef::pid).collect();
+        let signed = self.signed().into_iter();
+        survivors.extend(
+            signed
+                .filter(|identity| !marked.contains(&identity.pid()))
+                .filter_map(|identity| ProcessRef::find(&identity).ok().flatten()),
+        );
+        survivors
+    }
+
+    fn marked(&self) -> Vec<ProcessRef> {
+        let wanted = format!("{MARK}={}", self.mark);
+        processes()
+            .filter(|&pid| pid != std::process::id())
+            .filter(|&pid| environment_has(pid, &wanted))
+            .filter_map(|pid| ProcessRef::open(pid).ok())
+            // Read again behind the reference: the number alone may have changed hands (rule 6).
+            .filter(|process| environment_has(process.pid(), &wanted) && process.is_alive())
+            .collect()
+    }
+
+    /// Panics, naming them, if processes of this scope are still alive after `deadline`.
+    #[track_caller]
+    pub fn nothing_left_within(&self, label: &str, deadline: Duration) {
+        wait_until(&format!("{label}: no survivor"), deadline, || {
+            self.survivors().is_empty().then_some(())
+        });
+    }
+
+    fn end_survivors(&self) {
+        // What is being ended may fork meanwhile: look again until nobody is found.
+        for _ in 0..100 {
+            let survivors = self.survivors();
+            if survivors.is_empty() {
+                return;
+            }
+            for process in &survivors {
+                // One that is gone already is what was wanted.
+                let _ = process.signal(Signal::KILL);
+            }
+            for process in &survivors {
+                let _ = process.wait(Some(Duration::from_secs(5)));
+            }
+        }
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        self.end_survivors();
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            eprintln!("testkit: cannot remove {}: {error}", self.dir.display());
+        }
+    }
+}
+
+/// The path of a program built in this workspace, beside the running test.
+#[track_caller]
+pub fn bin(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the running test has a path");
+    test.ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| {
+            panic!(
+                "{name} is not built: `cargo build --workspace --bins`, or run `cargo xtask test`"
+            )
+        })
+}
+
+/// The path of an outside tool (node, npm, python3, unshare…), or `None` where it is missing.
+/// `cargo xtask test` says loudly which are missing, and fails on it where `CI=true`.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|candidate| {
+            candidate
+                .metadata()
+                .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        })
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    std::fs::read_dir("/proc")
+        .expect("/proc is mounted")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn environment_has(pid: u32, wanted: &str) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
+        environ
+            .split(|&byte| byte == 0)
+            .any(|pair| pair == wanted.as_bytes())
+    })
+}

@@ -1,0 +1,385 @@
+//! Rule 2: when the last reason to live is gone, the whole server tree is gone, whatever was killed
+//! with -9 and in which order; and nobody else is touched.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Duration;
+
+use kennel_sys::Signal;
+use kennel_sys::process::{Identity, ProcessRef};
+use kennel_testkit::{Scope, bin, count, on_each_kernel, wait_for};
+
+/// The whole ladder, quickly.
+const QUICK: [&str; 2] = ["50", "50"];
+/// A ladder nobody climbs: what ends before, ended by itself.
+const SLOW: [&str; 2] = ["3600000", "3600000"];
+
+/// A served process with its warden and its server's tree.
+struct Served {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    warden: ProcessRef,
+}
+
+impl Served {
+    fn start(scope: &Scope, ladder: [&str; 2], server: &[&str]) -> Served {
+        let records = scope.path("trees");
+        std::fs::create_dir_all(&records).unwrap();
+        let mut child = scope
+            .command(bin("tk-tree"))
+            .arg("serve")
+            .arg(records)
+            .args(ladder)
+            .arg("--")
+            .args(server)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let identity: Identity = line
+            .trim()
+            .strip_prefix("warden ")
+            .unwrap()
+            .parse()
+            .unwrap();
+        let warden = ProcessRef::find(&identity)
+            .unwrap()
+            .expect("the warden lives");
+        Served {
+            child,
+            stdin,
+            stdout,
+            warden,
+        }
+    }
+
+    fn family(scope: &Scope, ladder: [&str; 2], what: &str, n: usize) -> Served {
+        let (program, roll) = (bin("tk-stubborn"), scope.roll());
+        let n = n.to_string();
+        let words = [program.to_str().unwrap(), roll.to_str().unwrap(), what, &n];
+        Served::start(scope, ladder, &words)
+    }
+
+    fn ask_to_stop(&mut self) {
+        self.stdin.as_mut().unwrap().write_all(b"stop\n").unwrap();
+    }
+
+    /// What it told until its stdout closed; nobody of the tree may hold that any more.
+    fn told(&mut self) -> Vec<String> {
+        self.stdout.by_ref().lines().map(Result::unwrap).collect()
+    }
+}
+
+/// Somebody who looks like a member of the tree, and is none.
+fn bystander(scope: &Scope) -> Child {
+    scope
+        .command(bin("tk-stubborn"))
+        .arg(scope.path("bystanders"))
+        .arg("stay")
+        .spawn()
+        .unwrap()
+}
+
+fn all_signed(scope: &Scope, n: usize) -> Vec<Identity> {
+    wait_for(&format!("{n} signatures"), || {
+        let signed = scope.signed();
+        (signed.len() == n).then_some(signed)
+    })
+}
+
+fn all_gone(members: &[Identity]) {
+    for identity in members {
+        wait_for(&format!("{identity} to be gone"), || {
+            ProcessRef::find(identity).unwrap().is_none().then_some(())
+        });
+    }
+}
+
+fn records_left(scope: &Scope) -> usize {
+    std::fs::read_dir(scope.path("trees")).unwrap().count()
+}
+
+#[test]
+fn rule_2_a_stubborn_tree_is_gone_after_the_ladder_and_nobody_else() {
+    for _ in 0..count(100) {
+        let scope = Scope::new("ladder");
+        let mut other = bystander(&scope);
+        let mut served = Served::family(&scope, QUICK, "family", 3);
+        let members = all_signed(&scope, 4);
+        served.ask_to_stop();
+        served.told();
+        assert!(served.child.wait().unwrap().success());
+        // No waiting: when the served process was told `Empty`, nobody was left.
+        assert!(
+            members
+                .iter()
+                .all(|member| ProcessRef::find(member).unwrap().is_none())
+        );
+        assert_eq!(other.try_wait().unwrap(), None, "a bystander was touched");
+        assert_eq!(records_left(&scope), 0);
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}
+
+#[test]
+fn rule_2_the_tree_ends_when_the_process_it_serves_is_killed() {
+    on_each_kernel(|| {
+        for _ in 0..count(100) {
+            let scope = Scope::new("served-killed");
+            let mut other = bystander(&scope);
+            let mut served = Served::family(&scope, QUICK, "family", 2);
+            let members = all_signed(&scope, 3);
+            served.child.kill().unwrap();
+            // Not reaped yet: a zombie is as dead as can be.
+            all_gone(&members);
+            wait_for("the warden to end", || {
+                (!served.warden.is_alive()).then_some(())
+            });
+            served.child.wait().unwrap();
+            assert_eq!(records_left(&scope), 0);
+            assert_eq!(other.try_wait().unwrap(), None, "a bystander was touched");
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+    });
+}
+
+#[test]
+fn rule_2_a_killed_wardens_child_dies_with_it_and_the_served_process_ends_the_strays() {
+    on_each_kernel(|| {
+        for _ in 0..count(100) {
+            let scope = Scope::new("warden-killed");
+            let mut served = Served::family(&scope, SLOW, "family", 3);
+            let members = all_signed(&scope, 4);
+            assert!(served.warden.signal(Signal::KILL).unwrap());
+            let told = served.told();
+            assert!(served.child.wait().unwrap().success());
+            assert!(
+                members
+                    .iter()
+                    .all(|member| ProcessRef::find(member).unwrap().is_none())
+            );
+            // The server itself, and the three that were detached from it.
+            assert!(told.iter().any(|line| line == "strays 4"), "{told:?}");
+        }
+    });
+}
+
+#[test]
+fn rule_2_what_outlives_both_is_ended_by_the_next_start() {
+    on_each_kernel(|| {
+        for _ in 0..count(100) {
+            let scope = Scope::new("both-killed");
+            let mut other = bystander(&scope);
+            let mut served = Served::family(&scope, SLOW, "family", 3);
+            let members = all_signed(&scope, 4);
+            served.child.kill().unwrap();
+            served.warden.signal(Signal::KILL).unwrap();
+            served.child.wait().unwrap();
+            wait_for("the warden to end", || {
+                (!served.warden.is_alive()).then_some(())
+            });
+            // The detached ones do live on: else this test would show nothing.
+            assert!(
+                members
+                    .iter()
+                    .any(|member| ProcessRef::find(member).unwrap().is_some())
+            );
+            next_start(&scope);
+            assert!(
+                members
+                    .iter()
+                    .all(|member| ProcessRef::find(member).unwrap().is_none())
+            );
+            assert_eq!(records_left(&scope), 0);
+            assert_eq!(other.try_wait().unwrap(), None, "a bystander was touched");
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+    });
+}
+
+fn next_start(scope: &Scope) {
+    let output = scope
+        .command(bin("tk-tree"))
+        .arg("next-start")
+        .arg(scope.path("trees"))
+        .arg("50")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn the_next_start_leaves_a_tree_alone_whose_warden_lives() {
+    let scope = Scope::new("attended");
+    let mut served = Served::family(&scope, SLOW, "family", 1);
+    let members = all_signed(&scope, 2);
+    next_start(&scope);
+    assert!(
+        members
+            .iter()
+            .all(|member| ProcessRef::find(member).unwrap().is_some())
+    );
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+}
+
+#[test]
+fn members_that_wiped_their_environment_go_with_the_warden_all_the_same() {
+    let scope = Scope::new("bare");
+    let mut served = Served::family(&scope, QUICK, "bare", 3);
+    let members = all_signed(&scope, 4);
+    served.child.kill().unwrap();
+    all_gone(&members);
+    served.child.wait().unwrap();
+}
+
+#[test]
+fn a_runner_that_forks_and_exits_does_not_free_its_server() {
+    for _ in 0..count(20) {
+        let scope = Scope::new("runner");
+        let mut served = Served::family(&scope, QUICK, "runner", 2);
+        let members = all_signed(&scope, 3);
+        // The direct child is gone, and its tree is not: the warden stays with it.
+        let mut line = String::new();
+        while !line.contains("Exited") {
+            line.clear();
+            served.stdout.read_line(&mut line).unwrap();
+        }
+        assert!(
+            members
+                .iter()
+                .all(|member| ProcessRef::find(member).unwrap().is_some())
+        );
+        served.child.kill().unwrap();
+        all_gone(&members);
+        served.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn four_hundred_processes_in_sessions_of_their_own_go_too() {
+    let scope = Scope::new("swarm");
+    let mut served = Served::family(&scope, QUICK, "swarm", 400);
+    let members = all_signed(&scope, 401);
+    served.child.kill().unwrap();
+    all_gone(&members);
+    served.child.wait().unwrap();
+}
+
+#[test]
+fn each_rung_ends_early_when_the_tree_is_empty() {
+    let scope = Scope::new("polite");
+    let (program, roll) = (bin("tk-stubborn"), scope.roll());
+    let words = [program.to_str().unwrap(), roll.to_str().unwrap(), "polite"];
+    let mut served = Served::start(&scope, SLOW, &words);
+    let members = all_signed(&scope, 1);
+    served.ask_to_stop();
+    // With rungs of an hour this returns only because EOF was enough.
+    let told = served.told();
+    assert!(
+        told.iter().any(|line| line.contains("Exited(Code(0))")),
+        "{told:?}"
+    );
+    all_gone(&members);
+    assert!(served.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_stopped_server_is_ended_by_sigterm_or_after_it() {
+    let scope = Scope::new("frozen");
+    let mut served = Served::family(&scope, QUICK, "family", 1);
+    let members = all_signed(&scope, 2);
+    for member in &members {
+        ProcessRef::find(member)
+            .unwrap()
+            .unwrap()
+            .signal(Signal::STOP)
+            .unwrap();
+    }
+    served.child.kill().unwrap();
+    all_gone(&members);
+    served.child.wait().unwrap();
+}
+
+#[test]
+fn a_server_inherits_its_stdio_and_nothing_else_and_leads_its_own_session() {
+    let scope = Scope::new("inherits");
+    let script = "ls /proc/self/fd | tr '\\n' ' '; echo; env | grep -c ^KENNEL_; \
+                  env | grep -c ^KENNEL_TREE=; ps -o pid=,sid= -p $$";
+    let mut served = Served::start(&scope, QUICK, &["sh", "-c", script]);
+    let told: Vec<String> = served
+        .told()
+        .into_iter()
+        .filter(|line| !line.starts_with("report"))
+        .collect();
+    served.child.wait().unwrap();
+    // `ls` itself has the directory open as 3.
+    assert_eq!(told[0].trim(), "0 1 2 3");
+    assert_eq!(
+        told[1].trim(),
+        "1",
+        "of Kennel's variables only the tree's cookie"
+    );
+    assert_eq!(told[2].trim(), "1");
+    let numbers: Vec<&str> = told[3].split_whitespace().collect();
+    assert_eq!(numbers[0], numbers[1], "pid and session");
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_refused_as_a_shell_would() {
+    let scope = Scope::new("refused");
+    let script = scope.path("not-executable");
+    std::fs::write(&script, "#!/bin/sh\n").unwrap();
+    for (program, errno) in [("no-such-program", 2), (script.to_str().unwrap(), 13)] {
+        let mut served = Served::start(&scope, QUICK, &[program]);
+        let told = served.told();
+        assert!(
+            told.contains(&format!("report Refused({errno})")),
+            "{told:?}"
+        );
+        served.child.wait().unwrap();
+        assert_eq!(records_left(&scope), 0);
+    }
+}
+
+#[test]
+fn nobody_is_left_when_the_served_process_dies_at_any_moment_of_the_start() {
+    let mut chance = kennel_testkit::Rng::seeded("start");
+    for _ in 0..count(100) {
+        let scope = Scope::new("early");
+        let records = scope.path("trees");
+        std::fs::create_dir_all(&records).unwrap();
+        let mut child = scope
+            .command(bin("tk-tree"))
+            .arg("serve")
+            .arg(records)
+            .args(QUICK)
+            .arg("--")
+            .arg(bin("tk-stubborn"))
+            .arg(scope.roll())
+            .args(["family", "1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let moment = chance.duration_below(Duration::from_millis(15));
+        let process = ProcessRef::open(child.id()).unwrap();
+        process.wait(Some(moment)).unwrap();
+        child.kill().unwrap();
+        scope.nothing_left_within("killed at start", Duration::from_secs(60));
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,67 @@
+//! Kennel's chores, for people and for CI: `cargo xtask help`.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "xtask talks to the person who runs it; no MCP passes through it"
+)]
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod bench;
+mod leftovers;
+mod nextest;
+mod preflight;
+mod report;
+mod test;
+mod unprivileged;
+mod unserved;
+mod workspace;
+
+/// What a chore gives: an error is one line for the person who started it.
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Kennel's chores
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask", after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                       every test, loops at a tenth of their count
+  cargo xtask test --full                every test, loops at their full count
+  cargo xtask test --seed 42             the random choices of an earlier run
+  cargo xtask test -- a_late_client      only tests whose name contains this
+  cargo xtask test -- -E 'package(notes)'
+  cargo xtask bench exit-event           one benchmark, in release mode
+  .ci/run                                what has to pass before a change lands";
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Run every test: as this user, and as an unprivileged one when this user is root
+    Test(test::Args),
+    /// Build the benchmarks in release mode and run those named, or all of them
+    Bench(bench::Args),
+    /// Check that the code still compiles for a platform Kennel does not serve yet
+    Unserved,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().chore {
+        Chore::Test(args) => test::run(&args),
+        Chore::Bench(args) => bench::run(&args),
+        Chore::Unserved => unserved::run(),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Before the tests: which outside tools are there, for each uid that will look for them.
+//!
+//! A test that misses its tool skips itself, quietly. So the gap is named here, loudly, and with
+//! `CI=true` it is a failure: a skipped test proves nothing.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use crate::{Outcome, unprivileged};
+
+/// A tool that tests look up by name.
+struct Tool {
+    name: &'static str,
+    /// What goes untested without it.
+    used_for: &'static str,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        name: "flock",
+        used_for: "locks of older servers",
+    },
+    Tool {
+        name: "lsof",
+        used_for: "the line that finds a holder whose pid is unknown",
+    },
+    Tool {
+        name: "node",
+        used_for: "apps that give their servers a socket for stdin",
+    },
+    Tool {
+        name: "npm",
+        used_for: "servers started through `npm exec`",
+    },
+    Tool {
+        name: "python3",
+        used_for: "processes in states that a Rust program does not get into",
+    },
+    Tool {
+        name: "script",
+        used_for: "questions on a terminal",
+    },
+    Tool {
+        name: "setsid",
+        used_for: "servers in a session of their own",
+    },
+    Tool {
+        name: "unshare",
+        used_for: "pid namespaces and being pid 1",
+    },
+];
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Says what is there, and gives a line for each thing that goes untested. Where `CI=true`, that is an error.
+pub(crate) fn check() -> Outcome<Vec<String>> {
+    println!("\n── preflight ──");
+    let mut gaps = Vec::new();
+    for Tool { name, used_for } in TOOLS {
+        match look_for(name) {
+            Ok(version) => println!("{name:>8}  {version}"),
+            Err(why) => gaps.push(format!("{name} {why}: NOT TESTED: {used_for}")),
+        }
+    }
+    if !is_root() {
+        gaps.push("not root: NOT TESTED: what needs root, and a second uid".to_owned());
+    }
+    for gap in &gaps {
+        println!("{gap}");
+    }
+    if in_ci() && !gaps.is_empty() {
+        return Err(
+            "CI=true, and nothing may go untested: install what is missing, and run as root".into(),
+        );
+    }
+    Ok(gaps)
+}
+
+/// The version of a tool that every pass can run.
+fn look_for(tool: &str) -> Result<String, String> {
+    let version = version(tool, None).ok_or("is missing")?;
+    if is_root() && self::version(tool, Some(unprivileged::UID)).is_none() {
+        return Err(format!("cannot be run by uid {}", unprivileged::UID));
+    }
+    Ok(version)
+}
+
+/// What `<tool> --version` says, run as `uid` if one is given; `None` if there is nothing to run.
+fn version(tool: &str, uid: Option<u32>) -> Option<String> {
+    let mut command = Command::new(tool);
+    command
+        .arg("--version")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    if let Some(uid) = uid {
+        command.uid(uid).gid(uid).env("HOME", "/nonexistent");
+    }
+    let output = command.output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Not every tool knows the option; what was started is there.
+    Some(text.lines().next().unwrap_or("is there").to_owned())
+}
+
+fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_tool_that_a_test_looks_up_is_looked_for_before() {
+        let xtask = std::env::var("CARGO_MANIFEST_DIR").expect("set for every test");
+        let mut looked_up = Vec::new();
+        for room in ["crates", "examples", "bench"] {
+            lookups(&Path::new(&xtask).join("..").join(room), &mut looked_up);
+        }
+        assert!(!looked_up.is_empty(), "no lookup found: was it renamed?");
+        for name in looked_up {
+            assert!(
+                TOOLS.iter().any(|tool| tool.name == name),
+                "a test looks up {name}, which TOOLS does not list"
+            );
+        }
+    }
+
+    /// The names in all `tool("…")` below `dir`.
+    fn lookups(dir: &Path, names: &mut Vec<String>) {
+        for entry in fs::read_dir(dir).expect("a directory of the workspace") {
+            let path = entry.expect("a directory of the workspace").path();
+            if path.is_dir() {
+                lookups(&path, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = fs::read_to_string(&path).expect("a source file");
+                let calls = source.split("tool(\"").skip(1);
+                names.extend(calls.filter_map(|call| Some(call.split_once('"')?.0.to_owned())));
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_missing() {
+        assert_eq!(look_for("no-such-tool"), Err("is missing".to_owned()));
+        assert!(look_for("sh").is_ok());
+    }
+}

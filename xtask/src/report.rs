@@ -1,0 +1,136 @@
+//! The steps of a run: announced one by one, timed, and listed at the end.
+
+use std::io;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use kennel_sys::Signal;
+use kennel_sys::signals::Signals;
+
+use crate::Outcome;
+
+/// What a run did so far. Ctrl-C ends the step at work, which shares our process group, and skips
+/// the steps to come, but not the summary.
+#[derive(Debug)]
+pub(crate) struct Report {
+    steps: Vec<Step>,
+    interrupts: Signals,
+    interrupted: bool,
+}
+
+#[derive(Debug)]
+struct Step {
+    name: String,
+    took: Duration,
+    passed: bool,
+}
+
+impl Report {
+    pub(crate) fn new() -> io::Result<Report> {
+        Ok(Report {
+            steps: Vec::new(),
+            interrupts: Signals::catch(&[Signal::INT])?,
+            interrupted: false,
+        })
+    }
+
+    /// Runs one step under its heading; says whether it passed. A step that could not be run did not.
+    pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> Outcome<bool>) -> bool {
+        if self.interrupted {
+            return false;
+        }
+        self.step_even_if_interrupted(name, work)
+    }
+
+    /// [`Report::step`], for what tidies up.
+    pub(crate) fn step_even_if_interrupted(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> Outcome<bool>,
+    ) -> bool {
+        println!("\n── {name} ──");
+        let start = Instant::now();
+        let passed = work().unwrap_or_else(|error| {
+            eprintln!("xtask: {name}: {error}");
+            false
+        });
+        self.steps.push(Step {
+            name: name.to_owned(),
+            took: start.elapsed(),
+            passed,
+        });
+        self.interrupted |= self.interrupts.next().is_some();
+        passed
+    }
+
+    /// Prints what passed and what failed, and gives the exit code that says so.
+    pub(crate) fn close(&self) -> ExitCode {
+        println!("\n── summary ──");
+        for Step { name, took, passed } in &self.steps {
+            let verdict = if *passed { "ok" } else { "FAILED" };
+            println!("{verdict:>8}  {name} ({:.1} s)", took.as_secs_f64());
+        }
+        if self.interrupted {
+            println!("interrupted: what is not listed was not run");
+        }
+        if self.passed() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+
+    fn passed(&self) -> bool {
+        !self.interrupted && self.steps.iter().all(|step| step.passed)
+    }
+}
+
+/// Runs a command to its end; says whether it succeeded.
+pub(crate) fn succeeds(command: &mut Command) -> Outcome<bool> {
+    match command.status() {
+        Ok(status) => Ok(status.success()),
+        Err(error) => {
+            Err(format!("cannot run {}: {error}", command.get_program().display()).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kennel_sys::process::ProcessRef;
+    use kennel_testkit::wait_for;
+
+    use super::*;
+
+    #[test]
+    fn one_failed_step_fails_the_run() {
+        let mut report = Report::new().expect("a report");
+        assert!(report.step("good", || Ok(true)));
+        assert!(report.passed());
+        assert!(!report.step("bad", || Ok(false)));
+        assert!(report.step("good again", || Ok(true)));
+        assert!(!report.passed());
+    }
+
+    #[test]
+    fn a_step_that_cannot_be_run_did_not_pass() {
+        let mut report = Report::new().expect("a report");
+        assert!(!report.step("absent", || succeeds(&mut Command::new("/nonexistent"))));
+        assert!(!report.passed());
+    }
+
+    #[test]
+    fn an_interrupt_skips_the_steps_to_come_but_not_the_tidying_up() {
+        let mut report = Report::new().expect("a report");
+        let me = ProcessRef::me().expect("this process");
+        assert!(me.signal(Signal::INT).expect("a signal to ourselves"));
+        // Another thread may be the one that takes the signal, in its own time.
+        wait_for("the interrupt is noticed", || {
+            report.step("interrupted", || Ok(true));
+            report.interrupted.then_some(())
+        });
+        assert!(!report.step("skipped", || unreachable!("after an interrupt")));
+        assert!(report.step_even_if_interrupted("tidying up", || Ok(true)));
+        assert!(!report.passed());
+    }
+}

@@ -1,0 +1,222 @@
+//! `cargo xtask test`: every test, on a fresh machine too, as every uid this user can be.
+
+use std::hash::{BuildHasher, RandomState};
+use std::process::{Command, ExitCode};
+
+use crate::leftovers::{self, MARK};
+use crate::nextest::Nextest;
+use crate::report::{Report, succeeds};
+use crate::workspace::Workspace;
+use crate::{Outcome, preflight, unprivileged, unserved};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run loops at their full count instead of a tenth of it
+    #[arg(long)]
+    full: bool,
+    /// Repeat the random choices of an earlier run [default: KENNEL_SEED, else fresh]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Name parts, -E 'filter' or other options of `cargo nextest run`; leaves out doc tests and
+    /// the check for unserved platforms
+    #[arg(last = true, value_name = "FILTER")]
+    filters: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    let run = Run::new(args)?;
+    run.announce();
+    let gaps = preflight::check()?;
+    let workspace = Workspace::load()?;
+    let nextest = Nextest::find_or_install(&workspace)?;
+
+    let mut report = Report::new()?;
+    if !report.step("build", || build(&workspace)) {
+        return Ok(report.close());
+    }
+    let uid = rustix::process::geteuid();
+    report.step(&format!("tests as uid {uid}"), || {
+        current_uid(&workspace, &nextest, &run)
+    });
+    if preflight::is_root() {
+        report.step(&format!("tests as uid {}", unprivileged::UID), || {
+            unprivileged::pass(&workspace, &nextest, &run)
+        });
+    }
+    let everything = run.filters.is_empty();
+    if everything {
+        report.step("doc tests", || doc_tests(&workspace, &run));
+    }
+    report.step_even_if_interrupted("nothing left behind", || {
+        Ok(leftovers::none_left(&run.mark))
+    });
+    if everything {
+        report.step("a platform not served yet", || {
+            unserved::compiles(&workspace)
+        });
+    }
+    let code = report.close();
+    for gap in gaps {
+        println!("{gap}");
+    }
+    run.announce();
+    Ok(code)
+}
+
+/// What all tests of one run have in common.
+#[derive(Debug)]
+pub(crate) struct Run {
+    seed: u64,
+    full: bool,
+    mark: String,
+    filters: Vec<String>,
+}
+
+impl Run {
+    fn new(args: &Args) -> Outcome<Run> {
+        let seed = match (args.seed, std::env::var("KENNEL_SEED")) {
+            (Some(seed), _) => seed,
+            (None, Ok(text)) => text.parse().map_err(|_| {
+                format!("KENNEL_SEED={text} is not a whole number; unset it for a fresh one")
+            })?,
+            (None, Err(_)) => random(),
+        };
+        let mark = format!("{:016x}", random());
+        Ok(Run {
+            seed,
+            full: args.full,
+            mark,
+            filters: args.filters.clone(),
+        })
+    }
+
+    fn announce(&self) {
+        let counts = if self.full {
+            "full counts"
+        } else {
+            "a tenth of the full counts (--full: all)"
+        };
+        println!("KENNEL_SEED={}, {counts}", self.seed);
+    }
+
+    /// Lets a command's tests know the run they belong to, and marks whatever they start.
+    pub(crate) fn announce_to(&self, command: &mut Command) {
+        command
+            .env("KENNEL_SEED", self.seed.to_string())
+            .env(MARK, &self.mark);
+        if self.full {
+            command.env("KENNEL_FULL", "1");
+        } else {
+            command.env_remove("KENNEL_FULL");
+        }
+    }
+
+    /// Adds which tests to run, and how patiently.
+    pub(crate) fn select(&self, nextest: &mut Command, root: bool) {
+        if self.full {
+            nextest.args(["--profile", "full"]);
+        }
+        if !self.filters.is_empty() {
+            // A filter may well name only tests that need root.
+            nextest.arg("--no-tests=warn");
+        }
+        nextest.args(&self.filters);
+        if !root {
+            nextest.args(["--", "--skip", "needs_root"]);
+        }
+    }
+}
+
+/// Everything at once, so that tests find the programs beside themselves. Unmarked: a compiler
+/// cache that a build starts is nobody's leftover.
+fn build(workspace: &Workspace) -> Outcome<bool> {
+    succeeds(
+        workspace
+            .cargo()
+            .args(["build", "--workspace", "--all-targets"]),
+    )
+}
+
+fn current_uid(workspace: &Workspace, nextest: &Nextest, run: &Run) -> Outcome<bool> {
+    let mut command = nextest.command(workspace, "run");
+    command.arg("--workspace");
+    run.announce_to(&mut command);
+    run.select(&mut command, preflight::is_root());
+    succeeds(&mut command)
+}
+
+fn doc_tests(workspace: &Workspace, run: &Run) -> Outcome<bool> {
+    let mut command = workspace.cargo();
+    command.args(["test", "--doc", "--workspace"]);
+    run.announce_to(&mut command);
+    succeeds(&mut command)
+}
+
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(full: bool, filters: &[&str]) -> Run {
+        let filters = filters.iter().map(|&filter| filter.to_owned()).collect();
+        Run {
+            seed: 7,
+            full,
+            mark: "m".to_owned(),
+            filters,
+        }
+    }
+
+    fn selected(run: &Run, root: bool) -> Vec<String> {
+        let mut command = Command::new("nextest");
+        run.select(&mut command, root);
+        command
+            .get_args()
+            .map(|arg| arg.display().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn only_root_runs_the_tests_that_need_root() {
+        assert!(selected(&run(false, &[]), true).is_empty());
+        assert_eq!(
+            selected(&run(false, &[]), false),
+            ["--", "--skip", "needs_root"]
+        );
+    }
+
+    #[test]
+    fn a_full_run_is_more_patient() {
+        assert_eq!(selected(&run(true, &[]), true), ["--profile", "full"]);
+    }
+
+    #[test]
+    fn filters_come_before_what_is_skipped() {
+        let args = selected(&run(false, &["-E", "test(lock)"]), false);
+        assert_eq!(
+            args,
+            [
+                "--no-tests=warn",
+                "-E",
+                "test(lock)",
+                "--",
+                "--skip",
+                "needs_root"
+            ]
+        );
+    }
+
+    #[test]
+    fn counts_follow_the_flag_and_not_the_environment() {
+        let mut command = Command::new("nextest");
+        run(false, &[]).announce_to(&mut command);
+        assert!(
+            command
+                .get_envs()
+                .any(|pair| pair == ("KENNEL_FULL".as_ref(), None))
+        );
+    }
+}

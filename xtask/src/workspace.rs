@@ -1,0 +1,92 @@
+//! The workspace as cargo sees it: where it is, where it builds, which programs it has.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Outcome;
+
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    /// Where cargo builds: `CARGO_TARGET_DIR`, else what the configuration says, else `target/`.
+    pub(crate) target: PathBuf,
+    /// The names of all binary targets, which tests find beside themselves.
+    pub(crate) programs: Vec<String>,
+}
+
+impl Workspace {
+    pub(crate) fn load() -> Outcome<Workspace> {
+        let output = plain_cargo()
+            .args(["metadata", "--no-deps", "--format-version=1"])
+            .stderr(std::process::Stdio::inherit())
+            .output()
+            .map_err(|error| format!("cannot run cargo: {error}; start xtask as `cargo xtask`"))?;
+        if !output.status.success() {
+            return Err(format!("cargo metadata failed: {}", output.status).into());
+        }
+        Workspace::from_metadata(&serde_json::from_slice(&output.stdout)?).ok_or_else(|| {
+            "cargo metadata lacks a field that xtask reads: is cargo too new?".into()
+        })
+    }
+
+    fn from_metadata(metadata: &Value) -> Option<Workspace> {
+        let mut programs = Vec::new();
+        for package in metadata["packages"].as_array()? {
+            for target in package["targets"].as_array()? {
+                if target["kind"].as_array()?.iter().any(|kind| kind == "bin") {
+                    programs.push(target["name"].as_str()?.to_owned());
+                }
+            }
+        }
+        Some(Workspace {
+            root: metadata["workspace_root"].as_str()?.into(),
+            target: metadata["target_directory"].as_str()?.into(),
+            programs,
+        })
+    }
+
+    /// Cargo, run from the workspace's root and building where this workspace builds.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut cargo = plain_cargo();
+        self.settle(&mut cargo);
+        cargo
+    }
+
+    /// Makes a command see the workspace as [`Workspace::cargo`] does.
+    pub(crate) fn settle(&self, command: &mut Command) {
+        // Absolute: a relative one would mean another place once the directory has changed.
+        command
+            .current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.target);
+    }
+}
+
+/// The cargo that started us, so that one toolchain does it all.
+fn plain_cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_the_binary_targets_of_all_packages() {
+        let metadata = serde_json::json!({
+            "workspace_root": "/src", "target_directory": "/src/target", "packages": [
+                { "targets": [{ "kind": ["lib"], "name": "a" }, { "kind": ["bin"], "name": "b" }] },
+                { "targets": [{ "kind": ["bin"], "name": "c" }, { "kind": ["test"], "name": "d" }] },
+            ],
+        });
+        let workspace = Workspace::from_metadata(&metadata).expect("complete metadata");
+        assert_eq!(workspace.programs, ["b", "c"]);
+    }
+
+    #[test]
+    fn metadata_without_a_needed_field_is_refused() {
+        let metadata = serde_json::json!({ "workspace_root": "/src", "packages": [] });
+        assert!(Workspace::from_metadata(&metadata).is_none());
+    }
+}
