@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -44,21 +45,27 @@ impl ProcessRef {
         ProcessRef::identified(pid, unique, handle)
     }
 
+    /// A child of this process that nobody has reaped yet. It may have ended already; until it is
+    /// reaped, its pid is its own.
+    pub(crate) fn of_child(child: &Child) -> io::Result<ProcessRef> {
+        let pid = child.id();
+        let (handle, unique) = if features().pidfd {
+            let handle = os::open_process(pid)?;
+            let unique = os::identity_of(handle.as_fd(), features().pidfs)?.1;
+            (Some(handle), unique)
+        } else {
+            (None, None)
+        };
+        let identity = read_identity(pid, unique);
+        Ok(ProcessRef { identity, handle })
+    }
+
     fn identified(pid: u32, unique: Option<u64>, handle: OwnedFd) -> io::Result<ProcessRef> {
-        let start = os::stat(pid).ok().map(|stat| stat.start);
-        if let (None, Some(start)) = (unique, start) {
-            let_the_tick_pass(start);
-        }
+        let identity = read_identity(pid, unique);
         // Alive after the reading: so the reading was about this one (rule 6).
         if os::exited(handle.as_fd()) {
             return Err(gone(pid));
         }
-        let identity = Identity {
-            pid,
-            unique,
-            boot: os::boot_id(),
-            start,
-        };
         let handle = Some(handle);
         Ok(ProcessRef { identity, handle })
     }
@@ -204,6 +211,20 @@ impl ProcessRef {
             Err(rustix::io::Errno::SRCH) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
+    }
+}
+
+/// What can be said about `pid`. The caller makes sure that it stays with one process meanwhile.
+fn read_identity(pid: u32, unique: Option<u64>) -> Identity {
+    let start = os::stat(pid).ok().map(|stat| stat.start);
+    if let (None, Some(start)) = (unique, start) {
+        let_the_tick_pass(start);
+    }
+    Identity {
+        pid,
+        unique,
+        boot: os::boot_id(),
+        start,
     }
 }
 

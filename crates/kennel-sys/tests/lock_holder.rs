@@ -230,34 +230,25 @@ fn where_no_pid_can_be_told_the_line_that_finds_it_is() {
 
 /// What takes forcing a pid, another user, or a namespace.
 mod needs_root {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
+    use std::process::Command;
 
-    use kennel_testkit::tool;
+    use kennel_testkit::{on_each_kernel_alone, tool, try_with_pid, with_pid};
 
     use super::*;
 
-    /// A stranger with the pid of a process that is gone.
-    fn stranger(scope: &Scope, pid: u32) -> Child {
-        for _ in 0..10_000 {
-            std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("root");
-            let sleeper = scope.command("sleep").arg("1000").spawn();
-            let mut child = sleeper.expect("another process");
-            if child.id() == pid {
-                return child;
-            }
-            child.kill().expect("our own child");
-            child.wait().expect("our own child");
-        }
-        panic!("pid {pid} could not be had again");
+    fn sleeper(scope: &Scope) -> Child {
+        let sleeper = scope.command("sleep").arg("1000").spawn();
+        sleeper.expect("another process")
     }
 
     #[test]
     fn rule_6_a_reused_pid_in_the_record_fools_nobody() {
-        on_each_kernel(|| {
+        on_each_kernel_alone(|| {
             let stage = Stage::new("reused");
             let dead = stage.other(&["--record", "notes"]).kill();
-            let mut stranger = stranger(&stage.scope, dead);
+            let mut stranger = with_pid(dead, || sleeper(&stage.scope));
             assert!(stage.is_free(), "held by the dead");
             let other = stage.other(&[]);
             let holder = stage.holder().unwrap();
@@ -271,52 +262,96 @@ mod needs_root {
 
     #[test]
     fn rule_6_a_reused_pid_in_proc_locks_fools_nobody() {
+        // Not in a namespace of our own: there the kernel leaves out whoever took it and died.
         on_each_kernel(|| {
-            let stage = Stage::new("reused-taker");
-            let (dead, heir) = inherited(&stage);
-            let mut stranger = stranger(&stage.scope, dead);
-            let locks = std::fs::read_to_string("/proc/locks").unwrap();
-            assert!(
-                locks.contains(&format!(" {dead} ")),
-                "the kernel names the taker: {locks}"
-            );
-            assert_eq!(stage.holder().unwrap().process.pid(), heir);
-            stranger.kill().unwrap();
-            stranger.wait().unwrap();
+            for _ in 0..50 {
+                let stage = Stage::new("reused-taker");
+                let (dead, heir) = inherited(&stage);
+                // Somebody else was quicker, and has it: another one.
+                let Some(mut stranger) = try_with_pid(dead, || sleeper(&stage.scope)) else {
+                    continue;
+                };
+                let locks = std::fs::read_to_string("/proc/locks").unwrap();
+                assert!(
+                    locks.contains(&format!(" {dead} ")),
+                    "the kernel names the taker: {locks}"
+                );
+                assert_eq!(stage.holder().unwrap().process.pid(), heir);
+                stranger.kill().unwrap();
+                stranger.wait().unwrap();
+                return;
+            }
+            panic!("no pid could be had again");
         });
+    }
+
+    /// `tk-lock` as nobody, from a place where nobody may run it.
+    fn as_nobody(stage: &Stage, what: &str) -> Command {
+        let helper = stage.scope.path("tk-lock");
+        if !helper.exists() {
+            let open = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(stage.scope.dir(), open).expect("our own");
+            // By another process: one of ours that forks meanwhile would keep the copy busy.
+            let copied = stage
+                .scope
+                .command("cp")
+                .arg(bin("tk-lock"))
+                .arg(&helper)
+                .status();
+            assert!(copied.expect("cp").success());
+        }
+        let mut command = stage.scope.command(&helper);
+        command.arg(what).uid(65534).gid(65534).current_dir("/");
+        command
+    }
+
+    fn said(command: &mut Command) -> String {
+        let output = command.stderr(Stdio::inherit()).output().expect("it runs");
+        String::from_utf8(output.stdout).expect("text")
     }
 
     #[test]
     fn a_holder_whose_files_are_hidden_is_named_by_the_kernel() {
         let stage = Stage::new("hidden");
-        let other = stage.other(&[]);
-        // Nobody looks at a lock that root holds, in a place that everybody may look into.
-        for path in [stage.scope.dir(), stage.dir.path()] {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        for options in [&["--record", "notes"][..], &[]] {
+            let other = stage.other(options);
+            // Nobody looks at a lock that root holds, in a place that everybody may look into.
+            for (path, mode) in [(stage.dir.path(), 0o755), (&stage.path(), 0o644)] {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            }
+            let named = said(as_nobody(&stage, "probe").arg(stage.path()));
+            let pid = format!("pid {}", other.pid());
+            assert!(named.starts_with(&pid), "{named}");
+            assert_eq!(named.contains("(notes, "), !options.is_empty(), "{named}");
+            other.kill();
+            let closed = std::fs::Permissions::from_mode(0o700);
+            std::fs::set_permissions(stage.dir.path(), closed).unwrap();
         }
-        std::fs::set_permissions(stage.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
-        // By another process: one of ours that forks meanwhile would keep the copy busy.
-        let helper = stage.scope.path("tk-lock");
-        let copied = stage
-            .scope
-            .command("cp")
-            .arg(bin("tk-lock"))
-            .arg(&helper)
-            .status();
-        assert!(copied.unwrap().success());
-        let output = stage
-            .scope
-            .command(&helper)
-            .arg("probe")
-            .arg(stage.path())
-            .uid(65534)
-            .gid(65534)
-            .current_dir("/")
-            .output()
-            .unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(said, format!("pid {}\n", other.pid()));
-        other.kill();
+    }
+
+    #[test]
+    fn rule_6_a_hidden_process_with_a_reused_pid_fools_nobody() {
+        for _ in 0..50 {
+            let stage = Stage::new("hidden-reused");
+            chown(stage.dir.path(), Some(65534), Some(65534)).unwrap();
+            let mut taker = as_nobody(&stage, "bequeath")
+                .arg(stage.dir.path())
+                .arg("lock")
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let heir = line(&mut taker);
+            taker.wait().unwrap();
+            let Some(mut stranger) = try_with_pid(taker.id(), || sleeper(&stage.scope)) else {
+                continue;
+            };
+            let named = said(as_nobody(&stage, "probe").arg(stage.path()));
+            assert_eq!(named, format!("pid {heir}\n"));
+            stranger.kill().unwrap();
+            stranger.wait().unwrap();
+            return;
+        }
+        panic!("no pid could be had again");
     }
 
     #[test]

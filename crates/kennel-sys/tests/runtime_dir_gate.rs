@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use kennel_sys::runtime_dir::{DirError, Kind, RuntimeDir};
-use kennel_testkit::{Scope, bin, count};
+use kennel_testkit::{Rng, Scope, bin, count};
 
 /// A name that only proper quoting brings through a shell.
 const NAME: &str = "kennel's \"own\" $HOME `dir` * \\";
@@ -377,8 +377,15 @@ fn a_directory_is_had_though_others_remove_it_while_it_is_empty() {
                 dir.subdir("sub").unwrap();
             }
         });
+        let mut rng = Rng::seeded("remover");
         while !making.is_finished() {
             dir.remove_subdir_if_empty("sub").unwrap();
+            // Not in step with the other, which would then never have it.
+            let pause = rng.duration_below(Duration::from_micros(200));
+            let start = Instant::now();
+            while start.elapsed() < pause {
+                std::hint::spin_loop();
+            }
         }
     });
 }

@@ -1,26 +1,51 @@
 //! One test, on several kernels: this one, and this one with features switched off.
 
 use std::any::type_name_of_val;
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// What is switched off in each round; see `kennel_sys::kernel`.
 const ROUNDS: [&str; 4] = ["", "pidfs", "peer-pidfd", "pidfd"];
+
+/// Set in the processes that are rounds.
+const ROUND: &str = "TESTKIT_ROUND";
 
 /// Runs `test` once per kind of kernel, each in a process of its own. Call it as the test's only
 /// statement: the process is the test's program, started again for this one test.
 #[track_caller]
 pub fn on_each_kernel<F: FnOnce()>(test: F) {
-    if std::env::var_os("TESTKIT_ROUND").is_some() {
+    rounds(&[], test);
+}
+
+/// [`on_each_kernel`], in pid namespaces of its own: nobody else takes pids there, so that
+/// [`with_pid`] gets the one it wants. Needs root.
+#[track_caller]
+pub fn on_each_kernel_alone<F: FnOnce()>(test: F) {
+    if std::env::var_os(ROUND).is_some() {
+        // A fresh namespace counts from 1: numbers that small turn up anywhere in a message.
+        choose_next_pid(20_000);
+    }
+    rounds(
+        &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"],
+        test,
+    );
+}
+
+#[track_caller]
+fn rounds<F: FnOnce()>(before: &[&str], test: F) {
+    if std::env::var_os(ROUND).is_some() {
         return test();
     }
     // `program::module::name::{{closure}}` is the test `module::name` of that program.
     let path = type_name_of_val(&test).trim_end_matches("::{{closure}}");
     let (_, name) = path.split_once("::").expect("a test in a program");
+    let program = std::env::current_exe().expect("the running test has a path");
+    let mut line: Vec<_> = before.iter().map(Into::into).collect();
+    line.push(program);
     for off in ROUNDS {
-        let program = std::env::current_exe().expect("the running test has a path");
-        let output = Command::new(program)
+        let output = Command::new(&line[0])
+            .args(&line[1..])
             .args(["--exact", name, "--nocapture"])
-            .env("TESTKIT_ROUND", "1")
+            .env(ROUND, "1")
             .env("KENNEL_FEATURES_OFF", off)
             .output()
             .expect("the test starts again");
@@ -31,4 +56,30 @@ pub fn on_each_kernel<F: FnOnce()>(test: F) {
             String::from_utf8_lossy(&output.stderr)
         );
     }
+}
+
+/// Starts processes until one has `pid`. Needs root, and [`on_each_kernel_alone`], else others may
+/// be quicker.
+#[track_caller]
+pub fn with_pid(pid: u32, start: impl FnMut() -> Child) -> Child {
+    try_with_pid(pid, start).unwrap_or_else(|| panic!("pid {pid} was not given out again"))
+}
+
+/// [`with_pid`] where others take pids too: `None` if somebody else has it.
+pub fn try_with_pid(pid: u32, mut start: impl FnMut() -> Child) -> Option<Child> {
+    for _ in 0..200 {
+        choose_next_pid(pid);
+        let mut child = start();
+        if child.id() == pid {
+            return Some(child);
+        }
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+    }
+    None
+}
+
+fn choose_next_pid(pid: u32) {
+    std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string())
+        .expect("root chooses the next pid");
 }

@@ -13,6 +13,6 @@ mod wait;
 
 pub use chance::{Rng, count, full, seed};
 pub use client::{Client, Ended, run};
-pub use kernels::on_each_kernel;
+pub use kernels::{on_each_kernel, on_each_kernel_alone, try_with_pid, with_pid};
 pub use scope::{Scope, bin, tool};
 pub use wait::{DEADLINE, wait_for, wait_until};

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
-use kennel_testkit::{Scope, bin, count, on_each_kernel, tool, wait_for};
+use kennel_testkit::{
+    Scope, bin, count, on_each_kernel, on_each_kernel_alone, tool, wait_for, with_pid,
+};
 
 /// Connects to a socket, and stays.
 const CONNECT: &str = "import socket,sys,time\n\
@@ -155,23 +157,9 @@ fn a_process_whose_first_thread_ended_lives_while_another_does() {
     });
 }
 
-/// Forces the next process to get `pid`, and starts `sleep` until it does.
-fn reuse(scope: &Scope, pid: u32) -> std::process::Child {
-    for _ in 0..10_000 {
-        std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
-        let mut child = sleeper(scope);
-        if child.id() == pid {
-            return child;
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-    panic!("pid {pid} could not be had again");
-}
-
 #[test]
 fn rule_6_needs_root_a_reused_pid_is_another_process_and_gets_no_signal() {
-    on_each_kernel(|| {
+    on_each_kernel_alone(|| {
         let scope = Scope::new("reuse");
         for _ in 0..count(200) {
             let mut first = sleeper(&scope);
@@ -179,7 +167,7 @@ fn rule_6_needs_root_a_reused_pid_is_another_process_and_gets_no_signal() {
             let written: Identity = held.identity().to_string().parse().unwrap();
             first.kill().unwrap();
             first.wait().unwrap();
-            let mut second = reuse(&scope, written.pid());
+            let mut second = with_pid(written.pid(), || sleeper(&scope));
             let bearer = ProcessRef::open(second.id()).unwrap();
             assert_eq!(bearer.pid(), written.pid());
             assert!(

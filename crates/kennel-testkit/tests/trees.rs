@@ -20,7 +20,8 @@ struct Served {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    warden: ProcessRef,
+    /// `None` if it had ended before we looked.
+    warden: Option<ProcessRef>,
 }
 
 impl Served {
@@ -48,9 +49,7 @@ impl Served {
             .unwrap()
             .parse()
             .unwrap();
-        let warden = ProcessRef::find(&identity)
-            .unwrap()
-            .expect("the warden lives");
+        let warden = ProcessRef::find(&identity).unwrap();
         Served {
             child,
             stdin,
@@ -64,6 +63,12 @@ impl Served {
         let n = n.to_string();
         let words = [program.to_str().unwrap(), roll.to_str().unwrap(), what, &n];
         Served::start(scope, ladder, &words)
+    }
+
+    fn warden(&self) -> &ProcessRef {
+        self.warden
+            .as_ref()
+            .expect("the warden lived when we looked")
     }
 
     fn ask_to_stop(&mut self) {
@@ -140,7 +145,7 @@ fn rule_2_the_tree_ends_when_the_process_it_serves_is_killed() {
             // Not reaped yet: a zombie is as dead as can be.
             all_gone(&members);
             wait_for("the warden to end", || {
-                (!served.warden.is_alive()).then_some(())
+                (!served.warden().is_alive()).then_some(())
             });
             served.child.wait().unwrap();
             assert_eq!(records_left(&scope), 0);
@@ -158,7 +163,7 @@ fn rule_2_a_killed_wardens_child_dies_with_it_and_the_served_process_ends_the_st
             let scope = Scope::new("warden-killed");
             let mut served = Served::family(&scope, SLOW, "family", 3);
             let members = all_signed(&scope, 4);
-            assert!(served.warden.signal(Signal::KILL).unwrap());
+            assert!(served.warden().signal(Signal::KILL).unwrap());
             let told = served.told();
             assert!(served.child.wait().unwrap().success());
             assert!(
@@ -181,10 +186,10 @@ fn rule_2_what_outlives_both_is_ended_by_the_next_start() {
             let mut served = Served::family(&scope, SLOW, "family", 3);
             let members = all_signed(&scope, 4);
             served.child.kill().unwrap();
-            served.warden.signal(Signal::KILL).unwrap();
+            served.warden().signal(Signal::KILL).unwrap();
             served.child.wait().unwrap();
             wait_for("the warden to end", || {
-                (!served.warden.is_alive()).then_some(())
+                (!served.warden().is_alive()).then_some(())
             });
             // The detached ones do live on: else this test would show nothing.
             assert!(

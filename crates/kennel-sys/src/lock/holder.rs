@@ -53,16 +53,11 @@ pub(super) fn of_recorded(file: &File) -> Option<Holder> {
     match proc_locks::holds(&holder.process, id) {
         Some(true) => Some(holder),
         Some(false) => by_kernel(id),
-        // Its files are hidden from us: the record stands unless the kernel names somebody else.
-        None => {
-            let mut takers = proc_locks::takers(id);
-            let same =
-                |taker: &ProcessRef| taker.identity().same_process(holder.process.identity());
-            if takers.is_empty() || takers.iter().any(same) {
-                return Some(holder);
-            }
-            Some(Holder::unnamed(takers.swap_remove(0)))
-        }
+        // Its files are hidden from us: the record stands unless another is seen to have the lock.
+        None => match proc_locks::takers(id).into_iter().next() {
+            Some(taker) if taker.proven => Some(Holder::unnamed(taker.process)),
+            _ => Some(holder),
+        },
     }
 }
 
@@ -73,8 +68,12 @@ pub(super) fn of_unrecorded(file: &File) -> Option<Holder> {
 
 fn by_kernel(id: FileId) -> Option<Holder> {
     let taker = proc_locks::takers(id).into_iter().next();
-    // One who inherited the lock holds it as well, and may be all that is left of its taker.
-    taker.or_else(|| proc_locks::heir(id)).map(Holder::unnamed)
+    let process = match taker {
+        Some(taker) if taker.proven => Some(taker.process),
+        // One who inherited the lock holds it as well, and may be all that is left of its taker.
+        taker => proc_locks::heir(id).or(taker.map(|taker| taker.process)),
+    };
+    process.map(Holder::unnamed)
 }
 
 fn recorded(file: &File) -> Option<Record> {

@@ -32,26 +32,37 @@ pub(super) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
     }
 }
 
-/// The living processes that took the lock on `file`.
-pub(super) fn takers(file: FileId) -> Vec<ProcessRef> {
-    let mut takers: Vec<ProcessRef> = Vec::new();
+/// A living process that took a lock.
+pub(super) struct Taker {
+    pub(super) process: ProcessRef,
+    /// Whether it was seen to have the lock. Where its files are hidden from us the kernel's word
+    /// for it is a pid, and that may be a dead one's, used again.
+    pub(super) proven: bool,
+}
+
+/// The living processes that took the lock on `file`, proven ones first.
+pub(super) fn takers(file: FileId) -> Vec<Taker> {
+    let mut takers: Vec<Taker> = Vec::new();
     for entry in flocks() {
-        let known = takers.iter().any(|taker| taker.pid() == entry.pid);
+        let known = takers.iter().any(|taker| taker.process.pid() == entry.pid);
         if entry.ino != file.ino || known {
             continue;
         }
         let Ok(process) = ProcessRef::open(entry.pid) else {
             continue;
         };
-        // The number is that of the taker, who may be dead while an heir keeps the lock: whoever
-        // has the number now must have the lock, or at least be named still (rule 6).
-        let holds = holds(&process, file).unwrap_or_else(|| {
-            entry.dev == file.dev && flocks().contains(&entry) && process.is_alive()
-        });
-        if holds {
-            takers.push(process);
+        let proven = match holds(&process, file) {
+            Some(true) => true,
+            // The taker is dead, and this one has its number (rule 6).
+            Some(false) => continue,
+            None => false,
+        };
+        let named = || entry.dev == file.dev && flocks().contains(&entry) && process.is_alive();
+        if proven || named() {
+            takers.push(Taker { process, proven });
         }
     }
+    takers.sort_by_key(|taker| !taker.proven);
     takers
 }
 

@@ -23,7 +23,7 @@ const SETTLING: Duration = Duration::from_millis(500);
 
 /// How often the directory just made may be removed again (an empty one is anybody's of ours to
 /// remove) before something is wrong.
-const REMOVED: usize = 16;
+const REMOVED: usize = 100;
 
 /// Where a directory is, or is to be.
 pub(super) struct Spot<'a> {

@@ -83,7 +83,7 @@ impl Launch<'_> {
             });
         }
         let child = command.spawn()?;
-        let warden = ProcessRef::open(child.id())?;
+        let warden = ProcessRef::of_child(&child)?;
         Ok(Tree {
             control: ours,
             child,

@@ -154,7 +154,7 @@ impl Warden {
             Ok(child) => child,
             Err(error) => {
                 forget(records.as_ref(), cookie);
-                let errno = error.raw_os_error().unwrap_or(libc::ENOENT);
+                let errno = refusal(&server[0], &error);
                 tell(&control, &Report::Refused(errno));
                 return Ok(if errno == libc::ENOENT { 127 } else { 126 });
             }
@@ -307,6 +307,21 @@ fn start(server: &[OsString], cookie: &str) -> io::Result<u32> {
         });
     }
     command.spawn().map(|child| child.id())
+}
+
+/// Why the server could not be started, as a shell sees it. The system calls a name permission denied
+/// as soon as one directory of the PATH is closed to us; to people it is not found unless it is there.
+fn refusal(program: &OsStr, error: &io::Error) -> i32 {
+    let errno = error.raw_os_error().unwrap_or(libc::ENOENT);
+    let bare_name = !program.as_encoded_bytes().contains(&b'/');
+    let on_path = || {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| dir.join(program).exists())
+    };
+    if errno == libc::EACCES && bare_name && !on_path() {
+        return libc::ENOENT;
+    }
+    errno
 }
 
 fn close_at_exec_from(first: u32) -> io::Result<()> {

@@ -279,35 +279,43 @@ fn what_is_too_large_to_be_a_lock_is_no_legacy_lock() {
 }
 
 mod needs_root {
+    use std::process::Stdio;
+
+    use kennel_testkit::{on_each_kernel_alone, with_pid};
+
     use super::*;
-    use std::process::{Child, Stdio};
 
     #[test]
     fn a_reused_pid_does_not_fool_it() {
-        let scope = Scope::new("uninstall-reused");
-        let db = scope.path("notes.db");
-        let mut server = serving(&scope, &db);
-        add(&mut server, "something worth keeping");
-        let lock = lock_file(&scope, &db);
-        let pid = server.pid();
-        server.kill();
-        let mut stranger = with_pid(&scope, pid);
+        on_each_kernel_alone(|| {
+            let scope = Scope::new("uninstall-reused");
+            let db = scope.path("notes.db");
+            let mut server = serving(&scope, &db);
+            add(&mut server, "something worth keeping");
+            let lock = lock_file(&scope, &db);
+            let pid = server.pid();
+            server.kill();
+            let mut stranger = with_pid(pid, || {
+                let mut sleep = scope.command("sleep");
+                sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap()
+            });
 
-        // The record names a pid that lives. The store is free all the same...
-        assert_eq!(status(&scope, &db)["free"], true);
-        // ...and if somebody holds it, then it is not that process.
-        let holder = OldHolder::of(&scope, &lock);
-        let ended = refused_naming(&scope, &db, holder.pid());
-        assert!(!names(&ended, pid), "{}", ended.stderr);
-        holder.end();
+            // The record names a pid that lives. The store is free all the same...
+            assert_eq!(status(&scope, &db)["free"], true);
+            // ...and if somebody holds it, then it is not that process.
+            let holder = OldHolder::of(&scope, &lock);
+            let ended = refused_naming(&scope, &db, holder.pid());
+            assert!(!names(&ended, pid), "{}", ended.stderr);
+            holder.end();
 
-        assert_eq!(uninstall(&scope, &db).code(), Some(0));
-        assert!(
-            stranger.try_wait().unwrap().is_none(),
-            "a stranger was harmed"
-        );
-        stranger.kill().unwrap();
-        stranger.wait().unwrap();
+            assert_eq!(uninstall(&scope, &db).code(), Some(0));
+            assert!(
+                stranger.try_wait().unwrap().is_none(),
+                "a stranger was harmed"
+            );
+            stranger.kill().unwrap();
+            stranger.wait().unwrap();
+        });
     }
 
     #[test]
@@ -332,22 +340,6 @@ mod needs_root {
         let found = run(scope.command("sh").args(["-c", &line]));
         let said = format!("{}{}", found.stdout, found.stderr);
         assert!(said.contains(&server.pid().to_string()), "{line}: {said}");
-    }
-
-    /// A process that has this pid, which must be free.
-    fn with_pid(scope: &Scope, pid: u32) -> Child {
-        for _ in 0..10_000 {
-            // Somebody else may fork between this line and the next one: then again.
-            fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
-            let mut sleep = scope.command("sleep");
-            let mut child = sleep.arg("1000").stdin(Stdio::null()).spawn().unwrap();
-            if child.id() == pid {
-                return child;
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-        panic!("pid {pid} was not given out again");
     }
 }
 
