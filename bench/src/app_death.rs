@@ -2,7 +2,7 @@
 //! a guarded server (`notes`) takes on top of the exit event itself.
 
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use kennel_sys::process::ProcessRef;
 use serde_json::json;
 
 use crate::stats::{micros, percentile};
-use crate::{Options, Outcome};
+use crate::{Options, Outcome, beside_us};
 
 /// No server may take longer.
 const BOUND: Duration = Duration::from_secs(1);
@@ -55,19 +55,6 @@ fn one_death(dir: &Path) -> io::Result<Duration> {
     app.wait()?;
     holder.signal(Signal::KILL)?;
     Ok(took)
-}
-
-/// A program that `cargo xtask bench` built together with this one.
-fn beside_us(name: &str) -> io::Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name(name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    let words = format!(
-        "{} is not built: run `cargo xtask bench app-death`",
-        path.display()
-    );
-    Err(io::Error::other(words))
 }
 
 fn child_of(parent: &Child, name: &str) -> io::Result<ProcessRef> {

@@ -10,9 +10,11 @@
 mod app_death;
 #[cfg(target_os = "linux")]
 mod exit_event;
+mod round_trip;
 mod stats;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -21,6 +23,7 @@ usage: kennel-bench <benchmark> [options]
 benchmarks:
   exit-event [--count N] [--json]   from the kill of a process to the event, against a bare loop
   app-death [--count N] [--json]    from the kill of an app to the end of its server, pipe held
+  round-trip [--count N] [--json]   a request and its answer, against a bare relay
 
 exit codes: 0 within its bound, 1 not within it or not measured, 2 usage";
 
@@ -56,6 +59,7 @@ fn named(name: &str) -> Option<fn(&Options) -> io::Result<Outcome>> {
     match name {
         "exit-event" => Some(exit_event),
         "app-death" => Some(app_death::run),
+        "round-trip" => Some(round_trip::run),
         _ => None,
     }
 }
@@ -124,6 +128,16 @@ fn exit_event(_: &Options) -> io::Result<Outcome> {
         io::ErrorKind::Unsupported,
         "exit-event compares with pidfd, which only Linux has",
     ))
+}
+
+/// A program that `cargo xtask bench` built together with this one.
+fn beside_us(name: &str) -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    let words = format!("{} is not built: run `cargo xtask bench`", path.display());
+    Err(io::Error::other(words))
 }
 
 fn usage(problem: &str) -> ExitCode {

@@ -16,6 +16,7 @@ mod nextest;
 mod preflight;
 mod report;
 mod test;
+mod testbed;
 mod unprivileged;
 mod unserved;
 mod workspace;

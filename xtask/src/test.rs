@@ -1,13 +1,14 @@
 //! `cargo xtask test`: every test, on a fresh machine too, as every uid this user can be.
 
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::leftovers::{self, MARK};
 use crate::nextest::Nextest;
 use crate::report::{Report, succeeds};
 use crate::workspace::Workspace;
-use crate::{Outcome, preflight, unprivileged, unserved};
+use crate::{Outcome, preflight, testbed, unprivileged, unserved};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,9 +35,15 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     if !report.step("build", || build(&workspace)) {
         return Ok(report.close());
     }
+    let mut bed = None;
+    report.step("testbed", || {
+        bed = testbed::install(&workspace)?;
+        // Where a tool for it is missing, preflight has said so, and in CI has failed.
+        Ok(bed.is_some() || !gaps.is_empty())
+    });
     let uid = rustix::process::geteuid();
     report.step(&format!("tests as uid {uid}"), || {
-        current_uid(&workspace, &nextest, &run)
+        current_uid(&workspace, &nextest, &run, bed.as_deref())
     });
     if preflight::is_root() {
         report.step(&format!("tests as uid {}", unprivileged::UID), || {
@@ -112,7 +119,7 @@ impl Run {
     }
 
     /// Adds which tests to run, and how patiently.
-    pub(crate) fn select(&self, nextest: &mut Command, root: bool) {
+    pub(crate) fn select(&self, nextest: &mut Command, root: bool, bed: bool) {
         if self.full {
             nextest.args(["--profile", "full"]);
         }
@@ -121,8 +128,11 @@ impl Run {
             nextest.arg("--no-tests=warn");
         }
         nextest.args(&self.filters);
-        if !root {
-            nextest.args(["--", "--skip", "needs_root"]);
+        let unmet = [(root, "needs_root"), (bed, "needs_testbed")];
+        let unmet = unmet.iter().filter(|(met, _)| !met).map(|(_, need)| need);
+        let skipped: Vec<&str> = unmet.flat_map(|need| ["--skip", need]).collect();
+        if !skipped.is_empty() {
+            nextest.arg("--").args(skipped);
         }
     }
 }
@@ -137,11 +147,17 @@ fn build(workspace: &Workspace) -> Outcome<bool> {
     )
 }
 
-fn current_uid(workspace: &Workspace, nextest: &Nextest, run: &Run) -> Outcome<bool> {
+fn current_uid(
+    workspace: &Workspace,
+    nextest: &Nextest,
+    run: &Run,
+    bed: Option<&Path>,
+) -> Outcome<bool> {
     let mut command = nextest.command(workspace, "run");
     command.arg("--workspace");
     run.announce_to(&mut command);
-    run.select(&mut command, preflight::is_root());
+    command.envs(bed.map(|bed| (testbed::VARIABLE, bed)));
+    run.select(&mut command, preflight::is_root(), bed.is_some());
     succeeds(&mut command)
 }
 
@@ -172,7 +188,7 @@ mod tests {
 
     fn selected(run: &Run, root: bool) -> Vec<String> {
         let mut command = Command::new("nextest");
-        run.select(&mut command, root);
+        run.select(&mut command, root, true);
         command
             .get_args()
             .map(|arg| arg.display().to_string())

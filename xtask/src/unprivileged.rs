@@ -47,7 +47,8 @@ pub(crate) fn pass(workspace: &Workspace, nextest: &Nextest, run: &Run) -> Outco
         .arg(place.path("out"))
         .arg("--workspace-remap")
         .arg(place.source());
-    run.select(&mut command, false);
+    // The testbed lies where that uid may not be able to read it; the first pass has used it.
+    run.select(&mut command, false, false);
     place.enter(&mut command);
     run.announce_to(&mut command);
     command.status().map(|status| status.success()).map_err(|error| {

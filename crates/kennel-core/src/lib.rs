@@ -9,6 +9,9 @@
 //! | module | what it decides |
 //! |---|---|
 //! | [`lifetime`] | how long a server lives: who is attached, who owns it, when it ends and why |
+//! | [`session`] | what an app hears while the upstream behind its session is replaced |
+//! | [`hello`] | nothing: the wire between a shim and a daemon, as values |
+//! | [`message`] | nothing: it finds the parts of one line, which the others decide on |
 //! | [`time`] | nothing: it is the [`Moment`](time::Moment) all others are told |
 //!
 //! The outside world (watching processes, reading sockets, sleeping until a deadline) belongs to the
@@ -16,5 +19,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hello;
 pub mod lifetime;
+pub mod message;
+pub mod session;
 pub mod time;

@@ -10,6 +10,7 @@
 //! | [`starter`] | who started us, and whom to watch so that we end with it |
 //! | [`peer`] | who is at the other end of a unix socket |
 //! | [`tree`] | one server with all its descendants, under a warden |
+//! | [`detach`] | starting a process that is nobody's |
 //! | [`runtime_dir`] | the user's meeting place, checked before it is believed |
 //! | [`lock`] | locks that say who holds them |
 //! | [`events`] | sleeping until something happens |
@@ -24,6 +25,8 @@
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod linux;
 
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod detach;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod env;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::demo;
+use crate::shim::Origin;
+use crate::{demo, run};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -19,6 +20,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run an MCP server that speaks on stdin and stdout
+    ///
+    /// Put it in front of the command in your client's configuration. The server runs as before; when it
+    /// crashes, the session goes on with a new one, and when the app is gone, however it went, nothing of
+    /// the server is left.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(run::Args),
+
     /// Show what Kennel does, with nothing else installed
     ///
     /// Starts a stubborn server under a warden, kills whoever it was started for, and measures how long
@@ -31,12 +40,23 @@ enum Command {
 }
 
 const EXAMPLES: &str = "Examples:
-  kennel demo       see a stubborn server end with its app, in a few seconds
+  kennel demo                   see a stubborn server end with its app, in a few seconds
+  kennel run -- npx some-server run an MCP server behind kennel
 
 Exit codes: 0 done, 1 failed, 2 usage.";
 
-pub(crate) fn run() -> ExitCode {
+const RUN_EXAMPLES: &str = "Examples:
+  kennel run -- npx -y @modelcontextprotocol/server-everything
+  kennel run --cwd ~/project --stop-after 5s,1s -- python3 server.py
+
+Environment: KENNEL_OFF=1 runs the server as if kennel were not there; KENNEL_STOP_AFTER is
+--stop-after; KENNEL_PARENT_WATCH=off leaves the end of the session to stdin alone.
+
+Exit codes: the server's own after the app closed stdin; 127 command not found, 126 not executable.";
+
+pub(crate) fn run(origin: Origin) -> ExitCode {
     match Cli::parse().command {
+        Command::Run(args) => run::run(args, origin),
         Command::Demo { part: None } => demo::show(),
         Command::Demo { part: Some(part) } => demo::play(part),
     }

@@ -56,7 +56,9 @@ impl Launch<'_> {
             .split_first()
             .ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
+        // What `ps` shows: the name of a program, not the path it was started by.
         command
+            .arg0("kennel")
             .args(first_args)
             .arg(orders.to_string())
             .arg("--")

@@ -131,6 +131,8 @@ struct Warden {
 
 impl Warden {
     fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
+        // Started as `/proc/self/exe`, it would go by the name of "exe".
+        let _ = rustix::thread::set_name(c"kennel-warden");
         let control = adopt(orders.control)?;
         let records = orders.place.records.map(adopt).transpose()?;
         let Some(served) = ProcessRef::find(&orders.served)? else {
@@ -324,7 +326,8 @@ fn refusal(program: &OsStr, error: &io::Error) -> i32 {
     errno
 }
 
-fn close_at_exec_from(first: u32) -> io::Result<()> {
+/// Marks every descriptor from `first` on to be closed at exec.
+pub(crate) fn close_at_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: marks descriptors close-on-exec; closes none that is in use before the exec.
     let result = unsafe {
         libc::syscall(

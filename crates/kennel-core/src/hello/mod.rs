@@ -1,0 +1,301 @@
+//! The wire between a shim and a daemon: the first words, and Kennel's own lines among the MCP ones.
+//!
+//! A client speaks first: one line `!hello {…}`, and waits for the daemon's. From then on a line that
+//! starts with `!` is Kennel's, and every other line is MCP. A first line that is no hello is the first
+//! MCP line of a bare client.
+//!
+//! What crosses versions is a field that can be left out or ignored: an unknown field, and an unknown
+//! word behind the `!`, is no error.
+
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+pub use text::Text;
+
+/// The version of this wire. Both sides say theirs; neither is refused for it alone.
+pub const PROTOCOL: u32 = 1;
+
+/// A hello longer than this is none: nobody fills our memory before we know who it is.
+pub const LONGEST_HELLO: usize = 4 << 20;
+
+/// What a client says first. It holds its environment: never log it (its `Debug` shows no values).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientHello {
+    /// The program's version.
+    pub version: String,
+    /// Its [`PROTOCOL`].
+    pub protocol: u32,
+    /// The shim's pid, for people and for where the kernel cannot tell.
+    pub pid: u32,
+    /// The shim's identity, in the text of `kennel_sys::process::Identity`.
+    pub identity: String,
+    /// The app behind it, if it is known.
+    #[serde(default)]
+    pub app: Option<App>,
+    /// Random, and the same for the whole life of the session: a client is known by it.
+    pub session: String,
+    /// What to run.
+    pub spec: Spec,
+    /// The environment to run it in.
+    pub env: Vec<(Text, Text)>,
+}
+
+/// The app behind a client.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct App {
+    /// Its pid.
+    pub pid: u32,
+    /// What it calls itself.
+    pub name: String,
+}
+
+/// What to run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Program and arguments.
+    pub command: Vec<Text>,
+    /// Where.
+    pub cwd: Text,
+    /// The rungs of the stop ladder, in milliseconds: after EOF, after SIGTERM.
+    pub ladder: (u64, u64),
+}
+
+/// What a daemon answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DaemonHello {
+    /// The program's version.
+    pub version: String,
+    /// Its [`PROTOCOL`].
+    pub protocol: u32,
+    /// Which daemon of this key it is; random.
+    pub generation: String,
+}
+
+/// A line of Kennel's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// Are you there?
+    Ping,
+    /// Yes.
+    Pong,
+    /// The server behind this client is gone; the session begins again on this connection.
+    Lost(Lost),
+    /// This daemon ends, and took you for nobody: elect anew.
+    Going,
+    /// This daemon's place is gone: elect anew.
+    Moved,
+    /// A person stopped the server: start again only when it is needed.
+    Stopped,
+    /// A line of the server's stderr.
+    Stderr(String),
+    /// A word of a later version.
+    Unknown,
+}
+
+/// How a server was lost.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lost {
+    /// One word, as in `session::SERVER_RESTARTED`.
+    pub reason: String,
+    /// The server's last words on stderr.
+    #[serde(default)]
+    pub detail: String,
+    /// Whether another server will be started: if not, later requests are refused until one asks again.
+    #[serde(default)]
+    pub final_word: bool,
+}
+
+impl ClientHello {
+    /// The line, without its newline.
+    pub fn line(&self) -> Vec<u8> {
+        spoken("!hello ", self)
+    }
+
+    /// Reads a first line. `None`: it is not Kennel's, but a bare client's first MCP line.
+    pub fn parse(line: &[u8]) -> Option<Result<ClientHello, BadHello>> {
+        let json = line.strip_prefix(b"!hello ")?;
+        Some(serde_json::from_slice(json).map_err(BadHello::of))
+    }
+}
+
+impl std::fmt::Debug for ClientHello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientHello")
+            .field("version", &self.version)
+            .field("pid", &self.pid)
+            .field("session", &self.session)
+            .field("spec", &self.spec)
+            .field("env", &format_args!("{} variables", self.env.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl DaemonHello {
+    /// The line, without its newline.
+    pub fn line(&self) -> Vec<u8> {
+        spoken("!hello ", self)
+    }
+
+    /// Reads a daemon's first line.
+    pub fn parse(line: &[u8]) -> Result<DaemonHello, BadHello> {
+        let json = line.strip_prefix(b"!hello ").ok_or(BadHello::Missing)?;
+        serde_json::from_slice(json).map_err(BadHello::of)
+    }
+}
+
+impl Control {
+    /// The line, without its newline.
+    pub fn line(&self) -> Vec<u8> {
+        match self {
+            Control::Ping => b"!ping".to_vec(),
+            Control::Pong => b"!pong".to_vec(),
+            Control::Going => b"!going".to_vec(),
+            Control::Moved => b"!moved".to_vec(),
+            Control::Stopped => b"!stopped".to_vec(),
+            Control::Lost(lost) => spoken("!lost ", lost),
+            Control::Stderr(text) => spoken("!stderr ", text),
+            Control::Unknown => b"!".to_vec(),
+        }
+    }
+
+    /// Reads a line of Kennel's own; `None` if it is MCP.
+    pub fn parse(line: &[u8]) -> Option<Control> {
+        let words = line.strip_prefix(b"!")?;
+        let (word, rest) = match words.iter().position(|&byte| byte == b' ') {
+            Some(space) => (&words[..space], &words[space + 1..]),
+            None => (words, &[][..]),
+        };
+        Some(match word {
+            b"ping" => Control::Ping,
+            b"pong" => Control::Pong,
+            b"going" => Control::Going,
+            b"moved" => Control::Moved,
+            b"stopped" => Control::Stopped,
+            b"lost" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Lost),
+            b"stderr" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Stderr),
+            _ => Control::Unknown,
+        })
+    }
+}
+
+/// A first line that begins like a hello and is none. It says nothing of the line's content: that may
+/// hold secrets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadHello {
+    /// There is no hello at all.
+    Missing,
+    /// It cannot be read from here on.
+    At {
+        /// The column, counted in bytes behind `!hello `.
+        column: usize,
+    },
+}
+
+impl BadHello {
+    fn of(error: serde_json::Error) -> BadHello {
+        BadHello::At {
+            column: error.column(),
+        }
+    }
+}
+
+impl std::fmt::Display for BadHello {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadHello::Missing => f.write_str("no hello"),
+            BadHello::At { column } => write!(f, "a hello that cannot be read at byte {column}"),
+        }
+    }
+}
+
+impl std::error::Error for BadHello {}
+
+fn spoken(word: &str, what: &impl Serialize) -> Vec<u8> {
+    let mut line = word.as_bytes().to_vec();
+    // Strings, numbers and lists of them: there is nothing in it that could fail.
+    serde_json::to_writer(&mut line, what).expect("plain values have a text");
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> ClientHello {
+        ClientHello {
+            version: "0.1.0".into(),
+            protocol: PROTOCOL,
+            pid: 7,
+            identity: "7:8:0f:9".into(),
+            app: None,
+            session: "cafe".into(),
+            spec: Spec {
+                command: vec![Text::from(&b"npx"[..]), Text::from(&b"\xff\xfe"[..])],
+                cwd: Text::from(&b"/tmp"[..]),
+                ladder: (2000, 2000),
+            },
+            env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))],
+        }
+    }
+
+    #[test]
+    fn a_hello_is_one_line_and_reads_back_whatever_bytes_are_in_it() {
+        let line = hello().line();
+        assert!(!line.contains(&b'\n'));
+        assert_eq!(ClientHello::parse(&line), Some(Ok(hello())));
+    }
+
+    #[test]
+    fn a_first_line_that_is_no_hello_is_a_bare_clients() {
+        assert_eq!(ClientHello::parse(br#"{"jsonrpc":"2.0"}"#), None);
+        assert!(matches!(
+            ClientHello::parse(b"!hello {"),
+            Some(Err(BadHello::At { .. }))
+        ));
+    }
+
+    #[test]
+    fn a_later_versions_field_is_ignored_and_a_missing_app_is_none() {
+        let line = String::from_utf8(hello().line()).unwrap();
+        let line = line.replacen('{', r#"{"later":[1,{"x":2}],"#, 1);
+        assert_eq!(ClientHello::parse(line.as_bytes()), Some(Ok(hello())));
+    }
+
+    #[test]
+    fn no_secret_shows_in_what_is_printed_of_a_hello_good_or_bad() {
+        assert!(!format!("{:?}", hello()).contains("s3cret"));
+        let mut line = hello().line();
+        line.truncate(line.len() - 3);
+        let error = ClientHello::parse(&line).unwrap().unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn every_word_of_kennels_reads_back_and_an_unknown_one_is_no_error() {
+        let lost = Lost {
+            reason: "server_restarted".into(),
+            detail: "line\nline".into(),
+            final_word: false,
+        };
+        for control in [
+            Control::Ping,
+            Control::Pong,
+            Control::Going,
+            Control::Moved,
+            Control::Stopped,
+            Control::Lost(lost),
+            Control::Stderr("oh no\t\u{1F600}".into()),
+        ] {
+            assert_eq!(Control::parse(&control.line()), Some(control));
+        }
+        for later in ["!", "!dance {}", "!lost", "!stderr {", "!pingpong"] {
+            assert_eq!(
+                Control::parse(later.as_bytes()),
+                Some(Control::Unknown),
+                "{later}"
+            );
+        }
+        assert_eq!(Control::parse(b"{}"), None);
+    }
+}

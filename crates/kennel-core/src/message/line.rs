@@ -1,0 +1,104 @@
+//! New lines: an old one with other bytes in some places, or one of our own. All without the newline.
+
+use std::ops::Range;
+
+use super::Id;
+
+/// The line with `new_id` where `id` stands. Every other byte is as it was (rule 11).
+///
+/// `id` is of a message that was parsed from this very line.
+pub fn splice_id(line: &[u8], id: &Id<'_>, new_id: &[u8]) -> Vec<u8> {
+    splice(line, &[(id.part().range(), new_id)])
+}
+
+/// The line with other bytes in some places, which are given in order and do not overlap.
+pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
+    let added: usize = edits.iter().map(|(_, new)| new.len()).sum();
+    let mut spliced = Vec::with_capacity(line.len() + added);
+    let mut done = 0;
+    for (place, new) in edits {
+        spliced.extend_from_slice(&line[done..place.start]);
+        spliced.extend_from_slice(new);
+        done = place.end;
+    }
+    spliced.extend_from_slice(&line[done..]);
+    spliced
+}
+
+/// An error of our own in answer to the request with this id.
+///
+/// `id` and `data` are JSON already; `message` is text.
+pub fn error_reply(id: &[u8], code: i32, message: &str, data: Option<&str>) -> Vec<u8> {
+    let message = quoted(message);
+    let data = match data {
+        Some(data) => format!(r#","data":{data}"#),
+        None => String::new(),
+    };
+    let error = format!(r#","error":{{"code":{code},"message":{message}{data}}}}}"#);
+    [br#"{"jsonrpc":"2.0","id":"#, id, error.as_bytes()].concat()
+}
+
+/// A result of our own in answer to the request with this id. Both are JSON already.
+pub fn result_reply(id: &[u8], result: &str) -> Vec<u8> {
+    let result = format!(r#","result":{result}}}"#);
+    [br#"{"jsonrpc":"2.0","id":"#, id, result.as_bytes()].concat()
+}
+
+/// A notification of our own. `params` are JSON already; `method` is text.
+pub fn notification(method: &str, params: &str) -> Vec<u8> {
+    let method = quoted(method);
+    format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#).into_bytes()
+}
+
+/// Text as a JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("every text is a JSON string")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Message, Outcome};
+    use super::*;
+
+    #[test]
+    fn our_own_lines_are_well_formed_whatever_they_quote() {
+        let error = error_reply(
+            br#""a\/b""#,
+            -32603,
+            "a \"quoted\"\nline",
+            Some(r#"{"x":1}"#),
+        );
+        let Ok(Message::Response(response)) = Message::parse(&error) else {
+            panic!("a response")
+        };
+        assert_eq!(response.id.expect("an id").raw(), br#""a\/b""#);
+        let Outcome::Error(error) = response.outcome else {
+            panic!("an error")
+        };
+        assert_eq!(
+            error.bytes(),
+            br#"{"code":-32603,"message":"a \"quoted\"\nline","data":{"x":1}}"#
+        );
+
+        assert_eq!(
+            error_reply(b"null", -32600, "no", None),
+            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#
+        );
+        assert_eq!(
+            result_reply(b"7", "{}"),
+            br#"{"jsonrpc":"2.0","id":7,"result":{}}"#
+        );
+        assert_eq!(
+            notification("a/b", "{}"),
+            br#"{"jsonrpc":"2.0","method":"a/b","params":{}}"#
+        );
+    }
+
+    #[test]
+    fn a_splice_keeps_what_is_before_between_and_after() {
+        assert_eq!(
+            splice(b"0123456789", &[(2..3, b"__"), (5..5, b"+"), (8..10, b"")]),
+            b"01__34+567"
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Why a line is no message.
+
+use std::fmt;
+
+/// Why a line is no message. Its text completes "dropped a line from the server: …"; it never quotes
+/// the line, which may hold secrets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// A newline inside: it is more than one line.
+    Newline,
+
+    /// It begins with `!`, as only Kennel's own lines do.
+    Reserved,
+
+    /// Not UTF-8.
+    NotText {
+        /// How many bytes are.
+        at: usize,
+    },
+
+    /// Not one JSON value.
+    NotJson {
+        /// The byte where that shows, from 1 on.
+        at: usize,
+    },
+
+    /// JSON, but no message of JSON-RPC 2.0.
+    Shape(&'static str),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Newline => write!(f, "a newline inside"),
+            Malformed::Reserved => write!(f, "it begins with `!`"),
+            Malformed::NotText { at } => write!(f, "not UTF-8 after {at} bytes"),
+            Malformed::NotJson { at } => write!(f, "not JSON at byte {at}"),
+            Malformed::Shape(why) => write!(f, "not JSON-RPC 2.0: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}

@@ -1,0 +1,187 @@
+//! One line of MCP as it stands, without taking it apart.
+//!
+//! A line passes through Kennel unchanged but for the ids that must be rewritten (rule 11), so it is
+//! never turned into a tree of values and written anew: that would reorder keys, respell numbers and
+//! escapes, and lose what this version of the protocol does not know. [`Message::parse`] checks the
+//! whole line (text, grammar, shape: a bad line must not reach an app) and says *where* in it the
+//! envelope's parts are; [`splice_id`] makes a new line with other bytes in one of those places.
+//!
+//! A line here is the bytes without the newline. A `\r` before it is white space to JSON, and stays.
+
+mod id;
+mod line;
+mod malformed;
+mod parse;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+pub use id::{Id, Key};
+pub use line::{error_reply, notification, result_reply, splice, splice_id};
+pub use malformed::Malformed;
+
+pub(crate) use line::quoted;
+
+/// One line, known to be well-formed: what it is, and where its parts are.
+///
+/// ```
+/// use kennel_core::message::{Message, splice_id};
+///
+/// let line = br#"{"id": 7, "jsonrpc": "2.0", "method": "tools/list", "x": 1.0}"#;
+/// let message = Message::parse(line).expect("well-formed");
+///
+/// let Message::Request(request) = message else { panic!("it has an id and a method") };
+/// assert!(request.method.is("tools/list"));
+/// assert_eq!(
+///     splice_id(line, &request.id, b"42"),
+///     br#"{"id": 42, "jsonrpc": "2.0", "method": "tools/list", "x": 1.0}"#,
+/// );
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message<'a> {
+    /// A method and an id: somebody waits for an answer.
+    Request(Request<'a>),
+
+    /// A method and no id.
+    Notification(Notification<'a>),
+
+    /// A result or an error.
+    Response(Response<'a>),
+
+    /// Several of the above in an array (protocol 2025-03-26 only).
+    Batch(Batch<'a>),
+}
+
+/// A message that wants an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// What the answer will be known by.
+    pub id: Id<'a>,
+    /// What is asked.
+    pub method: Method<'a>,
+    /// An object, an array or `null`, if there.
+    pub params: Option<Part<'a>>,
+}
+
+/// A message that wants no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Notification<'a> {
+    /// What is told.
+    pub method: Method<'a>,
+    /// An object, an array or `null`, if there.
+    pub params: Option<Part<'a>>,
+}
+
+/// An answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Response<'a> {
+    /// What it answers; an error may answer nothing in particular.
+    pub id: Option<Id<'a>>,
+    /// What it says.
+    pub outcome: Outcome<'a>,
+}
+
+/// What an answer says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome<'a> {
+    /// Any value.
+    Result(Part<'a>),
+    /// An object.
+    Error(Part<'a>),
+}
+
+/// The messages of a batch, none of which is a batch itself; at least one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch<'a> {
+    /// In the order of the line.
+    pub members: Vec<Member<'a>>,
+}
+
+/// One message of a batch. Its parts are places in the whole line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member<'a> {
+    /// Its own bytes.
+    pub whole: Part<'a>,
+    /// What it is.
+    pub message: Message<'a>,
+}
+
+impl<'a> Message<'a> {
+    /// Checks the whole of `line` and finds its parts.
+    ///
+    /// Whatever is not envelope is untouched and unjudged, twice the same key included. An envelope
+    /// key that comes twice makes a line malformed: which of two ids or methods counts differs from
+    /// reader to reader, so the line could be routed as one message and understood as another.
+    pub fn parse(line: &'a [u8]) -> Result<Message<'a>, Malformed> {
+        parse::parse(line)
+    }
+
+    /// What an answer is known by. A batch has none: its members do.
+    pub fn id(&self) -> Option<Id<'a>> {
+        match self {
+            Message::Request(request) => Some(request.id),
+            Message::Response(response) => response.id,
+            Message::Notification(_) | Message::Batch(_) => None,
+        }
+    }
+}
+
+impl<'a> Notification<'a> {
+    /// The request a `notifications/cancelled` names. `None`: it is something else, or names none.
+    pub fn cancelled(&self) -> Result<Option<Id<'a>>, Malformed> {
+        match self.params {
+            Some(params) if self.method.is("notifications/cancelled") => {
+                parse::request_id(params).transpose()
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Some bytes of a line, and where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part<'a> {
+    start: usize,
+    text: &'a str,
+}
+
+impl<'a> Part<'a> {
+    /// The bytes as they stand.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.text.as_bytes()
+    }
+
+    /// Where they are in the line.
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.text.len()
+    }
+}
+
+/// The name of a method, as it is spelled in the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Method<'a>(Part<'a>);
+
+impl<'a> Method<'a> {
+    /// Whether it means `name`, however it is spelled.
+    pub fn is(&self, name: &str) -> bool {
+        self.name() == name
+    }
+
+    /// What it means. Escapes that mean no character stay as they are spelled.
+    pub fn name(&self) -> Cow<'a, str> {
+        let quoted = self.0.text;
+        let spelled = &quoted[1..quoted.len() - 1];
+        if !spelled.contains('\\') {
+            return Cow::Borrowed(spelled);
+        }
+        match serde_json::from_str(quoted) {
+            Ok(meant) => Cow::Owned(meant),
+            Err(_) => Cow::Borrowed(spelled),
+        }
+    }
+
+    /// Where it is, quotes included.
+    pub fn part(&self) -> Part<'a> {
+        self.0
+    }
+}

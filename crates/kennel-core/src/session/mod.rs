@@ -1,0 +1,295 @@
+//! What an app hears while the upstream behind its session is replaced.
+//!
+//! A shim *is* the session: it outlives the server of its own, or the daemon, that it talks to (its
+//! **upstream**). [`Session`] stands between the two. It looks at each line that passes, lets it
+//! through unchanged (rule 11), and remembers just enough to begin again with another upstream: the
+//! handshake, and which requests wait for an answer. When an upstream is lost it answers for it, so
+//! that every request gets exactly one answer, and its own (rule 4).
+//!
+//! What it does not do yet: replay anything but the handshake. A request whose outcome is unknown is
+//! answered with an error that says so (rule 5); one that was never sent waits for the next upstream.
+//!
+//! | file | what it keeps |
+//! |---|---|
+//! | `handshake.rs` | `initialize` and `initialized`, to be sent again |
+//! | `in_flight.rs` | the app's requests that wait for an answer |
+//! | `queue.rs` | the app's lines that wait for an upstream |
+//! | `reverse.rs` | the server's requests that wait for the app's answer, and their ids |
+//! | `batch.rs` | nothing: it takes batches apart and puts them together |
+//! | `from_app.rs`, `from_upstream.rs` | nothing: what follows from a line |
+
+mod batch;
+mod from_app;
+mod from_upstream;
+mod handshake;
+mod in_flight;
+mod note;
+mod queue;
+mod reply;
+mod reverse;
+
+use std::collections::VecDeque;
+
+pub use note::{Note, Side};
+pub use queue::QUEUE_LIMIT;
+pub use reply::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
+
+use handshake::Handshake;
+use in_flight::InFlight;
+use queue::Queue;
+use reply::Refusal;
+use reverse::Reverse;
+
+/// One session of one app, over however many upstreams.
+///
+/// Three kinds of methods:
+/// - **what happened**: [`from_app`](Self::from_app), [`from_upstream`](Self::from_upstream) with a
+///   line each; [`upstream_attached`](Self::upstream_attached),
+///   [`upstream_lost`](Self::upstream_lost), [`give_up`](Self::give_up),
+///   [`upstream_expected`](Self::upstream_expected), [`app_eof`](Self::app_eof).
+/// - **what follows**: the [`Verdict`] on the line handed in, and then
+///   [`poll_to_app`](Self::poll_to_app), [`poll_to_upstream`](Self::poll_to_upstream) and
+///   [`poll_note`](Self::poll_note).
+/// - **where it stands**: [`queue_is_full`](Self::queue_is_full), [`in_flight`](Self::in_flight),
+///   [`is_idle`](Self::is_idle), [`all_is_sent`](Self::all_is_sent),
+///   [`is_attached`](Self::is_attached).
+///
+/// The order of calls: hand in one thing that happened; do what the verdict says with that very line;
+/// then poll. A side that cannot be written to just now need not be polled: what waits for it stays
+/// in order, and later lines for it wait behind. An upstream is attached or not: between two of them
+/// `upstream_lost` is called, and after it, nothing that was read from the old one is handed in
+/// (what is, is dropped). Lines have no newline, neither those handed in nor those handed out.
+///
+/// ```
+/// use kennel_core::session::{SERVER_RESTARTED, Session, Verdict};
+///
+/// let mut session = Session::new();
+/// session.upstream_attached();
+/// let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}"#;
+/// assert_eq!(session.from_app(call), Verdict::Forward);
+///
+/// session.upstream_lost(SERVER_RESTARTED);
+/// let answer = session.poll_to_app().expect("an error for the call");
+/// let data = r#""data":{"reason":"server_restarted","outcome":"unknown","replayed":false}"#;
+/// assert!(String::from_utf8(answer).expect("text").contains(data));
+///
+/// let list = br#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+/// assert_eq!(session.from_app(list), Verdict::Drop); // not forwarded: it waits
+/// session.upstream_attached();
+/// assert_eq!(session.poll_to_upstream().as_deref(), Some(&list[..]));
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    phase: Phase,
+    handshake: Option<Handshake>,
+    in_flight: InFlight,
+    queue: Queue,
+    reverse: Reverse,
+    to_app: VecDeque<Vec<u8>>,
+    /// For this upstream alone, and ahead of the queue: handshake, answers, cancellations.
+    to_upstream: VecDeque<Vec<u8>>,
+    notes: note::Notes,
+    app_is_done: bool,
+}
+
+/// What to do with the line that was handed in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use = "the line was not written anywhere yet"]
+pub enum Verdict {
+    /// Write it to the other side as it is.
+    Forward,
+
+    /// Write this to the other side instead: the same line with another id.
+    Replace(Vec<u8>),
+
+    /// Write nothing: it waits here, or is answered here, or is no good.
+    Drop,
+
+    /// Write nothing, and end this upstream: it refused a handshake that an earlier one had
+    /// accepted. It is lost already as far as the session is concerned.
+    Abandon,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// No upstream: lines wait.
+    Detached,
+
+    /// `initialize` was sent again; lines wait until it is answered.
+    Greeting,
+
+    /// Lines pass.
+    Open,
+
+    /// No upstream, and none to be expected: requests are refused.
+    GivenUp(Refusal),
+}
+
+impl Session {
+    /// A session that has no upstream yet.
+    pub fn new() -> Session {
+        Session {
+            phase: Phase::Detached,
+            handshake: None,
+            in_flight: InFlight::default(),
+            queue: Queue::default(),
+            reverse: Reverse::default(),
+            to_app: VecDeque::new(),
+            to_upstream: VecDeque::new(),
+            notes: note::Notes::default(),
+            app_is_done: false,
+        }
+    }
+
+    /// An upstream is there that has heard nothing yet. It gets the handshake first, if the app began
+    /// one; once it has answered that, all that waits.
+    ///
+    /// Its answer goes to the app only if the app has none yet. A session of protocol 2026-07-28 has
+    /// no handshake, and goes on at once.
+    pub fn upstream_attached(&mut self) {
+        if self.is_attached() {
+            self.upstream_lost(SERVER_RESTARTED);
+        }
+        self.reverse.attached();
+        self.phase = match &self.handshake {
+            Some(handshake) => {
+                self.to_upstream.push_back(handshake.request().to_vec());
+                Phase::Greeting
+            }
+            None => Phase::Open,
+        };
+    }
+
+    /// The upstream is gone. What it was asked is answered for it: `-32603`, with this `reason` (one
+    /// word, as [`SERVER_RESTARTED`]) and an unknown outcome in its data. What it asked the app is
+    /// cancelled. The handshake, if the app has no answer to it yet, and what was never sent wait
+    /// for the next upstream.
+    pub fn upstream_lost(&mut self, reason: &str) {
+        if !self.is_attached() {
+            return;
+        }
+        self.phase = Phase::Detached;
+        self.to_upstream.clear();
+        for request in self.in_flight.upstream_lost() {
+            self.to_app
+                .push_back(reply::outcome_unknown(&request, reason));
+        }
+        for shown in self.reverse.upstream_lost() {
+            self.to_app.push_back(reply::cancelled(&shown, reason));
+        }
+    }
+
+    /// No upstream can be had. All that waits is refused, and so is every later request until an
+    /// upstream is attached or [expected](Self::upstream_expected) again: `-32603` with the reason
+    /// [`SERVER_UNAVAILABLE`], saying `why` (for people) and giving `detail` (the server's last words
+    /// on stderr) in its data. Pings are answered still: the session itself lives.
+    pub fn give_up(&mut self, why: &str, detail: &str) {
+        self.upstream_lost(SERVER_UNAVAILABLE);
+        let refusal = Refusal::new(why, detail);
+        self.queue.clear();
+        if self.handshake.as_ref().is_some_and(|it| !it.is_answered()) {
+            self.handshake = None;
+        }
+        for request in self.in_flight.unsent() {
+            self.to_app.push_back(refusal.reply(&request.id));
+        }
+        self.phase = Phase::GivenUp(refusal);
+    }
+
+    /// An upstream is to be expected after all: requests wait for it again.
+    pub fn upstream_expected(&mut self) {
+        if matches!(self.phase, Phase::GivenUp(_)) {
+            self.phase = Phase::Detached;
+        }
+    }
+
+    /// The app will say nothing more, but still listens (a half-close).
+    pub fn app_eof(&mut self) {
+        self.app_is_done = true;
+    }
+
+    /// The next line for the app.
+    pub fn poll_to_app(&mut self) -> Option<Vec<u8>> {
+        self.to_app.pop_front()
+    }
+
+    /// The next line for the upstream. With this it counts as sent.
+    pub fn poll_to_upstream(&mut self) -> Option<Vec<u8>> {
+        if let Some(line) = self.to_upstream.pop_front() {
+            return Some(line);
+        }
+        if !matches!(self.phase, Phase::Open) {
+            return None;
+        }
+        let waiting = self.queue.pop()?;
+        for key in &waiting.requests {
+            self.in_flight.sent(key);
+        }
+        Some(waiting.line)
+    }
+
+    /// The next thing worth a line in the log.
+    pub fn poll_note(&mut self) -> Option<Note> {
+        self.notes.pop()
+    }
+
+    /// Whether the app's next line had better stay in its pipe: [`QUEUE_LIMIT`] bytes wait for an
+    /// upstream. A line that is handed in all the same is kept.
+    pub fn queue_is_full(&self) -> bool {
+        let urgent: usize = self.to_upstream.iter().map(Vec::len).sum();
+        self.queue.bytes() + urgent >= QUEUE_LIMIT
+    }
+
+    /// How many of the app's requests have no answer yet, those that wait for an upstream included.
+    /// A cancelled one is not waited for.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.awaited()
+    }
+
+    /// Whether nothing is owed to anybody: no request without its answer, no line that waits for the
+    /// upstream or the app. After [`app_eof`](Self::app_eof), the session is over.
+    pub fn is_idle(&self) -> bool {
+        // What waits while an upstream is greeted again is the greeting.
+        let upstream_has_all = self.to_upstream.is_empty() || matches!(self.phase, Phase::Greeting);
+        self.in_flight() == 0 && self.queue.is_empty() && upstream_has_all && self.to_app.is_empty()
+    }
+
+    /// Whether no line waits for an upstream. After [`app_eof`](Self::app_eof), a server of its own
+    /// may have its end of input now.
+    pub fn all_is_sent(&self) -> bool {
+        self.queue.is_empty() && self.to_upstream.is_empty() && !self.handshake_is_under_way()
+    }
+
+    /// Whether [`app_eof`](Self::app_eof) was called.
+    pub fn app_is_done(&self) -> bool {
+        self.app_is_done
+    }
+
+    /// Whether there is an upstream, be it only greeted yet.
+    pub fn is_attached(&self) -> bool {
+        match self.phase {
+            Phase::Greeting | Phase::Open => true,
+            Phase::Detached | Phase::GivenUp(_) => false,
+        }
+    }
+
+    /// `initialize` waits for an upstream, or `initialized` for the answer to it.
+    fn handshake_is_under_way(&self) -> bool {
+        match (&self.phase, &self.handshake) {
+            (Phase::Greeting, _) => true,
+            (Phase::Detached, Some(handshake)) => !handshake.is_answered(),
+            _ => false,
+        }
+    }
+
+    /// Nothing is ahead of a line for the upstream: it may pass at once.
+    fn way_is_clear(&self) -> bool {
+        matches!(self.phase, Phase::Open) && self.queue.is_empty() && self.to_upstream.is_empty()
+    }
+}
+
+impl Default for Session {
+    fn default() -> Session {
+        Session::new()
+    }
+}

@@ -1,0 +1,87 @@
+//! The app's lines that wait for an upstream.
+
+use std::collections::BTreeMap;
+
+use crate::message::{Key, Message};
+
+use super::batch;
+
+/// How many bytes may wait before the app's pipe is the better place for the rest.
+pub const QUEUE_LIMIT: usize = 1 << 20;
+
+/// Where a line stands in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Ticket(u64);
+
+/// A line, and the requests in it.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) line: Vec<u8>,
+    pub(super) requests: Vec<Key>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    lines: BTreeMap<Ticket, Waiting>,
+    bytes: usize,
+    next: u64,
+}
+
+impl Queue {
+    /// The place the next line will have.
+    pub(super) fn next_ticket(&self) -> Ticket {
+        Ticket(self.next)
+    }
+
+    pub(super) fn push(&mut self, line: Vec<u8>, requests: Vec<Key>) {
+        self.bytes += line.len();
+        self.lines
+            .insert(Ticket(self.next), Waiting { line, requests });
+        self.next += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiting> {
+        let (_, waiting) = self.lines.pop_first()?;
+        self.bytes -= waiting.line.len();
+        Some(waiting)
+    }
+
+    /// Takes a request out again: its line, or its part of a batch.
+    pub(super) fn cancel(&mut self, ticket: Ticket, key: &Key) {
+        let Some(mut waiting) = self.lines.remove(&ticket) else {
+            return;
+        };
+        self.bytes -= waiting.line.len();
+        waiting.requests.retain(|request| request != key);
+        if let Some(line) = without(&waiting.line, key) {
+            self.bytes += line.len();
+            waiting.line = line;
+            self.lines.insert(ticket, waiting);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.lines.clear();
+        self.bytes = 0;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// What is left of a line when the request `key` is taken out. `None`: nothing.
+fn without(line: &[u8], key: &Key) -> Option<Vec<u8>> {
+    let Ok(Message::Batch(batch)) = Message::parse(line) else {
+        return None;
+    };
+    let others = batch.members.iter().filter(|member| match member.message {
+        Message::Request(request) => request.id.key() != *key,
+        _ => true,
+    });
+    batch::join(others.map(|member| member.whole.bytes()))
+}

@@ -1,0 +1,106 @@
+//! The server's requests to the app, and the ids the app knows them by.
+//!
+//! The first upstream's ids are shown as they are. Every later upstream begins to count anew, so an
+//! answer that the app is still giving to the dead one's request 7 could be taken for the answer to
+//! the new one's request 7. Therefore ids of later upstreams are replaced by minted ones, which are
+//! never given twice: integers from [`MINTED`], small enough for every reader. Should the first
+//! upstream use an id from there, it is replaced as well.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::message::{Id, Key};
+
+/// Where minted ids come from: a thousand million of them, each fit for 31 bits.
+const MINTED: Range<i64> = 1 << 30..1 << 31;
+
+/// How the app is to know a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Shown {
+    AsItIs,
+    As(Vec<u8>),
+}
+
+#[derive(Debug)]
+struct ServerRequest {
+    server_key: Key,
+    /// As the server spelled it.
+    server_id: Vec<u8>,
+    shown: Shown,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Reverse {
+    /// By what the app knows it by.
+    open: BTreeMap<Key, ServerRequest>,
+    /// From what the server knows it by to what the app does.
+    shown_as: BTreeMap<Key, Key>,
+    upstreams: usize,
+    minted: i64,
+}
+
+impl Reverse {
+    /// Another upstream is there.
+    pub(super) fn attached(&mut self) {
+        self.upstreams += 1;
+    }
+
+    /// Whether the server waits for the answer to such a request.
+    pub(super) fn is_open(&self, server_key: &Key) -> bool {
+        self.shown_as.contains_key(server_key)
+    }
+
+    /// The server asks something under an id that is not open.
+    pub(super) fn ask(&mut self, id: &Id<'_>, server_key: Key) -> Shown {
+        let (app_key, shown) = if self.upstreams <= 1 && !is_minted(&server_key) {
+            (server_key.clone(), Shown::AsItIs)
+        } else {
+            let minted = MINTED.start + self.minted % (MINTED.end - MINTED.start);
+            self.minted += 1;
+            let shown = Shown::As(minted.to_string().into_bytes());
+            (Key::Number(minted), shown)
+        };
+        self.shown_as.insert(server_key.clone(), app_key.clone());
+        let request = ServerRequest {
+            server_key,
+            server_id: id.raw().to_vec(),
+            shown: shown.clone(),
+        };
+        self.open.insert(app_key, request);
+        shown
+    }
+
+    /// The app answers: the id the server waits for, which is [`Shown::AsItIs`] if it is the very
+    /// one. `None`: nobody waits.
+    pub(super) fn answer(&mut self, app_key: &Key) -> Option<Shown> {
+        let request = self.open.remove(app_key)?;
+        self.shown_as.remove(&request.server_key);
+        Some(match request.shown {
+            Shown::AsItIs => Shown::AsItIs,
+            Shown::As(_) => Shown::As(request.server_id),
+        })
+    }
+
+    /// The server does not want the answer any more: how the app knows the request. `None`: it is
+    /// answered already, or never was.
+    pub(super) fn cancel(&mut self, server_key: &Key) -> Option<Shown> {
+        let app_key = self.shown_as.remove(server_key)?;
+        self.open.remove(&app_key).map(|request| request.shown)
+    }
+
+    /// The ids of what died with the upstream, as the app knows them.
+    pub(super) fn upstream_lost(&mut self) -> Vec<Vec<u8>> {
+        self.shown_as.clear();
+        std::mem::take(&mut self.open)
+            .into_values()
+            .map(|request| match request.shown {
+                Shown::AsItIs => request.server_id,
+                Shown::As(id) => id,
+            })
+            .collect()
+    }
+}
+
+fn is_minted(key: &Key) -> bool {
+    matches!(key, Key::Number(number) if MINTED.contains(number))
+}

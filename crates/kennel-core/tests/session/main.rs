@@ -1,0 +1,15 @@
+//! A session over several upstreams, as the design tells it: stories line by line, and rules that must
+//! hold for every order of events.
+
+mod bounds;
+#[path = "../lifetime/chance.rs"]
+mod chance;
+#[path = "../message/lines.rs"]
+mod lines;
+mod losses;
+mod play;
+mod rules;
+mod server_requests;
+mod sides;
+mod stories;
+mod world;

@@ -1,0 +1,85 @@
+//! A small MCP server that does as it is told, one line at a time.
+//!
+//! Methods: `initialize`, `ping`, `echo` (answers its params), `slow` (`{"ms": N, "stderr": "…"}`), `die` (no answer,
+//! exit code 3), `say` (`{"stderr": "…"}`), `ask` (sends the client a request `roots/list` with id 7
+//! first), `pid`. It signs the roll of `TESTKIT_ROLL` if there is one.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "stdout is its protocol, stderr its voice"
+)]
+
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use kennel_sys::events;
+use kennel_sys::process::ProcessRef;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+#[derive(serde::Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+fn main() {
+    if let Some(roll) = std::env::var_os("TESTKIT_ROLL") {
+        let me = ProcessRef::me().expect("we are here");
+        let mut file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(roll)
+            .expect("the roll");
+        file.write_all(format!("{}\n", me.identity()).as_bytes())
+            .expect("the roll");
+    }
+    let mut input = std::io::stdin().lock();
+    let mut bytes = Vec::new();
+    while input.read_until(b'\n', &mut bytes).expect("stdin") > 0 {
+        let line: Line<'_> = serde_json::from_slice(&bytes).expect("a line of JSON-RPC");
+        if let (Some(method), Some(id)) = (&line.method, line.id) {
+            let params = line.params.map_or("null", RawValue::get);
+            let result = obey(method, params);
+            println!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.get());
+        }
+        bytes.clear();
+        bytes.shrink_to(64 * 1024);
+    }
+}
+
+fn obey(method: &str, params: &str) -> String {
+    let value = || serde_json::from_str::<Value>(params).expect("params");
+    match method {
+        "initialize" => json!({
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "tk-server", "version": "0"},
+        })
+        .to_string(),
+        "ping" => "{}".to_owned(),
+        "echo" => params.to_owned(),
+        "pid" => std::process::id().to_string(),
+        "slow" => {
+            if let Some(words) = value()["stderr"].as_str() {
+                eprintln!("{words}");
+            }
+            let millis = value()["ms"].as_u64().expect("ms");
+            events::sleep(&[], &[], Some(Duration::from_millis(millis))).expect("a nap");
+            "\"slow\"".to_owned()
+        }
+        "say" => {
+            eprintln!("{}", value()["stderr"].as_str().expect("stderr"));
+            "\"said\"".to_owned()
+        }
+        "ask" => {
+            println!(r#"{{"jsonrpc":"2.0","id":7,"method":"roots/list"}}"#);
+            "\"asked\"".to_owned()
+        }
+        "die" => std::process::exit(3),
+        other => json!({"unknown": other}).to_string(),
+    }
+}

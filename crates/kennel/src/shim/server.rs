@@ -1,0 +1,176 @@
+//! A server of the shim's own, under its warden.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use kennel_sys::tree::{Ladder, Launch, Report, Tree};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+use super::lines::{Inbox, Outbox};
+
+/// How much is read at once.
+const CHUNK: usize = 64 * 1024;
+/// What a pipe holds: large lines need fewer turns.
+const PIPE_SIZE: usize = 256 * 1024;
+/// How much of what the server said on stderr is kept for an error.
+const TAIL_LINES: usize = 20;
+const TAIL_LINE_BYTES: usize = 500;
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(crate) command: Vec<OsString>,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) ladder: Ladder,
+}
+
+/// A running server, and what is on its way to and from it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) tree: Tree,
+    /// `None` once it was told that no more will come.
+    pub(crate) stdin: Option<OwnedFd>,
+    /// `None` once it was closed.
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
+    pub(crate) from: Inbox,
+    pub(crate) to: Outbox,
+    pub(crate) said: Tail,
+}
+
+impl Server {
+    pub(crate) fn start(spec: &Spec, records: Option<BorrowedFd<'_>>) -> io::Result<Server> {
+        let (stdin, to_server) = pipe()?;
+        let (from_server, stdout) = pipe()?;
+        let (errors, stderr) = pipe()?;
+        for ours in [&to_server, &from_server, &errors] {
+            rustix::fs::fcntl_setfl(ours, rustix::fs::OFlags::NONBLOCK)?;
+        }
+        for pipe in [&to_server, &from_server] {
+            // Smaller pipes only cost turns: an unprivileged user may have used up its share of larger ones.
+            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_SIZE);
+        }
+        let tree = Launch {
+            server: spec.command.clone(),
+            warden: vec!["/proc/self/exe".into(), "warden".into()],
+            stdio: [stdin, stdout, stderr],
+            env: None,
+            cwd: spec.cwd.clone(),
+            ladder: spec.ladder,
+            records,
+        }
+        .start()?;
+        Ok(Server {
+            tree,
+            stdin: Some(to_server),
+            stdout: Some(from_server),
+            stderr: Some(errors),
+            from: Inbox::default(),
+            to: Outbox::default(),
+            said: Tail::default(),
+        })
+    }
+
+    /// Writes what it takes now. A server that reads no more is not an error: its stdout tells.
+    pub(crate) fn flush(&mut self) {
+        let Some(stdin) = &self.stdin else {
+            self.to.clear();
+            return;
+        };
+        let written = self.to.flush(|bytes| Ok(rustix::io::write(stdin, bytes)?));
+        if written.is_err() {
+            self.stdin = None;
+            self.to.clear();
+        }
+    }
+
+    /// Reads what it said; `false` once its stdout is closed.
+    pub(crate) fn read(&mut self) -> bool {
+        let Some(stdout) = &self.stdout else {
+            return false;
+        };
+        let read = self
+            .from
+            .fill(CHUNK, |room| Ok(rustix::io::read(stdout, room)?));
+        let open = still_open(&read);
+        if !open {
+            self.stdout = None;
+        }
+        open
+    }
+
+    /// Reads what it said on stderr, and hands over every whole line.
+    pub(crate) fn read_errors(&mut self, mut each: impl FnMut(&[u8])) {
+        let Some(stderr) = &self.stderr else {
+            return;
+        };
+        let read = self
+            .said
+            .lines
+            .fill(CHUNK, |room| Ok(rustix::io::read(stderr, room)?));
+        while let Some(line) = self.said.lines.next_line() {
+            each(line);
+            remember(&mut self.said.last, line);
+        }
+        if !still_open(&read) {
+            self.stderr = None;
+            if let Some(rest) = self.said.lines.rest() {
+                each(&rest);
+                remember(&mut self.said.last, &rest);
+            }
+        }
+    }
+
+    /// What its warden reported, if it did. Only when [`Tree`] is ready: else it blocks.
+    pub(crate) fn report(&self) -> Option<Report> {
+        self.tree.next_report().ok().flatten()
+    }
+}
+
+impl AsFd for Server {
+    /// Its warden's reports.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tree.as_fd()
+    }
+}
+
+/// The last lines of stderr.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    lines: Inbox,
+    last: VecDeque<String>,
+}
+
+impl Tail {
+    pub(crate) fn text(&self) -> String {
+        let lines: Vec<&str> = self.last.iter().map(String::as_str).collect();
+        lines.join("\n")
+    }
+}
+
+fn remember(last: &mut VecDeque<String>, line: &[u8]) {
+    if last.len() == TAIL_LINES {
+        last.pop_front();
+    }
+    let line = &line[..line.len().min(TAIL_LINE_BYTES)];
+    last.push_back(String::from_utf8_lossy(line).into_owned());
+}
+
+fn still_open(read: &io::Result<usize>) -> bool {
+    match read {
+        Ok(0) => false,
+        Ok(_) => true,
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        ),
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+}

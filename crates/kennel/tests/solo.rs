@@ -1,0 +1,484 @@
+//! `kennel run` with a server of its own: what the app hears, and what is left when somebody dies.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, Rng, Scope, bin, count, on_each_kernel, run, wait_for};
+use serde_json::json;
+
+fn kennel(scope: &Scope) -> Command {
+    scope.command(env!("CARGO_BIN_EXE_kennel"))
+}
+
+/// `kennel run` before the server that does as it is told.
+fn obedient(scope: &Scope) -> Command {
+    let mut command = kennel(scope);
+    command
+        .args(["run", "--stop-after", "50ms,50ms", "--"])
+        .arg(bin("tk-server"))
+        .env("TESTKIT_ROLL", scope.roll());
+    command
+}
+
+/// The server's process, as it says itself.
+fn server_of(client: &mut Client) -> ProcessRef {
+    let pid = client.request("pid", json!({}))["result"].as_u64().unwrap();
+    ProcessRef::open(u32::try_from(pid).unwrap()).unwrap()
+}
+
+#[test]
+fn rule_11_what_the_app_hears_is_what_the_server_said_to_the_byte() {
+    let scope = Scope::new("bytes");
+    let odd = [
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"0"}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{ "id" : "sträng-😀", "method":"echo" ,"jsonrpc":"2.0","params":{"n":1.0e2,"e":"\u00e4\/","z":{"b":1,"a":2}}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"slow","params":{"ms":300}}"#,
+        r#"{"jsonrpc":"2.0","id":"1","method":"echo","params":[]}"#,
+    ]
+    .join("\n");
+    let hear = |mut command: Command| {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // All at once, no newline at the end, and EOF at once: everything is answered, the slow one too.
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(odd.as_bytes())
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "",
+            "a quiet run says nothing"
+        );
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let direct = hear(scope.command(bin("tk-server")));
+    assert_eq!(direct.lines().count(), 4);
+    assert_eq!(hear(obedient(&scope)), direct);
+    scope.nothing_left_within("after EOF", Duration::from_secs(60));
+}
+
+#[test]
+fn a_session_goes_on_when_its_server_dies() {
+    let scope = Scope::new("crash");
+    let mut client = Client::begin(&mut obedient(&scope));
+    for round in 0..3 {
+        let server = server_of(&mut client);
+        let begun = format!("round {round} has begun");
+        let lost = client.send("slow", json!({"ms": 600_000, "stderr": begun}));
+        // What had not reached the server would wait for the next one, and not be lost.
+        wait_for(&begun, || {
+            client.stderr_so_far().contains(&begun).then_some(())
+        });
+        server.signal(Signal::KILL).unwrap();
+        let answer = client.answer(lost);
+        let data = &answer["error"]["data"];
+        assert_eq!(answer["error"]["code"], -32603, "{answer}");
+        assert_eq!(data["reason"], "server_restarted");
+        assert_eq!(data["outcome"], "unknown");
+        assert_eq!(data["replayed"], false);
+        let echo = client.request("echo", json!({"round": round}));
+        assert_eq!(echo["result"], json!({"round": round}));
+        assert_ne!(server_of(&mut client).pid(), server.pid());
+    }
+    client.close();
+    assert_eq!(client.wait().code(), Some(0));
+}
+
+#[test]
+fn a_request_of_a_dead_server_is_cancelled_and_its_late_answer_goes_nowhere() {
+    let scope = Scope::new("reverse");
+    let mut client = Client::begin(&mut obedient(&scope));
+    client.say("{\"jsonrpc\":\"2.0\",\"id\":50,\"method\":\"ask\"}\n");
+    assert!(client.line().unwrap().contains("roots/list"));
+    assert!(client.line().unwrap().contains("asked"));
+    client.say("{\"jsonrpc\":\"2.0\",\"id\":51,\"method\":\"die\"}\n");
+    let heard = [client.line().unwrap(), client.line().unwrap()];
+    assert!(
+        heard
+            .iter()
+            .any(|line| line.contains("notifications/cancelled") && line.contains('7')),
+        "{heard:?}"
+    );
+    client.say("{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"roots\":[]}}\n");
+    // The new server would end on a line it did not ask for, were it to hear it.
+    assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+}
+
+#[test]
+fn a_server_that_ends_too_often_is_given_up_with_its_last_words_and_tried_again_later() {
+    let scope = Scope::new("budget");
+    let mut client = Client::begin(&mut obedient(&scope));
+    client.request("say", json!({"stderr": "the disk is full"}));
+    let mut refused = None;
+    for _ in 0..10 {
+        let answer = client.request("die", json!({}));
+        if answer["error"]["data"]["reason"] == "server_unavailable" {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let refused = refused.expect("a budget");
+    assert_eq!(refused["error"]["code"], -32603);
+    // The session itself lives.
+    assert!(client.request("ping", json!({}))["result"].is_object());
+}
+
+#[test]
+fn a_server_that_dies_in_its_handshake_is_answered_for_with_its_last_words() {
+    let scope = Scope::new("broken");
+    let mut command = kennel(&scope);
+    command.args([
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "read line; echo 'no API key' >&2; exit 5",
+    ]);
+    let mut client = Client::start(&mut command);
+    let id = client.ask_to_initialize();
+    let answer = client.answer(id);
+    assert_eq!(answer["error"]["data"]["reason"], "server_unavailable");
+    assert!(
+        answer["error"]["data"]["detail"]
+            .as_str()
+            .unwrap()
+            .contains("no API key"),
+        "{answer}"
+    );
+    wait_for("its stderr on ours", || {
+        client.stderr_so_far().contains("no API key").then_some(())
+    });
+}
+
+#[test]
+fn a_command_that_is_not_there_is_said_as_a_shell_would() {
+    let scope = Scope::new("refused");
+    let plain = scope.path("plain");
+    std::fs::write(&plain, "").unwrap();
+    for (program, code, words) in [
+        (
+            "no-such-command",
+            127,
+            "kennel: no-such-command: command not found",
+        ),
+        (plain.to_str().unwrap(), 126, "permission denied"),
+    ] {
+        let ended = run(kennel(&scope).args(["run", "--", program]));
+        assert_eq!(ended.code(), Some(code), "{}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+    assert_eq!(run(kennel(&scope).arg("run")).code(), Some(2));
+    let ended = run(kennel(&scope).args(["run", "--stop-after", "soon", "--", "true"]));
+    assert_eq!(ended.code(), Some(2));
+    assert!(ended.stderr.contains("500ms, 30s, 5m"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_servers_own_exit_code_is_ours_after_eof_and_switched_off_kennel_is_not_there() {
+    let scope = Scope::new("codes");
+    assert_eq!(
+        run(kennel(&scope).args(["run", "--", "sh", "-c", "exit 7"])).code(),
+        Some(7)
+    );
+    let mut off = kennel(&scope);
+    off.args(["run", "--", "sh", "-c", "echo $PPID; exit 9"])
+        .env("KENNEL_OFF", "1");
+    let ended = run(&mut off);
+    assert_eq!(ended.code(), Some(9));
+    assert_eq!(
+        ended.stdout.trim(),
+        std::process::id().to_string(),
+        "no process in between"
+    );
+}
+
+#[test]
+fn without_a_runtime_directory_it_works_with_one_line_of_warning() {
+    let scope = Scope::new("no-dir");
+    std::fs::write(scope.path("file"), "").unwrap();
+    let mut command = obedient(&scope);
+    let mut client = Client::begin(command.env("KENNEL_RUNTIME_DIR", scope.path("file")));
+    assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+    client.close();
+    let ended = client.wait();
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.starts_with("kennel: warning: "));
+}
+
+#[test]
+fn the_stdin_it_inherited_keeps_its_flags() {
+    let scope = Scope::new("flags");
+    let (theirs, ours) = std::io::pipe().unwrap();
+    // The same open file: flags set through one are seen through the other.
+    let witness = theirs.try_clone().unwrap();
+    let (answers, stdout) = std::io::pipe().unwrap();
+    let reader = stdout.try_clone().unwrap();
+    let mut child = obedient(&scope)
+        .stdin(theirs)
+        .stdout(stdout)
+        .spawn()
+        .unwrap();
+    writeln!(&ours, r#"{{"jsonrpc":"2.0","id":1,"method":"ping"}}"#).unwrap();
+    let mut line = String::new();
+    BufReader::new(answers).read_line(&mut line).unwrap();
+    for (name, fd) in [
+        ("stdin", std::os::fd::AsFd::as_fd(&witness)),
+        ("stdout", std::os::fd::AsFd::as_fd(&reader)),
+    ] {
+        let flags = rustix::fs::fcntl_getfl(fd).unwrap();
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{name}");
+    }
+    drop(ours);
+    child.wait().unwrap();
+}
+
+#[test]
+fn lines_of_megabytes_pass_whole() {
+    let scope = Scope::new("large");
+    let mut client = Client::begin(&mut obedient(&scope));
+    for megabytes in [1, 8, 32] {
+        let text = "x".repeat(megabytes << 20);
+        let answer = client.request("echo", json!({ "text": text }));
+        assert_eq!(
+            answer["result"]["text"].as_str().map(str::len),
+            Some(text.len())
+        );
+    }
+}
+
+#[test]
+fn an_app_that_does_not_read_is_waited_for_and_still_seen_to_die() {
+    let scope = Scope::new("slow-app");
+    let mut app = scope.command("sh");
+    // Asks for far more than pipes hold, reads nothing, and waits to be killed.
+    let ask = r#"{"jsonrpc":"2.0","id":1,"method":"echo","params":"PAYLOAD"}"#
+        .replace("PAYLOAD", &"x".repeat(60_000));
+    std::fs::write(scope.path("ask"), format!("{ask}\n")).unwrap();
+    let line = format!(
+        "(while :; do cat {} 2>/dev/null || exit; done) | {} run --stop-after 50ms,50ms -- {} | sleep 1000",
+        scope.path("ask").display(),
+        env!("CARGO_BIN_EXE_kennel"),
+        bin("tk-server").display()
+    );
+    let mut app = app
+        .args(["-c", &line])
+        .env("TESTKIT_ROLL", scope.roll())
+        .spawn()
+        .unwrap();
+    wait_for("the server", || (!scope.signed().is_empty()).then_some(()));
+    app.kill().unwrap();
+    app.wait().unwrap();
+    wait_for("the server to be gone", || {
+        let gone = |identity| ProcessRef::find(identity).unwrap().is_none();
+        scope.signed().iter().all(gone).then_some(())
+    });
+}
+
+/// A tree that ignores everything, behind the shim.
+fn stubborn(scope: &Scope) -> Vec<String> {
+    let words = ["run", "--stop-after", "50ms,50ms", "--"].map(str::to_owned);
+    let mut line = vec![env!("CARGO_BIN_EXE_kennel").to_owned()];
+    line.extend(words);
+    line.extend([bin("tk-stubborn"), scope.roll()].map(|path| path.to_str().unwrap().to_owned()));
+    line.extend(["family", "2"].map(str::to_owned));
+    line
+}
+
+fn members(scope: &Scope, n: usize) -> Vec<kennel_sys::process::Identity> {
+    wait_for(&format!("{n} members"), || {
+        let signed = scope.signed();
+        (signed.len() >= n).then_some(signed)
+    })
+}
+
+fn all_gone(scope: &Scope, members: &[kennel_sys::process::Identity], but: &str) {
+    wait_for("the whole tree to be gone", || {
+        let gone = |identity| ProcessRef::find(identity).unwrap().is_none();
+        members.iter().all(gone).then_some(())
+    });
+    wait_for(&format!("nobody but {but:?} to be left"), || {
+        let name = |process: &ProcessRef| {
+            std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).unwrap_or_default()
+        };
+        scope
+            .survivors()
+            .iter()
+            .all(|process| name(process).trim() == but)
+            .then_some(())
+    });
+}
+
+#[test]
+fn rule_2_whoever_is_killed_nothing_is_left_once_nobody_is_there() {
+    on_each_kernel(|| {
+        for victim in ["app", "shim", "app-and-shim"] {
+            for signal in [Signal::KILL, Signal::TERM] {
+                let scope = Scope::new("matrix");
+                // We hold the pipe open: no EOF will ever come.
+                let line = stubborn(&scope).join(" ");
+                let line = format!(
+                    "exec 3<&0 </dev/null; {line} <&3 & echo $!; exec 3<&-; exec sleep 1000"
+                );
+                let mut app = scope
+                    .command("sh")
+                    .args(["-c", &line])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                let _held = app.stdin.take();
+                // Kept: a shim whose stdout nobody reads any more ends.
+                let mut stdout = BufReader::new(app.stdout.take().unwrap());
+                let mut shim = String::new();
+                stdout.read_line(&mut shim).unwrap();
+                let shim = ProcessRef::open(shim.trim().parse().unwrap()).unwrap();
+                let family = members(&scope, 3);
+                if victim.contains("app") {
+                    ProcessRef::open(app.id()).unwrap().signal(signal).unwrap();
+                }
+                if victim.contains("shim") {
+                    shim.signal(signal).unwrap();
+                }
+                all_gone(&scope, &family, "sleep");
+                app.kill().unwrap();
+                app.wait().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn rule_2_a_killed_warden_is_survived_by_the_session_and_by_nothing_else() {
+    let scope = Scope::new("warden");
+    let line = stubborn(&scope);
+    let mut shim = scope
+        .command(&line[0])
+        .args(&line[1..])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let family = members(&scope, 3);
+    let warden = warden_of(shim.id());
+    warden.signal(Signal::KILL).unwrap();
+    wait_for("the whole tree to be gone", || {
+        let gone = |identity| ProcessRef::find(identity).unwrap().is_none();
+        family.iter().all(gone).then_some(())
+    });
+    assert!(shim.try_wait().unwrap().is_none(), "the session goes on");
+    shim.kill().unwrap();
+    shim.wait().unwrap();
+    scope.nothing_left_within("the shim killed", Duration::from_secs(60));
+}
+
+#[test]
+fn rule_2_what_outlives_shim_and_warden_is_ended_by_the_next_start() {
+    for _ in 0..count(20) {
+        let scope = Scope::new("both");
+        let line = stubborn(&scope);
+        let mut shim = scope
+            .command(&line[0])
+            .args(&line[1..])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let family = members(&scope, 3);
+        let warden = warden_of(shim.id());
+        shim.kill().unwrap();
+        warden.signal(Signal::KILL).unwrap();
+        shim.wait().unwrap();
+        assert!(
+            family
+                .iter()
+                .any(|identity| ProcessRef::find(identity).unwrap().is_some())
+        );
+        let mut next = Client::begin(&mut obedient(&scope));
+        assert!(
+            family
+                .iter()
+                .all(|identity| ProcessRef::find(identity).unwrap().is_none())
+        );
+        next.close();
+        next.wait();
+    }
+}
+
+#[test]
+fn lesson_19_killed_within_the_first_moments_it_leaves_nothing() {
+    let mut chance = Rng::seeded("solo-early");
+    for _ in 0..count(100) {
+        let scope = Scope::new("solo-early");
+        let line = stubborn(&scope);
+        let mut shim = scope
+            .command(&line[0])
+            .args(&line[1..])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let moment = chance.duration_below(Duration::from_millis(50));
+        ProcessRef::open(shim.id())
+            .unwrap()
+            .wait(Some(moment))
+            .unwrap();
+        shim.kill().unwrap();
+        scope.nothing_left_within("killed at start", Duration::from_secs(60));
+        shim.wait().unwrap();
+    }
+}
+
+#[test]
+fn an_idle_session_sleeps() {
+    let scope = Scope::new("idle");
+    let mut client = Client::begin(&mut obedient(&scope));
+    client.request("ping", json!({}));
+    let shim = client.pid();
+    let warden = warden_of(shim).pid();
+    let switches = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("voluntary_ctxt"))
+            .unwrap();
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let settle = || {
+        let seconds = if kennel_testkit::full() { 60 } else { 6 };
+        kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(seconds))).unwrap();
+    };
+    kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(500))).unwrap();
+    let before = [switches(shim), switches(warden)];
+    settle();
+    assert_eq!(
+        [switches(shim), switches(warden)],
+        before,
+        "shim and warden woke for nothing"
+    );
+}
+
+fn warden_of(parent: u32) -> ProcessRef {
+    wait_for("the warden", || {
+        let children =
+            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+        children.split_whitespace().find_map(|pid| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+            (name.trim() == "kennel-warden").then(|| ProcessRef::open(pid.parse().ok()?).ok())?
+        })
+    })
+}

@@ -1,0 +1,68 @@
+//! The testbed: what tests need from npm and PyPI, at pinned versions, in `target/testbed`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Outcome;
+use crate::report::succeeds;
+use crate::workspace::Workspace;
+
+/// Where tests look for it.
+pub(crate) const VARIABLE: &str = "TESTKIT_BED";
+
+const NPM: &[&str] = &[
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/sdk@1.32.2",
+];
+const PYPI: &[&str] = &["mcp==2.3.0"];
+
+/// Installs what is not there yet; `None` if a tool for it is missing, which preflight has said.
+pub(crate) fn install(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
+    let bed = workspace.target.join("testbed");
+    let npm = once(&bed.join("npm"), NPM, npm_install)?;
+    let python = once(&bed.join("python"), PYPI, pip_install)?;
+    Ok((npm && python).then_some(bed))
+}
+
+/// Runs `install` in an empty `dir`, unless an earlier run did so with the same packages.
+fn once(
+    dir: &Path,
+    packages: &[&str],
+    install: impl Fn(&Path, &[&str]) -> Outcome<bool>,
+) -> Outcome<bool> {
+    let (stamp, wanted) = (dir.join("installed"), packages.join("\n"));
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(true);
+    }
+    println!("installing {} into {}", packages.join(", "), dir.display());
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => fs::create_dir_all(dir)?,
+    }
+    let installed = install(dir, packages)?;
+    if installed {
+        fs::write(stamp, wanted)?;
+    }
+    Ok(installed)
+}
+
+fn npm_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
+    fs::write(dir.join("package.json"), r#"{"private":true}"#)?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error"]);
+    succeeds(npm.args(packages).current_dir(dir))
+}
+
+fn pip_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
+    let made = succeeds(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
+    let mut pip = Command::new(dir.join("bin/python"));
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]);
+    Ok(made && succeeds(pip.args(packages))?)
+}
