@@ -114,8 +114,8 @@ impl GuardBuilder {
         self
     }
 
-    /// Whether SIGTERM, SIGINT and SIGHUP end in the one shutdown (default: yes). A second one, while the
-    /// server finishes up, does what it always does.
+    /// Whether SIGTERM, SIGINT and SIGHUP end in the one shutdown (default: yes). A second one, a second
+    /// later or more, does what it always does: a server that hangs in its farewell can be ended.
     pub fn catch_signals(mut self, catch: bool) -> Self {
         self.catch_signals = catch;
         self
@@ -198,9 +198,17 @@ impl GuardBuilder {
             },
             (None, None) => None,
         };
-        let capture =
-            |named: owner::Named| named.capture().map_err(Refusal::io("look at the owner"));
-        named.map(capture).transpose()
+        let Some(named) = named else {
+            return Ok(None);
+        };
+        match named.capture() {
+            Ok(owner) => Ok(Some(owner)),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                notices.push(format!("the owner is not watched: {error}"));
+                Ok(None)
+            }
+            Err(error) => Err(Refusal::io("look at the owner")(error)),
+        }
     }
 
     fn watched_starter(&mut self, notices: &mut Vec<String>) -> Starter {

@@ -22,6 +22,9 @@ use crate::shutdown::{Reason, Shutdown};
 /// How long the watch rests when the system refuses to let it sleep (no memory): better than to spin.
 const REST: Duration = Duration::from_millis(100);
 
+/// How long further signals are swallowed once the end is decided.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// What the watching thread and everyone who holds a lease share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -112,14 +115,31 @@ impl Watch {
             if let Some(reason) = self.look() {
                 self.shared.shutdown.decide(reason);
             }
-            let over = self.shared.shutdown.reason().is_some();
-            if over || self.shared.dismissed.load(Ordering::SeqCst) {
-                // The signals' former dispositions return here: a second Ctrl-C ends a server that hangs.
+            if self.shared.shutdown.reason().is_some() {
+                return self.linger_over_signals();
+            }
+            if self.shared.dismissed.load(Ordering::SeqCst) {
                 return;
             }
             if self.sleep().is_err() {
                 let _ = events::sleep(&[], &[], Some(REST));
             }
+        }
+    }
+
+    /// One Ctrl-C often comes twice: to the whole group, and passed on by a launcher. For a moment after
+    /// the decision another signal changes nothing; then their former dispositions return, and a second
+    /// Ctrl-C ends a server that hangs in its farewell.
+    fn linger_over_signals(&self) {
+        let until = Instant::now() + FAREWELL;
+        while !self.shared.dismissed.load(Ordering::SeqCst) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero()
+                || events::sleep(&[self.shared.bell.as_fd()], &[], Some(left)).is_err()
+            {
+                return;
+            }
+            self.shared.bell.quiet();
         }
     }
 

@@ -21,7 +21,7 @@ pub fn sleep(
     let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
     let mut polled: Vec<PollFd<'_>> = fds.iter().copied().chain(exits).map(readable).collect();
     let all_have_events = processes.iter().all(|process| process.exit_fd().is_some());
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let nap = match left {

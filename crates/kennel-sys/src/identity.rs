@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Which process was meant: a pid with what makes it unmistakable.
 ///
 /// Its text is one word that starts with the pid, made to be written into a record and read back
-/// by another process of the same machine: `pid:unique:boot:start`, with `-` for what is not known.
+/// by another process of the same machine: `pid:unique:boot:start:namespace`, with `-` for what is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// 0 where the process lives in a pid namespace we cannot see into.
@@ -17,6 +17,8 @@ pub struct Identity {
     pub(crate) boot: Option<u128>,
     /// When it started, in clock ticks since boot.
     pub(crate) start: Option<u64>,
+    /// The pid namespace in which `pid` is its number.
+    pub(crate) namespace: Option<u64>,
 }
 
 impl Identity {
@@ -49,7 +51,11 @@ impl fmt::Display for Identity {
             None => f.write_str("-:")?,
         }
         match self.start {
-            Some(start) => write!(f, "{start}"),
+            Some(start) => write!(f, "{start}:")?,
+            None => f.write_str("-:")?,
+        }
+        match self.namespace {
+            Some(namespace) => write!(f, "{namespace}"),
             None => f.write_str("-"),
         }
     }
@@ -57,7 +63,7 @@ impl fmt::Display for Identity {
 
 /// Text that is no [`Identity`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a process identity (expected `pid:unique:boot:start`)")]
+#[error("not a process identity (expected `pid:unique:boot:start:namespace`)")]
 pub struct ParseIdentityError;
 
 impl FromStr for Identity {
@@ -65,7 +71,7 @@ impl FromStr for Identity {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts: Vec<&str> = text.split(':').collect();
-        let [pid, unique, boot, start] = parts[..] else {
+        let [pid, unique, boot, start, namespace] = parts[..] else {
             return Err(ParseIdentityError);
         };
         Ok(Identity {
@@ -73,6 +79,7 @@ impl FromStr for Identity {
             unique: known(unique, |text| text.parse().ok())?,
             boot: known(boot, |text| u128::from_str_radix(text, 16).ok())?,
             start: known(start, |text| text.parse().ok())?,
+            namespace: known(namespace, |text| text.parse().ok())?,
         })
     }
 }
@@ -96,6 +103,7 @@ mod tests {
         unique: Some(99),
         boot: Some(0x00ff_0000_0000_0000_0000_0000_0000_0001),
         start: Some(1234),
+        namespace: Some(4_026_531_836),
     };
 
     #[test]
@@ -104,6 +112,7 @@ mod tests {
             unique: None,
             boot: None,
             start: None,
+            namespace: None,
             ..FULL
         };
         for identity in [FULL, bare] {
@@ -117,11 +126,12 @@ mod tests {
         for text in [
             "",
             "4711",
-            "a:b:c:d",
+            "a:b:c:d:e",
             "1:2:3",
-            "1:2:3:4:5",
-            "-1:-:-:-",
-            "1:-:zz:-",
+            "1:2:3:4",
+            "1:2:3:4:5:6",
+            "-1:-:-:-:-",
+            "1:-:zz:-:-",
         ] {
             assert_eq!(
                 text.parse::<Identity>(),

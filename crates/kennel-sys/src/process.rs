@@ -84,6 +84,7 @@ impl ProcessRef {
                 unique: None,
                 boot: os::boot_id(),
                 start: Some(after.start),
+                namespace: os::pid_namespace(),
             },
             handle: None,
         })
@@ -100,6 +101,7 @@ impl ProcessRef {
                     unique: None,
                     boot: os::boot_id(),
                     start: None,
+                    namespace: os::pid_namespace(),
                 },
                 handle: None,
             }),
@@ -128,8 +130,15 @@ impl ProcessRef {
         })
     }
 
-    /// The process that was written down, if it is still alive; `None` if it is gone, whoever has its pid now.
+    /// The process that was written down, if it is still alive; `None` if it is gone, whoever has its
+    /// pid now. `Unsupported` if it was written down in another pid namespace: from here it cannot be told.
     pub fn find(identity: &Identity) -> io::Result<Option<ProcessRef>> {
+        if let (Some(theirs), Some(ours)) = (identity.namespace, os::pid_namespace())
+            && theirs != ours
+        {
+            let words = format!("process {} is in another pid namespace", identity.pid);
+            return Err(io::Error::new(io::ErrorKind::Unsupported, words));
+        }
         match ProcessRef::open(identity.pid) {
             Ok(process) if process.identity.same_process(identity) => Ok(Some(process)),
             Ok(_) => Ok(None),
@@ -180,7 +189,7 @@ impl ProcessRef {
         if let Some(handle) = &self.handle {
             return os::wait_exit(handle.as_fd(), timeout);
         }
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         while self.is_alive() {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
@@ -225,6 +234,7 @@ fn read_identity(pid: u32, unique: Option<u64>) -> Identity {
         unique,
         boot: os::boot_id(),
         start,
+        namespace: os::pid_namespace(),
     }
 }
 

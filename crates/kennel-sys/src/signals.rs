@@ -15,7 +15,8 @@ use rustix::process::Signal;
 
 /// How many parts of one process may listen at the same time.
 const SLOTS: usize = 16;
-const SIGNALS: usize = 64;
+/// Signals are counted from 1 to 64.
+const SIGNALS: usize = 65;
 
 /// A set of caught signals; their former dispositions return when the last one who caught them is dropped.
 ///
@@ -37,9 +38,17 @@ impl Signals {
             caught: Vec::new(),
         };
         for &signal in signals {
-            if table.install(signal)? {
-                caught.caught.push(signal);
-                WANTED[slot].fetch_or(bit(signal.as_raw()), Ordering::SeqCst);
+            match table.install(signal) {
+                Ok(true) => {
+                    caught.caught.push(signal);
+                    WANTED[slot].fetch_or(bit(signal.as_raw()), Ordering::SeqCst);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    // Dropping what was caught so far takes the table again.
+                    drop(table);
+                    return Err(error);
+                }
             }
         }
         Ok(caught)
@@ -116,7 +125,8 @@ impl Table {
         let index = number as usize;
         if self.users[index] == 0 {
             let former = disposition(number, None)?;
-            if former.sa_sigaction == libc::SIG_IGN {
+            // Ignored, its children would be reaped by nobody's hand: SIGCHLD is always caught.
+            if former.sa_sigaction == libc::SIG_IGN && signal != Signal::CHILD {
                 return Ok(false);
             }
             disposition(number, Some(&our_action()))?;
@@ -139,6 +149,15 @@ impl Table {
         if let (true, Some(former)) = (ours, self.former[index].take()) {
             let _ = disposition(number, Some(&former));
         }
+    }
+}
+
+/// Whoever started us may have ignored SIGCHLD, which survives an exec: then the kernel reaps our
+/// children, their pids are given away under our hands, and waiting for them fails. Async-signal-safe.
+pub(crate) fn reap_children_ourselves() {
+    // SAFETY: setting a disposition to the default installs no code of ours.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }
 }
 
@@ -186,5 +205,19 @@ extern "C" fn note(number: libc::c_int) {
 }
 
 fn bit(number: i32) -> u64 {
+    // Signal 64 shares its bit with none: there is no signal 0.
     1 << (number as u64 & 63)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_cannot_be_caught_is_an_error_and_lets_go_of_the_others() {
+        assert!(Signals::catch(&[Signal::USR1, Signal::KILL]).is_err());
+        let default = disposition(Signal::USR1.as_raw(), None).unwrap();
+        assert_eq!(default.sa_sigaction, libc::SIG_DFL);
+        assert!(Signals::catch(&[Signal::USR1]).is_ok());
+    }
 }

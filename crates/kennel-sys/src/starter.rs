@@ -11,8 +11,11 @@
 //! A parent that is init has adopted us, which means that the real one is gone, unless it can be seen
 //! to share our stdio with us (an app may be pid 1 of its container) or `SYSTEMD_EXEC_PID` says that
 //! it started us. So with any other parent whose session is not ours, though we did not leave it: a
-//! `systemd --user`, or another subreaper. With neither a pipe nor a socket on stdin or stdout there
-//! is nobody talking to us, and being init's child proves nothing: nobody is watched then.
+//! `systemd --user`, or another subreaper.
+//!
+//! With neither a pipe nor a socket on stdin nobody talks to us. Then a process that leads a session of
+//! its own was detached on purpose, and a child of init in init's own session was started by it: nobody
+//! is watched. Any other parent is.
 
 use std::ffi::OsStr;
 use std::io;
@@ -69,11 +72,11 @@ pub fn capture() -> io::Result<Starter> {
         });
     };
     let me = ProcessRef::me()?;
-    if stdio.is_conversation() && adopted(&me, &parent, &stdio, peer.as_ref()) {
-        return Ok(Starter::Gone(Role::Parent));
-    }
-    if !stdio.is_conversation() && parent.pid() == 1 {
+    if !stdio.is_conversation() && is_on_its_own(&me, &parent) {
         return Ok(Starter::Nobody);
+    }
+    if adopted(&me, &parent, &stdio, peer.as_ref()) {
+        return Ok(Starter::Gone(Role::Parent));
     }
 
     let mut line = vec![parent];
@@ -133,8 +136,9 @@ impl Stdio {
         }
     }
 
+    /// Whether somebody talks to us. A pipe on stdout alone may be a logger's.
     fn is_conversation(&self) -> bool {
-        self.input.is_some() || self.output.is_some()
+        self.input.is_some()
     }
 
     /// Whether `ancestor` merely handed its own stdin down. A tty or a file never tells: everyone has it.
@@ -158,14 +162,38 @@ fn pipe_or_socket(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     matches!(kind, FileType::Fifo | FileType::Socket).then_some((stat.st_dev, stat.st_ino))
 }
 
+/// What the sessions of a process and its parent say. The kernel tells, whatever `/proc` hides.
+struct Sessions {
+    /// The child leads a session of its own: it left its parent's.
+    left: bool,
+    /// Both are in one session.
+    shared: bool,
+}
+
+impl Sessions {
+    fn of(child: &ProcessRef, parent: &ProcessRef) -> Option<Sessions> {
+        let (own, parents) = (os::session_of(child.pid())?, os::session_of(parent.pid())?);
+        Some(Sessions {
+            left: own == child.pid(),
+            shared: own == parents,
+        })
+    }
+}
+
+/// Whether we were detached on purpose, or started by init, with nobody to talk to us.
+fn is_on_its_own(me: &ProcessRef, parent: &ProcessRef) -> bool {
+    match Sessions::of(me, parent) {
+        Some(sessions) => sessions.left || (parent.pid() == 1 && sessions.shared),
+        None => parent.pid() == 1,
+    }
+}
+
 /// Whether `parent` came to `child` only because the real parent is gone.
 fn adopted(child: &ProcessRef, parent: &ProcessRef, stdio: &Stdio, peer: Option<&Peer>) -> bool {
-    let (Ok(child_stat), Ok(parent_stat)) = (os::stat(child.pid()), os::stat(parent.pid())) else {
-        return false;
-    };
-    let left_its_session = child_stat.session == child.pid();
-    let same_session = child_stat.session == parent_stat.session;
-    if parent.pid() != 1 && (same_session || left_its_session) {
+    let sessions = Sessions::of(child, parent);
+    let same_session = sessions.as_ref().is_some_and(|sessions| sessions.shared);
+    let proves_nothing = sessions.is_none_or(|sessions| sessions.shared || sessions.left);
+    if parent.pid() != 1 && proves_nothing {
         return false;
     }
     if started_by_systemd(child) {
@@ -181,8 +209,12 @@ fn adopted(child: &ProcessRef, parent: &ProcessRef, stdio: &Stdio, peer: Option<
     }
 }
 
+/// By its own environment, not ours: a launcher in between may have changed that.
 fn started_by_systemd(process: &ProcessRef) -> bool {
-    std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid.parse() == Ok(process.pid()))
+    os::environ_has(
+        process.pid(),
+        &format!("SYSTEMD_EXEC_PID={}", process.pid()),
+    )
 }
 
 /// The living maker of our stdin. One that is gone already is no evidence: a helper may have made

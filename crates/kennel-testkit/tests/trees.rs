@@ -388,3 +388,136 @@ fn nobody_is_left_when_the_served_process_dies_at_any_moment_of_the_start() {
         child.wait().unwrap();
     }
 }
+
+#[test]
+fn rule_6_a_record_of_another_version_or_that_cannot_be_read_ends_nobody() {
+    for change in ["kennel-tree 2", "something else"] {
+        let scope = Scope::new("other-version");
+        let mut served = Served::family(&scope, SLOW, "family", 1);
+        let members = all_signed(&scope, 2);
+        let record = std::fs::read_dir(scope.path("trees"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        let text = std::fs::read_to_string(record.path()).unwrap();
+        std::fs::write(record.path(), text.replace("kennel-tree 1", change)).unwrap();
+        next_start(&scope);
+        assert!(
+            members
+                .iter()
+                .all(|member| ProcessRef::find(member).unwrap().is_some())
+        );
+        served.child.kill().unwrap();
+        served.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn needs_root_a_tree_of_another_pid_namespace_is_left_alone() {
+    let scope = Scope::new("namespace");
+    let records = scope.path("trees");
+    std::fs::create_dir(&records).unwrap();
+    let mut inside = scope
+        .command("unshare")
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc"])
+        .arg(bin("tk-tree"))
+        .arg("serve")
+        .arg(&records)
+        .args(SLOW)
+        .args(["--", "sh", "-c", "echo up; exec sleep 1000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(inside.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "up"));
+    next_start(&scope);
+    assert_eq!(records_left(&scope), 1);
+    let asleep = scope.survivors().iter().any(|process| {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid()));
+        name.is_ok_and(|name| name == "sleep\n")
+    });
+    assert!(asleep, "a living tree was ended from outside its namespace");
+    inside.kill().unwrap();
+    inside.wait().unwrap();
+}
+
+#[test]
+fn a_child_from_before_an_exec_is_no_stray() {
+    let scope = Scope::new("elder");
+    let records = scope.path("trees");
+    std::fs::create_dir(&records).unwrap();
+    let line = format!(
+        "sleep 1000 >/dev/null & echo $!; exec {} serve {} {} {} -- {} {} family 1",
+        bin("tk-tree").display(),
+        records.display(),
+        SLOW[0],
+        SLOW[1],
+        bin("tk-stubborn").display(),
+        scope.roll().display()
+    );
+    let mut child = scope
+        .command("sh")
+        .args(["-c", &line])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let elder = ProcessRef::open(lines.next().unwrap().parse().unwrap()).unwrap();
+    let warden: Identity = lines
+        .next()
+        .unwrap()
+        .strip_prefix("warden ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let members = all_signed(&scope, 2);
+    ProcessRef::find(&warden)
+        .unwrap()
+        .unwrap()
+        .signal(Signal::KILL)
+        .unwrap();
+    assert!(lines.any(|line| line.starts_with("strays ")));
+    all_gone(&members);
+    assert!(
+        elder.is_alive(),
+        "a child that was never in the tree was ended"
+    );
+    child.wait().unwrap();
+}
+
+#[test]
+fn whoever_ignores_sigchld_is_served_all_the_same() {
+    let scope = Scope::new("sigchld");
+    let records = scope.path("trees");
+    std::fs::create_dir(&records).unwrap();
+    for (server, told) in [
+        ("true", "Exited(Code(0))"),
+        ("no-such-program", "Refused(2)"),
+    ] {
+        let program = bin("tk-tree");
+        let line = format!(
+            "trap '' CHLD; exec {} serve {} 50 50 -- {server}",
+            program.display(),
+            records.display()
+        );
+        let output = scope
+            .command("sh")
+            .args(["-c", &line])
+            .stdin(Stdio::piped())
+            .output()
+            .unwrap();
+        let heard = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success(),
+            "{heard}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(heard.contains(told), "{heard}");
+        assert_eq!(records_left(&scope), 0);
+    }
+}

@@ -9,5 +9,5 @@ pub(crate) use pidfd::{
 };
 pub(crate) use procfs::{
     boot_id, children_of_this_process, environ_has, fd_identity, holds_file, now_in_ticks,
-    processes, stat, thread_count_of_this_process,
+    pid_namespace, processes, session_of, stat, thread_count_of_this_process,
 };

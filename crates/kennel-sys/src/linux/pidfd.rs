@@ -99,7 +99,7 @@ pub(crate) fn exited(pidfd: BorrowedFd<'_>) -> bool {
 
 /// Sleeps until the process has ended (`true`) or the time is over (`false`).
 pub(crate) fn wait_exit(pidfd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.map(|left| Timespec::try_from(left).unwrap_or(FOREVER));

@@ -73,6 +73,19 @@ pub(crate) fn boot_id() -> Option<u128> {
     })
 }
 
+/// Our pid namespace: pids mean something only within one.
+pub(crate) fn pid_namespace() -> Option<u64> {
+    static NAMESPACE: OnceLock<Option<u64>> = OnceLock::new();
+    *NAMESPACE.get_or_init(|| Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino()))
+}
+
+/// The session a process is in; 0 if its leader lives outside our pid namespace.
+pub(crate) fn session_of(pid: u32) -> Option<u32> {
+    // SAFETY: takes and returns plain numbers. (Not rustix's: its pids cannot be 0.)
+    let session = unsafe { libc::getsid(i32::try_from(pid).ok()?) };
+    u32::try_from(session).ok()
+}
+
 /// Now, in the unit and on the clock of a process's start time.
 pub(crate) fn now_in_ticks() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

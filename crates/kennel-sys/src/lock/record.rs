@@ -79,7 +79,7 @@ mod tests {
 
     fn record(name: &str) -> Record {
         Record {
-            identity: "4711:99:ff:1234".parse().unwrap(),
+            identity: "4711:99:ff:1234:9".parse().unwrap(),
             name: name.to_owned(),
             since: 1_800_000_000,
         }

@@ -32,19 +32,20 @@ pub(super) fn signal_all(signal: Signal) -> io::Result<()> {
     Ok(())
 }
 
-/// Kills the direct children that `condemned` names; returns them.
+/// Kills the direct children that `condemned` names; returns those that the kill could reach. One that
+/// changed its user is out of reach.
 ///
 /// No identity is needed: an unreaped child keeps its pid, and only this thread reaps.
 pub(super) fn kill_children(condemned: impl Fn(u32) -> bool) -> io::Result<Vec<u32>> {
     let mut children = os::children_of_this_process()?;
     children.retain(|&pid| condemned(pid));
-    for &pid in &children {
+    children.retain(|&pid| {
         #[expect(
             clippy::disallowed_methods,
             reason = "an unreaped child of ours: its pid cannot have been given away"
         )]
-        let _ = rustix::process::kill_process(os::pid_of(pid)?, Signal::KILL);
-    }
+        os::pid_of(pid).is_ok_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
+    });
     Ok(children)
 }
 

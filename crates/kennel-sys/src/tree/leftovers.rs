@@ -12,6 +12,9 @@ use super::{COOKIE, descendants};
 use crate::linux as os;
 use crate::process::ProcessRef;
 
+/// After this long, what does not go on SIGKILL is left: nobody waits for a stuck disk.
+const LAST_RUNG: Duration = Duration::from_secs(5);
+
 /// What [`end_leftovers`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ended {
@@ -19,8 +22,10 @@ pub struct Ended {
     pub trees: usize,
     /// Processes that were still there, and are not any more.
     pub processes: usize,
-    /// Trees that somebody is still in charge of: left alone.
+    /// Trees that somebody is still in charge of, as far as can be told: left alone.
     pub attended: usize,
+    /// Processes that would not go: out of our reach, or stuck in the kernel. Their tree stays on record.
+    pub left: usize,
 }
 
 /// Ends what is left of every tree on record in `dir` that nobody is in charge of any more:
@@ -38,11 +43,23 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        if record.as_ref().is_some_and(attended) {
-            ended.attended += 1;
-            continue;
+        match record.as_ref().map(standing) {
+            // Written by a later version, perhaps: nobody is ended on a record we cannot read.
+            None | Some(Standing::Attended) => {
+                ended.attended += 1;
+                continue;
+            }
+            // Its numbers mean nothing any more, and nobody of it survived the boot.
+            Some(Standing::EarlierBoot) => {}
+            Some(Standing::Abandoned) => {
+                let (gone, left) = end_tree(&cookie, record.as_ref(), after_term)?;
+                ended.processes += gone;
+                ended.left += left;
+                if left > 0 {
+                    continue;
+                }
+            }
         }
-        ended.processes += end_tree(&cookie, record.as_ref(), after_term)?;
         ended.trees += 1;
         match record::remove(dir, &cookie) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -52,37 +69,64 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
     Ok(ended)
 }
 
-/// Its warden lives and will end it, or the process it served does, and is the strays' subreaper.
-fn attended(record: &Record) -> bool {
-    // Where it cannot be told, it is: ambiguous means alive.
-    let alive = |identity| ProcessRef::find(identity).map_or(true, |found| found.is_some());
-    alive(&record.warden) || alive(&record.served)
+/// Who is in charge of a tree.
+enum Standing {
+    /// Its warden lives and will end it, or the process it served does, and is the strays' subreaper; or
+    /// it cannot be told, as from another pid namespace: ambiguous means alive.
+    Attended,
+    /// Nobody.
+    Abandoned,
+    /// It was written before the machine was started again.
+    EarlierBoot,
 }
 
-fn end_tree(cookie: &str, record: Option<&Record>, after_term: Duration) -> io::Result<usize> {
-    let mut seen = HashSet::new();
+fn standing(record: &Record) -> Standing {
+    let other_boot = |boot| os::boot_id().is_some_and(|ours| ours != boot);
+    if record.warden.boot.is_some_and(other_boot) {
+        return Standing::EarlierBoot;
+    }
+    let alive = |identity| ProcessRef::find(identity).map_or(true, |found| found.is_some());
+    match alive(&record.warden) || alive(&record.served) {
+        true => Standing::Attended,
+        false => Standing::Abandoned,
+    }
+}
+
+/// Ends a tree: how many are gone, and how many would not go.
+fn end_tree(
+    cookie: &str,
+    record: Option<&Record>,
+    after_term: Duration,
+) -> io::Result<(usize, usize)> {
+    let mut reached = HashSet::new();
     let mut signal_everyone = |signal| -> io::Result<Vec<ProcessRef>> {
         let members = members(cookie, record)?;
         for process in &members {
-            if process.signal(signal)? {
-                seen.insert(*process.identity());
+            // One that changed its user is out of reach, and no reason to spare the others.
+            if process.signal(signal).unwrap_or(false) {
+                reached.insert(*process.identity());
             }
         }
         Ok(members)
     };
     let mut members = signal_everyone(Signal::TERM)?;
-    let deadline = Instant::now() + after_term;
-    for process in &members {
-        process.wait(Some(deadline.saturating_duration_since(Instant::now())))?;
-    }
+    wait_for_all(&members, after_term)?;
     // What is being killed may fork meanwhile: look again until nobody is found.
-    while !members.is_empty() {
+    let deadline = Instant::now() + LAST_RUNG;
+    while !members.is_empty() && Instant::now() < deadline {
         members = signal_everyone(Signal::KILL)?;
-        for process in &members {
-            process.wait(Some(Duration::from_secs(1)))?;
-        }
+        wait_for_all(&members, Duration::from_secs(1))?;
     }
-    Ok(seen.len())
+    let left = members.iter().filter(|process| process.is_alive()).count();
+    Ok((reached.len().saturating_sub(left), left))
+}
+
+fn wait_for_all(processes: &[ProcessRef], most: Duration) -> io::Result<()> {
+    let started = Instant::now();
+    for process in processes {
+        process.wait(Some(most.saturating_sub(started.elapsed())))?;
+    }
+    Ok(())
 }
 
 /// The living members of a tree nobody is in charge of.

@@ -8,8 +8,9 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::process::Identity;
 
-/// First line of every record.
+/// First line of every record; a later version's has another number, and the lines we know.
 const HEADER: &str = "kennel-tree 1";
+const HEADER_OF_ANY: &str = "kennel-tree ";
 /// No record of ours is longer.
 const LONGEST: u64 = 4096;
 
@@ -100,7 +101,7 @@ impl Record {
 
     fn parse(text: &str) -> Option<Record> {
         let mut lines = text.lines();
-        if lines.next()? != HEADER {
+        if !lines.next()?.starts_with(HEADER_OF_ANY) {
             return None;
         }
         let lines: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(' ')).collect();
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_record_reads_back_and_garbage_does_not() {
-        let identity: Identity = "1:2:0000000000000000000000000000000f:4"
+        let identity: Identity = "1:2:0000000000000000000000000000000f:4:5"
             .parse()
             .expect("well-formed");
         let record = Record {
@@ -163,7 +164,7 @@ mod tests {
         let early = Record::new(identity, identity);
         assert_eq!(Record::parse(&early.text()), Some(early));
         let cut = &record.text()[..40];
-        for garbage in ["", "4711", "kennel-tree 2\n", cut, "\0\0\0"] {
+        for garbage in ["", "4711", "kennel-lock 1\n", cut, "\0\0\0"] {
             assert_eq!(Record::parse(garbage), None, "{garbage:?}");
         }
     }

@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use super::Ladder;
 use super::warden::{Orders, Place};
 use crate::process::{Identity, ProcessRef};
+use crate::signals::reap_children_ourselves;
 
 /// What to start, and how.
 #[derive(Debug)]
@@ -75,6 +76,7 @@ impl Launch<'_> {
         // the parent until `spawn` returns.
         unsafe {
             command.pre_exec(move || {
+                reap_children_ourselves();
                 // Out of our group: what ends us by group or terminal must leave the warden to its work.
                 rustix::process::setsid()?;
                 for &fd in &handed {
@@ -84,8 +86,16 @@ impl Launch<'_> {
                 Ok(())
             });
         }
-        let child = command.spawn()?;
-        let warden = ProcessRef::of_child(&child)?;
+        let mut child = command.spawn()?;
+        let warden = match ProcessRef::of_child(&child) {
+            Ok(warden) => warden,
+            Err(error) => {
+                // Its control socket closes with ours: it ends what it started, and is not left a zombie.
+                drop(ours);
+                child.wait()?;
+                return Err(error);
+            }
+        };
         Ok(Tree {
             control: ours,
             child,
@@ -217,7 +227,7 @@ mod tests {
 
     #[test]
     fn reports_cross_the_control_socket_unchanged() {
-        let identity = "7:8:0000000000000000000000000000000f:9".parse().ok();
+        let identity = "7:8:0000000000000000000000000000000f:9:10".parse().ok();
         assert!(identity.is_some());
         for report in [
             Report::Started { pid: 7, identity },

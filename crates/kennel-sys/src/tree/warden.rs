@@ -115,9 +115,14 @@ enum Rung {
     Eof { until: Instant },
     /// Everyone in it was sent SIGTERM.
     Term { until: Instant },
-    /// Its members are killed and reaped until none is left.
-    Kill,
+    /// Its members are killed and reaped until none is left; between two looks we nap, ever longer while
+    /// a kill reaches nobody new.
+    Kill { nap: Duration },
 }
+
+/// The first nap, and the longest. A child that ends wakes us from any.
+const FIRST_NAP: Duration = Duration::from_millis(5);
+const LONGEST_NAP: Duration = Duration::from_secs(1);
 
 struct Warden {
     /// `None` once the served process has closed its end.
@@ -127,6 +132,9 @@ struct Warden {
     ladder: Ladder,
     rung: Rung,
     server: Pid,
+    server_reaped: bool,
+    /// Whom the last kill reached.
+    killed: Vec<u32>,
 }
 
 impl Warden {
@@ -135,9 +143,11 @@ impl Warden {
         let _ = rustix::thread::set_name(c"kennel-warden");
         let control = adopt(orders.control)?;
         let records = orders.place.records.map(adopt).transpose()?;
-        let Some(served) = ProcessRef::find(&orders.served)? else {
+        // It is our parent, as long as it lives: one with another pid adopted us.
+        let served = match ProcessRef::parent()? {
+            Some(parent) if parent.pid() == orders.served.pid() => parent,
             // Killed while we were being started: there is nobody to start anything for.
-            return Ok(0);
+            _ => return Ok(0),
         };
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
@@ -149,8 +159,13 @@ impl Warden {
             Some(dir) => record.write(dir.as_fd(), cookie),
             None => Ok(()),
         };
-        // Before the start: whatever happens from here on, the cookie is on record.
-        keep(&record)?;
+        // Before the start: whatever happens from here on, the cookie is on record. Where it cannot be
+        // (a full disk, a directory that was removed), a server without a record is better than none.
+        let _ = keep(&record);
+        let null = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?;
         let started = start(server, cookie);
         let child = match started {
             Ok(child) => child,
@@ -161,7 +176,7 @@ impl Warden {
                 return Ok(if errno == libc::ENOENT { 127 } else { 126 });
             }
         };
-        let_go_of_stdio()?;
+        let_go_of_stdio(&null)?;
         let identity = ProcessRef::open(child)
             .ok()
             .map(|process| *process.identity());
@@ -174,7 +189,6 @@ impl Warden {
         );
         record.server = identity;
         record.session = child;
-        // A full disk is no reason to end a server: the cookie finds its tree without the rest.
         let _ = keep(&record);
 
         let mut warden = Warden {
@@ -184,10 +198,15 @@ impl Warden {
             ladder: orders.ladder,
             rung: Rung::Serving,
             server: os::pid_of(child)?,
+            server_reaped: false,
+            killed: Vec::new(),
         };
         while !warden.reap_finds_nobody()? {
-            warden.sleep()?;
-            warden.climb()?;
+            // Where the system does not let us sleep (no memory), a rest is better than to spin or to go.
+            if warden.sleep().is_err() {
+                let _ = events::sleep(&[], &[], Some(FIRST_NAP));
+            }
+            warden.climb();
         }
         forget(records.as_ref(), cookie);
         warden.report(&Report::Empty);
@@ -198,7 +217,10 @@ impl Warden {
     fn reap_finds_nobody(&mut self) -> io::Result<bool> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.server => self.report(&exit_report(status)),
+                Ok(Some((pid, status))) if pid == self.server => {
+                    self.server_reaped = true;
+                    self.report(&exit_report(status));
+                }
                 Ok(Some(_)) => {}
                 Ok(None) => return Ok(false),
                 Err(rustix::io::Errno::CHILD) => return Ok(true),
@@ -226,13 +248,12 @@ impl Warden {
             Rung::Eof { until } | Rung::Term { until } => {
                 Some(until.saturating_duration_since(Instant::now()))
             }
-            // A child may have come to us between listing and killing.
-            Rung::Kill => Some(Duration::from_millis(5)),
+            Rung::Kill { nap } => Some(nap),
         }
     }
 
     /// Takes the next rung if it is time.
-    fn climb(&mut self) -> io::Result<()> {
+    fn climb(&mut self) {
         let now = Instant::now();
         let asked = self.stop_signalled() | self.stop_spoken();
         self.rung = match self.rung {
@@ -240,18 +261,25 @@ impl Warden {
                 until: now + self.ladder.after_eof,
             },
             Rung::Eof { until } if now >= until => {
-                descendants::signal_all(Signal::TERM)?;
+                // Whom this misses, the next rung finds.
+                let _ = descendants::signal_all(Signal::TERM);
                 Rung::Term {
                     until: now + self.ladder.after_term,
                 }
             }
-            Rung::Term { until } if now >= until => Rung::Kill,
+            Rung::Term { until } if now >= until => Rung::Kill { nap: FIRST_NAP },
             stay => stay,
         };
-        if self.rung == Rung::Kill {
-            descendants::kill_children(|_| true)?;
+        if let Rung::Kill { nap } = &mut self.rung {
+            let killed = descendants::kill_children(|_| true);
+            let killed =
+                killed.unwrap_or_else(|_| kill_without_a_list(self.server, self.server_reaped));
+            *nap = match killed == self.killed {
+                true => (*nap * 2).min(LONGEST_NAP),
+                false => FIRST_NAP,
+            };
+            self.killed = killed;
         }
-        Ok(())
     }
 
     fn stop_signalled(&self) -> bool {
@@ -342,15 +370,27 @@ pub(crate) fn close_at_exec_from(first: u32) -> io::Result<()> {
     known.then_some(()).ok_or_else(io::Error::last_os_error)
 }
 
+/// Where `/proc` does not speak of our own processes, the server and its group are all we know.
+fn kill_without_a_list(server: Pid, reaped: bool) -> Vec<u32> {
+    if reaped {
+        return Vec::new();
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an unreaped child of ours, and the group it leads: neither number was given away"
+    )]
+    {
+        let _ = rustix::process::kill_process_group(server, Signal::KILL);
+        let _ = rustix::process::kill_process(server, Signal::KILL);
+    }
+    vec![server.as_raw_pid() as u32]
+}
+
 /// The server has the stdio now: a copy of ours would keep its pipes open after its end.
-fn let_go_of_stdio() -> io::Result<()> {
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+fn let_go_of_stdio(null: &std::fs::File) -> io::Result<()> {
+    rustix::stdio::dup2_stdin(null)?;
+    rustix::stdio::dup2_stdout(null)?;
+    rustix::stdio::dup2_stderr(null)?;
     Ok(())
 }
 
@@ -395,7 +435,7 @@ mod tests {
     fn orders_are_read_as_they_were_given() {
         let orders = Orders {
             control: 7,
-            served: "1:2:0000000000000000000000000000000f:4"
+            served: "1:2:0000000000000000000000000000000f:4:5"
                 .parse()
                 .expect("well-formed"),
             ladder: Ladder::default(),
