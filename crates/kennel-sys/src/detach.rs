@@ -1,7 +1,7 @@
 //! Starting a process that is nobody's: out of our session and process group, and no child of ours.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -36,4 +36,10 @@ pub fn spawn(mut command: Command, handed: &[BorrowedFd<'_>]) -> io::Result<()> 
         Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// For what was started so: takes ownership of a descriptor that was handed to it, by its number, and
+/// hands it no further. For each number once, and for no other.
+pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
+    crate::tree::adopt(fd)
 }

@@ -34,6 +34,24 @@ pub mod env {
     }
 }
 
+/// Starting a process that is nobody's.
+pub mod detach {
+    use std::io;
+    use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+    use std::process::Command;
+
+    use super::unsupported;
+
+    /// Unsupported.
+    pub fn spawn(_command: Command, _handed: &[BorrowedFd<'_>]) -> io::Result<()> {
+        unsupported()
+    }
+    /// Unsupported.
+    pub fn adopt(_fd: RawFd) -> io::Result<OwnedFd> {
+        unsupported()
+    }
+}
+
 /// A process as a reference.
 pub mod process {
     use std::io;

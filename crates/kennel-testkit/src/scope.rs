@@ -100,7 +100,9 @@ impl Scope {
     }
 
     fn marked(&self) -> Vec<ProcessRef> {
-        let wanted = format!("{MARK}={}", self.mark);
+        // A daemon keeps nothing of a client's environment, but knows where its clients meet.
+        let place = format!("KENNEL_RUNTIME_DIR={}", self.runtime_dir().display());
+        let wanted = [format!("{MARK}={}", self.mark), place];
         processes()
             .filter(|&pid| pid != std::process::id())
             .filter(|&pid| environment_has(pid, &wanted))
@@ -180,10 +182,9 @@ fn processes() -> impl Iterator<Item = u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-fn environment_has(pid: u32, wanted: &str) -> bool {
+fn environment_has(pid: u32, wanted: &[String]) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
-        environ
-            .split(|&byte| byte == 0)
-            .any(|pair| pair == wanted.as_bytes())
+        let mut pairs = environ.split(|&byte| byte == 0);
+        pairs.any(|pair| wanted.iter().any(|wanted| pair == wanted.as_bytes()))
     })
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::shim::Origin;
-use crate::{demo, run};
+use crate::{demo, ps, run};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -26,7 +26,18 @@ enum Command {
     /// crashes, the session goes on with a new one, and when the app is gone, however it went, nothing of
     /// the server is left.
     #[command(after_help = RUN_EXAMPLES)]
-    Run(run::Args),
+    Run(Box<run::Args>),
+
+    /// Show what runs
+    Ps(ps::PsArgs),
+
+    /// Stop a server by its name or key, for all its sessions
+    ///
+    /// A session of a daemon starts its server again when it next needs it; a solo session ends.
+    Stop(ps::StopArgs),
+
+    /// Show what a daemon and its servers said
+    Logs(ps::LogsArgs),
 
     /// Show what Kennel does, with nothing else installed
     ///
@@ -43,20 +54,29 @@ const EXAMPLES: &str = "Examples:
   kennel demo                   see a stubborn server end with its app, in a few seconds
   kennel run -- npx some-server run an MCP server behind kennel
 
-Exit codes: 0 done, 1 failed, 2 usage.";
+Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found.";
 
 const RUN_EXAMPLES: &str = "Examples:
   kennel run -- npx -y @modelcontextprotocol/server-everything
   kennel run --cwd ~/project --stop-after 5s,1s -- python3 server.py
+  kennel run --share always --linger 5m -- uvx some-server
 
-Environment: KENNEL_OFF=1 runs the server as if kennel were not there; KENNEL_STOP_AFTER is
---stop-after; KENNEL_PARENT_WATCH=off leaves the end of the session to stdin alone.
+The timers: --linger is how long a daemon outlives its last client; --grace how long its owner must be
+gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is
+how long a server may take to end. Durations are written 500ms, 30s, 5m, 2h.
+
+Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...);
+KENNEL_OFF=1 runs the server as if kennel were not there; KENNEL_PARENT_WATCH=off leaves the end of the
+session to stdin alone.
 
 Exit codes: the server's own after the app closed stdin; 127 command not found, 126 not executable.";
 
 pub(crate) fn run(origin: Origin) -> ExitCode {
     match Cli::parse().command {
-        Command::Run(args) => run::run(args, origin),
+        Command::Run(args) => run::run(*args, origin),
+        Command::Ps(args) => ps::ps(&args),
+        Command::Stop(args) => ps::stop(&args),
+        Command::Logs(args) => ps::logs(&args),
         Command::Demo { part: None } => demo::show(),
         Command::Demo { part: Some(part) } => demo::play(part),
     }

@@ -1,22 +1,53 @@
 //! `kennel` keeps local tool servers alive exactly as long as somebody needs them.
 
+// Everything but the last needs what only a served platform has.
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod cli;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod daemon;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod demo;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod duration;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod election;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod key;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod listing;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod meeting;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod ps;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod run;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod shim;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod timers;
+#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+mod unserved;
 
 use std::process::ExitCode;
 
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 fn main() -> ExitCode {
-    // Before anything else is looked at: a warden is started often, and is to be small and quick.
+    // Before anything else is looked at: a warden is started often, and is to be small and quick. Both are
+    // started by Kennel itself, so that `ps` tells them apart; neither is for people.
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|word| word == "warden") {
-        return kennel_sys::tree::warden_main(arguments).into();
+    match arguments.next().as_deref().and_then(|word| word.to_str()) {
+        Some("warden") => return kennel_sys::tree::warden_main(arguments).into(),
+        Some("daemon") => return daemon::main(arguments),
+        _ => {}
     }
     // While whoever started us is still there (lesson 19).
     let origin = kennel_sys::starter::capture();
     cli::run(origin)
+}
+
+#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+fn main() -> ExitCode {
+    unserved::main()
 }
 
 /// Tells the person that it did not work. stdout belongs to MCP.
@@ -29,6 +60,7 @@ pub(crate) fn fail(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 /// Tells the person something that does not keep it from working.
 #[expect(
     clippy::print_stderr,

@@ -42,8 +42,16 @@ fn direct(scope: &Scope, server: &[OsString]) -> Command {
 }
 
 fn through_kennel(scope: &Scope, server: &[OsString]) -> Command {
+    through(scope, &[], server)
+}
+
+fn through_a_daemon(scope: &Scope, server: &[OsString]) -> Command {
+    through(scope, &["--share", "always", "--linger", "100ms"], server)
+}
+
+fn through(scope: &Scope, options: &[&str], server: &[OsString]) -> Command {
     let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
-    command.args(["run", "--"]).args(server);
+    command.arg("run").args(options).arg("--").args(server);
     command
 }
 
@@ -79,10 +87,9 @@ fn needs_testbed_server_everything_sounds_the_same() {
     ];
     let plain = converse(direct(&scope, &everything()), &asked);
     assert!(plain[2].contains("grüße 😀"), "{}", plain[2]);
-    assert_eq!(
-        converse(through_kennel(&scope, &everything()), &asked),
-        plain
-    );
+    for kennel in [through_kennel, through_a_daemon] {
+        assert_eq!(converse(kennel(&scope, &everything()), &asked), plain);
+    }
     scope.nothing_left_within("after EOF", Duration::from_secs(60));
 }
 
@@ -98,7 +105,9 @@ fn needs_testbed_a_python_server_sounds_the_same() {
     ];
     let plain = converse(direct(&scope, &server), &asked);
     assert!(plain[2].contains("42"), "{}", plain[2]);
-    assert_eq!(converse(through_kennel(&scope, &server), &asked), plain);
+    for kennel in [through_kennel, through_a_daemon] {
+        assert_eq!(converse(kennel(&scope, &server), &asked), plain);
+    }
     scope.nothing_left_within("after EOF", Duration::from_secs(60));
 }
 
@@ -136,19 +145,21 @@ console.log(tools.tools.length > 5, JSON.stringify(echo.content));
 await client.close();
 "#;
     std::fs::write(&script, text).unwrap();
-    let kennel = through_kennel(&scope, &everything());
-    let mut command = scope.command(tool("node").unwrap());
-    command
-        .arg(&script)
-        .arg(kennel.get_program())
-        .args(kennel.get_args());
-    let ended = run(&mut command);
-    assert!(
-        ended.stdout.contains("true") && ended.stdout.contains("from typescript"),
-        "{}{}",
-        ended.stdout,
-        ended.stderr
-    );
+    for kennel in [through_kennel, through_a_daemon] {
+        let kennel = kennel(&scope, &everything());
+        let mut command = scope.command(tool("node").unwrap());
+        command
+            .arg(&script)
+            .arg(kennel.get_program())
+            .args(kennel.get_args());
+        let ended = run(&mut command);
+        assert!(
+            ended.stdout.contains("true") && ended.stdout.contains("from typescript"),
+            "{}{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
     scope.nothing_left_within("after the client closed", Duration::from_secs(60));
 }
 
@@ -170,13 +181,15 @@ fn needs_testbed_the_official_python_client_is_served() {
         \x20           print(len(tools.tools), result.content[0].text)\n\
         asyncio.run(main())\n";
     std::fs::write(&script, text).unwrap();
-    let kennel = through_kennel(&scope, &server);
-    let mut command = scope.command(&server[0]);
-    command
-        .arg(&script)
-        .arg(kennel.get_program())
-        .args(kennel.get_args());
-    let ended = run(&mut command);
-    assert_eq!(ended.stdout.trim(), "2 42", "{}", ended.stderr);
+    for kennel in [through_kennel, through_a_daemon] {
+        let kennel = kennel(&scope, &server);
+        let mut command = scope.command(&server[0]);
+        command
+            .arg(&script)
+            .arg(kennel.get_program())
+            .args(kennel.get_args());
+        let ended = run(&mut command);
+        assert_eq!(ended.stdout.trim(), "2 42", "{}", ended.stderr);
+    }
     scope.nothing_left_within("after the client closed", Duration::from_secs(60));
 }

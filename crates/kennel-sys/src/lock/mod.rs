@@ -98,6 +98,18 @@ impl Lock {
     /// Dropping does the same.
     pub fn release(self) {}
 
+    /// Gives up the right to unlock it, but not the lock: it stays held for as long as the file, or a
+    /// descriptor of it that a child inherited, is open. Whoever gets the descriptor unlocks.
+    pub fn into_handed_over(mut self) -> Result<File, LockError> {
+        let file = self
+            .file
+            .try_clone()
+            .map_err(|source| self.failed("hand over", source))?;
+        // Nobody's to release any more.
+        self.taker = 0;
+        Ok(file)
+    }
+
     /// Removes the lock's file from `dir` while holding it, and gives the lock up. For uninstall and purge only (rule 7).
     pub fn remove(self, dir: &RuntimeDir) -> Result<(), LockError> {
         self.demand_whole("a lock that others may hold too is not removed")?;

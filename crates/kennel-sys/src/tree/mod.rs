@@ -30,8 +30,8 @@ use std::time::Duration;
 pub use leftovers::{Ended, end_leftovers};
 pub use start::{Exit, Launch, Report, Tree};
 pub use strays::{become_subreaper, end_strays};
-pub(crate) use warden::close_at_exec_from;
 pub use warden::main as warden_main;
+pub(crate) use warden::{adopt, close_at_exec_from};
 
 /// The variable that marks every process of a tree that did not wipe its environment.
 pub const COOKIE: &str = "KENNEL_TREE";

@@ -395,7 +395,7 @@ fn let_go_of_stdio(null: &std::fs::File) -> io::Result<()> {
 }
 
 /// Takes ownership of a descriptor that was handed down, and hands it no further.
-fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     if fd <= 2 {
         return Err(io::ErrorKind::InvalidInput.into());
     }

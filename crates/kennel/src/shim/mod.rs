@@ -10,8 +10,9 @@
 //! ```
 
 mod app;
-mod budget;
-mod lines;
+pub(crate) mod budget;
+pub(crate) mod lines;
+mod link;
 mod server;
 
 use std::io;
@@ -19,6 +20,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use kennel_core::hello::{ClientHello, Control};
 use kennel_core::session::{SERVER_RESTARTED, Session, Verdict};
 use kennel_sys::Signal;
 use kennel_sys::process::{ProcessRef, SWEEP};
@@ -31,8 +33,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use app::{Input, Output};
 use budget::Budget;
 use lines::{Inbox, Outbox};
+use link::Link;
 use server::Server;
 pub(crate) use server::Spec;
+
+use crate::election::{self, Outcome, Pending, Policy, Wanted};
+use crate::listing::SoloRecord;
 
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -48,8 +54,17 @@ const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 /// Whoever started this process, as seen first thing in `main`.
 pub(crate) type Origin = io::Result<Starter>;
 
-/// Runs a session with a server of its own until its app is gone.
-pub(crate) fn run(spec: Spec, origin: Origin) -> ExitCode {
+/// What a shim needs to be a daemon's client.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    pub(crate) key: String,
+    pub(crate) hello: ClientHello,
+    pub(crate) policy: Policy,
+    pub(crate) start_timeout: Duration,
+}
+
+/// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
+pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitCode {
     let signals = match Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]) {
         Ok(signals) => signals,
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
@@ -72,13 +87,19 @@ pub(crate) fn run(spec: Spec, origin: Origin) -> ExitCode {
         from_app: Inbox::default(),
         to_app: Outbox::default(),
         to_stderr: Outbox::default(),
+        sharing,
+        election: None,
+        suspect: None,
+        link: None,
         server: None,
+        given_up: false,
         next_start: Some(Instant::now()),
         answered_once: false,
         started_once: false,
         budget: Budget::default(),
         leave_at: None,
         last_exit: None,
+        listed: None,
         spec,
         starter,
         signals,
@@ -102,8 +123,16 @@ struct Shim {
     to_app: Outbox,
     to_stderr: Outbox,
 
+    /// How to be a daemon's client; `None` for a server of our own.
+    sharing: Option<Sharing>,
+    election: Option<Pending>,
+    /// The daemon that did not answer.
+    suspect: Option<ProcessRef>,
+    link: Option<Link>,
     server: Option<Upstream>,
-    /// When the server is to be started, if it is not there.
+    /// The daemon has given our server up until somebody asks again.
+    given_up: bool,
+    /// When the upstream is to be had, if it is not there.
     next_start: Option<Instant>,
     /// Whether any server ever said anything: one that dies before that is broken, not unlucky.
     answered_once: bool,
@@ -111,6 +140,9 @@ struct Shim {
     budget: Budget,
     last_exit: Option<Exit>,
     leave_at: Option<Instant>,
+
+    /// This session in the listing.
+    listed: Option<SoloRecord>,
 
     starter: Starter,
     signals: Signals,
@@ -151,11 +183,6 @@ impl Shim {
         if let Starter::Gone(_) = self.starter {
             return Ok(End::AppIsGone);
         }
-        tree::become_subreaper()?;
-        if let Some(records) = &self.records {
-            // Only where an earlier session was killed together with its warden.
-            let _ = tree::end_leftovers(records.trees.as_fd(), LEFTOVER_TERM);
-        }
         loop {
             self.start_if_due();
             self.pass_on();
@@ -190,6 +217,18 @@ impl Shim {
                 server.stdin = None;
             }
         }
+        if let Some(link) = &mut self.link {
+            while link.to.len() < ENOUGH
+                && let Some(line) = self.session.poll_to_upstream()
+            {
+                link.to.push(&line);
+            }
+            link.flush();
+            let no_more = self.session.app_is_done() && self.session.all_is_sent();
+            if no_more && link.to.is_empty() {
+                link.end_input();
+            }
+        }
         while self.session.poll_note().is_some() {}
         let _ = self.to_stderr.flush(|bytes| self.stderr.write(bytes));
     }
@@ -216,6 +255,49 @@ impl Shim {
             return;
         }
         self.next_start = None;
+        if let Some(sharing) = &self.sharing {
+            let wanted = Wanted {
+                key: sharing.key.clone(),
+                hello: sharing.hello.clone(),
+                policy: sharing.policy,
+                start_timeout: sharing.start_timeout,
+                suspect: self.suspect.take(),
+            };
+            match election::elect(wanted) {
+                Ok(pending) => self.election = Some(pending),
+                Err(error) => self.go_solo(&format!("no thread for an election: {error}")),
+            }
+            return;
+        }
+        self.start_own();
+    }
+
+    /// A subreaper only now: a daemon that an election starts must not become our child.
+    fn prepare_for_a_tree(&self) -> io::Result<()> {
+        if let Some(records) = &self.records {
+            // Only where an earlier session was killed together with its warden.
+            let _ = tree::end_leftovers(records.trees.as_fd(), LEFTOVER_TERM);
+        }
+        tree::become_subreaper()
+    }
+
+    /// Never worse than no Kennel: where no daemon can be had, the session has a server of its own.
+    fn go_solo(&mut self, why: &str) {
+        crate::warn(&format!(
+            "no daemon, so this session has a server of its own: {why}"
+        ));
+        self.sharing = None;
+        self.start_own();
+    }
+
+    fn start_own(&mut self) {
+        if !self.started_once
+            && let Err(error) = self.prepare_for_a_tree()
+        {
+            return self
+                .session
+                .give_up(&format!("the server cannot be started: {error}"), "");
+        }
         let records = self.records.as_ref().map(|records| records.trees.as_fd());
         match Server::start(&self.spec, records) {
             Ok(server) => {
@@ -264,6 +346,15 @@ impl Shim {
     }
 }
 
+/// Whether a connection to a daemon goes on; of two answers the lesser counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stays {
+    /// A person stopped the server: it starts again only when somebody asks for something.
+    NotUntilNeeded,
+    No,
+    Yes,
+}
+
 /// What `poll` found, by who asked for it.
 #[derive(Default)]
 struct Ready {
@@ -275,6 +366,8 @@ struct Ready {
     server_speaks: bool,
     server_complains: bool,
     warden_reports: bool,
+    daemon_speaks: bool,
+    elected: bool,
 }
 
 impl Shim {
@@ -314,6 +407,19 @@ impl Shim {
                 place(fd.as_fd(), PollFlags::OUT);
             }
         }
+        let mut from_daemon = None;
+        if let Some(link) = &self.link {
+            let mut wanted = write(&link.to);
+            if self.to_app.len() < ENOUGH {
+                wanted |= PollFlags::IN;
+            }
+            from_daemon = Some(place(link.as_fd(), wanted));
+            upstream_is_slow |= link.to.len() >= ENOUGH;
+        }
+        let elected = self
+            .election
+            .as_ref()
+            .map(|pending| place(pending.as_fd(), PollFlags::IN));
         if self.stdin_open && !upstream_is_slow && !self.session.queue_is_full() {
             stdin = Some(place(self.stdin.as_fd(), PollFlags::IN));
         }
@@ -343,6 +449,8 @@ impl Shim {
             server_speaks: happened(from_server),
             server_complains: happened(errors),
             warden_reports: happened(reports),
+            daemon_speaks: happened(from_daemon),
+            elected: happened(elected),
         })
     }
 
@@ -351,7 +459,12 @@ impl Shim {
         let no_events = self.watched().any(|process| process.exit_fd().is_none());
         let next_start = self.next_start.filter(|_| self.server.is_none());
         let moments = [next_start, self.leave_at].into_iter().flatten();
-        let soonest = moments.map(|at| at.saturating_duration_since(now)).min();
+        let moments = moments.map(|at| at.saturating_duration_since(now));
+        let look = self
+            .link
+            .as_ref()
+            .and_then(|link| link.next_look(self.session.in_flight() > 0));
+        let soonest = moments.chain(look).min();
         match (soonest, no_events) {
             (Some(soonest), true) => Some(soonest.min(SWEEP)),
             (None, true) => Some(SWEEP),
@@ -388,10 +501,108 @@ impl Shim {
         {
             return Ok(Some(end));
         }
+        if ready.elected {
+            self.hear_election();
+        }
+        if ready.daemon_speaks {
+            self.hear_daemon();
+        }
+        if let Some(link) = &mut self.link
+            && let Err(suspect) = link.look_after(self.session.in_flight() > 0)
+        {
+            self.suspect = suspect;
+            self.lose_daemon();
+        }
         if ready.app_speaks {
             self.hear_app()?;
         }
         Ok(None)
+    }
+
+    fn hear_election(&mut self) {
+        let Some(outcome) = self.election.as_ref().and_then(Pending::take) else {
+            return;
+        };
+        self.election = None;
+        match outcome {
+            Outcome::Connected { socket, daemon, .. } => {
+                self.link = Some(Link::new(socket, daemon));
+                self.session.upstream_attached();
+            }
+            Outcome::Solo { why } => self.go_solo(&why),
+        }
+    }
+
+    fn hear_daemon(&mut self) {
+        let Some(mut link) = self.link.take() else {
+            return;
+        };
+        let mut stays = match link.read() {
+            true => Stays::Yes,
+            false => Stays::No,
+        };
+        while let Some(line) = link.from.next_line() {
+            let verdict = match Control::parse(line) {
+                None => self.session.from_upstream(line),
+                Some(word) => {
+                    stays = stays.min(self.obey(word));
+                    continue;
+                }
+            };
+            match verdict {
+                Verdict::Forward => self.to_app.push(line),
+                Verdict::Replace(line) => self.to_app.push(&line),
+                Verdict::Drop => {}
+                Verdict::Abandon => stays = Stays::No,
+            }
+        }
+        self.link = Some(link);
+        if stays != Stays::Yes {
+            self.lose_daemon();
+        }
+        if stays == Stays::NotUntilNeeded && !self.session.app_is_done() {
+            self.next_start = None;
+        }
+    }
+
+    /// Does what a word of Kennel's says; tells whether the connection goes on.
+    fn obey(&mut self, word: Control) -> Stays {
+        match word {
+            Control::Stderr(line) => {
+                if self.to_stderr.len() + line.len() < STDERR_WAITING {
+                    self.to_stderr.push(line.as_bytes());
+                }
+            }
+            Control::Lost(lost) => {
+                self.session.upstream_lost(&lost.reason);
+                if lost.final_word || self.session.app_is_done() {
+                    self.given_up = true;
+                    self.session
+                        .give_up("the server ended, and does not start again", &lost.detail);
+                } else {
+                    self.session.upstream_attached();
+                }
+            }
+            Control::Going | Control::Moved => return Stays::No,
+            Control::Stopped => return Stays::NotUntilNeeded,
+            Control::Ping | Control::Pong | Control::Unknown => {}
+        }
+        Stays::Yes
+    }
+
+    /// The daemon is gone, or does not answer: elect anew, as the budget allows. Without anything to ask,
+    /// that has time until there is.
+    fn lose_daemon(&mut self) {
+        self.link = None;
+        self.given_up = false;
+        self.session.upstream_lost(SERVER_RESTARTED);
+        if self.session.app_is_done() {
+            return self.session.give_up("the daemon ended", "");
+        }
+        match self.budget.spend(Instant::now()) {
+            Some(at) => self.next_start = Some(at),
+            None => self.session.give_up("daemons ended too often", ""),
+        }
     }
 
     fn hear_app(&mut self) -> io::Result<()> {
@@ -420,7 +631,13 @@ impl Shim {
     }
 
     fn take_from_app(&mut self, line: &[u8]) {
-        let nobody_comes = self.server.is_none() && self.next_start.is_none();
+        if self.given_up && self.link.is_some() {
+            // The daemon tries again with the next line it hears.
+            self.given_up = false;
+            self.session.upstream_attached();
+        }
+        let upstream = self.server.is_some() || self.link.is_some() || self.election.is_some();
+        let nobody_comes = !upstream && self.next_start.is_none();
         if nobody_comes && !self.session.app_is_done() {
             // A later request tries again, as the budget allows.
             if let Some(at) = self.budget.spend(Instant::now()) {
@@ -429,16 +646,20 @@ impl Shim {
             }
         }
         let verdict = self.session.from_app(line);
-        let Some(Upstream {
-            server,
-            lost: false,
-        }) = &mut self.server
-        else {
-            return;
+        let to = match (&mut self.link, &mut self.server) {
+            (Some(link), _) => &mut link.to,
+            (
+                None,
+                Some(Upstream {
+                    server,
+                    lost: false,
+                }),
+            ) => &mut server.to,
+            (None, _) => return,
         };
         match verdict {
-            Verdict::Forward => server.to.push(line),
-            Verdict::Replace(line) => server.to.push(&line),
+            Verdict::Forward => to.push(line),
+            Verdict::Replace(line) => to.push(&line),
             Verdict::Drop | Verdict::Abandon => {}
         }
     }
@@ -481,7 +702,10 @@ impl Shim {
     fn hear_warden(&mut self) -> Option<End> {
         let Upstream { server, .. } = self.server.as_mut()?;
         match server.report() {
-            Some(Report::Started { .. }) => self.started_once = true,
+            Some(Report::Started { pid, .. }) => {
+                self.started_once = true;
+                self.write_down(pid);
+            }
             Some(Report::Exited(exit)) => self.last_exit = Some(exit),
             Some(Report::Refused(errno)) if !self.started_once => {
                 return Some(End::Refused(self.say_refused(errno)));
@@ -511,6 +735,15 @@ impl Shim {
         }
     }
 
+    /// For `kennel ps`. Nothing else depends on it.
+    fn write_down(&mut self, server: u32) {
+        let Some(records) = &self.records else {
+            return;
+        };
+        let entry = self.spec.entry(server);
+        self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());
+    }
+
     fn say_refused(&self, errno: i32) -> u8 {
         let program = self.spec.command[0].display();
         let (code, words) = match io::Error::from_raw_os_error(errno).kind() {
@@ -525,6 +758,7 @@ impl Shim {
 
 /// The place where trees are on record.
 struct Records {
+    user: RuntimeDir,
     trees: RuntimeDir,
     _hold: kennel_sys::runtime_dir::Hold,
 }
@@ -534,9 +768,11 @@ impl Records {
     fn open() -> Option<Records> {
         let opened = RuntimeDir::of_user().and_then(|dir| {
             let trees = dir.subdir("trees")?;
+            let _hold = dir.hold()?;
             Ok(Records {
+                user: dir,
                 trees,
-                _hold: dir.hold()?,
+                _hold,
             })
         });
         opened

@@ -5,12 +5,16 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use super::lines::{Inbox, Outbox};
+use crate::daemon::{ClientState, ServerState};
+use crate::listing::{self, Entry, Mode};
 
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -26,6 +30,45 @@ pub(crate) struct Spec {
     pub(crate) command: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
+}
+
+impl Spec {
+    /// This session, as `kennel ps` lists it. Its environment is no part of it.
+    pub(super) fn entry(&self, server: u32) -> Option<Entry> {
+        let text = |word: &OsString| word.to_string_lossy().into_owned();
+        let command: Vec<String> = self.command.iter().map(text).collect();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let cwd = self.cwd.clone().or_else(|| std::env::current_dir().ok())?;
+        let state = ServerState {
+            pid: server,
+            class: None,
+            since,
+            requests: 0,
+        };
+        Some(Entry {
+            key: format!("solo-{}", std::process::id()),
+            name: crate::key::name_of(&command),
+            command,
+            cwd: cwd.display().to_string(),
+            mode: Mode::Solo,
+            daemon_pid: None,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since,
+            state: "serving".to_owned(),
+            owner: None,
+            servers: vec![listing::Server {
+                state,
+                rss_bytes: None,
+            }],
+            clients: vec![ClientState {
+                pid: std::process::id(),
+                app_pid: None,
+                app: None,
+                since,
+            }],
+            identity: Some(ProcessRef::me().ok()?.identity().to_string()),
+        })
+    }
 }
 
 /// A running server, and what is on its way to and from it.

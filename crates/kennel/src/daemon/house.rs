@@ -1,0 +1,167 @@
+//! What all tasks of the daemon share: who is here, and the daemon's own things.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use kennel_core::hello::{ClientHello, Control};
+use kennel_core::lifetime::{ClientId, Sight};
+use kennel_sys::lock::Lock;
+use tokio::net::UnixListener;
+use tokio::sync::Notify;
+
+use super::client::Link;
+use super::life::Life;
+use super::log::Log;
+use super::pool::Pool;
+use crate::meeting::Meeting;
+
+/// Traffic is a reason to look after the daemon's own place, but not every line is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) struct House {
+    pub(super) meeting: Meeting,
+    /// `daemon.lock`, until it is given up.
+    pub(super) lock: RefCell<Option<Lock>>,
+    pub(super) log: Log,
+    pub(super) generation: String,
+    pub(super) life: RefCell<Life>,
+    pub(super) listener: UnixListener,
+    pub(super) sweep: Duration,
+    pub(super) pool: Pool,
+    pub(super) clients: RefCell<BTreeMap<ClientId, Rc<Link>>>,
+    /// What the first client wanted: what bare clients get.
+    pub(super) first_hello: RefCell<Option<Rc<ClientHello>>>,
+    /// Somebody came or left: `life` looks again.
+    pub(super) stirred: Notify,
+    /// `state` is to be written anew.
+    pub(super) changed: Notify,
+    /// A descriptor was closed: `accept` tries again.
+    pub(super) freed: Notify,
+    /// Nobody is let in any more.
+    pub(super) closed: Flag,
+    pub(super) moved: Cell<bool>,
+    pub(super) restarts: Cell<u64>,
+    looked: Cell<Instant>,
+    next_id: Cell<u64>,
+}
+
+impl House {
+    pub(super) fn new(
+        meeting: Meeting,
+        lock: Lock,
+        log: Log,
+        generation: String,
+        life: Life,
+        listener: UnixListener,
+        sweep: Duration,
+    ) -> House {
+        House {
+            meeting,
+            lock: RefCell::new(Some(lock)),
+            log,
+            generation,
+            life: RefCell::new(life),
+            listener,
+            sweep,
+            pool: Pool::default(),
+            clients: RefCell::default(),
+            first_hello: RefCell::default(),
+            stirred: Notify::new(),
+            changed: Notify::new(),
+            freed: Notify::new(),
+            closed: Flag::default(),
+            moved: Cell::new(false),
+            restarts: Cell::new(0),
+            looked: Cell::new(Instant::now()),
+            next_id: Cell::new(1),
+        }
+    }
+
+    /// A client counts from its connection on (lesson 30).
+    pub(super) fn arrived(&self, link: &Rc<Link>, sight: Sight) -> ClientId {
+        let id = ClientId(self.next_id.replace(self.next_id.get() + 1));
+        self.clients.borrow_mut().insert(id, Rc::clone(link));
+        self.life.borrow_mut().arrived(id, sight);
+        self.stir();
+        id
+    }
+
+    pub(super) fn left(&self, id: ClientId) {
+        self.clients.borrow_mut().remove(&id);
+        self.life.borrow_mut().left(id);
+        self.freed.notify_waiters();
+        self.stir();
+    }
+
+    /// A client was heard.
+    pub(super) fn heard(&self, id: ClientId) {
+        self.life.borrow_mut().heard(id);
+        if self.looked.get().elapsed() >= LOOK_EVERY {
+            self.look_after_place();
+        }
+    }
+
+    /// Somebody came, left or changed.
+    pub(super) fn stir(&self) {
+        self.stirred.notify_one();
+        self.changed.notify_one();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.clients.borrow().is_empty() && self.pool.is_empty()
+    }
+
+    /// Whether the lock's path still leads to our lock: if not, another daemon may be elected, and
+    /// nothing at that path is ours.
+    pub(super) fn look_after_place(&self) {
+        self.looked.set(Instant::now());
+        if self.moved.get() || self.has_place() {
+            return;
+        }
+        self.moved.set(true);
+        self.closed.raise();
+        self.log
+            .line("daemon.lock is not at its path any more: no new clients");
+        self.tell_all(&Control::Moved);
+        self.stir();
+    }
+
+    pub(super) fn has_place(&self) -> bool {
+        let lock = self.lock.borrow();
+        lock.as_ref().is_some_and(Lock::is_at_its_path)
+    }
+
+    /// Tells all who understand it.
+    pub(super) fn tell_all(&self, word: &Control) {
+        for link in self.clients.borrow().values() {
+            link.tell(word);
+        }
+    }
+}
+
+/// Something that happens once.
+#[derive(Debug, Default)]
+pub(super) struct Flag {
+    up: Cell<bool>,
+    raised: Notify,
+}
+
+impl Flag {
+    pub(super) fn raise(&self) {
+        self.up.set(true);
+        self.raised.notify_waiters();
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.up.get()
+    }
+
+    /// Waits until it is up.
+    pub(super) async fn up(&self) {
+        while !self.is_up() {
+            self.raised.notified().await;
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The daemon: one per key, owned by nobody, started by the first shim that needs it.
+//!
+//! One thread, on which everybody has a task of their own:
+//!
+//! | file | who |
+//! |---|---|
+//! | `start` | the way from a started process to a daemon that is ready |
+//! | `house` | what all share: who is here, and since when |
+//! | `accept` | whoever connects |
+//! | `client` | one client: its hello, its lines, its end |
+//! | `server` | the server of one client, and the next one when it is lost |
+//! | `pool` | all servers |
+//! | `life` | when to end, and how |
+//! | `state` | what `kennel ps` shows |
+//! | `log`, `queue`, `watch`, `watchdog` | tools |
+
+mod accept;
+mod client;
+mod house;
+mod life;
+mod log;
+mod orders;
+mod pool;
+mod queue;
+mod server;
+mod start;
+mod state;
+mod watch;
+mod watchdog;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use orders::Orders;
+
+pub(crate) use log::{LOG, OLDER_LOG};
+pub(crate) use state::{ClientState, DaemonState, STATE, ServerState};
+
+/// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.
+pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let orders = arguments.next().and_then(|word| Orders::parse(&word));
+    match orders {
+        Some(orders) => start::run(orders),
+        None => crate::fail("the daemon is started by `kennel run --share always`, not by hand"),
+    }
+}

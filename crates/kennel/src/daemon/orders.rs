@@ -1,0 +1,103 @@
+//! What the election wants of the daemon it starts, as one word on its command line.
+
+use std::ffi::OsStr;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use kennel_core::lifetime::Policy;
+use kennel_sys::process::Identity;
+
+/// The orders. A descriptor that is not handed over is missing, or `-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Orders {
+    pub(super) key: String,
+    /// The locked `spawn.lock`: ours to unlock when we are ready.
+    pub(super) spawn: Option<RawFd>,
+    /// Where to say that we are ready, or why not.
+    pub(super) ready: Option<RawFd>,
+    /// The first client's connection.
+    pub(super) first: Option<RawFd>,
+    pub(super) policy: Policy,
+    pub(super) owner: Option<Identity>,
+}
+
+impl Orders {
+    /// What it does not know it ignores: a later version may say more.
+    pub(super) fn parse(word: &OsStr) -> Option<Orders> {
+        let text = word.to_str()?;
+        let field = |name: &str| {
+            text.split(',')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+                .filter(|&value| value != "-")
+        };
+        let millis = |name, default| match field(name) {
+            None => Some(default),
+            Some(value) => value.parse().ok().map(Duration::from_millis),
+        };
+        let shared = Policy::SHARED;
+        let patience = |name, default: Option<Duration>| millis(name, default.unwrap_or_default());
+        Some(Orders {
+            key: field("key").filter(|key| is_key(key))?.to_owned(),
+            spawn: descriptor(field("spawn"))?,
+            ready: descriptor(field("ready"))?,
+            first: descriptor(field("first"))?,
+            policy: Policy {
+                linger: Some(patience("linger", shared.linger)?),
+                grace: millis("grace", shared.grace)?,
+                max_idle: Some(patience("max-idle", shared.max_idle)?),
+            },
+            owner: match field("owner") {
+                None => None,
+                Some(identity) => Some(identity.parse().ok()?),
+            },
+        })
+    }
+}
+
+fn is_key(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn descriptor(field: Option<&str>) -> Option<Option<RawFd>> {
+    match field {
+        None => Some(None),
+        Some(number) => number.parse().ok().map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_as_they_were_given() {
+        let me = kennel_sys::process::ProcessRef::me().unwrap();
+        let owner = me.identity();
+        let word = format!(
+            "key=cafe,spawn=7,ready=8,first=9,linger=60000,grace=5,max-idle=7,owner={owner}"
+        );
+        let orders = Orders::parse(OsStr::new(&word)).unwrap();
+        assert_eq!(orders.key, "cafe");
+        assert_eq!(
+            (orders.spawn, orders.ready, orders.first),
+            (Some(7), Some(8), Some(9))
+        );
+        assert_eq!(orders.policy.linger, Some(Duration::from_secs(60)));
+        assert_eq!(orders.policy.grace, Duration::from_millis(5));
+        assert_eq!(orders.owner, Some(*owner));
+    }
+
+    #[test]
+    fn what_is_left_out_has_its_default_and_what_is_new_is_ignored() {
+        let orders = Orders::parse(OsStr::new("key=cafe,first=-,owner=-,later=1")).unwrap();
+        assert_eq!((orders.first, orders.owner), (None, None));
+        assert_eq!(orders.policy, Policy::SHARED);
+    }
+
+    #[test]
+    fn garbage_starts_no_daemon() {
+        for word in ["", "key=", "key=../x", "key=a,ready=x", "key=a,linger=soon"] {
+            assert_eq!(Orders::parse(OsStr::new(word)), None, "{word}");
+        }
+    }
+}

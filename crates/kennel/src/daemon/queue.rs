@@ -1,0 +1,225 @@
+//! Lines between two that are not equally fast: bounded, so that the slow one holds up only its own other side.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+
+use tokio::sync::Notify;
+
+use crate::shim::lines::Inbox;
+
+/// Who wants to add to more than this waits. Soft: one line may be longer than all of it.
+const FULL: usize = 1 << 20;
+/// Short lines are put together up to this, to be written at once.
+const CHUNK: usize = 64 * 1024;
+
+/// Bytes on their way to one reader.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: RefCell<Waiting>,
+    news: Notify,
+    room: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    chunks: VecDeque<Vec<u8>>,
+    /// Of all chunks, and of the one that is being written.
+    bytes: usize,
+    /// Counts the times it was emptied: what is being written then is of no interest any more.
+    era: u64,
+    ended: bool,
+}
+
+impl Queue {
+    /// Adds a line and its newline.
+    pub(super) fn push(&self, line: &[u8]) {
+        self.add(line, b"\n");
+    }
+
+    /// Adds bytes as they are.
+    pub(super) fn push_raw(&self, bytes: &[u8]) {
+        self.add(bytes, b"");
+    }
+
+    fn add(&self, bytes: &[u8], end: &[u8]) {
+        let mut waiting = self.waiting.borrow_mut();
+        let length = bytes.len() + end.len();
+        let fits = |last: &Vec<u8>| last.len() + length <= CHUNK;
+        if !waiting.chunks.back().is_some_and(fits) {
+            waiting.chunks.push_back(Vec::with_capacity(length));
+        }
+        let last = waiting.chunks.back_mut().expect("one was just seen to");
+        last.extend_from_slice(bytes);
+        last.extend_from_slice(end);
+        waiting.bytes += length;
+        self.news.notify_one();
+    }
+
+    /// Waits until it is not full.
+    pub(super) async fn has_room(&self) {
+        while self.is_full() {
+            self.room.notified().await;
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.borrow().bytes >= FULL
+    }
+
+    /// Whether all was written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.borrow().bytes == 0
+    }
+
+    /// Nothing will be added any more: whoever writes it out is done after what waits now.
+    pub(super) fn end(&self) {
+        self.waiting.borrow_mut().ended = true;
+        self.news.notify_one();
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.waiting.borrow().ended
+    }
+
+    /// Forgets what waits.
+    pub(super) fn clear(&self) {
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.chunks.clear();
+        waiting.bytes = 0;
+        waiting.era += 1;
+        self.room.notify_waiters();
+    }
+
+    /// Forgets all that is added, until [`end`](Self::end).
+    pub(super) async fn discard(&self) {
+        while !self.is_ended() {
+            self.clear();
+            self.has_news().await;
+        }
+        self.clear();
+    }
+
+    /// Waits until somebody added something, or nobody will any more.
+    pub(super) async fn has_news(&self) {
+        while self.is_empty() && !self.is_ended() {
+            self.news.notified().await;
+        }
+    }
+
+    /// Writes out what is added, until [`end`](Self::end); `write` writes a part, and says how much.
+    pub(super) async fn write_out(
+        &self,
+        mut write: impl AsyncFnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        loop {
+            let next = self.waiting.borrow_mut().chunks.pop_front();
+            let Some(chunk) = next else {
+                if self.is_ended() {
+                    return Ok(());
+                }
+                self.news.notified().await;
+                continue;
+            };
+            let era = self.waiting.borrow().era;
+            let mut rest = &chunk[..];
+            while !rest.is_empty() {
+                let count = write(rest).await?;
+                rest = &rest[count..];
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            if waiting.era == era {
+                waiting.bytes -= chunk.len();
+            }
+            drop(waiting);
+            self.room.notify_waiters();
+        }
+    }
+}
+
+/// Gives back the room that a long line took, now and not with the next line: there may be none for
+/// hours. All whole lines must have been taken.
+pub(super) fn give_back(inbox: &mut Inbox, longest: usize) {
+    if longest < FULL {
+        return;
+    }
+    if let Some(rest) = inbox.rest() {
+        let _ = inbox.fill(rest.len(), |room| {
+            room.copy_from_slice(&rest);
+            Ok(rest.len())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on_a_runtime(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(test);
+    }
+
+    /// Writes out at most `budget` bytes, three at a time.
+    async fn taken(queue: &Queue, budget: usize) -> Vec<u8> {
+        let mut taken = Vec::new();
+        let writing = queue.write_out(async |bytes| {
+            if taken.len() >= budget {
+                return std::future::pending().await;
+            }
+            let count = bytes.len().min(3);
+            taken.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        });
+        tokio::select! {
+            biased;
+            written = writing => written.unwrap(),
+            () = tokio::task::yield_now() => {}
+        }
+        taken
+    }
+
+    #[test]
+    fn what_was_added_is_written_in_order_and_then_the_end() {
+        on_a_runtime(async {
+            let queue = Queue::default();
+            queue.push(b"one");
+            queue.push(&[b'x'; CHUNK]);
+            queue.push_raw(b"two");
+            queue.end();
+            let all = taken(&queue, usize::MAX).await;
+            assert!(all.starts_with(b"one\nxxx") && all.ends_with(b"x\ntwo"));
+            assert_eq!(all.len(), 4 + CHUNK + 1 + 3);
+            assert!(queue.is_empty());
+        });
+    }
+
+    #[test]
+    fn a_full_queue_has_room_again_when_it_is_written_or_forgotten() {
+        on_a_runtime(async {
+            let queue = Queue::default();
+            queue.push(&vec![b'x'; FULL]);
+            assert!(queue.is_full());
+            taken(&queue, usize::MAX).await;
+            queue.has_room().await;
+            queue.push(&vec![b'x'; FULL]);
+            queue.clear();
+            queue.has_room().await;
+            assert!(queue.is_empty());
+        });
+    }
+
+    #[test]
+    fn what_was_being_written_when_all_was_forgotten_does_not_count() {
+        on_a_runtime(async {
+            let queue = Queue::default();
+            queue.push(b"for the lost one");
+            assert_eq!(taken(&queue, 3).await, b"for");
+            queue.clear();
+            queue.push(b"next");
+            queue.end();
+            assert_eq!(taken(&queue, usize::MAX).await, b"next\n");
+            assert!(queue.is_empty());
+        });
+    }
+}

@@ -1,0 +1,280 @@
+//! The way from a started process to a daemon that is ready.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener as StdListener, UnixStream};
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kennel_core::lifetime::Owner;
+use kennel_sys::lock::{Lock, Mode, Record};
+use kennel_sys::process::ProcessRef;
+use kennel_sys::signals::Signals;
+use kennel_sys::tree;
+use rustix::fs::FlockOperation;
+use tokio::net::UnixListener;
+use tokio::task::LocalSet;
+
+use super::house::House;
+use super::life::{self, Life};
+use super::log::Log;
+use super::orders::Orders;
+use super::watchdog::Watchdog;
+use super::{accept, state, watch};
+use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
+
+/// An orphaned start must not hold `spawn.lock` for ever.
+const ALARM: Duration = Duration::from_secs(5);
+/// Nobody is refused for coming at the same time as a thousand others.
+const BACKLOG: i32 = 4096;
+/// How long what an earlier daemon left behind has to end by itself.
+const LEFTOVERS: Duration = Duration::from_secs(1);
+
+/// Becomes the daemon, and is it to its end.
+pub(super) fn run(orders: Orders) -> ExitCode {
+    // Nobody's directory is kept busy by us.
+    let _ = std::env::set_current_dir("/");
+    let handed = match Handed::take(&orders) {
+        Ok(handed) => handed,
+        Err(error) => return crate::fail(&format!("the daemon was handed nothing: {error}")),
+    };
+    match prepare(orders, handed) {
+        Ok(prepared) => prepared.serve(),
+        Err(()) => ExitCode::FAILURE,
+    }
+}
+
+/// What the election handed over.
+struct Handed {
+    spawn: Option<OwnedFd>,
+    ready: Option<File>,
+    first: Option<UnixStream>,
+}
+
+impl Handed {
+    fn take(orders: &Orders) -> io::Result<Handed> {
+        let adopt = |fd: Option<_>| fd.map(kennel_sys::detach::adopt).transpose();
+        Ok(Handed {
+            spawn: adopt(orders.spawn)?,
+            ready: adopt(orders.ready)?.map(File::from),
+            first: adopt(orders.first)?.map(UnixStream::from),
+        })
+    }
+
+    fn say(&mut self, line: impl Display) {
+        if let Some(mut ready) = self.ready.take() {
+            // Whoever started us may be gone; others come.
+            let _ = ready.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+}
+
+fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
+    let fail = |handed: &mut Handed, log: Option<&Log>, why: String| {
+        if let Some(log) = log {
+            log.line(format_args!("failed to start: {why}"));
+        }
+        handed.say(format_args!("failed {}", why.replace('\n', " ")));
+    };
+    let opened = Meeting::ensure(&orders.key)
+        .and_then(|meeting| Log::open(meeting.dir()).map(|log| (meeting, log)));
+    let (meeting, log) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            fail(&mut handed, None, error.to_string());
+            return Err(());
+        }
+    };
+    let aside = log.aside();
+    let alarm = Watchdog::arm(ALARM, move || {
+        if let Some(log) = aside {
+            log.line(format_args!("not ready after {} s: ended", ALARM.as_secs()));
+        }
+    });
+    tell_panics(&log);
+    match Made::make(&orders, &meeting, &log) {
+        Ok(made) => Ok(Prepared {
+            orders,
+            handed,
+            meeting,
+            log,
+            made,
+            alarm,
+        }),
+        Err(error) => {
+            fail(&mut handed, Some(&log), error.to_string());
+            Err(())
+        }
+    }
+}
+
+/// stderr is nobody's: a panic that is not in the log never happened.
+fn tell_panics(log: &Log) {
+    if let Some(log) = log.aside() {
+        std::panic::set_hook(Box::new(move |panic| log.line(panic)));
+    }
+}
+
+/// All that can fail has worked.
+struct Prepared {
+    orders: Orders,
+    handed: Handed,
+    meeting: Meeting,
+    log: Log,
+    made: Made,
+    alarm: Watchdog,
+}
+
+/// What makes a process the daemon of its key.
+struct Made {
+    lock: Lock,
+    listener: StdListener,
+    generation: String,
+    signals: Signals,
+}
+
+impl Made {
+    fn make(
+        orders: &Orders,
+        meeting: &Meeting,
+        log: &Log,
+    ) -> Result<Made, Box<dyn std::error::Error>> {
+        let signals = life::catch_signals()?;
+        let lock = Lock::acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive)?;
+        lock.write_record(&Record::of_me("kennel daemon")?)?;
+        // Only now: what an earlier daemon left behind is ours to clear (rule 7).
+        for name in meeting.dir().entries()? {
+            if name.as_encoded_bytes().ends_with(b".sock") {
+                meeting.dir().unlink(&name)?;
+            }
+        }
+        tree::become_subreaper()?;
+        let ended = tree::end_leftovers(meeting.trees()?.as_fd(), LEFTOVERS)?;
+        if ended.processes > 0 {
+            log.line(format_args!(
+                "ended {} processes that were left behind",
+                ended.processes
+            ));
+        }
+        let generation = random_word()?;
+        let path = meeting.socket_path(&generation)?;
+        let listener = listen_at(&path)
+            .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
+        meeting.write_record(&DaemonRecord {
+            identity: ProcessRef::me()?.identity().to_string(),
+            generation: generation.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since: now(),
+            // Until a client has said what to run.
+            name: orders.key.clone(),
+            command: Vec::new(),
+            cwd: String::new(),
+        })?;
+        Ok(Made {
+            lock,
+            listener,
+            generation,
+            signals,
+        })
+    }
+}
+
+fn listen_at(path: &Path) -> io::Result<StdListener> {
+    let listener = StdListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+impl Prepared {
+    fn serve(self) -> ExitCode {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let (mut handed, made) = (self.handed, self.made);
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                handed.say(format_args!("failed no event loop: {error}"));
+                return ExitCode::FAILURE;
+            }
+        };
+        LocalSet::new().block_on(&runtime, async {
+            let listener = match UnixListener::from_std(made.listener) {
+                Ok(listener) => listener,
+                Err(error) => {
+                    handed.say(format_args!("failed no event loop: {error}"));
+                    return ExitCode::FAILURE;
+                }
+            };
+            let hold = self.meeting.hold();
+            if let Err(error) = &hold {
+                self.log.line(format_args!(
+                    "cleaners of temporary files are not kept away: {error}"
+                ));
+            }
+            let sweep = sweep(&self.log);
+            let owner = self.orders.owner.as_ref();
+            let watched = owner.map_or(Owner::None, |_| Owner::Watched);
+            self.log.line(format_args!(
+                "daemon {} of key {}, pid {}",
+                made.generation,
+                self.orders.key,
+                std::process::id()
+            ));
+            let house = Rc::new(House::new(
+                self.meeting,
+                made.lock,
+                self.log,
+                made.generation,
+                Life::begin(self.orders.policy, watched),
+                listener,
+                sweep,
+            ));
+            if let Some(first) = handed.first.take() {
+                accept::admit(&house, first);
+            }
+            tokio::task::spawn_local(accept::all(Rc::clone(&house)));
+            tokio::task::spawn_local(state::keep(Rc::clone(&house)));
+            if let Some(spawn) = handed.spawn.take() {
+                // The very open file the election locked: whoever holds a copy of it, it is free now.
+                let _ = rustix::fs::flock(&spawn, FlockOperation::Unlock);
+            }
+            handed.say(format_args!("ready {}", house.generation));
+            drop(self.alarm);
+            life::live(&house, &made.signals, owner).await;
+            ExitCode::SUCCESS
+        })
+    }
+}
+
+/// A bad value in the environment is a line in the log and the default.
+fn sweep(log: &Log) -> Duration {
+    let Some(value) = std::env::var_os("KENNEL_SWEEP") else {
+        return watch::SWEEP;
+    };
+    let value = value.to_string_lossy();
+    crate::duration::parse(&value).unwrap_or_else(|error| {
+        log.line(format_args!("KENNEL_SWEEP is ignored: {error}"));
+        watch::SWEEP
+    })
+}
+
+fn random_word() -> io::Result<String> {
+    let mut bytes = [0u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// Seconds since 1970.
+pub(super) fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

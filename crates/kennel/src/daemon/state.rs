@@ -1,0 +1,82 @@
+//! What `kennel ps` shows of a daemon: written when it changes, read by whoever looks.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::house::House;
+
+/// The state's name in the key's directory.
+pub(crate) const STATE: &str = "state.json";
+
+/// A crowd is one change.
+const CROWD: Duration = Duration::from_millis(50);
+
+/// Who is here. It may be outdated: the daemon's lock tells whether it lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DaemonState {
+    pub(crate) clients: Vec<ClientState>,
+    pub(crate) servers: Vec<ServerState>,
+    /// Where its life stands, in words.
+    pub(crate) state: String,
+    /// The owner's pid.
+    pub(crate) owner: Option<u32>,
+    pub(crate) restarts: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientState {
+    pub(crate) pid: u32,
+    pub(crate) app_pid: Option<u32>,
+    pub(crate) app: Option<String>,
+    pub(crate) since: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServerState {
+    pub(crate) pid: u32,
+    pub(crate) class: Option<String>,
+    pub(crate) since: u64,
+    pub(crate) requests: u64,
+}
+
+/// Writes the state whenever it changed.
+pub(super) async fn keep(house: Rc<House>) {
+    loop {
+        house.changed.notified().await;
+        write(&house);
+        tokio::time::sleep(CROWD).await;
+    }
+}
+
+fn write(house: &House) {
+    // Not at our place any more: there may be somebody else's.
+    if house.moved.get() || house.lock.borrow().is_none() {
+        return;
+    }
+    let clients = house.clients.borrow();
+    let life = house.life.borrow();
+    let state = DaemonState {
+        clients: clients.values().map(|link| link.state()).collect(),
+        servers: house
+            .pool
+            .each(|entry| {
+                Some(ServerState {
+                    pid: entry.pid?,
+                    class: None,
+                    since: entry.since,
+                    requests: entry.link.asked() - entry.asked_before,
+                })
+            })
+            .into_iter()
+            .flatten()
+            .collect(),
+        state: life.state(),
+        owner: life.owner(),
+        restarts: house.restarts.get(),
+    };
+    let text = serde_json::to_vec(&state).expect("strings and numbers have a text");
+    // A full disk keeps people from seeing, not clients from being served.
+    let _ = house.meeting.dir().write_whole(STATE, &text);
+}

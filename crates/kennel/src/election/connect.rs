@@ -1,0 +1,105 @@
+//! Knocking at the daemon's door, and seeing who opens.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+
+use kennel_sys::lock::{Probe, probe};
+use kennel_sys::peer::Peer;
+use kennel_sys::process::{Identity, ProcessRef};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::meeting::{DAEMON_LOCK, Meeting};
+
+/// What a knock says.
+pub(super) enum Door {
+    Open(Reached),
+    /// Somebody is there, and its queue is full.
+    Busy,
+    /// Nobody is there, or nobody to be trusted.
+    Absent,
+}
+
+/// A connection to a daemon that is this user's and this key's.
+pub(super) struct Reached {
+    /// Not blocking.
+    pub(super) socket: UnixStream,
+    pub(super) daemon: Option<ProcessRef>,
+}
+
+/// Tries once, without waiting. Leaves everything as it is: stale files are for the holder of the lock.
+pub(super) fn knock(meeting: &Meeting) -> Door {
+    let recorded = meeting.record();
+    let generations = match &recorded {
+        Some(record) => vec![record.generation.clone()],
+        // Missing, or garbage: a daemon may be there all the same.
+        None => sockets(meeting),
+    };
+    let identity = recorded.and_then(|record| record.identity.parse().ok());
+    let mut door = Door::Absent;
+    for generation in generations {
+        match dial(meeting, &generation) {
+            Ok(socket) => {
+                if let Some(daemon) = trusted(meeting, &socket, identity.as_ref()) {
+                    let daemon = Some(daemon);
+                    return Door::Open(Reached { socket, daemon });
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => door = Door::Busy,
+            // Refused, or no such file: both are what a dead daemon leaves.
+            Err(_) => {}
+        }
+    }
+    door
+}
+
+/// The generations that have left a socket.
+fn sockets(meeting: &Meeting) -> Vec<String> {
+    let names = meeting.dir().entries().unwrap_or_default();
+    let generation = |name: std::ffi::OsString| Some(name.to_str()?.strip_suffix(".sock")?.into());
+    names.into_iter().filter_map(generation).collect()
+}
+
+/// Not std's connect: that one waits in the queue, behind a stopped daemon for ever.
+fn dial(meeting: &Meeting, generation: &str) -> io::Result<UnixStream> {
+    let path = meeting
+        .socket_path(generation)
+        .map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let address = SocketAddrUnix::new(&path)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket.into()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// The process at the other end, if it is the daemon: this user's (rule 9), and the one on record or else
+/// the one that holds `daemon.lock`.
+fn trusted(
+    meeting: &Meeting,
+    socket: &UnixStream,
+    recorded: Option<&Identity>,
+) -> Option<ProcessRef> {
+    let peer = Peer::of(socket).ok()?;
+    if peer.uid != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    let process = peer.process?;
+    let on_record = recorded.is_some_and(|recorded| recorded.same_process(process.identity()));
+    (on_record || is_holder(meeting, &process)).then_some(process)
+}
+
+/// Whether this very process holds `daemon.lock`, which is what makes it the daemon (lesson 2).
+pub(super) fn is_holder(meeting: &Meeting, process: &ProcessRef) -> bool {
+    match probe(meeting.dir(), DAEMON_LOCK) {
+        Probe::Held { by: Some(holder) } => {
+            let holder = holder.process;
+            holder.identity().same_process(process.identity())
+        }
+        Probe::Held { by: None } | Probe::Free => false,
+    }
+}

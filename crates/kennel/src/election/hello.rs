@@ -1,0 +1,247 @@
+//! The first words: our hello, and the daemon's, read to its last byte and not one further.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO};
+use kennel_sys::events::Bell;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::pause::is_readable;
+use super::stuck::{Look, Watch};
+
+/// How often a silent daemon is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What came of a hello.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Hello(DaemonHello),
+    /// It takes no new clients.
+    Leaving,
+    /// It closed the connection.
+    Gone,
+    /// It does not answer, and that is how it looks: anything but waiting.
+    Silent(Look),
+    /// Nobody wants to know any more.
+    Abandoned,
+}
+
+/// Says hello and reads the answer. Whatever follows the answer stays in the socket.
+pub(super) fn exchange(
+    socket: &UnixStream,
+    hello: &ClientHello,
+    watch: &mut Watch,
+    abandoned: &Bell,
+) -> io::Result<Answer> {
+    let mut words = hello.line();
+    words.push(b'\n');
+    let mut unsent = &words[..];
+    let mut heard = Vec::new();
+    loop {
+        match send(socket, unsent)? {
+            Some(sent) => unsent = &unsent[sent..],
+            // It hung up; it may have said why.
+            None => unsent = &[],
+        }
+        while let Some(line) = hear(socket, &mut heard)? {
+            let Line::Whole(line) = line else {
+                return Ok(Answer::Gone);
+            };
+            if let Some(answer) = understand(&line) {
+                return Ok(answer);
+            }
+        }
+        let wish = if unsent.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
+        let mut fds = [
+            PollFd::from_borrowed_fd(socket.as_fd(), wish),
+            PollFd::new(abandoned, PollFlags::IN),
+        ];
+        let look = Timespec::try_from(LOOK).expect("a short time");
+        match poll(&mut fds, Some(&look)) {
+            Ok(_) | Err(Errno::INTR) if is_readable(abandoned) => return Ok(Answer::Abandoned),
+            Ok(0) => match watch.look() {
+                Look::Waiting => {}
+                look => return Ok(Answer::Silent(look)),
+            },
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// An answer, if the line is one: a word of a later version is none.
+fn understand(line: &[u8]) -> Option<Answer> {
+    match DaemonHello::parse(line) {
+        Ok(hello) => return Some(Answer::Hello(hello)),
+        // No peer of ours: as good as nobody.
+        Err(_) if line.starts_with(b"!hello ") => return Some(Answer::Gone),
+        Err(_) => {}
+    }
+    match Control::parse(line) {
+        Some(Control::Going | Control::Moved | Control::Stopped) => Some(Answer::Leaving),
+        Some(_) => None,
+        None => Some(Answer::Gone),
+    }
+}
+
+/// How much was sent; `None` if the other side hung up.
+fn send(socket: &UnixStream, bytes: &[u8]) -> io::Result<Option<usize>> {
+    if bytes.is_empty() {
+        return Ok(Some(0));
+    }
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Ok(sent) => Ok(Some(sent)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Some(0)),
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+enum Line {
+    Whole(Vec<u8>),
+    /// The other side has no more to say.
+    End,
+}
+
+/// The next line without its newline, or `None` if it is not all there yet. Looks before it takes: the
+/// bytes behind the newline are the session's.
+fn hear(socket: &UnixStream, heard: &mut Vec<u8>) -> io::Result<Option<Line>> {
+    let mut chunk = [0; 4096];
+    loop {
+        let seen =
+            match rustix::net::recv(socket, &mut chunk, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+                Ok((_, 0)) | Err(Errno::CONNRESET) => return Ok(Some(Line::End)),
+                Ok((_, seen)) => seen,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+        let newline = chunk[..seen].iter().position(|&byte| byte == b'\n');
+        let wanted = newline.map_or(seen, |at| at + 1);
+        let (_, taken) = rustix::net::recv(socket, &mut chunk[..wanted], RecvFlags::DONTWAIT)?;
+        heard.extend_from_slice(&chunk[..taken]);
+        if heard.last() == Some(&b'\n') {
+            heard.pop();
+            return Ok(Some(Line::Whole(std::mem::take(heard))));
+        }
+        if heard.len() > LONGEST_HELLO {
+            return Ok(Some(Line::End));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+
+    use kennel_core::hello::{PROTOCOL, Spec, Text};
+    use kennel_sys::process::ProcessRef;
+
+    use super::*;
+    use crate::election::stuck::Patience;
+
+    fn hello(env: Vec<(Text, Text)>) -> ClientHello {
+        ClientHello {
+            version: "0".into(),
+            protocol: PROTOCOL,
+            pid: 1,
+            identity: String::new(),
+            app: None,
+            session: "cafe".into(),
+            spec: Spec {
+                command: Vec::new(),
+                cwd: Text::from(&b"/"[..]),
+                ladder: (1, 1),
+            },
+            env,
+        }
+    }
+
+    /// The answer of a daemon that does as `daemon` says, and its socket.
+    fn greet(hello: &ClientHello, daemon: impl FnOnce(UnixStream) + Send) -> (Answer, UnixStream) {
+        let (ours, its) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let answer = std::thread::scope(|threads| {
+            threads.spawn(|| daemon(its));
+            let mut watch = Watch::new(ProcessRef::me().ok(), Patience::First);
+            exchange(&ours, hello, &mut watch, &Bell::new().unwrap()).unwrap()
+        });
+        ours.set_nonblocking(false).unwrap();
+        (answer, ours)
+    }
+
+    #[test]
+    fn a_hello_cut_anywhere_is_heard_and_nothing_behind_it_is_taken() {
+        let said = DaemonHello {
+            version: "\u{1F415}".into(),
+            protocol: PROTOCOL,
+            generation: "\u{1F415}g".into(),
+        };
+        let words = [
+            b"!later {}\n".as_slice(),
+            &said.line(),
+            b"\n{\"id\":1}\n!ping\n",
+        ]
+        .concat();
+        for cut in 0..=words.len() {
+            let (answer, mut socket) = greet(&hello(Vec::new()), |mut its| {
+                BufReader::new(&its).read_line(&mut String::new()).unwrap();
+                its.write_all(&words[..cut]).unwrap();
+                // Now and then the first part has been taken before the second comes.
+                std::thread::yield_now();
+                its.write_all(&words[cut..]).unwrap();
+            });
+            assert!(
+                matches!(&answer, Answer::Hello(hello) if *hello == said),
+                "cut at {cut}: {answer:?}"
+            );
+            let mut rest = String::new();
+            socket.read_to_string(&mut rest).unwrap();
+            assert_eq!(rest, "{\"id\":1}\n!ping\n", "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_hello_larger_than_any_buffer_gets_through() {
+        let value = Text::from(&vec![b'x'; 3 << 20][..]);
+        let large = hello(vec![(Text::from(&b"LARGE"[..]), value)]);
+        let length = large.line().len() + 1;
+        let (answer, _) = greet(&large, |mut its| {
+            let mut line = vec![0; length];
+            its.read_exact(&mut line).unwrap();
+            assert_eq!(line.last(), Some(&b'\n'));
+            its.write_all(b"!hello {\"version\":\"0\",\"protocol\":1,\"generation\":\"g\"}\n")
+                .unwrap();
+        });
+        assert!(matches!(answer, Answer::Hello(_)), "{answer:?}");
+    }
+
+    #[test]
+    fn a_daemon_that_is_going_is_understood_even_if_it_never_reads() {
+        let value = Text::from(&vec![b'x'; 3 << 20][..]);
+        let large = hello(vec![(Text::from(&b"LARGE"[..]), value)]);
+        for word in ["!going\n", "!moved\n", "!stopped\n"] {
+            let (answer, _) = greet(&large, |mut its| its.write_all(word.as_bytes()).unwrap());
+            assert!(matches!(answer, Answer::Leaving), "{word}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_hangs_up_or_speaks_otherwise_is_no_daemon() {
+        for words in ["", "!hel", "!hello {}\n", "{\"jsonrpc\":\"2.0\"}\n"] {
+            let (answer, _) = greet(&hello(Vec::new()), |mut its| {
+                its.write_all(words.as_bytes()).unwrap();
+            });
+            assert!(matches!(answer, Answer::Gone), "{words}: {answer:?}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Starting a daemon: nobody's child, with the lock under which it is started, and with its first client.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kennel_sys::events::Bell;
+use kennel_sys::lock::Lock;
+use kennel_sys::runtime_dir::Access;
+use kennel_sys::{detach, events};
+use rustix::pipe::PipeFlags;
+
+use super::connect::Reached;
+use super::pause::is_readable;
+use super::{ABANDONED, Policy, Wanted};
+use crate::meeting::Meeting;
+
+/// What a daemon may know of the environment it happens to be started from. Its servers get their clients'.
+/// Never `KENNEL_TREE`: a daemon started from inside a server's tree must survive that tree.
+const PASSED_ON: [&str; 12] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "KENNEL_RUNTIME_DIR",
+    "KENNEL_FEATURES_OFF",
+    "KENNEL_SWEEP",
+    "RUST_BACKTRACE",
+];
+
+/// The daemon's log, in its directory.
+const LOG: &str = "log";
+/// How much of it is shown to the person whose daemon did not start.
+const LOG_TAIL: u64 = 2048;
+const LOG_TAIL_LINES: usize = 10;
+
+/// No report of a start is longer.
+const LONGEST_REPORT: usize = 4096;
+
+/// What to start, for whom.
+pub(super) struct Order<'a> {
+    pub(super) program: &'a Path,
+    pub(super) wanted: &'a Wanted,
+    pub(super) abandoned: &'a Bell,
+}
+
+/// Starts the daemon and waits until it is ready. `lock` is `spawn.lock`, which is the daemon's from here on.
+pub(super) fn start(order: &Order<'_>, meeting: &Meeting, lock: Lock) -> Result<Reached, String> {
+    let wanted = order.wanted;
+    let cannot = |error: io::Error| format!("the daemon cannot be started: {error}");
+    // Held by us too until it is ready: so others who wait can see at a glance who is busy with it.
+    let spawn_lock = lock.into_handed_over().map_err(|error| error.to_string())?;
+    let (report, ready) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| cannot(errno.into()))?;
+    let (socket, first) = UnixStream::pair().map_err(cannot)?;
+    socket.set_nonblocking(true).map_err(cannot)?;
+
+    let orders = orders(meeting.key(), &spawn_lock, &ready, &first, &wanted.policy);
+    let handed = [spawn_lock.as_fd(), ready.as_fd(), first.as_fd()];
+    detach::spawn(command(order.program, &orders), &handed).map_err(cannot)?;
+    // The daemon's alone from now on: their end is to be seen here.
+    drop((ready, first));
+
+    let generation =
+        match wait_for_report(report, wanted.start_timeout, order.abandoned).map_err(cannot)? {
+            Report::Ready(generation) => generation,
+            Report::Failed(why) => return Err(format!("the daemon did not start: {why}")),
+            Report::Died => {
+                return Err(format!(
+                    "the daemon ended before it was ready{}",
+                    log_tail(meeting)
+                ));
+            }
+            Report::Unwanted => return Err(ABANDONED.to_owned()),
+            Report::Late => {
+                return Err(format!(
+                    "the daemon was not ready within {:?} (--start-timeout){}",
+                    wanted.start_timeout,
+                    log_tail(meeting)
+                ));
+            }
+        };
+    let recorded = meeting
+        .record()
+        .filter(|record| record.generation == generation);
+    let daemon = recorded.and_then(|record| record.process());
+    Ok(Reached { socket, daemon })
+}
+
+/// The one word a daemon is started with.
+fn orders(
+    key: &str,
+    spawn_lock: &File,
+    ready: &OwnedFd,
+    first: &UnixStream,
+    policy: &Policy,
+) -> String {
+    let Policy {
+        linger,
+        grace,
+        max_idle,
+        owner,
+    } = policy;
+    let owner = owner.map_or_else(|| "-".to_owned(), |owner| owner.to_string());
+    format!(
+        "key={key},spawn={},ready={},first={},linger={},grace={},max-idle={},owner={owner}",
+        spawn_lock.as_raw_fd(),
+        ready.as_raw_fd(),
+        first.as_raw_fd(),
+        linger.as_millis(),
+        grace.as_millis(),
+        max_idle.as_millis(),
+    )
+}
+
+fn command(program: &Path, orders: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .arg0("kennel")
+        .args(["daemon", orders])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    for name in PASSED_ON {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command
+}
+
+/// What became of a start.
+#[derive(Debug, PartialEq, Eq)]
+enum Report {
+    Ready(String),
+    Failed(String),
+    Died,
+    Late,
+    /// Nobody wants to know any more.
+    Unwanted,
+}
+
+fn wait_for_report(pipe: OwnedFd, timeout: Duration, abandoned: &Bell) -> io::Result<Report> {
+    let deadline = Instant::now() + timeout;
+    let mut pipe = File::from(pipe);
+    let mut heard = Vec::new();
+    while !heard.contains(&b'\n') && heard.len() < LONGEST_REPORT {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Report::Late);
+        }
+        events::sleep(&[pipe.as_fd(), abandoned.as_fd()], &[], Some(left))?;
+        if is_readable(abandoned) {
+            return Ok(Report::Unwanted);
+        }
+        if !is_readable(&pipe) {
+            continue;
+        }
+        let mut chunk = [0; 512];
+        match pipe.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(read) => heard.extend_from_slice(&chunk[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(understand(&heard))
+}
+
+fn understand(heard: &[u8]) -> Report {
+    let text = String::from_utf8_lossy(heard);
+    let Some((line, _)) = text.split_once('\n') else {
+        return Report::Died;
+    };
+    match line.split_once(' ') {
+        Some(("ready", generation)) => Report::Ready(generation.to_owned()),
+        Some(("failed", why)) => Report::Failed(why.to_owned()),
+        _ => Report::Failed(format!("it said {line:?}")),
+    }
+}
+
+/// The last lines of the daemon's log, ready to follow a sentence.
+fn log_tail(meeting: &Meeting) -> String {
+    let read = || -> Option<String> {
+        let mut log = meeting.dir().open_file(LOG, Access::Read).ok()?;
+        let length = log.metadata().ok()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))
+            .ok()?;
+        let mut bytes = Vec::new();
+        log.take(LOG_TAIL).read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return "; its log is empty".to_owned();
+    }
+    let last = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+    format!("; its log ends with:\n{}", last.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_ends_ready_failed_or_dead() {
+        assert_eq!(understand(b"ready cafe\n"), Report::Ready("cafe".into()));
+        let failed = Report::Failed("no room left".into());
+        assert_eq!(understand(b"failed no room left\n"), failed);
+        for cut in ["", "re", "ready cafe"] {
+            assert_eq!(understand(cut.as_bytes()), Report::Died, "{cut:?}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A daemon that does not answer: is it stuck, is it the one, and then it is ended.
+//!
+//! Slow is not stuck (lesson 28): a daemon that works, or waits for its turn on a busy machine, is waited
+//! for as long as it takes.
+
+use std::time::{Duration, Instant};
+
+use kennel_sys::Signal;
+use kennel_sys::process::{Identity, ProcessRef};
+
+use super::connect::is_holder;
+use crate::meeting::Meeting;
+
+/// How long it may take to end a process that was sent SIGKILL. One that sleeps in the kernel may not.
+const KILL_TAKES: Duration = Duration::from_secs(1);
+
+/// How long silence is borne.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// 1 s for a daemon that is stopped, 10 s for one that does nothing.
+    First,
+    /// When it was silent that long before, and is asked once more.
+    Last,
+}
+
+impl Patience {
+    fn with_a_stopped_one(self) -> Duration {
+        match self {
+            Patience::First => Duration::from_secs(1),
+            Patience::Last => Duration::from_millis(500),
+        }
+    }
+
+    fn with_an_idle_one(self) -> Duration {
+        match self {
+            Patience::First => Duration::from_secs(10),
+            Patience::Last => Duration::from_secs(1),
+        }
+    }
+}
+
+/// A look now and then at a process that owes an answer. Begin it when the wait begins.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    process: Option<ProcessRef>,
+    patience: Patience,
+    /// Since when it has been stopped at every look.
+    stopped: Option<Instant>,
+    /// Since when it has done nothing, and what it had done by the last look.
+    idle: (Instant, Option<Work>),
+}
+
+/// What a look says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It may still answer.
+    Waiting,
+    /// It has been stopped or idle for too long.
+    Stuck,
+    /// It is not stuck. Said only with [`Patience::Last`].
+    Works,
+    /// It has been silent for too long, but nobody can see what it does.
+    Unseen,
+}
+
+/// What a process has done and is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Work {
+    state: char,
+    /// In clock ticks.
+    cpu: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(process: Option<ProcessRef>, patience: Patience) -> Watch {
+        Watch {
+            process,
+            patience,
+            stopped: None,
+            idle: (Instant::now(), None),
+        }
+    }
+
+    /// Takes a look at it.
+    pub(crate) fn look(&mut self) -> Look {
+        let now = Instant::now();
+        let work = self.process.as_ref().and_then(work_of);
+        if let Some(work) = work {
+            let did_nothing = self.idle.1.is_none_or(|before| before.cpu == work.cpu);
+            // One that is ready to run and gets no turn is not stuck: the machine is busy.
+            if did_nothing && work.state != 'R' {
+                self.idle.1 = Some(work);
+            } else {
+                self.idle = (now, Some(work));
+                if self.patience == Patience::Last {
+                    return Look::Works;
+                }
+            }
+        }
+        self.stopped = match work {
+            Some(Work { state: 'T', .. }) => self.stopped.or(Some(now)),
+            _ => None,
+        };
+        let stopped_for = self.stopped.map_or(Duration::ZERO, |since| now - since);
+        let idle_for = now - self.idle.0;
+        match self.patience {
+            patience if stopped_for >= patience.with_a_stopped_one() => Look::Stuck,
+            patience if idle_for < patience.with_an_idle_one() => Look::Waiting,
+            _ if work.is_some() => Look::Stuck,
+            _ => Look::Unseen,
+        }
+    }
+
+    /// Whom it looked at.
+    pub(crate) fn take_process(&mut self) -> Option<ProcessRef> {
+        self.process.take()
+    }
+}
+
+/// Read from `/proc` and verified afterwards: the number may be another's by then (rule 6).
+fn work_of(process: &ProcessRef) -> Option<Work> {
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).ok()?;
+    let work = parse_stat(&text)?;
+    process.is_alive().then_some(work)
+}
+
+fn parse_stat(text: &str) -> Option<Work> {
+    // The command may hold spaces and parentheses of its own: the fields start behind the last one.
+    let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
+    let user: u64 = fields.get(11)?.parse().ok()?;
+    let system: u64 = fields.get(12)?.parse().ok()?;
+    Some(Work {
+        state: fields.first()?.chars().next()?,
+        cpu: user + system,
+    })
+}
+
+/// Whether the record of this place speaks of this very process.
+pub(super) fn is_recorded(meeting: &Meeting, suspect: &ProcessRef) -> bool {
+    let recorded = meeting
+        .record()
+        .and_then(|record| record.identity.parse::<Identity>().ok());
+    recorded.is_some_and(|recorded| recorded.same_process(suspect.identity()))
+}
+
+/// Ends a daemon that is stuck: on record here, the holder of `daemon.lock`, and killed by reference
+/// (rule 6). `Err` says why the person gets a server without a daemon.
+pub(super) fn end(meeting: &Meeting, suspect: &ProcessRef) -> Result<(), String> {
+    let pid = suspect.pid();
+    if !suspect.is_alive() {
+        return Ok(());
+    }
+    if !is_recorded(meeting, suspect) || !is_holder(meeting, suspect) {
+        return Err(unproven(meeting, suspect));
+    }
+    suspect
+        .signal(Signal::KILL)
+        .and_then(|_| suspect.wait(Some(KILL_TAKES)))
+        .map_err(|error| format!("the daemon (pid {pid}) is stuck and cannot be ended: {error}"))?
+        .then_some(())
+        .ok_or_else(|| format!("the daemon (pid {pid}) is stuck in the kernel and does not end"))
+}
+
+/// Why a silent daemon is left alone.
+pub(super) fn unproven(meeting: &Meeting, suspect: &ProcessRef) -> String {
+    format!(
+        "the daemon (pid {}) does not answer, and it cannot be proven that it is the one of {}; if it is, end it",
+        suspect.pid(),
+        meeting.dir().path().display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_name_with_parentheses_does_not_shift_the_fields() {
+        let line = "77 (a) Z 1 (b)) T 42 77 70 0 -1 4194560 1 0 0 0 30 12 0 0 20 0 3 0 991 0 0";
+        let work = Work {
+            state: 'T',
+            cpu: 42,
+        };
+        assert_eq!(parse_stat(line), Some(work));
+    }
+}

@@ -1,0 +1,172 @@
+//! With the daemon itself.
+
+use std::io::{BufRead, BufReader, Write};
+
+use kennel_testkit::{Rng, count};
+
+use super::*;
+
+fn begin(wanted: Wanted) -> Pending {
+    elect_starting(wanted, bin("kennel")).unwrap()
+}
+
+fn wanted(key: &str) -> Wanted {
+    let mut wanted = super::wanted(key);
+    wanted.policy.linger = Duration::from_secs(60);
+    wanted
+}
+
+#[track_caller]
+fn attach(key: &str) -> Attached {
+    connected(decided(&begin(wanted(key))))
+}
+
+#[track_caller]
+fn attach_all(key: &str, shims: usize) -> Vec<Attached> {
+    let pending: Vec<Pending> = (0..shims).map(|_| begin(wanted(key))).collect();
+    let all: Vec<Attached> = pending.iter().map(|one| connected(decided(one))).collect();
+    for one in &all {
+        assert_eq!(one.generation, all[0].generation);
+        speak(one);
+    }
+    all
+}
+
+/// A line to its server, which is `cat`, and back.
+#[track_caller]
+fn speak(attached: &Attached) {
+    let mut socket = &attached.socket;
+    socket.set_nonblocking(false).unwrap();
+    socket.write_all(b"{\"hear\":1}\n").unwrap();
+    assert_eq!(hear(attached), "{\"hear\":1}\n");
+}
+
+#[track_caller]
+fn hear(attached: &Attached) -> String {
+    let socket = &attached.socket;
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line).unwrap();
+    line
+}
+
+/// How many daemons have begun to serve this key.
+fn served(key: &str) -> usize {
+    let log = runtime_dir().join("daemons").join(key).join("log");
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let begun = format!(" of key {key}, pid ");
+    text.lines().filter(|line| line.contains(&begun)).count()
+}
+
+#[test]
+fn rule_1_twenty_at_once_from_cold_are_served_by_one_daemon() {
+    in_a_scope(|| {
+        for round in 0..count(50) {
+            let key = format!("key{round}");
+            let all = attach_all(&key, 20);
+            assert_eq!(served(&key), 1);
+            kill(&all[0].daemon);
+        }
+    });
+}
+
+#[test]
+fn rule_1_twenty_at_once_over_stale_files_are_served_by_one_daemon() {
+    in_a_scope(|| {
+        kill(&attach("key").daemon);
+        for round in 0..count(50) as usize {
+            if round % 2 == 1 {
+                std::fs::write(runtime_dir().join("daemons/key/daemon.json"), "7").unwrap();
+            }
+            let all = attach_all("key", 20);
+            assert_eq!(served("key"), round + 2);
+            kill(&all[0].daemon);
+        }
+    });
+}
+
+#[test]
+fn rule_1_twenty_processes_of_which_some_are_killed_at_any_moment_get_one_daemon() {
+    in_a_scope(|| {
+        let mut rng = Rng::seeded("killed");
+        for round in 0..count(50) {
+            let key = format!("key{round}");
+            let mut shims: Vec<Child> = (0..20).map(|_| shim(&key, "kennel")).collect();
+            // The first ones are the likeliest to be starting it.
+            for shim in &mut shims[..5] {
+                let moment = rng.duration_below(Duration::from_millis(20));
+                events::sleep(&[], &[], Some(moment)).unwrap();
+                shim.kill().unwrap();
+                shim.wait().unwrap();
+            }
+            for shim in &mut shims[5..] {
+                assert!(shim.wait().unwrap().success());
+            }
+            let attached = attach(&key);
+            let log = std::fs::read_to_string(runtime_dir().join("daemons").join(&key).join("log"));
+            assert_eq!(served(&key), 1, "{}", log.unwrap());
+            kill(&attached.daemon);
+        }
+    });
+}
+
+#[test]
+fn whoever_arrives_while_a_daemon_is_being_stopped_gets_the_next_one() {
+    in_a_scope(|| {
+        let first = attach("key");
+        first.daemon.signal(Signal::TERM).unwrap();
+        assert_eq!(hear(&first), "!stopped\n");
+        let second = attach_all("key", 5);
+        assert_ne!(second[0].generation, first.generation);
+        assert_eq!(served("key"), 2);
+    });
+}
+
+#[test]
+fn a_stopped_daemon_is_replaced_and_its_clients_are_served() {
+    in_a_scope(|| {
+        let first = attach("key");
+        stop(&first.daemon);
+        let begun = Instant::now();
+        let all = attach_all("key", 5);
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(!first.daemon.is_alive());
+        assert_eq!(served("key"), 2);
+        drop(all);
+    });
+}
+
+#[test]
+fn arrivals_around_the_end_of_linger_are_all_served() {
+    in_a_scope(|| {
+        let mut rng = Rng::seeded("linger");
+        let linger = Duration::from_millis(3);
+        for _ in 0..count(1000) {
+            let mut wanted = wanted("key");
+            wanted.policy.linger = linger;
+            drop(connected(decided(&begin(wanted))));
+            events::sleep(&[], &[], Some(rng.duration_below(linger * 3))).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_daemon_is_out_of_our_session_and_knows_little_of_us() {
+    in_a_scope(|| {
+        let attached = attach("key");
+        let pid = attached.daemon.pid();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
+        let me = std::process::id().to_string();
+        assert_ne!(fields[1], me, "its parent");
+        let our_session = rustix::process::getsid(None).unwrap().as_raw_pid();
+        assert_ne!(fields[3], our_session.to_string(), "its session");
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+        assert_eq!(cwd, Path::new("/"));
+        let environ = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+        assert!(!environ.contains("TESTKIT_"), "{environ}");
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(words.starts_with("kennel\0daemon\0"), "{words}");
+    });
+}

@@ -1,0 +1,389 @@
+//! The key: who may share a daemon. The hash of what to run, where, in which environment, as whom
+//! and how confined.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+/// Variables that say nothing about the server: they differ from terminal to terminal and from app
+/// to app. A name that ends in `*` stands for all that begin like it.
+pub(crate) const VOLATILE: &[&str] = &[
+    // The shell's own.
+    "_",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "PS1",
+    "PS2",
+    "PROMPT*",
+    "HISTFILE",
+    "HISTSIZE",
+    "STARSHIP_*",
+    // The terminal.
+    "TERM",
+    "TERM_*",
+    "TERMINAL_*",
+    "COLORTERM",
+    "COLUMNS",
+    "LINES",
+    "TTY",
+    "GPG_TTY",
+    "WINDOWID",
+    "WT_SESSION",
+    "ITERM_*",
+    "KITTY_*",
+    "ALACRITTY_*",
+    "WEZTERM_*",
+    "VTE_VERSION",
+    "KONSOLE_*",
+    "TMUX",
+    "TMUX_*",
+    "STY",
+    "ZELLIJ*",
+    "LS_COLORS",
+    // The login, and the desktop around it.
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "DBUS_*",
+    "XDG_SESSION_*",
+    "XDG_VTNR",
+    "XDG_SEAT*",
+    "XDG_ACTIVATION_TOKEN",
+    "DESKTOP_STARTUP_ID",
+    "DESKTOP_SESSION",
+    "SESSION_MANAGER",
+    "SSH_*",
+    "GNOME_*",
+    "GIO_LAUNCHED_*",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "SYSTEMD_EXEC_PID",
+    "LISTEN_*",
+    "MANAGERPID",
+    // The launcher in between.
+    "npm_*",
+    "INIT_CWD",
+    "NODE_CHANNEL_FD",
+    "NODE_CHANNEL_SERIALIZATION_MODE",
+    "UV_RUN_*",
+    // The app that asks.
+    "VSCODE_*",
+    "CURSOR_*",
+    "CLAUDECODE",
+    "CLAUDE_CODE_*",
+    "ELECTRON_*",
+    "CHROME_*",
+    // Ours.
+    "KENNEL_*",
+    "TESTKIT_*",
+];
+
+/// How many of the hash's hexadecimal digits name a daemon.
+const DIGITS: usize = 16;
+
+/// What a key is made of, beside the process that asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ingredients<'a> {
+    /// Program and arguments.
+    pub(crate) command: &'a [OsString],
+    /// Where it is to run.
+    pub(crate) cwd: &'a Path,
+    /// Its whole environment.
+    pub(crate) env: &'a [(OsString, OsString)],
+    /// The only names that matter, if somebody said so (`--env-key`).
+    pub(crate) env_key: Option<&'a [OsString]>,
+}
+
+/// What two shims that share a daemon have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// The key's own text: hexadecimal digits.
+    pub(crate) hex: String,
+    /// What people call it.
+    pub(crate) name: String,
+}
+
+/// The key of what is to be run by this process.
+pub(crate) fn of(what: Ingredients<'_>) -> Key {
+    let confinement = Confinement::ours();
+    let uid = rustix::process::geteuid().as_raw();
+    let words: Vec<String> = what
+        .command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    Key {
+        hex: digest(&what, uid, &confinement),
+        name: name_of(&words),
+    }
+}
+
+fn digest(what: &Ingredients<'_>, uid: u32, confinement: &Confinement) -> String {
+    let mut fields = Fields(Sha256::new());
+    fields.list(b"kennel key 1", &[]);
+    fields.list(b"program", &[program(what).as_os_str().as_bytes()]);
+    let words: Vec<&[u8]> = what.command.iter().map(|word| word.as_bytes()).collect();
+    fields.list(b"command", &words);
+    let cwd = what.cwd.canonicalize();
+    let cwd = cwd.as_deref().unwrap_or(what.cwd);
+    fields.list(b"cwd", &[cwd.as_os_str().as_bytes()]);
+    let mut variables: Vec<(&[u8], &[u8])> = what
+        .env
+        .iter()
+        .filter(|(name, _)| matters(name, what.env_key))
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .collect();
+    variables.sort_unstable();
+    for (name, value) in variables {
+        fields.list(b"variable", &[name, value]);
+    }
+    fields.list(b"uid", &[&uid.to_le_bytes()]);
+    for fact in &confinement.0 {
+        fields.list(b"confined", &[fact.as_bytes()]);
+    }
+    let hash = fields.0.finalize();
+    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    hex[..DIGITS].to_owned()
+}
+
+/// Every field with its length before it: no two lists run together to the same bytes.
+struct Fields(Sha256);
+
+impl Fields {
+    fn list(&mut self, name: &[u8], members: &[&[u8]]) {
+        self.one(name);
+        self.0.update((members.len() as u64).to_le_bytes());
+        for member in members {
+            self.one(member);
+        }
+    }
+
+    fn one(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+}
+
+fn matters(name: &OsStr, only: Option<&[OsString]>) -> bool {
+    match only {
+        Some(names) => names.iter().any(|wanted| wanted == name),
+        None => !is_volatile(name.as_bytes()),
+    }
+}
+
+fn is_volatile(name: &[u8]) -> bool {
+    VOLATILE.iter().any(|entry| match entry.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix.as_bytes()),
+        None => name == entry.as_bytes(),
+    })
+}
+
+/// The program as it will be found: two names of one file are one, and a new version is another.
+fn program(what: &Ingredients<'_>) -> PathBuf {
+    let Some(name) = what.command.first() else {
+        return PathBuf::new();
+    };
+    let found = if name.as_bytes().contains(&b'/') {
+        Some(what.cwd.join(name))
+    } else {
+        let path = what.env.iter().find(|(variable, _)| variable == "PATH");
+        path.and_then(|(_, path)| {
+            std::env::split_paths(path)
+                .map(|dir| what.cwd.join(dir).join(name))
+                .find(|candidate| is_executable(candidate).unwrap_or(false))
+        })
+    };
+    let found = found.unwrap_or_else(|| name.into());
+    found.canonicalize().unwrap_or(found)
+}
+
+fn is_executable(path: &Path) -> io::Result<bool> {
+    let meta = path.metadata()?;
+    Ok(meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// What keeps this process from doing what others of its user can: a daemon outside of it must not
+/// do it on its behalf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Confinement(Vec<String>);
+
+impl Confinement {
+    fn ours() -> Confinement {
+        let namespaces = ["mnt", "pid", "net", "user"].map(|kind| {
+            let inode = Path::new("/proc/self/ns")
+                .join(kind)
+                .metadata()
+                .map_or(0, |meta| meta.ino());
+            format!("{kind} {inode}")
+        });
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let modes = status
+            .lines()
+            .filter(|line| line.starts_with("NoNewPrivs:") || line.starts_with("Seccomp:"));
+        Confinement(
+            namespaces
+                .into_iter()
+                .chain(modes.map(str::to_owned))
+                .collect(),
+        )
+    }
+}
+
+/// What people call a server: the program, or what a launcher launches.
+pub(crate) fn name_of(command: &[String]) -> String {
+    const LAUNCHERS: &[&str] = &[
+        "npx", "bunx", "uvx", "pipx", "node", "bun", "deno", "python", "python3", "uv", "npm",
+        "pnpm", "yarn", "env", "sh", "bash",
+    ];
+    const VERBS: &[&str] = &["run", "exec", "x", "tool", "dlx", "-m", "--"];
+    let base = |word: &str| {
+        let file = word
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or(word);
+        // A package's version is no part of its name.
+        let name = file.split_once('@').map_or(file, |(name, _)| name);
+        if name.is_empty() { file } else { name }.to_owned()
+    };
+    let Some(program) = command.first() else {
+        return "server".into();
+    };
+    let program = base(program);
+    if !LAUNCHERS.contains(&program.as_str()) {
+        return program;
+    }
+    let launched = command[1..].iter().find(|word| {
+        !VERBS.contains(&word.as_str())
+            && !word.starts_with('-')
+            && !LAUNCHERS.contains(&word.as_str())
+            && !word.contains(' ')
+    });
+    launched.map_or(program, |word| base(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        let pair = |(name, value): &(&str, &str)| (name.into(), value.into());
+        pairs.iter().map(pair).collect()
+    }
+
+    fn hex(command: &[&str], pairs: &[(&str, &str)]) -> String {
+        of(Ingredients {
+            command: &words(command),
+            cwd: Path::new("/"),
+            env: &env(pairs),
+            env_key: None,
+        })
+        .hex
+    }
+
+    #[test]
+    fn the_same_wish_has_the_same_key_in_whatever_order_its_variables_come() {
+        let key = hex(
+            &["cat"],
+            &[("A", "1"), ("B", "2"), ("PATH", "/usr/bin:/bin")],
+        );
+        assert_eq!(key.len(), DIGITS);
+        assert_eq!(
+            key,
+            hex(
+                &["cat"],
+                &[("PATH", "/usr/bin:/bin"), ("B", "2"), ("A", "1")]
+            )
+        );
+    }
+
+    #[test]
+    fn what_differs_from_terminal_to_terminal_does_not_keep_two_from_sharing() {
+        let key = hex(&["cat"], &[("A", "1")]);
+        for name in [
+            "PWD",
+            "TERM",
+            "TERM_PROGRAM",
+            "SSH_AUTH_SOCK",
+            "npm_x",
+            "KENNEL_SWEEP",
+        ] {
+            assert_eq!(key, hex(&["cat"], &[("A", "1"), (name, "x")]), "{name}");
+        }
+        assert_ne!(key, hex(&["cat"], &[("A", "1"), ("API_KEY", "x")]));
+    }
+
+    #[test]
+    fn nothing_collides_by_running_together() {
+        let keys = [
+            hex(&["cat", "ab", "c"], &[]),
+            hex(&["cat", "a", "bc"], &[]),
+            hex(&["cat", "a", "b", "c"], &[]),
+            hex(&["cat"], &[("A", "B")]),
+            hex(&["cat"], &[("AB", "")]),
+            hex(&["cat", "A", "B"], &[]),
+        ];
+        for (at, key) in keys.iter().enumerate() {
+            assert!(!keys[..at].contains(key), "{at}");
+        }
+    }
+
+    #[test]
+    fn only_named_variables_count_where_somebody_named_them() {
+        let key = |value, token| {
+            of(Ingredients {
+                command: &words(&["cat"]),
+                cwd: Path::new("/"),
+                env: &env(&[("OTHER", value), ("TOKEN", token)]),
+                env_key: Some(&words(&["TOKEN"])),
+            })
+        };
+        assert_eq!(key("1", "t"), key("2", "t"));
+        assert_ne!(key("1", "t"), key("1", "u"));
+    }
+
+    #[test]
+    fn another_user_or_another_confinement_is_another_key() {
+        let (command, env) = (words(&["cat"]), env(&[]));
+        let what = Ingredients {
+            command: &command,
+            cwd: Path::new("/"),
+            env: &env,
+            env_key: None,
+        };
+        let free = Confinement(vec!["mnt 1".into()]);
+        let confined = Confinement(vec!["mnt 2".into()]);
+        assert_ne!(digest(&what, 1, &free), digest(&what, 2, &free));
+        assert_ne!(digest(&what, 1, &free), digest(&what, 1, &confined));
+        assert_eq!(Confinement::ours(), Confinement::ours());
+        assert!(Confinement::ours().0.len() >= 6);
+    }
+
+    #[test]
+    fn a_server_is_called_by_what_its_launcher_launches() {
+        for (command, name) in [
+            (
+                "npx -y @modelcontextprotocol/server-everything",
+                "server-everything",
+            ),
+            ("uvx mcp-server-git@1.2", "mcp-server-git"),
+            ("/usr/bin/python3 -m notes --db x", "notes"),
+            ("node /opt/x/server.js", "server.js"),
+            ("uv run server.py", "server.py"),
+            ("/opt/bin/notes serve", "notes"),
+            ("node", "node"),
+        ] {
+            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(name_of(&command), name);
+        }
+    }
+}

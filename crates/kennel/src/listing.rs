@@ -1,0 +1,156 @@
+//! Who runs: daemons by their records, solo sessions by theirs. Looking creates nothing, and believes no
+//! record whose process is gone (rule 6).
+
+use std::path::Path;
+
+use kennel_sys::process::{Identity, ProcessRef};
+use kennel_sys::runtime_dir::{DirError, RuntimeDir};
+use serde::{Deserialize, Serialize};
+
+use crate::daemon::{ClientState, DaemonState, STATE, ServerState};
+use crate::meeting::Meeting;
+
+/// Where solo sessions write down who they are.
+const SOLO: &str = "solo";
+const LONGEST: usize = 1 << 20;
+
+/// A daemon or a solo session, as `kennel ps --json` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) name: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) cwd: String,
+    pub(crate) mode: Mode,
+    pub(crate) daemon_pid: Option<u32>,
+    pub(crate) version: String,
+    pub(crate) since: u64,
+    pub(crate) state: String,
+    pub(crate) owner: Option<u32>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) clients: Vec<ClientState>,
+    /// Who this is: the daemon, or the shim of a solo session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) identity: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    Solo,
+    Shared,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Server {
+    #[serde(flatten)]
+    pub(crate) state: ServerState,
+    /// What its direct process holds in memory now.
+    pub(crate) rss_bytes: Option<u64>,
+}
+
+impl Entry {
+    /// The process that ends the whole entry when it ends.
+    pub(crate) fn process(&self) -> Option<ProcessRef> {
+        let identity: Identity = self.identity.as_deref()?.parse().ok()?;
+        ProcessRef::find(&identity).ok().flatten()
+    }
+
+    /// Whether a person means this one.
+    pub(crate) fn is_called(&self, word: &str) -> bool {
+        self.name == word || (word.len() >= 4 && self.key.starts_with(word))
+    }
+}
+
+/// Everyone who runs now.
+pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
+    let mut all: Vec<Entry> = Meeting::all()?.iter().filter_map(daemon).collect();
+    all.extend(solo_sessions()?);
+    all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));
+    Ok(all)
+}
+
+fn daemon(meeting: &Meeting) -> Option<Entry> {
+    let record = meeting.record()?;
+    let process = record.process()?;
+    let state = meeting.dir().read_small(STATE, LONGEST).ok().flatten();
+    let state: Option<DaemonState> = state.and_then(|text| serde_json::from_slice(&text).ok());
+    let (servers, clients, words, owner) = match state {
+        Some(state) => (state.servers, state.clients, state.state, state.owner),
+        None => (Vec::new(), Vec::new(), "starting".to_owned(), None),
+    };
+    Some(Entry {
+        key: meeting.key().to_owned(),
+        name: record.name,
+        command: record.command,
+        cwd: record.cwd,
+        mode: Mode::Shared,
+        daemon_pid: Some(process.pid()),
+        version: record.version,
+        since: record.since,
+        state: words,
+        owner,
+        servers: servers.into_iter().map(with_memory).collect(),
+        clients,
+        identity: Some(record.identity),
+    })
+}
+
+fn solo_sessions() -> Result<Vec<Entry>, DirError> {
+    let Some(user) = RuntimeDir::find_of_user()? else {
+        return Ok(Vec::new());
+    };
+    let Some(solo) = user.existing_subdir(SOLO)? else {
+        return Ok(Vec::new());
+    };
+    let read = |name| -> Option<Entry> {
+        let text = solo.read_small(name, LONGEST).ok()??;
+        let mut entry: Entry = serde_json::from_slice(&text).ok()?;
+        entry.process()?;
+        let servers = entry
+            .servers
+            .into_iter()
+            .map(|server| with_memory(server.state));
+        entry.servers = servers.collect();
+        Some(entry)
+    };
+    Ok(solo.entries()?.into_iter().filter_map(read).collect())
+}
+
+fn with_memory(state: ServerState) -> Server {
+    let rss_bytes = rss(state.pid);
+    Server { state, rss_bytes }
+}
+
+fn rss(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    let status = status.ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// A solo session's own record, as long as it lives. One that a kill leaves behind is not believed.
+#[derive(Debug)]
+pub(crate) struct SoloRecord {
+    dir: RuntimeDir,
+    name: String,
+}
+
+impl SoloRecord {
+    pub(crate) fn keep(user: &RuntimeDir, entry: &Entry) -> Result<SoloRecord, DirError> {
+        let dir = user.subdir(SOLO)?;
+        let name = std::process::id().to_string();
+        let text = serde_json::to_vec(entry).expect("strings and numbers have a text");
+        dir.write_whole(&name, &text)?;
+        Ok(SoloRecord { dir, name })
+    }
+}
+
+impl Drop for SoloRecord {
+    fn drop(&mut self) {
+        let _ = self.dir.unlink(&self.name);
+    }
+}

@@ -1,0 +1,212 @@
+//! `kennel ps`, `kennel stop`, `kennel logs`: what runs, how to end it, what it said.
+#![expect(clippy::print_stdout, reason = "these answer a person's question")]
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kennel_sys::Signal;
+use kennel_sys::events;
+
+use crate::daemon::{LOG, OLDER_LOG};
+use crate::listing::{self, Entry, Mode};
+use crate::meeting::Meeting;
+
+/// Exit code for "nothing found".
+const NOTHING: u8 = 3;
+/// How long a daemon may take to stop its servers: two long rungs, and some.
+const STOPPING: Duration = Duration::from_secs(60);
+/// How often a log is looked at with `-f`: a file offers no event to everyone (rule 10 names `--watch` and the like).
+const FOLLOW: Duration = Duration::from_millis(250);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PsArgs {
+    /// For programs rather than people
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StopArgs {
+    /// A name or key that `kennel ps` shows
+    #[arg(required_unless_present = "all")]
+    which: Option<String>,
+
+    /// Stop everything of yours
+    #[arg(long, conflicts_with = "which")]
+    all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogsArgs {
+    /// A name or key that `kennel ps` shows
+    which: String,
+
+    /// Go on as more is written
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(crate) fn ps(args: &PsArgs) -> ExitCode {
+    let mut entries = match listing::all() {
+        Ok(entries) => entries,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    if args.json {
+        entries.iter_mut().for_each(|entry| entry.identity = None);
+        println!("{}", serde_json::to_string(&entries).expect("plain values"));
+        return ExitCode::SUCCESS;
+    }
+    if entries.is_empty() {
+        println!("nothing runs");
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "{:<20} {:<17} {:<7} {:>7} {:>7} {:>8} {:>5}",
+        "NAME", "KEY", "MODE", "SERVERS", "CLIENTS", "MEMORY", "AGE"
+    );
+    for entry in &entries {
+        let name: String = entry.name.chars().take(20).collect();
+        let mode = match entry.mode {
+            Mode::Solo => "solo",
+            Mode::Shared => "shared",
+        };
+        let memory: u64 = entry
+            .servers
+            .iter()
+            .filter_map(|server| server.rss_bytes)
+            .sum();
+        println!(
+            "{name:<20} {:<17} {mode:<7} {:>7} {:>7} {:>5} MB {:>5}",
+            entry.key,
+            entry.servers.len(),
+            entry.clients.len(),
+            memory >> 20,
+            age(entry.since)
+        );
+    }
+    ExitCode::SUCCESS
+}
+
+pub(crate) fn stop(args: &StopArgs) -> ExitCode {
+    let entries = match listing::all() {
+        Ok(entries) => entries,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    let meant = |entry: &&Entry| {
+        args.which
+            .as_deref()
+            .is_none_or(|word| entry.is_called(word))
+    };
+    let chosen: Vec<&Entry> = entries.iter().filter(meant).collect();
+    if chosen.is_empty() {
+        return nothing_called(args.which.as_deref().unwrap_or("anything"));
+    }
+    let mut left = 0;
+    for entry in &chosen {
+        // Gone between the look and now: what was wanted.
+        let Some(process) = entry.process() else {
+            continue;
+        };
+        let asked = process.signal(Signal::TERM);
+        let ended = asked
+            .and_then(|_| process.wait(Some(STOPPING)))
+            .unwrap_or(false);
+        match ended {
+            true => println!("stopped {} ({})", entry.name, entry.key),
+            false => {
+                left += 1;
+                crate::fail(&format!(
+                    "{} (pid {}) does not stop; look at `kennel logs {}`",
+                    entry.name,
+                    process.pid(),
+                    entry.key
+                ));
+            }
+        }
+    }
+    if left > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
+    let meetings = match Meeting::all() {
+        Ok(meetings) => meetings,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    let is_meant = |meeting: &&Meeting| {
+        let named = meeting
+            .record()
+            .is_some_and(|record| record.name == args.which);
+        named || (args.which.len() >= 4 && meeting.key().starts_with(&args.which))
+    };
+    let Some(meeting) = meetings.iter().find(is_meant) else {
+        return nothing_called(&args.which);
+    };
+    let shown = show_log(meeting, args.follow);
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&format!("cannot show the log: {error}")),
+    }
+}
+
+fn show_log(meeting: &Meeting, follow: bool) -> io::Result<()> {
+    let open = |name| {
+        meeting
+            .dir()
+            .open_file(name, kennel_sys::runtime_dir::Access::Read)
+            .ok()
+    };
+    let mut stdout = io::stdout().lock();
+    if let Some(mut older) = open(OLDER_LOG) {
+        io::copy(&mut older, &mut stdout)?;
+    }
+    let mut log: Option<File> = open(LOG);
+    loop {
+        if let Some(log) = &mut log {
+            let mut news = Vec::new();
+            log.read_to_end(&mut news)?;
+            stdout.write_all(&news)?;
+            stdout.flush()?;
+        }
+        if !follow {
+            return Ok(());
+        }
+        events::sleep(&[], &[], Some(FOLLOW))?;
+        // It began anew: what is shorter than where we are is another file.
+        let fresh = open(LOG);
+        let position = log.as_mut().map_or(Ok(0), |log| log.stream_position())?;
+        if fresh
+            .as_ref()
+            .is_some_and(|fresh| fresh.metadata().is_ok_and(|meta| meta.len() < position))
+        {
+            log = fresh;
+        }
+    }
+}
+
+fn nothing_called(word: &str) -> ExitCode {
+    crate::fail(&format!(
+        "nothing that runs is called {word}; `kennel ps` shows what does"
+    ));
+    ExitCode::from(NOTHING)
+}
+
+fn age(since: u64) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    match now.saturating_sub(since) {
+        seconds @ ..120 => format!("{seconds}s"),
+        seconds @ ..7_200 => format!("{}m", seconds / 60),
+        seconds @ ..172_800 => format!("{}h", seconds / 3_600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}

@@ -1,0 +1,122 @@
+//! A daemon as the shim's upstream: one socket, lines both ways, and Kennel's own words among them.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use kennel_core::hello::Control;
+use kennel_sys::process::ProcessRef;
+
+use super::lines::{Inbox, Outbox};
+use crate::election::stuck::{Look, Patience, Watch};
+
+/// How much is read at once.
+const CHUNK: usize = 64 * 1024;
+/// A daemon that owes an answer this long is asked whether it is there.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+/// How often one that was asked is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: UnixStream,
+    pub(crate) daemon: Option<ProcessRef>,
+    pub(crate) from: Inbox,
+    pub(crate) to: Outbox,
+    said_all: bool,
+    /// When it last said anything.
+    heard: Instant,
+    /// It was asked, and has not answered.
+    asked: Option<Watch>,
+}
+
+impl Link {
+    pub(crate) fn new(socket: UnixStream, daemon: Option<ProcessRef>) -> Link {
+        Link {
+            socket,
+            daemon,
+            from: Inbox::default(),
+            to: Outbox::default(),
+            said_all: false,
+            heard: Instant::now(),
+            asked: None,
+        }
+    }
+
+    /// Writes what it takes now. One that takes no more tells so when it is read.
+    pub(crate) fn flush(&mut self) {
+        let mut socket = &self.socket;
+        if self.to.flush(|bytes| socket.write(bytes)).is_err() {
+            self.to.clear();
+        }
+    }
+
+    /// Says that no more will come; answers still do.
+    pub(crate) fn end_input(&mut self) {
+        if !self.said_all {
+            self.said_all = true;
+            let _ = self.socket.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Reads what it said; `false` once it is gone.
+    pub(crate) fn read(&mut self) -> bool {
+        let mut socket = &self.socket;
+        let read = self.from.fill(CHUNK, |room| socket.read(room));
+        match read {
+            Ok(0) => false,
+            Ok(_) => {
+                self.heard = Instant::now();
+                self.asked = None;
+                true
+            }
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ),
+        }
+    }
+
+    /// While `something_waits` for it, makes sure that it is there. `Err` with the daemon, if that is known,
+    /// once it has to be taken for stuck.
+    pub(crate) fn look_after(&mut self, something_waits: bool) -> Result<(), Option<ProcessRef>> {
+        if !something_waits {
+            self.asked = None;
+            self.heard = Instant::now();
+            return Ok(());
+        }
+        match &mut self.asked {
+            None if self.heard.elapsed() >= ASK_AFTER => {
+                self.to.push(&Control::Ping.line());
+                self.flush();
+                let daemon = self.daemon.as_ref().map(ProcessRef::identity);
+                let watched = daemon.and_then(|identity| ProcessRef::find(identity).ok()?);
+                self.asked = Some(Watch::new(watched, Patience::First));
+                Ok(())
+            }
+            None => Ok(()),
+            Some(watch) => match watch.look() {
+                Look::Stuck => Err(watch.take_process()),
+                Look::Waiting | Look::Works | Look::Unseen => Ok(()),
+            },
+        }
+    }
+
+    /// When to look after it next.
+    pub(crate) fn next_look(&self, something_waits: bool) -> Option<Duration> {
+        match &self.asked {
+            _ if !something_waits => None,
+            Some(_) => Some(LOOK_EVERY),
+            None => Some(ASK_AFTER.saturating_sub(self.heard.elapsed())),
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

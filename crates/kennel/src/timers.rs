@@ -1,0 +1,100 @@
+//! How long things last: flags, and the same as variables. A bad flag is an error; a bad variable is a
+//! warning and the default, for whoever set it is not at hand.
+
+use std::time::Duration;
+
+use kennel_core::lifetime;
+use kennel_sys::process::{Identity, ProcessRef};
+
+use crate::duration;
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Timers {
+    /// How long a daemon outlives its last client [default: 60s]
+    #[arg(long, value_name = "D")]
+    linger: Option<String>,
+
+    /// How long the owner must be gone, with no client, before a daemon ends [default: 5s]
+    #[arg(long, value_name = "D")]
+    grace: Option<String>,
+
+    /// Backstop for clients whose process cannot be seen: silent for so long, they count as gone [default: 30m]
+    #[arg(long, value_name = "D")]
+    max_idle: Option<String>,
+
+    /// How long a daemon may take to start before this session goes on without one [default: 5s]
+    #[arg(long, value_name = "D")]
+    start_timeout: Option<String>,
+
+    /// How long the server has to end by itself: after its stdin closed, then after SIGTERM [default: 2s,2s]
+    #[arg(long, value_name = "D[,D]")]
+    stop_after: Option<String>,
+
+    /// A process whose end, with no client left, ends the daemon
+    #[arg(long, value_name = "PID", allow_hyphen_values = true)]
+    owner_pid: Option<String>,
+}
+
+/// The timers as they are in force.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settled {
+    pub(crate) linger: Option<Duration>,
+    pub(crate) grace: Duration,
+    pub(crate) max_idle: Duration,
+    pub(crate) start_timeout: Duration,
+    pub(crate) stop_after: (Duration, Duration),
+    pub(crate) owner: Option<Identity>,
+}
+
+impl Timers {
+    pub(crate) fn settle(&self) -> Result<Settled, String> {
+        let time = |text: &str| duration::parse(text).map_err(|error| error.to_string());
+        let seconds = Duration::from_secs;
+        Ok(Settled {
+            linger: value("linger", &self.linger, time)?,
+            grace: value("grace", &self.grace, time)?.unwrap_or(lifetime::GRACE),
+            max_idle: value("max-idle", &self.max_idle, time)?.unwrap_or(lifetime::MAX_IDLE),
+            start_timeout: value("start-timeout", &self.start_timeout, time)?.unwrap_or(seconds(5)),
+            stop_after: value("stop-after", &self.stop_after, rungs)?
+                .unwrap_or((seconds(2), seconds(2))),
+            owner: value("owner-pid", &self.owner_pid, owner)?,
+        })
+    }
+}
+
+/// What a flag says, else its variable (`--max-idle`: `KENNEL_MAX_IDLE`).
+fn value<T>(
+    name: &str,
+    flag: &Option<String>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if let Some(text) = flag {
+        let value = parse(text).map_err(|error| format!("--{name}: {error}"))?;
+        return Ok(Some(value));
+    }
+    let variable = format!("KENNEL_{}", name.replace('-', "_").to_uppercase());
+    let Ok(text) = std::env::var(&variable) else {
+        return Ok(None);
+    };
+    let value =
+        parse(&text).map_err(|error| crate::warn(&format!("{variable} is ignored: {error}")));
+    Ok(value.ok())
+}
+
+fn rungs(text: &str) -> Result<(Duration, Duration), String> {
+    let time = |text: &str| duration::parse(text).map_err(|error| error.to_string());
+    let (first, second) = text.split_once(',').unwrap_or((text, text));
+    Ok((time(first)?, time(second)?))
+}
+
+fn owner(text: &str) -> Result<Identity, String> {
+    let refused = || format!("{text:?} is not the pid of a process that could own a server");
+    let pid: u32 = text.trim().parse().map_err(|_| refused())?;
+    if pid == 0 || pid == std::process::id() {
+        return Err(refused());
+    }
+    match ProcessRef::open(pid) {
+        Ok(process) => Ok(*process.identity()),
+        Err(error) => Err(format!("{text}: {error}")),
+    }
+}

@@ -1,0 +1,183 @@
+//! Much, slow, and too many.
+
+use std::io::{BufRead, Read};
+use std::time::{Duration, Instant};
+
+use kennel_testkit::wait_for;
+use serde_json::json;
+
+use crate::stage::{Cast, Daemon, hello};
+
+#[test]
+fn a_long_line_passes_both_ways_unchanged_and_its_room_is_given_back() {
+    let daemon = Daemon::start("long");
+    let mut client = daemon.client();
+    client.server();
+    let before = resident(daemon.process.pid());
+    let text = "0123456789abcde€".repeat((32 << 20) / 18);
+    let line =
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":\"{text}\"}}\n");
+    let mut sender = client.stream().try_clone().unwrap();
+    let sent = std::thread::spawn(move || std::io::Write::write_all(&mut sender, line.as_bytes()));
+    let mut answer = Vec::new();
+    client.reader.read_until(b'\n', &mut answer).unwrap();
+    sent.join().unwrap().unwrap();
+    let expected = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"{text}\"}}\n");
+    assert!(answer == expected.as_bytes(), "{} bytes", answer.len());
+    wait_for("the room is given back", || {
+        (resident(daemon.process.pid()) < 2 * before).then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody_else_and_fills_no_memory() {
+    let daemon = Daemon::start("stalled");
+    let mut stalled = daemon.connect();
+    stalled.greet(&hello(
+        &daemon.scope,
+        &[b"sh", b"-c", b"read x; exec yes '{\"jsonrpc\":\"2.0\"}'"],
+    ));
+    stalled.say("{}");
+    let mut client = daemon.client();
+    for _ in 0..200 {
+        assert_eq!(client.ask("echo", json!("a")), "a");
+    }
+    let memory = resident(daemon.process.pid());
+    assert!(memory < 64 << 20, "{memory}");
+    let mut taken = vec![0; 8 << 20];
+    stalled.reader.read_exact(&mut taken).unwrap();
+    drop(stalled);
+    daemon.state_when("it is gone", |state| {
+        state["servers"].as_array().unwrap().len() == 1
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_server_that_does_not_read_holds_up_its_client_and_nobody_else() {
+    let daemon = Daemon::start("deaf");
+    let mut deaf = daemon.connect();
+    deaf.greet(&hello(&daemon.scope, &[b"sleep", b"600"]));
+    deaf.stream().set_nonblocking(true).unwrap();
+    // However little of it is taken, there are whole lines in it.
+    let lines = [&[b'x'; 999][..], b"\n"].concat().repeat(100);
+    let start = Instant::now();
+    let mut sent = 0;
+    while start.elapsed() < Duration::from_millis(500) {
+        sent += std::io::Write::write(&mut deaf.stream(), &lines).unwrap_or(0);
+    }
+    assert!(sent < 8 << 20, "{sent}");
+    assert_eq!(daemon.client().ask("echo", json!(1)), 1);
+    drop(deaf);
+    daemon.state_when("it is gone", |state| state["clients"] == json!([]));
+    daemon.stop();
+}
+
+#[test]
+fn what_is_said_to_a_server_that_closed_its_stdin_is_said_to_nobody() {
+    let daemon = Daemon::start("closed-stdin");
+    let script = b"exec <&-; read x </dev/null; echo '{}'; exec sleep 600";
+    let mut client = daemon.connect();
+    client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
+    assert_eq!(client.said().as_deref(), Some("{}"));
+    let line = [&vec![b'x'; 1 << 20][..], b"\n"].concat();
+    (0..8).for_each(|_| client.write(&line));
+    client.say("!ping");
+    assert_eq!(client.word(), kennel_core::hello::Control::Pong);
+    daemon.stop();
+}
+
+#[test]
+fn out_of_descriptors_it_does_not_spin_and_serves_again_later() {
+    let cast = Cast {
+        descriptors: Some(64),
+        ..Cast::default()
+    };
+    let daemon = Daemon::cast("emfile", cast);
+    let crowd: Vec<_> = (0..60).map(|_| daemon.connect()).collect();
+    for client in &crowd {
+        let line = [&daemon.hello().line()[..], b"\n"].concat();
+        let _ = std::io::Write::write_all(&mut client.stream(), &line);
+    }
+    daemon.logs("nobody is let in for now");
+    let before = processor_ticks(daemon.process.pid());
+    kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(1))).unwrap();
+    let spent = processor_ticks(daemon.process.pid()) - before;
+    assert!(spent < 20, "{spent} ticks in a second");
+    drop(crowd);
+    let mut client = daemon.client();
+    let served = wait_for("a server again", || {
+        client.say(r#"{"jsonrpc":"2.0","id":1,"method":"echo","params":1}"#);
+        client.said().filter(|line| line.contains("result"))
+    });
+    assert!(served.contains("\"id\":1"));
+    daemon.stop();
+}
+
+#[test]
+fn a_sleeping_daemon_sleeps() {
+    let daemon = Daemon::start("idle");
+    let mut client = daemon.client();
+    client.server();
+    let switches = || -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.process.pid()));
+        let status = status.unwrap();
+        let line = status.lines().find(|line| line.starts_with("voluntary"));
+        line.unwrap()
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(300))).unwrap();
+    let before = switches();
+    kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(2))).unwrap();
+    assert_eq!(switches(), before, "rule 10");
+    daemon.stop();
+}
+
+#[test]
+fn the_log_has_one_older_part_and_no_more() {
+    let daemon = Daemon::start("log");
+    let mut client = daemon.client();
+    let words = "x".repeat(8000);
+    for _ in 0..300 {
+        client.ask("say", json!({ "stderr": words }));
+    }
+    let size = |name: &str| {
+        daemon
+            .dir()
+            .join(name)
+            .metadata()
+            .map_or(0, |meta| meta.len())
+    };
+    assert!(size("log") <= 1 << 20);
+    assert!((1..=1 << 20).contains(&size("log.1")));
+    daemon.stop();
+}
+
+/// Resident bytes.
+fn resident(pid: u32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("it lives");
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .expect("a field")
+        .parse()
+        .expect("a number");
+    pages * 4096
+}
+
+/// What it has used of the processor, in ticks of 10 ms.
+fn processor_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields: Vec<&str> = stat
+        .rsplit_once(") ")
+        .expect("a name")
+        .1
+        .split(' ')
+        .collect();
+    fields[11].parse::<u64>().expect("a number") + fields[12].parse::<u64>().expect("a number")
+}

@@ -1,0 +1,7 @@
+//! The daemon, started as the election starts it, and spoken to as clients speak to it.
+
+mod bounds;
+mod deaths;
+mod ends;
+mod stage;
+mod wire;
