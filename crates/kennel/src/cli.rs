@@ -41,8 +41,9 @@ enum Command {
 
     /// Show what Kennel does, with nothing else installed
     ///
-    /// Starts a stubborn server under a warden, kills whoever it was started for, and measures how long
-    /// it takes until nothing is left. Takes a few seconds and leaves nothing behind.
+    /// Starts sessions with a server that is built in, kills the server, the daemon and an app under them, and
+    /// measures how long it takes until they go on, or until nothing is left. Takes a few seconds, in a
+    /// directory of its own, and leaves nothing behind.
     Demo {
         /// Which part of the show this process plays; for the demo itself
         #[arg(hide = true)]
@@ -51,7 +52,7 @@ enum Command {
 }
 
 const EXAMPLES: &str = "Examples:
-  kennel demo                   see a stubborn server end with its app, in a few seconds
+  kennel demo                   see sessions survive, and nothing survive them
   kennel run -- npx some-server run an MCP server behind kennel
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found.";

@@ -1,211 +1,287 @@
-//! `kennel demo`: what Kennel does, shown on processes it starts itself, with times measured here.
+//! `kennel demo`: what Kennel does, shown on apps, shims, servers and a daemon of its own, in a private runtime
+//! directory, with times measured here. It leaves nothing behind.
 #![expect(
     clippy::print_stdout,
     reason = "the demo is a show for the person who asked for it"
 )]
 
-use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter};
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_sys::tree::{self, Ladder, Launch, Report};
 
-/// Quicker than Kennel's own, so that the show is short.
-const LADDER: Ladder = Ladder {
-    after_eof: Duration::from_millis(300),
-    after_term: Duration::from_millis(300),
-};
 /// Nothing in the show takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Ends when its stdin does, as a server should.
-const POLITE: &str = "echo server $$; cat >/dev/null";
-/// Ignores EOF and SIGTERM, and leaves two processes behind, one in a session of its own.
-const STUBBORN: &str = "trap '' TERM HUP INT; sleep 1000 & echo helper $!; setsid sleep 1000 & echo helper $!; \
-     echo server $$; while :; do sleep 1000; done";
 
 /// A process of the show.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// An app whose server ends at EOF.
-    Polite,
-    /// An app whose server does not care.
+    /// An MCP server that answers everything with its pid.
+    Server,
+    /// A server that ignores EOF and SIGTERM, and has a detached process.
     Stubborn,
 }
 
 /// Runs the show.
 pub(crate) fn show() -> ExitCode {
-    match acts() {
+    let stage = std::env::temp_dir().join(format!("kennel-demo-{}", std::process::id()));
+    let shown = std::fs::create_dir(&stage).and_then(|()| acts(&stage));
+    let cleared = std::fs::remove_dir_all(&stage);
+    match shown.and(cleared) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("\nThe demo went wrong: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => crate::fail(&format!("the demo went wrong: {error}")),
     }
 }
 
-fn acts() -> io::Result<()> {
+fn acts(stage: &Path) -> io::Result<()> {
+    println!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n");
+
+    println!("1. Two apps, each with a session; their servers run behind one daemon.");
+    let mut first = Session::begin(stage, Part::Server, true)?;
+    let mut second = Session::begin(stage, Part::Server, true)?;
+    let server = first.server()?;
+    second.server()?;
+    let daemon = daemon_of(stage)?;
     println!(
-        "Kennel starts a server under a warden, which ends the server's whole tree when the app is gone."
+        "   running:  daemon {}, sessions {} and {}, servers {} and {}",
+        daemon.pid(),
+        first.pid(),
+        second.pid(),
+        server.pid(),
+        second.server()?.pid()
     );
 
-    println!("\n1. An app is killed with -9. Its server ends at EOF, as servers should.");
-    let mut polite = Cast::enter(Part::Polite)?;
-    polite.introduce();
-    drop(polite.pipe.take());
-    polite.kill_app()?;
-    polite.all_gone("The pipe closed with the app")?;
+    println!("\n2. The server of the first is killed with -9. The session goes on with a new one.");
+    let killed = Instant::now();
+    server.signal(Signal::KILL)?;
+    server.wait(Some(PATIENCE))?;
+    let new = first.server()?;
+    println!(
+        "   server {} -> {}, answering again after {}",
+        server.pid(),
+        new.pid(),
+        since(killed)
+    );
 
-    println!("\n2. The same, but another process keeps the pipe open, so that EOF never comes;");
-    println!("   and this server ignores SIGTERM and has detached processes of its own.");
-    let mut stubborn = Cast::enter(Part::Stubborn)?;
-    stubborn.introduce();
-    stubborn.kill_app()?;
-    let rungs = LADDER.after_eof + LADDER.after_term;
-    stubborn.all_gone(&format!(
-        "The ladder waited {} ms for it to end by itself",
-        rungs.as_millis()
-    ))?;
+    println!("\n3. The daemon is killed with -9. Both sessions go on with a new daemon.");
+    let killed = Instant::now();
+    daemon.signal(Signal::KILL)?;
+    daemon.wait(Some(PATIENCE))?;
+    first.server()?;
+    second.server()?;
+    println!(
+        "   daemon {} -> {}, both answering again after {}",
+        daemon.pid(),
+        daemon_of(stage)?.pid(),
+        since(killed)
+    );
 
-    println!("\n3. The warden itself is killed with -9.");
-    let mut orphaned = Cast::enter(Part::Stubborn)?;
-    orphaned.introduce();
-    orphaned.kill_warden()?;
-    orphaned.all_gone("The server died with its warden; the app ended the rest")?;
+    println!(
+        "\n4. An app is killed with -9 while another process keeps its pipe open, so that EOF never comes;"
+    );
+    println!("   and its server ignores SIGTERM and has a detached process of its own.");
+    let stubborn = Session::begin(stage, Part::Stubborn, false)?;
+    let everyone = stubborn.tree()?;
+    let pids: Vec<String> = everyone
+        .iter()
+        .map(|process| process.pid().to_string())
+        .collect();
+    println!(
+        "   running:  app {}, and behind it {}",
+        stubborn.app.id(),
+        pids.join(", ")
+    );
+    let killed = Instant::now();
+    let _held = stubborn.kill_app()?;
+    for process in &everyone {
+        if !process.wait(Some(PATIENCE))? {
+            return Err(io::Error::other(format!(
+                "process {} is still there",
+                process.pid()
+            )));
+        }
+    }
+    println!(
+        "   nothing left after {} (it was given 300 ms to end by itself, and 300 ms after SIGTERM)",
+        since(killed)
+    );
 
-    println!("\nNothing of this is left running.");
+    println!("\n5. The apps are done. When nobody came back for a while, the daemon goes too.");
+    let done = Instant::now();
+    let daemon = daemon_of(stage)?;
+    first.end()?;
+    second.end()?;
+    if !daemon.wait(Some(PATIENCE))? {
+        return Err(io::Error::other("the daemon is still there"));
+    }
+    println!("   nothing left after {} (it lingered 500 ms)", since(done));
     Ok(())
 }
 
-/// An app, its warden, its server, and what the server started.
-struct Cast {
-    app: Child,
-    /// The far end of the server's stdin: while it is open, there is no EOF.
-    pipe: Option<PipeWriter>,
-    everyone: Vec<(String, ProcessRef)>,
-    struck: Instant,
+fn since(start: Instant) -> String {
+    format!("{:.1} ms", start.elapsed().as_secs_f64() * 1000.0)
 }
 
-impl Cast {
-    fn enter(part: Part) -> io::Result<Cast> {
-        let (stdin, pipe): (PipeReader, PipeWriter) = io::pipe()?;
-        let word = match part {
-            Part::Polite => "polite",
+/// An app with its session. The app is a shell that waits; we speak for it.
+struct Session {
+    app: Child,
+    to: Option<PipeWriter>,
+    from: BufReader<ChildStdout>,
+    asked: u32,
+}
+
+impl Session {
+    fn begin(stage: &Path, part: Part, shared: bool) -> io::Result<Session> {
+        let (stdin, to): (PipeReader, PipeWriter) = io::pipe()?;
+        let part = match part {
+            Part::Server => "server",
             Part::Stubborn => "stubborn",
         };
-        let mut app = Command::new("/proc/self/exe")
-            .args(["demo", word])
+        let share = if shared { "always" } else { "never" };
+        let program = std::env::current_exe()?;
+        // The app's own stdin is another one: so the shim knows it for the app, and not for a launcher.
+        let line = format!(
+            "exec 3<&0 </dev/null; '{0}' run --share {share} --linger 500ms --stop-after 300ms,300ms -- '{0}' demo {part} <&3 & exec 3<&-; wait",
+            program.display()
+        );
+        let mut app = Command::new("sh")
+            .args(["-c", &line])
+            .env("KENNEL_RUNTIME_DIR", stage.join("run"))
             .stdin(stdin)
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut everyone = vec![("app".to_owned(), ProcessRef::open(app.id())?)];
-        let stdout = app.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        for line in BufReader::new(stdout).lines() {
-            let line = line?;
-            let (role, pid) = line.split_once(' ').ok_or(io::ErrorKind::InvalidData)?;
-            let pid = pid.parse().map_err(io::Error::other)?;
-            everyone.push((role.to_owned(), ProcessRef::open(pid)?));
-            // The server speaks last: then everyone is there.
-            if role == "server" {
-                break;
-            }
-        }
-        Ok(Cast {
+        let from = BufReader::new(app.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
+        let mut session = Session {
             app,
-            pipe: Some(pipe),
-            everyone,
-            struck: Instant::now(),
-        })
+            to: Some(to),
+            from,
+            asked: 0,
+        };
+        session.ask("initialize")?;
+        Ok(session)
     }
 
-    fn introduce(&self) {
-        let named = |(role, process): &(String, ProcessRef)| format!("{role} {}", process.pid());
-        let names: Vec<String> = self.everyone.iter().map(named).collect();
-        println!("   running:  {}", names.join(", "));
-    }
-
-    fn kill_app(&mut self) -> io::Result<()> {
-        self.struck = Instant::now();
-        self.app.kill()
-    }
-
-    fn kill_warden(&mut self) -> io::Result<()> {
-        let warden = self.everyone.iter().find(|(role, _)| role == "warden");
-        let (_, warden) = warden.ok_or(io::ErrorKind::NotFound)?;
-        self.struck = Instant::now();
-        warden.signal(Signal::KILL).map(drop)
-    }
-
-    fn all_gone(&mut self, why: &str) -> io::Result<()> {
-        let mut ends: Vec<(Duration, &str)> = Vec::new();
-        for (role, process) in &self.everyone {
-            if !process.wait(Some(PATIENCE))? {
-                return Err(io::Error::other(format!(
-                    "{role} {} is still there",
-                    process.pid()
-                )));
+    fn ask(&mut self, method: &str) -> io::Result<u32> {
+        let to = self.to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        // One that was under way when a server died is answered with an error: ask again, as an app would.
+        for _ in 0..50 {
+            self.asked += 1;
+            writeln!(
+                to,
+                r#"{{"jsonrpc":"2.0","id":{},"method":"{method}"}}"#,
+                self.asked
+            )?;
+            let mut line = String::new();
+            self.from.read_line(&mut line)?;
+            if let Some((_, result)) = line.split_once(r#""result":{"pid":"#) {
+                let digits = result.split('}').next().unwrap_or_default();
+                return digits.parse().map_err(io::Error::other);
             }
-            ends.push((self.struck.elapsed(), role));
         }
-        let (last, _) = ends.iter().max().expect("the app at least");
-        println!(
-            "   all {} gone after {:.1} ms. {why}.",
-            ends.len(),
-            last.as_secs_f64() * 1000.0
-        );
+        Err(io::Error::other("no answer from the server"))
+    }
+
+    /// The server that answers now.
+    fn server(&mut self) -> io::Result<ProcessRef> {
+        let pid = self.ask("tools/call")?;
+        ProcessRef::open(pid)
+    }
+
+    fn pid(&self) -> u32 {
+        self.app.id()
+    }
+
+    /// Everyone below the app.
+    fn tree(&self) -> io::Result<Vec<ProcessRef>> {
+        let mut line = vec![self.app.id()];
+        let mut everyone = Vec::new();
+        while let Some(parent) = line.pop() {
+            let children =
+                std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
+            for pid in children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+            {
+                line.push(pid);
+                everyone.extend(ProcessRef::open(pid));
+            }
+        }
+        Ok(everyone)
+    }
+
+    /// Kills the app; what is returned keeps its pipe open.
+    fn kill_app(mut self) -> io::Result<Option<PipeWriter>> {
+        self.app.kill()?;
+        self.app.wait()?;
+        Ok(self.to.take())
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        self.to = None;
         self.app.wait().map(drop)
     }
 }
 
-impl Drop for Cast {
+impl Drop for Session {
     fn drop(&mut self) {
-        // Only where the show was broken off: end the app, and its warden does the rest.
+        // Only where the show was broken off: end the app, and Kennel does the rest.
         let _ = self.app.kill();
         let _ = self.app.wait();
     }
 }
 
-/// Plays the app: starts its server, and waits until nothing is left of it, or to be killed.
+fn daemon_of(stage: &Path) -> io::Result<ProcessRef> {
+    let daemons: PathBuf = stage.join("run/daemons");
+    let started = Instant::now();
+    while started.elapsed() < PATIENCE {
+        for entry in std::fs::read_dir(&daemons)? {
+            let record = std::fs::read(entry?.path().join("daemon.json")).unwrap_or_default();
+            let record: Option<crate::meeting::DaemonRecord> = serde_json::from_slice(&record).ok();
+            if let Some(process) = record.and_then(|record| record.process()) {
+                return Ok(process);
+            }
+        }
+        kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(5)))?;
+    }
+    Err(io::Error::other("no daemon is there"))
+}
+
+/// Plays a server.
 pub(crate) fn play(part: Part) -> ExitCode {
-    match serve(part) {
+    if let Part::Stubborn = part {
+        let _deaf = kennel_sys::signals::Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
+        let detached = Command::new("setsid")
+            .args(["sleep", "1000"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        let _ = answer();
+        loop {
+            // EOF means nothing to it.
+            let _ = kennel_sys::events::sleep(&[], &[], None);
+            let _ = &detached;
+        }
+    }
+    match answer() {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn serve(part: Part) -> io::Result<()> {
-    tree::become_subreaper()?;
-    let script = match part {
-        Part::Polite => POLITE,
-        Part::Stubborn => STUBBORN,
-    };
-    let mut server = Launch {
-        server: ["sh", "-c", script].map(Into::into).to_vec(),
-        warden: vec!["/proc/self/exe".into(), "warden".into()],
-        stdio: [
-            copy_of(io::stdin())?,
-            copy_of(io::stdout())?,
-            copy_of(io::stderr())?,
-        ],
-        env: None,
-        cwd: None,
-        ladder: LADDER,
-        records: None,
+fn answer() -> io::Result<()> {
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let Some((_, rest)) = line.split_once(r#""id":"#) else {
+            continue;
+        };
+        let id: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        println!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"pid":{}}}}}"#,
+            std::process::id()
+        );
     }
-    .start()?;
-    println!("warden {}", server.warden().pid());
-    while let Some(report) = server.next_report()? {
-        if report == Report::Empty {
-            return server.wait();
-        }
-    }
-    server.wait()?;
-    tree::end_strays(&[]).map(drop)
-}
-
-fn copy_of(stream: impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
-    stream.as_fd().try_clone_to_owned()
+    Ok(())
 }

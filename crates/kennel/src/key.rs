@@ -50,6 +50,8 @@ pub(crate) const VOLATILE: &[&str] = &[
     "WAYLAND_DISPLAY",
     "XAUTHORITY",
     "DBUS_*",
+    // Whether it is there depends on how the app was started, not on what the server does.
+    "XDG_RUNTIME_DIR",
     "XDG_SESSION_*",
     "XDG_VTNR",
     "XDG_SEAT*",

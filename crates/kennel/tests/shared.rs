@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -253,25 +254,48 @@ fn a_person_sees_what_runs_and_stops_it_and_a_session_starts_it_again_when_neede
 }
 
 #[test]
-fn two_apps_with_other_runtime_variables_meet_and_a_handshake_leaves_the_home_alone() {
+fn rule_8_the_environment_keeps_nobody_from_meeting_unless_it_matters_to_the_server() {
     let scope = Scope::new("meet");
-    let mut one = Client::begin(shared_with(&scope, &[]).env("XDG_RUNTIME_DIR", scope.path("x")));
-    let mut two = Client::begin(&mut shared_with(&scope, &[]));
-    serves(&mut one);
-    serves(&mut two);
+    let attach = |options: &[&str], name: &str| {
+        let mut client = Client::begin(shared_with(&scope, options).env(name, scope.path("x")));
+        serves(&mut client);
+        client
+    };
+    let _bare = Client::begin(&mut shared_with(&scope, &[]));
+    let _xdg = attach(&[], "XDG_RUNTIME_DIR");
+    assert_eq!(daemons(&scope).len(), 1);
+    let _token = attach(&[], "API_TOKEN");
     assert_eq!(
         daemons(&scope).len(),
         2,
-        "another environment is another key"
+        "another account is another server"
     );
-    let mut three = Client::begin(
-        shared_with(&scope, &["--env-key", "HOME"]).env("XDG_RUNTIME_DIR", scope.path("x")),
+    let _one = attach(&["--env-key", "HOME"], "API_TOKEN");
+    let _two = attach(&["--env-key", "HOME"], "OTHER_TOKEN");
+    assert_eq!(daemons(&scope).len(), 3, "unless it was said what matters");
+    assert_eq!(
+        std::fs::read_dir(scope.path("home")).unwrap().count(),
+        0,
+        "the home is left alone"
     );
-    let mut four = Client::begin(&mut shared_with(&scope, &["--env-key", "HOME"]));
-    serves(&mut three);
-    serves(&mut four);
-    assert_eq!(daemons(&scope).len(), 3, "unless it does not matter");
-    assert_eq!(std::fs::read_dir(scope.path("home")).unwrap().count(), 0);
+}
+
+#[test]
+fn lesson_31_a_signal_to_a_clients_process_group_ends_that_client_alone() {
+    let scope = Scope::new("group");
+    let mut other = Client::begin(&mut shared_with(&scope, &[]));
+    // The group's leader is the one that starts the daemon in the other order too.
+    let mut group = Client::begin(shared_with(&scope, &[]).process_group(0));
+    serves(&mut group);
+    let pid = format!("-{}", group.pid());
+    assert!(
+        run(scope.command("kill").args(["-TERM", "--", &pid]))
+            .status
+            .success()
+    );
+    assert_eq!(group.wait().code(), Some(128 + 15));
+    serves(&mut other);
+    the_daemon(&scope);
 }
 
 #[test]
