@@ -151,6 +151,48 @@ fn a_session_goes_on_when_its_server_its_daemon_or_both_are_killed() {
 }
 
 #[test]
+fn no_server_has_two_owners_a_stubborn_one_is_gone_before_the_next_starts() {
+    let scope = Scope::new("two-owners");
+    let begin = || {
+        let mut command = kennel(&scope);
+        command.args([
+            "run",
+            "--share",
+            "always",
+            "--stop-after",
+            "200ms,200ms",
+            "--",
+        ]);
+        command
+            .arg(bin("tk-stubborn"))
+            .arg(scope.roll())
+            .args(["family", "1"]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut shim = begin();
+    let family = wait_for("the family", || {
+        let signed = scope.signed();
+        (signed.len() == 2).then_some(signed)
+    });
+    the_daemon(&scope).signal(Signal::KILL).unwrap();
+    // The shim elects anew by itself, and its new server signs only when the old family is gone.
+    wait_for("the next server", || {
+        (scope.signed().len() > 2).then_some(())
+    });
+    assert!(
+        family
+            .iter()
+            .all(|identity| ProcessRef::find(identity).unwrap().is_none())
+    );
+    shim.kill().unwrap();
+    shim.wait().unwrap();
+}
+
+#[test]
 fn a_killed_client_takes_its_server_with_it_and_nobody_elses() {
     let scope = Scope::new("client");
     let mut one = Client::begin(&mut shared_with(&scope, &[]));

@@ -69,6 +69,22 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
     Ok(ended)
 }
 
+/// The wardens on record in `dir` whose served process is gone: each is ending its tree by itself. Whoever
+/// starts the same server again waits for them first, or it has two.
+pub fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
+    let mut wardens = Vec::new();
+    for cookie in record::cookies(dir)? {
+        let Ok(Some(record)) = Record::read(dir, &cookie) else {
+            continue;
+        };
+        // What cannot be told is no reason to wait.
+        if let Ok(None) = ProcessRef::find(&record.served) {
+            wardens.extend(ProcessRef::find(&record.warden).ok().flatten());
+        }
+    }
+    Ok(wardens)
+}
+
 /// Who is in charge of a tree.
 enum Standing {
     /// Its warden lives and will end it, or the process it served does, and is the strays' subreaper; or

@@ -120,6 +120,9 @@ enum Rung {
     Kill { nap: Duration },
 }
 
+/// The longest rung once the process that was served is gone.
+const ABANDONED: Duration = Duration::from_secs(1);
+
 /// The first nap, and the longest. A child that ends wakes us from any.
 const FIRST_NAP: Duration = Duration::from_millis(5);
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -257,9 +260,17 @@ impl Warden {
         let now = Instant::now();
         let asked = self.stop_signalled() | self.stop_spoken();
         self.rung = match self.rung {
-            Rung::Serving if asked || !self.served.is_alive() => Rung::Eof {
+            Rung::Serving if asked => Rung::Eof {
                 until: now + self.ladder.after_eof,
             },
+            Rung::Serving if !self.served.is_alive() => {
+                // A successor may be waiting for the store: nobody is left to be patient for.
+                self.ladder.after_eof = self.ladder.after_eof.min(ABANDONED);
+                self.ladder.after_term = self.ladder.after_term.min(ABANDONED);
+                Rung::Eof {
+                    until: now + self.ladder.after_eof,
+                }
+            }
             Rung::Eof { until } if now >= until => {
                 // Whom this misses, the next rung finds.
                 let _ = descendants::signal_all(Signal::TERM);

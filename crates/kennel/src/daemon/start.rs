@@ -9,11 +9,12 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kennel_core::lifetime::Owner;
 use kennel_sys::lock::{Lock, Mode, Record};
 use kennel_sys::process::ProcessRef;
+use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 use rustix::fs::FlockOperation;
@@ -35,6 +36,9 @@ const BACKLOG: i32 = 4096;
 /// How long what an earlier daemon left behind has to end by itself.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
+/// How long the wardens of a killed daemon are waited for: two short rungs, and some.
+const WARDENS: Duration = Duration::from_millis(2500);
+
 /// Becomes the daemon, and is it to its end.
 pub(super) fn run(orders: Orders) -> ExitCode {
     // Nobody's directory is kept busy by us.
@@ -47,6 +51,15 @@ pub(super) fn run(orders: Orders) -> ExitCode {
         Ok(prepared) => prepared.serve(),
         Err(()) => ExitCode::FAILURE,
     }
+}
+
+/// No server has two owners: those of a killed daemon are ended by their wardens first.
+fn await_orphaned_wardens(trees: &RuntimeDir) -> io::Result<()> {
+    let started = Instant::now();
+    for warden in tree::orphaned_wardens(trees.as_fd())? {
+        warden.wait(Some(WARDENS.saturating_sub(started.elapsed())))?;
+    }
+    Ok(())
 }
 
 /// What the election handed over.
@@ -154,7 +167,9 @@ impl Made {
             }
         }
         tree::become_subreaper()?;
-        let ended = tree::end_leftovers(meeting.trees()?.as_fd(), LEFTOVERS)?;
+        let trees = meeting.trees()?;
+        await_orphaned_wardens(&trees)?;
+        let ended = tree::end_leftovers(trees.as_fd(), LEFTOVERS)?;
         if ended.processes > 0 {
             log.line(format_args!(
                 "ended {} processes that were left behind",
