@@ -2,7 +2,7 @@
 //!
 //! The order is always the same, and each step is a function of [`Election`]:
 //!
-//! 1. [connect](connect): whoever answers is the daemon;
+//! 1. [connect]: whoever answers is the daemon;
 //! 2. take `spawn.lock`: whoever holds it is the only one that starts or ends a daemon;
 //! 3. connect again: the one before us may have started it meanwhile;
 //! 4. judge the record: a daemon that lives and is [stuck] is ended, one that is on its way out is let go;
