@@ -2,7 +2,8 @@
 //! ends when its app is gone, and never because something behind it died.
 //!
 //! One thread, one `poll` over the app, the server, whoever started us, and signals. What the lines mean
-//! is decided by [`Session`]; this is its hands.
+//! is decided by [`Session`]; this is its hands: `sleep` is where it waits, `hear` and `client` what it does
+//! about what it hears.
 //!
 //! ```text
 //! app ── stdin ──> Inbox ──> Session::from_app ──────> Outbox ── pipe ──> server
@@ -11,33 +12,36 @@
 
 mod app;
 pub(crate) mod budget;
+mod client;
+mod hear;
 pub(crate) mod lines;
 mod link;
+mod records;
 mod server;
+mod sleep;
 
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use kennel_core::hello::{ClientHello, Control};
-use kennel_core::session::{SERVER_RESTARTED, Session, Verdict};
+use kennel_core::hello::ClientHello;
+use kennel_core::session::{SERVER_RESTARTED, Session};
 use kennel_sys::Signal;
-use kennel_sys::process::{ProcessRef, SWEEP};
-use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
 use kennel_sys::starter::{self, Starter};
-use kennel_sys::tree::{self, Exit, Report};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use kennel_sys::tree::{self, Exit};
 
 use app::{Input, Output};
 use budget::Budget;
 use lines::{Inbox, Outbox};
 use link::Link;
+use records::Records;
 use server::Server;
 pub(crate) use server::Spec;
 
-use crate::election::{self, Outcome, Pending, Policy, Wanted};
+use crate::election::{self, Pending, Policy, Wanted};
 use crate::listing::SoloRecord;
 
 /// How much is read at once.
@@ -343,440 +347,5 @@ impl Shim {
                 None
             }
         };
-    }
-}
-
-/// Whether a connection to a daemon goes on; of two answers the lesser counts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stays {
-    /// A person stopped the server: it starts again only when somebody asks for something.
-    NotUntilNeeded,
-    No,
-    Yes,
-}
-
-/// What `poll` found, by who asked for it.
-#[derive(Default)]
-struct Ready {
-    signalled: bool,
-    /// Somebody who is watched may be gone.
-    starter_stirs: bool,
-    app_speaks: bool,
-    app_is_deaf: bool,
-    server_speaks: bool,
-    server_complains: bool,
-    warden_reports: bool,
-    daemon_speaks: bool,
-    elected: bool,
-}
-
-impl Shim {
-    fn sleep(&self) -> io::Result<Ready> {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(8);
-        let mut place = |fd, events| {
-            fds.push(PollFd::from_borrowed_fd(fd, events));
-            fds.len() - 1
-        };
-        let signals = place(self.signals.as_fd(), PollFlags::IN);
-        // Even with nothing to write: an error says that nobody reads any more.
-        let write = |waiting: &Outbox| {
-            if waiting.is_empty() {
-                PollFlags::empty()
-            } else {
-                PollFlags::OUT
-            }
-        };
-        let stdout = place(self.stdout.as_fd(), write(&self.to_app) | PollFlags::RDHUP);
-        let mut stdin = None;
-        let (mut from_server, mut errors, mut reports) = (None, None, None);
-        let mut upstream_is_slow = false;
-        if let Some(Upstream { server, .. }) = &self.server {
-            if self.to_app.len() < ENOUGH {
-                from_server = server
-                    .stdout
-                    .as_ref()
-                    .map(|fd| place(fd.as_fd(), PollFlags::IN));
-            }
-            errors = server
-                .stderr
-                .as_ref()
-                .map(|fd| place(fd.as_fd(), PollFlags::IN));
-            reports = Some(place(server.as_fd(), PollFlags::IN));
-            upstream_is_slow = server.to.len() >= ENOUGH;
-            if let (Some(fd), false) = (&server.stdin, server.to.is_empty()) {
-                place(fd.as_fd(), PollFlags::OUT);
-            }
-        }
-        let mut from_daemon = None;
-        if let Some(link) = &self.link {
-            let mut wanted = write(&link.to);
-            if self.to_app.len() < ENOUGH {
-                wanted |= PollFlags::IN;
-            }
-            from_daemon = Some(place(link.as_fd(), wanted));
-            upstream_is_slow |= link.to.len() >= ENOUGH;
-        }
-        let elected = self
-            .election
-            .as_ref()
-            .map(|pending| place(pending.as_fd(), PollFlags::IN));
-        if self.stdin_open && !upstream_is_slow && !self.session.queue_is_full() {
-            stdin = Some(place(self.stdin.as_fd(), PollFlags::IN));
-        }
-        if !self.to_stderr.is_empty() {
-            place(self.stderr.as_fd(), PollFlags::OUT);
-        }
-        let exits: Vec<Option<usize>> = self
-            .watched()
-            .map(|process| Some(place(process.exit_fd()?, PollFlags::IN)))
-            .collect();
-        let timeout = self
-            .timeout()
-            .and_then(|timeout| Timespec::try_from(timeout).ok());
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let happened =
-            |index: Option<usize>| index.is_some_and(|index| !fds[index].revents().is_empty());
-        let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP | PollFlags::NVAL;
-        Ok(Ready {
-            signalled: happened(Some(signals)),
-            // Without an event for its end, it is looked at whenever we wake.
-            starter_stirs: exits.iter().any(|&exit| exit.is_none() || happened(exit)),
-            app_speaks: happened(stdin),
-            app_is_deaf: fds[stdout].revents().intersects(gone),
-            server_speaks: happened(from_server),
-            server_complains: happened(errors),
-            warden_reports: happened(reports),
-            daemon_speaks: happened(from_daemon),
-            elected: happened(elected),
-        })
-    }
-
-    fn timeout(&self) -> Option<Duration> {
-        let now = Instant::now();
-        let no_events = self.watched().any(|process| process.exit_fd().is_none());
-        let next_start = self.next_start.filter(|_| self.server.is_none());
-        let moments = [next_start, self.leave_at].into_iter().flatten();
-        let moments = moments.map(|at| at.saturating_duration_since(now));
-        let look = self
-            .link
-            .as_ref()
-            .and_then(|link| link.next_look(self.session.in_flight() > 0));
-        let soonest = moments.chain(look).min();
-        match (soonest, no_events) {
-            (Some(soonest), true) => Some(soonest.min(SWEEP)),
-            (None, true) => Some(SWEEP),
-            (soonest, false) => soonest,
-        }
-    }
-
-    fn watched(&self) -> impl Iterator<Item = &ProcessRef> {
-        let watched = match &self.starter {
-            Starter::Watch(watched) => watched.as_slice(),
-            Starter::Gone(_) | Starter::Nobody => &[],
-        };
-        watched.iter().map(|watched| &watched.process)
-    }
-
-    fn look(&mut self, ready: &Ready) -> io::Result<Option<End>> {
-        if ready.signalled
-            && let Some(signal) = self.signals.next()
-        {
-            return Ok(Some(End::Signal(signal)));
-        }
-        let starter_gone = ready.starter_stirs && !self.watched().all(ProcessRef::is_alive);
-        if starter_gone || ready.app_is_deaf {
-            return Ok(Some(End::AppIsGone));
-        }
-        if ready.server_complains {
-            self.hear_complaints();
-        }
-        if ready.server_speaks {
-            self.hear_server();
-        }
-        if ready.warden_reports
-            && let Some(end) = self.hear_warden()
-        {
-            return Ok(Some(end));
-        }
-        if ready.elected {
-            self.hear_election();
-        }
-        if ready.daemon_speaks {
-            self.hear_daemon();
-        }
-        if let Some(link) = &mut self.link
-            && let Err(suspect) = link.look_after(self.session.in_flight() > 0)
-        {
-            self.suspect = suspect;
-            self.lose_daemon();
-        }
-        if ready.app_speaks {
-            self.hear_app()?;
-        }
-        Ok(None)
-    }
-
-    fn hear_election(&mut self) {
-        let Some(outcome) = self.election.as_ref().and_then(Pending::take) else {
-            return;
-        };
-        self.election = None;
-        match outcome {
-            Outcome::Connected { socket, daemon, .. } => {
-                self.link = Some(Link::new(socket, daemon));
-                self.session.upstream_attached();
-            }
-            Outcome::Solo { why } => self.go_solo(&why),
-        }
-    }
-
-    fn hear_daemon(&mut self) {
-        let Some(mut link) = self.link.take() else {
-            return;
-        };
-        let mut stays = match link.read() {
-            true => Stays::Yes,
-            false => Stays::No,
-        };
-        while let Some(line) = link.from.next_line() {
-            let verdict = match Control::parse(line) {
-                None => self.session.from_upstream(line),
-                Some(word) => {
-                    stays = stays.min(self.obey(word));
-                    continue;
-                }
-            };
-            match verdict {
-                Verdict::Forward => self.to_app.push(line),
-                Verdict::Replace(line) => self.to_app.push(&line),
-                Verdict::Drop => {}
-                Verdict::Abandon => stays = Stays::No,
-            }
-        }
-        self.link = Some(link);
-        if stays != Stays::Yes {
-            self.lose_daemon();
-        }
-        if stays == Stays::NotUntilNeeded && !self.session.app_is_done() {
-            self.next_start = None;
-        }
-    }
-
-    /// Does what a word of Kennel's says; tells whether the connection goes on.
-    fn obey(&mut self, word: Control) -> Stays {
-        match word {
-            Control::Stderr(line) => {
-                if self.to_stderr.len() + line.len() < STDERR_WAITING {
-                    self.to_stderr.push(line.as_bytes());
-                }
-            }
-            Control::Lost(lost) => {
-                self.session.upstream_lost(&lost.reason);
-                if lost.final_word || self.session.app_is_done() {
-                    self.given_up = true;
-                    self.session
-                        .give_up("the server ended, and does not start again", &lost.detail);
-                } else {
-                    self.session.upstream_attached();
-                }
-            }
-            Control::Going | Control::Moved => return Stays::No,
-            Control::Stopped => return Stays::NotUntilNeeded,
-            Control::Ping | Control::Pong | Control::Unknown => {}
-        }
-        Stays::Yes
-    }
-
-    /// The daemon is gone, or does not answer: elect anew, as the budget allows. Without anything to ask,
-    /// that has time until there is.
-    fn lose_daemon(&mut self) {
-        self.link = None;
-        self.given_up = false;
-        self.session.upstream_lost(SERVER_RESTARTED);
-        if self.session.app_is_done() {
-            return self.session.give_up("the daemon ended", "");
-        }
-        match self.budget.spend(Instant::now()) {
-            Some(at) => self.next_start = Some(at),
-            None => self.session.give_up("daemons ended too often", ""),
-        }
-    }
-
-    fn hear_app(&mut self) -> io::Result<()> {
-        let stdin = &self.stdin;
-        match self.from_app.fill(CHUNK, |room| stdin.read(room)) {
-            Ok(0) => {
-                self.stdin_open = false;
-                if let Some(line) = self.from_app.rest() {
-                    self.take_from_app(&line);
-                }
-                self.session.app_eof();
-            }
-            Ok(_) => {
-                let mut inbox = std::mem::take(&mut self.from_app);
-                while let Some(line) = inbox.next_line() {
-                    self.take_from_app(line);
-                }
-                self.from_app = inbox;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Lesson 20: an error that is not handled comes again, and again.
-            Err(error) => return Err(io::Error::new(error.kind(), format!("stdin: {error}"))),
-        }
-        Ok(())
-    }
-
-    fn take_from_app(&mut self, line: &[u8]) {
-        if self.given_up && self.link.is_some() {
-            // The daemon tries again with the next line it hears.
-            self.given_up = false;
-            self.session.upstream_attached();
-        }
-        let upstream = self.server.is_some() || self.link.is_some() || self.election.is_some();
-        let nobody_comes = !upstream && self.next_start.is_none();
-        if nobody_comes && !self.session.app_is_done() {
-            // A later request tries again, as the budget allows.
-            if let Some(at) = self.budget.spend(Instant::now()) {
-                self.session.upstream_expected();
-                self.next_start = Some(at);
-            }
-        }
-        let verdict = self.session.from_app(line);
-        let to = match (&mut self.link, &mut self.server) {
-            (Some(link), _) => &mut link.to,
-            (
-                None,
-                Some(Upstream {
-                    server,
-                    lost: false,
-                }),
-            ) => &mut server.to,
-            (None, _) => return,
-        };
-        match verdict {
-            Verdict::Forward => to.push(line),
-            Verdict::Replace(line) => to.push(&line),
-            Verdict::Drop | Verdict::Abandon => {}
-        }
-    }
-
-    fn hear_server(&mut self) {
-        let Some(Upstream { server, lost }) = &mut self.server else {
-            return;
-        };
-        let open = server.read();
-        let mut abandoned = false;
-        while let Some(line) = server.from.next_line() {
-            if *lost {
-                continue;
-            }
-            self.answered_once = true;
-            match self.session.from_upstream(line) {
-                Verdict::Forward => self.to_app.push(line),
-                Verdict::Replace(line) => self.to_app.push(&line),
-                Verdict::Drop => {}
-                Verdict::Abandon => abandoned = true,
-            }
-        }
-        if !open || abandoned {
-            self.lose();
-        }
-    }
-
-    fn hear_complaints(&mut self) {
-        let Some(Upstream { server, .. }) = &mut self.server else {
-            return;
-        };
-        let to_stderr = &mut self.to_stderr;
-        server.read_errors(|line| {
-            if to_stderr.len() + line.len() < STDERR_WAITING {
-                to_stderr.push(line);
-            }
-        });
-    }
-
-    fn hear_warden(&mut self) -> Option<End> {
-        let Upstream { server, .. } = self.server.as_mut()?;
-        match server.report() {
-            Some(Report::Started { pid, .. }) => {
-                self.started_once = true;
-                self.write_down(pid);
-            }
-            Some(Report::Exited(exit)) => self.last_exit = Some(exit),
-            Some(Report::Refused(errno)) if !self.started_once => {
-                return Some(End::Refused(self.say_refused(errno)));
-            }
-            Some(Report::Refused(_) | Report::Empty) => self.server_is_gone(),
-            // The warden was killed: its child died with it, and the rest is ours to end.
-            None => {
-                let _ = server.tree.wait();
-                let _ = tree::end_strays(&[]);
-                self.server_is_gone();
-            }
-        }
-        None
-    }
-
-    /// Nothing is left of its tree. What it said last may still be in its pipes.
-    fn server_is_gone(&mut self) {
-        while let Some(Upstream { server, .. }) = &self.server
-            && server.stdout.is_some()
-        {
-            self.hear_server();
-        }
-        self.hear_complaints();
-        self.lose();
-        if let Some(mut upstream) = self.server.take() {
-            let _ = upstream.server.tree.wait();
-        }
-    }
-
-    /// For `kennel ps`. Nothing else depends on it.
-    fn write_down(&mut self, server: u32) {
-        let Some(records) = &self.records else {
-            return;
-        };
-        let entry = self.spec.entry(server);
-        self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());
-    }
-
-    fn say_refused(&self, errno: i32) -> u8 {
-        let program = self.spec.command[0].display();
-        let (code, words) = match io::Error::from_raw_os_error(errno).kind() {
-            io::ErrorKind::NotFound => (127, "command not found".to_owned()),
-            io::ErrorKind::PermissionDenied => (126, "permission denied".to_owned()),
-            _ => (126, io::Error::from_raw_os_error(errno).to_string()),
-        };
-        crate::fail(&format!("{program}: {words}"));
-        code
-    }
-}
-
-/// The place where trees are on record.
-struct Records {
-    user: RuntimeDir,
-    trees: RuntimeDir,
-    _hold: kennel_sys::runtime_dir::Hold,
-}
-
-impl Records {
-    /// `None`, with one line of warning, where no runtime directory can be had.
-    fn open() -> Option<Records> {
-        let opened = RuntimeDir::of_user().and_then(|dir| {
-            let trees = dir.subdir("trees")?;
-            let _hold = dir.hold()?;
-            Ok(Records {
-                user: dir,
-                trees,
-                _hold,
-            })
-        });
-        opened
-            .map_err(|error| crate::warn(&format!("without a runtime directory: {error}")))
-            .ok()
     }
 }

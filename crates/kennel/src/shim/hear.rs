@@ -1,0 +1,203 @@
+//! What the shim hears, and what it does about it: from its app, its own server and that one's warden.
+
+use std::io;
+use std::time::Instant;
+
+use kennel_core::session::Verdict;
+use kennel_sys::process::ProcessRef;
+use kennel_sys::tree::{self, Report};
+
+use super::sleep::Ready;
+use super::{CHUNK, End, STDERR_WAITING, Shim, Upstream};
+use crate::listing::SoloRecord;
+
+impl Shim {
+    pub(super) fn look(&mut self, ready: &Ready) -> io::Result<Option<End>> {
+        if ready.signalled
+            && let Some(signal) = self.signals.next()
+        {
+            return Ok(Some(End::Signal(signal)));
+        }
+        let starter_gone = ready.starter_stirs && !self.watched().all(ProcessRef::is_alive);
+        if starter_gone || ready.app_is_deaf {
+            return Ok(Some(End::AppIsGone));
+        }
+        if ready.server_complains {
+            self.hear_complaints();
+        }
+        if ready.server_speaks {
+            self.hear_server();
+        }
+        if ready.warden_reports
+            && let Some(end) = self.hear_warden()
+        {
+            return Ok(Some(end));
+        }
+        if ready.elected {
+            self.hear_election();
+        }
+        if ready.daemon_speaks {
+            self.hear_daemon();
+        }
+        if let Some(link) = &mut self.link
+            && let Err(suspect) = link.look_after(self.session.in_flight() > 0)
+        {
+            self.suspect = suspect;
+            self.lose_daemon();
+        }
+        if ready.app_speaks {
+            self.hear_app()?;
+        }
+        Ok(None)
+    }
+
+    fn hear_app(&mut self) -> io::Result<()> {
+        let stdin = &self.stdin;
+        match self.from_app.fill(CHUNK, |room| stdin.read(room)) {
+            Ok(0) => {
+                self.stdin_open = false;
+                if let Some(line) = self.from_app.rest() {
+                    self.take_from_app(&line);
+                }
+                self.session.app_eof();
+            }
+            Ok(_) => {
+                let mut inbox = std::mem::take(&mut self.from_app);
+                while let Some(line) = inbox.next_line() {
+                    self.take_from_app(line);
+                }
+                self.from_app = inbox;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // Lesson 20: an error that is not handled comes again, and again.
+            Err(error) => return Err(io::Error::new(error.kind(), format!("stdin: {error}"))),
+        }
+        Ok(())
+    }
+
+    fn take_from_app(&mut self, line: &[u8]) {
+        if self.given_up && self.link.is_some() {
+            // The daemon tries again with the next line it hears.
+            self.given_up = false;
+            self.session.upstream_attached();
+        }
+        let upstream = self.server.is_some() || self.link.is_some() || self.election.is_some();
+        let nobody_comes = !upstream && self.next_start.is_none();
+        if nobody_comes && !self.session.app_is_done() {
+            // A later request tries again, as the budget allows.
+            if let Some(at) = self.budget.spend(Instant::now()) {
+                self.session.upstream_expected();
+                self.next_start = Some(at);
+            }
+        }
+        let verdict = self.session.from_app(line);
+        let to = match (&mut self.link, &mut self.server) {
+            (Some(link), _) => &mut link.to,
+            (
+                None,
+                Some(Upstream {
+                    server,
+                    lost: false,
+                }),
+            ) => &mut server.to,
+            (None, _) => return,
+        };
+        match verdict {
+            Verdict::Forward => to.push(line),
+            Verdict::Replace(line) => to.push(&line),
+            Verdict::Drop | Verdict::Abandon => {}
+        }
+    }
+
+    fn hear_server(&mut self) {
+        let Some(Upstream { server, lost }) = &mut self.server else {
+            return;
+        };
+        let open = server.read();
+        let mut abandoned = false;
+        while let Some(line) = server.from.next_line() {
+            if *lost {
+                continue;
+            }
+            self.answered_once = true;
+            match self.session.from_upstream(line) {
+                Verdict::Forward => self.to_app.push(line),
+                Verdict::Replace(line) => self.to_app.push(&line),
+                Verdict::Drop => {}
+                Verdict::Abandon => abandoned = true,
+            }
+        }
+        if !open || abandoned {
+            self.lose();
+        }
+    }
+
+    fn hear_complaints(&mut self) {
+        let Some(Upstream { server, .. }) = &mut self.server else {
+            return;
+        };
+        let to_stderr = &mut self.to_stderr;
+        server.read_errors(|line| {
+            if to_stderr.len() + line.len() < STDERR_WAITING {
+                to_stderr.push(line);
+            }
+        });
+    }
+
+    fn hear_warden(&mut self) -> Option<End> {
+        let Upstream { server, .. } = self.server.as_mut()?;
+        match server.report() {
+            Some(Report::Started { pid, .. }) => {
+                self.started_once = true;
+                self.write_down(pid);
+            }
+            Some(Report::Exited(exit)) => self.last_exit = Some(exit),
+            Some(Report::Refused(errno)) if !self.started_once => {
+                return Some(End::Refused(self.say_refused(errno)));
+            }
+            Some(Report::Refused(_) | Report::Empty) => self.server_is_gone(),
+            // The warden was killed: its child died with it, and the rest is ours to end.
+            None => {
+                let _ = server.tree.wait();
+                let _ = tree::end_strays(&[]);
+                self.server_is_gone();
+            }
+        }
+        None
+    }
+
+    /// Nothing is left of its tree. What it said last may still be in its pipes.
+    fn server_is_gone(&mut self) {
+        while let Some(Upstream { server, .. }) = &self.server
+            && server.stdout.is_some()
+        {
+            self.hear_server();
+        }
+        self.hear_complaints();
+        self.lose();
+        if let Some(mut upstream) = self.server.take() {
+            let _ = upstream.server.tree.wait();
+        }
+    }
+
+    /// For `kennel ps`. Nothing else depends on it.
+    fn write_down(&mut self, server: u32) {
+        let Some(records) = &self.records else {
+            return;
+        };
+        let entry = self.spec.entry(server);
+        self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());
+    }
+
+    fn say_refused(&self, errno: i32) -> u8 {
+        let program = self.spec.command[0].display();
+        let (code, words) = match io::Error::from_raw_os_error(errno).kind() {
+            io::ErrorKind::NotFound => (127, "command not found".to_owned()),
+            io::ErrorKind::PermissionDenied => (126, "permission denied".to_owned()),
+            _ => (126, io::Error::from_raw_os_error(errno).to_string()),
+        };
+        crate::fail(&format!("{program}: {words}"));
+        code
+    }
+}
