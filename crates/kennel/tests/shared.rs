@@ -193,6 +193,35 @@ fn no_server_has_two_owners_a_stubborn_one_is_gone_before_the_next_starts() {
 }
 
 #[test]
+fn a_daemon_first_needed_inside_another_servers_tree_survives_that_server() {
+    let scope = Scope::new("nested");
+    // An app that is itself a server: behind a shim of its own, it starts a session with a daemon.
+    let inner = shared_with(&scope, &[]);
+    // A server gets none of Kennel's variables: the inner one is told again where this test meets.
+    let place = format!("KENNEL_RUNTIME_DIR={}", scope.runtime_dir().display());
+    let mut words = vec!["env".into(), place.into(), inner.get_program().to_owned()];
+    words.extend(inner.get_args().map(ToOwned::to_owned));
+    let mut outer = kennel(&scope);
+    outer
+        .args(["run", "--stop-after", "50ms,50ms", "--"])
+        .args(&words);
+    outer.env("TESTKIT_ROLL", scope.roll());
+    let mut nested = Client::begin(&mut outer);
+    let inner_server = server_of(&mut nested);
+    let daemon = the_daemon(&scope);
+    let mut other = Client::begin(&mut shared_with(&scope, &[]));
+    serves(&mut other);
+    nested.kill();
+    assert!(inner_server.wait(Some(Duration::from_secs(60))).unwrap());
+    serves(&mut other);
+    assert!(
+        daemon.is_alive(),
+        "the daemon went with the server it was started from"
+    );
+    the_daemon(&scope);
+}
+
+#[test]
 fn a_killed_client_takes_its_server_with_it_and_nobody_elses() {
     let scope = Scope::new("client");
     let mut one = Client::begin(&mut shared_with(&scope, &[]));

@@ -79,6 +79,22 @@ pub(crate) fn pid_namespace() -> Option<u64> {
     *NAMESPACE.get_or_init(|| Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino()))
 }
 
+/// Whether a process runs the very program that we do.
+pub(crate) fn runs_our_program(pid: u32) -> bool {
+    let program = |pid: &str| {
+        let meta = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+        Some((meta.dev(), meta.ino()))
+    };
+    let theirs = program(&pid.to_string());
+    theirs.is_some() && theirs == program("self")
+}
+
+/// The first argument a process was started with.
+pub(crate) fn first_argument(pid: u32) -> Option<Vec<u8>> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    line.split(|&byte| byte == 0).nth(1).map(<[u8]>::to_vec)
+}
+
 /// The session a process is in; 0 if its leader lives outside our pid namespace.
 pub(crate) fn session_of(pid: u32) -> Option<u32> {
     // SAFETY: takes and returns plain numbers. (Not rustix's: its pids cannot be 0.)

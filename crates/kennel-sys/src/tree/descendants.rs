@@ -17,6 +17,9 @@ pub(super) fn signal_all(signal: Signal) -> io::Result<()> {
             let Ok(process) = ProcessRef::open(pid) else {
                 continue;
             };
+            if is_a_daemon_of_ours(pid) {
+                continue;
+            }
             // A grandchild may have been reaped, and its pid given away, since the list was made. This
             // one is who it seems if its parent is still the one we hold, and is so now (rule 6).
             let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
@@ -38,7 +41,7 @@ pub(super) fn signal_all(signal: Signal) -> io::Result<()> {
 /// No identity is needed: an unreaped child keeps its pid, and only this thread reaps.
 pub(super) fn kill_children(condemned: impl Fn(u32) -> bool) -> io::Result<Vec<u32>> {
     let mut children = os::children_of_this_process()?;
-    children.retain(|&pid| condemned(pid));
+    children.retain(|&pid| condemned(pid) && !is_a_daemon_of_ours(pid));
     children.retain(|&pid| {
         #[expect(
             clippy::disallowed_methods,
@@ -47,6 +50,18 @@ pub(super) fn kill_children(condemned: impl Fn(u32) -> bool) -> io::Result<Vec<u
         os::pid_of(pid).is_ok_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
     });
     Ok(children)
+}
+
+/// Whether only daemons of ours are left among the children of this process, or nobody.
+pub(super) fn only_daemons_left() -> bool {
+    let children = os::children_of_this_process();
+    children.is_ok_and(|children| children.iter().all(|&pid| is_a_daemon_of_ours(pid)))
+}
+
+/// A daemon that was first needed inside a server (an app may itself be one) lands below that server's
+/// warden. It is nobody's: the ladder spares it, and what is below it.
+pub(super) fn is_a_daemon_of_ours(pid: u32) -> bool {
+    os::runs_our_program(pid) && os::first_argument(pid).is_some_and(|word| word == b"daemon")
 }
 
 /// Everyone's children, in one look at the process table.

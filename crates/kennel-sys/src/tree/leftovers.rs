@@ -164,7 +164,8 @@ fn members(cookie: &str, record: Option<&Record>) -> io::Result<Vec<ProcessRef>>
     while next < members.len() {
         let parent = members[next].pid();
         for &pid in children.get(&parent).into_iter().flatten() {
-            if spared.contains(&pid) || !known.insert(pid) {
+            let spared = spared.contains(&pid) || descendants::is_a_daemon_of_ours(pid);
+            if spared || !known.insert(pid) {
                 continue;
             }
             let Ok(process) = ProcessRef::open(pid) else {
@@ -181,6 +182,9 @@ fn members(cookie: &str, record: Option<&Record>) -> io::Result<Vec<ProcessRef>>
 }
 
 fn belongs(pid: u32, mark: &str, record: Option<&Record>) -> bool {
+    if descendants::is_a_daemon_of_ours(pid) {
+        return false;
+    }
     if os::environ_has(pid, mark) {
         return true;
     }

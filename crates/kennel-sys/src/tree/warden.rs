@@ -225,7 +225,10 @@ impl Warden {
                     self.report(&exit_report(status));
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => return Ok(false),
+                Ok(None) => {
+                    let ending = matches!(self.rung, Rung::Kill { .. });
+                    return Ok(ending && descendants::only_daemons_left());
+                }
                 Err(rustix::io::Errno::CHILD) => return Ok(true),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
