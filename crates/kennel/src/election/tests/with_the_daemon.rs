@@ -151,17 +151,21 @@ fn arrivals_around_the_end_of_linger_are_all_served() {
     });
 }
 
+/// As `/proc` tells them: a session whose leader is outside our pid namespace is 0 there.
+fn parent_and_session(pid: &str) -> [String; 2] {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
+    [fields[1].to_owned(), fields[3].to_owned()]
+}
+
 #[test]
 fn a_daemon_is_out_of_our_session_and_knows_little_of_us() {
     in_a_scope(|| {
         let attached = attach("key");
         let pid = attached.daemon.pid();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
-        let me = std::process::id().to_string();
-        assert_ne!(fields[1], me, "its parent");
-        let our_session = rustix::process::getsid(None).unwrap().as_raw_pid();
-        assert_ne!(fields[3], our_session.to_string(), "its session");
+        let [parent, session] = parent_and_session(&pid.to_string());
+        assert_ne!(parent, std::process::id().to_string(), "its parent");
+        assert_ne!(session, parent_and_session("self")[1], "its session");
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
         let environ = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
