@@ -108,12 +108,10 @@ impl Cell {
         cells
     }
 
-    /// Whether it is played: in solo there is neither daemon nor owner. And a daemon that is stopped before
-    /// it is ready is not ended yet: it has no record by which anybody could prove that it is the one.
+    /// Whether it is played: in solo there is neither daemon nor owner.
     fn is_possible(&self) -> bool {
         let of_the_daemon = [Victim::Daemon, Victim::Owner, Victim::DaemonAndShims];
-        let there = self.mode == Mode::Daemon || !of_the_daemon.contains(&self.victim);
-        there && !(self.how == Signal::STOP && self.around == Around::Early)
+        self.mode == Mode::Daemon || !of_the_daemon.contains(&self.victim)
     }
 
     /// Whether somebody is still served after this death, so that nothing has to end yet.

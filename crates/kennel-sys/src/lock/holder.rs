@@ -71,7 +71,9 @@ fn by_kernel(id: FileId) -> Option<Holder> {
     let process = match taker {
         Some(taker) if taker.proven => Some(taker.process),
         // One who inherited the lock holds it as well, and may be all that is left of its taker.
-        taker => proc_locks::heir(id).or(taker.map(|taker| taker.process)),
+        taker => proc_locks::heirs(id)
+            .next()
+            .or(taker.map(|taker| taker.process)),
     };
     process.map(Holder::unnamed)
 }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::LockError;
 pub use holder::Holder;
-pub use probe::{Probe, probe, probe_path};
+pub use probe::{Probe, holders, probe, probe_path};
 pub use record::Record;
 
 use crate::runtime_dir::{Access, RuntimeDir};

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::{Holder, LockError, Mode, file, holder, legacy};
+use super::file::FileId;
+use super::{Holder, LockError, Mode, file, holder, legacy, proc_locks};
+use crate::process::ProcessRef;
 use crate::runtime_dir::{Access, DirError, RuntimeDir};
 
 /// What a look at a lock says. A snapshot: a destructive act holds the lock instead (lesson 13).
@@ -46,6 +48,13 @@ pub fn probe(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Probe {
         Err(error) => Err(LockError::from_dir(&path, error)),
     };
     look(&path, open, holder::of_recorded)
+}
+
+/// All who have the lock `name` in `dir`, as far as they let us see: one that was handed over has several.
+pub fn holders(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Vec<ProcessRef> {
+    let file = dir.open_file(name.as_ref(), Access::Read).ok();
+    let id = file.and_then(|file| FileId::of(&file).ok());
+    id.map_or_else(Vec::new, |id| proc_locks::heirs(id).collect())
 }
 
 /// [`probe`] for a lock whose directory has not been opened.

@@ -66,13 +66,14 @@ pub(super) fn takers(file: FileId) -> Vec<Taker> {
     takers
 }
 
-/// A process that has the lock on `file`, whoever took it: every process that lets us is asked.
-pub(super) fn heir(file: FileId) -> Option<ProcessRef> {
+/// The processes that have the lock on `file`, whoever took it: every process that lets us is asked.
+pub(super) fn heirs(file: FileId) -> impl Iterator<Item = ProcessRef> {
     fs::read_dir("/proc")
-        .ok()?
+        .into_iter()
+        .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid| ProcessRef::open(pid).ok())
-        .find(|process| holds(process, file) == Some(true))
+        .filter(move |process| holds(process, file) == Some(true))
 }
 
 /// The file behind a descriptor, if there is a lock on it.

@@ -10,6 +10,7 @@
 //! | `die` | ends before it is ready, with a word in its log |
 //! | `fail` | says that it failed |
 //! | `hang` | is never ready |
+//! | `stop N` | the first N daemons stop themselves before they are ready |
 //! | `going N` | the first N daemons take no clients, and end |
 //! | `deaf` | never answers a hello |
 //! | `rude` | hangs up instead of an answer |
@@ -65,6 +66,10 @@ fn main() {
             return;
         }
         "hang" => nap(Duration::from_secs(1000)),
+        "stop" if number <= amount => {
+            let me = rustix::process::getpid();
+            rustix::process::kill_process(me, rustix::process::Signal::STOP).expect("ourselves");
+        }
         _ => {}
     }
 

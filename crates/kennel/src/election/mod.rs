@@ -6,7 +6,8 @@
 //! 2. take `spawn.lock`: whoever holds it is the only one that starts or ends a daemon;
 //! 3. connect again: the one before us may have started it meanwhile;
 //! 4. judge the record: a daemon that lives and is [stuck] is ended, one that is on its way out is let go;
-//! 5. [start](spawn) a daemon, which is handed `spawn.lock` and gives it up when it is ready.
+//! 5. [start](spawn) a daemon, which is handed `spawn.lock` and gives it up when it is ready; one that is
+//!    [stopped](newborn) before that is ended.
 //!
 //! What cannot be an event here, and is looked at again and again within a deadline (rule 10): a lock
 //! others hold, a socket whose queue is full, a daemon that may be stuck. Therefore all of it happens on a
@@ -14,6 +15,7 @@
 
 mod connect;
 mod hello;
+mod newborn;
 mod pause;
 mod spawn;
 pub(crate) mod stuck;
@@ -36,6 +38,7 @@ use kennel_sys::process::{Identity, ProcessRef};
 use crate::meeting::{DAEMON_LOCK, Meeting, SPAWN_LOCK};
 use connect::{Door, Reached};
 use hello::Answer;
+use newborn::Newborn;
 use pause::Pause;
 use spawn::Order;
 use stuck::{Look, Patience, Watch};
@@ -293,6 +296,7 @@ impl Election<'_> {
     fn spawn_lock(&mut self, meeting: &Meeting) -> Result<Turn, Why> {
         let deadline = Instant::now() + self.wanted.start_timeout + LOCK_MARGIN;
         let mut pause = Pause::new(self.abandoned);
+        let mut newborn = Newborn::of(meeting);
         loop {
             let held = match Lock::acquire(meeting.dir(), SPAWN_LOCK, Mode::Exclusive) {
                 Ok(lock) => return Ok(Turn::Ours(lock)),
@@ -304,6 +308,7 @@ impl Election<'_> {
             {
                 return Ok(Turn::Served(reached));
             }
+            newborn.end_if_stuck()?;
             if Instant::now() >= deadline {
                 return Err(format!(
                     "somebody else starts the daemon, and does not get done: {held}"
@@ -440,8 +445,10 @@ impl Election<'_> {
             wanted: &self.wanted,
             abandoned: self.abandoned,
         };
-        let started = spawn::start(&order, meeting, lock)?;
-        self.greet(started, Patience::First)
+        match spawn::start(&order, meeting, lock)? {
+            Some(started) => self.greet(started, Patience::First),
+            None => Ok(Round::Again(STUCK.to_owned())),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kennel_sys::events::Bell;
 use kennel_sys::lock::Lock;
@@ -16,6 +16,7 @@ use kennel_sys::{detach, events};
 use rustix::pipe::PipeFlags;
 
 use super::connect::Reached;
+use super::newborn::Newborn;
 use super::pause::is_readable;
 use super::{ABANDONED, Policy, Wanted};
 use crate::meeting::Meeting;
@@ -54,9 +55,13 @@ pub(super) struct Order<'a> {
 }
 
 /// Starts the daemon and waits until it is ready. `lock` is `spawn.lock`, which is the daemon's from here on.
-pub(super) fn start(order: &Order<'_>, meeting: &Meeting, lock: Lock) -> Result<Reached, String> {
+/// `None`: it got stuck on the way, and was ended.
+pub(super) fn start(
+    order: &Order<'_>,
+    meeting: &Meeting,
+    lock: Lock,
+) -> Result<Option<Reached>, String> {
     let wanted = order.wanted;
-    let cannot = |error: io::Error| format!("the daemon cannot be started: {error}");
     // Held by us too until it is ready: so others who wait can see at a glance who is busy with it.
     let spawn_lock = lock.into_handed_over().map_err(|error| error.to_string())?;
     let (report, ready) =
@@ -70,30 +75,34 @@ pub(super) fn start(order: &Order<'_>, meeting: &Meeting, lock: Lock) -> Result<
     // The daemon's alone from now on: their end is to be seen here.
     drop((ready, first));
 
-    let generation =
-        match wait_for_report(report, wanted.start_timeout, order.abandoned).map_err(cannot)? {
-            Report::Ready(generation) => generation,
-            Report::Failed(why) => return Err(format!("the daemon did not start: {why}")),
-            Report::Died => {
-                return Err(format!(
-                    "the daemon ended before it was ready{}",
-                    log_tail(meeting)
-                ));
-            }
-            Report::Unwanted => return Err(ABANDONED.to_owned()),
-            Report::Late => {
-                return Err(format!(
-                    "the daemon was not ready within {:?} (--start-timeout){}",
-                    wanted.start_timeout,
-                    log_tail(meeting)
-                ));
-            }
-        };
+    let generation = match wait_for_report(report, order, meeting)? {
+        Report::Ready(generation) => generation,
+        Report::Failed(why) => return Err(format!("the daemon did not start: {why}")),
+        Report::Died => {
+            return Err(format!(
+                "the daemon ended before it was ready{}",
+                log_tail(meeting)
+            ));
+        }
+        Report::Unwanted => return Err(ABANDONED.to_owned()),
+        Report::Stuck => return Ok(None),
+        Report::Late => {
+            return Err(format!(
+                "the daemon was not ready within {:?} (--start-timeout){}",
+                wanted.start_timeout,
+                log_tail(meeting)
+            ));
+        }
+    };
     let recorded = meeting
         .record()
         .filter(|record| record.generation == generation);
     let daemon = recorded.and_then(|record| record.process());
-    Ok(Reached { socket, daemon })
+    Ok(Some(Reached { socket, daemon }))
+}
+
+fn cannot(error: io::Error) -> String {
+    format!("the daemon cannot be started: {error}")
 }
 
 /// The one word a daemon is started with.
@@ -147,12 +156,16 @@ enum Report {
     Failed(String),
     Died,
     Late,
+    /// It was stuck, and is gone.
+    Stuck,
     /// Nobody wants to know any more.
     Unwanted,
 }
 
-fn wait_for_report(pipe: OwnedFd, timeout: Duration, abandoned: &Bell) -> io::Result<Report> {
-    let deadline = Instant::now() + timeout;
+fn wait_for_report(pipe: OwnedFd, order: &Order<'_>, meeting: &Meeting) -> Result<Report, String> {
+    let abandoned = order.abandoned;
+    let deadline = Instant::now() + order.wanted.start_timeout;
+    let mut newborn = Newborn::of(meeting);
     let mut pipe = File::from(pipe);
     let mut heard = Vec::new();
     while !heard.contains(&b'\n') && heard.len() < LONGEST_REPORT {
@@ -160,11 +173,15 @@ fn wait_for_report(pipe: OwnedFd, timeout: Duration, abandoned: &Bell) -> io::Re
         if left.is_zero() {
             return Ok(Report::Late);
         }
-        events::sleep(&[pipe.as_fd(), abandoned.as_fd()], &[], Some(left))?;
+        let nap = left.min(newborn.next_look());
+        events::sleep(&[pipe.as_fd(), abandoned.as_fd()], &[], Some(nap)).map_err(cannot)?;
         if is_readable(abandoned) {
             return Ok(Report::Unwanted);
         }
         if !is_readable(&pipe) {
+            if newborn.end_if_stuck()? {
+                return Ok(Report::Stuck);
+            }
             continue;
         }
         let mut chunk = [0; 512];
@@ -172,7 +189,7 @@ fn wait_for_report(pipe: OwnedFd, timeout: Duration, abandoned: &Bell) -> io::Re
             Ok(0) => break,
             Ok(read) => heard.extend_from_slice(&chunk[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(cannot(error)),
         }
     }
     Ok(understand(&heard))

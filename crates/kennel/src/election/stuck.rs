@@ -146,13 +146,18 @@ pub(super) fn is_recorded(meeting: &Meeting, suspect: &ProcessRef) -> bool {
 /// Ends a daemon that is stuck: on record here, the holder of `daemon.lock`, and killed by reference
 /// (rule 6). `Err` says why the person gets a server without a daemon.
 pub(super) fn end(meeting: &Meeting, suspect: &ProcessRef) -> Result<(), String> {
-    let pid = suspect.pid();
     if !suspect.is_alive() {
         return Ok(());
     }
     if !is_recorded(meeting, suspect) || !is_holder(meeting, suspect) {
         return Err(unproven(meeting, suspect));
     }
+    kill(suspect)
+}
+
+/// Kills a daemon of which all is proven, and waits for its end.
+pub(super) fn kill(suspect: &ProcessRef) -> Result<(), String> {
+    let pid = suspect.pid();
     suspect
         .signal(Signal::KILL)
         .and_then(|_| suspect.wait(Some(KILL_TAKES)))

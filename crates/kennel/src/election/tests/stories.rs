@@ -239,6 +239,34 @@ fn a_stopped_daemon_is_replaced_within_5_s() {
 }
 
 #[test]
+fn a_daemon_stopped_before_it_is_ready_is_ended_and_the_next_one_serves() {
+    in_a_scope(|| {
+        script("stop 1");
+        let attached = attach("key");
+        assert_eq!(started().len(), 2);
+        assert_eq!(alive().len(), 1);
+        assert!(
+            alive()[0]
+                .identity()
+                .same_process(attached.daemon.identity())
+        );
+    });
+}
+
+#[test]
+fn so_it_is_by_those_who_wait_when_the_shim_that_started_it_was_killed() {
+    in_a_scope(|| {
+        script("stop 1");
+        let starting = begin(wanted("key"));
+        wait_for("the stopped one", || (started().len() == 1).then_some(()));
+        drop(starting);
+        attach("key");
+        assert_eq!(started().len(), 2);
+        assert_eq!(alive().len(), 1);
+    });
+}
+
+#[test]
 fn rule_6_a_stopped_daemon_that_is_not_on_record_is_left_alone() {
     in_a_scope(|| {
         let first = attach("key");

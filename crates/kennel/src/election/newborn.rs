@@ -1,0 +1,75 @@
+//! A daemon that was stopped on its way to being ready: no record names it yet, and its own alarm is stopped
+//! with it. But it holds `spawn.lock`, which nobody else can take meanwhile.
+
+use std::time::{Duration, Instant};
+
+use kennel_sys::lock::holders;
+use kennel_sys::process::ProcessRef;
+
+use super::stuck::{self, Look, Patience, Watch};
+use crate::meeting::{Meeting, SPAWN_LOCK};
+
+/// Most are ready long before anybody looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A look now and then at whoever is about to be the daemon.
+pub(super) struct Newborn<'a> {
+    meeting: &'a Meeting,
+    looked: Instant,
+    watch: Option<Watch>,
+}
+
+impl<'a> Newborn<'a> {
+    pub(super) fn of(meeting: &'a Meeting) -> Newborn<'a> {
+        Newborn {
+            meeting,
+            looked: Instant::now(),
+            watch: None,
+        }
+    }
+
+    /// When to look again.
+    pub(super) fn next_look(&self) -> Duration {
+        LOOK_EVERY.saturating_sub(self.looked.elapsed())
+    }
+
+    /// Ends it if it is stuck, by reference (rule 6); `true` if it is gone for that reason.
+    pub(super) fn end_if_stuck(&mut self) -> Result<bool, String> {
+        if !self.next_look().is_zero() {
+            return Ok(false);
+        }
+        self.looked = Instant::now();
+        if self.watch.is_none() {
+            let found = holders(self.meeting.dir(), SPAWN_LOCK)
+                .into_iter()
+                .find(is_daemon);
+            self.watch = found.map(|process| Watch::new(Some(process), Patience::First));
+        }
+        let Some(watch) = &mut self.watch else {
+            return Ok(false);
+        };
+        if watch.look() != Look::Stuck {
+            return Ok(false);
+        }
+        let process = watch.take_process();
+        self.watch = None;
+        // It may have got ready since: then it is on record, and others decide about it.
+        match process.filter(|process| still_holds(self.meeting, process)) {
+            Some(process) => stuck::kill(&process).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+/// A shim that holds the lock is none: it may be stopped for as long as its person likes.
+fn is_daemon(process: &ProcessRef) -> bool {
+    let line = std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
+    let second = line.split(|&byte| byte == 0).nth(1);
+    second == Some(b"daemon") && process.is_alive()
+}
+
+fn still_holds(meeting: &Meeting, process: &ProcessRef) -> bool {
+    holders(meeting.dir(), SPAWN_LOCK)
+        .iter()
+        .any(|holder| holder.identity().same_process(process.identity()))
+}
