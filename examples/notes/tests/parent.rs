@@ -141,6 +141,12 @@ fn a_killed_app_left_as_a_zombie_ends_its_server_as_well() {
     });
 }
 
+/// What the kernel calls it.
+fn name_of(process: &ProcessRef) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 #[test]
 fn lesson_19_an_app_killed_within_the_first_moments_leaves_nothing() {
     let mut chance = Rng::seeded("early");
@@ -153,10 +159,7 @@ fn lesson_19_an_app_killed_within_the_first_moments_leaves_nothing() {
             .wait(Some(moment))
             .unwrap();
         app.kill();
-        let is_holder = |process: &ProcessRef| {
-            let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid()));
-            name.is_ok_and(|name| name == "sleep\n")
-        };
+        let is_holder = |process: &ProcessRef| name_of(process).is_some_and(|name| name == "sleep");
         wait_for(
             &format!("nothing but the holder, killed after {moment:?}"),
             || scope.survivors().iter().all(is_holder).then_some(()),
@@ -179,19 +182,20 @@ fn lesson_19_behind_a_launcher_too() {
         app.kill();
         // The launcher may live on, start the server late, and outlive it: it sleeps then.
         wait_for("the launcher to be through with the server", || {
-            let names: Vec<String> = scope
-                .survivors()
-                .iter()
-                .filter_map(|process| {
-                    std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()
-                })
-                .collect();
-            let ended = !names
-                .iter()
-                .any(|name| name == "notes\n" || name == "tk-app\n");
-            let launched = names.iter().filter(|name| *name == "sleep\n").count() == 2
-                || !names.contains(&"sh\n".to_owned());
-            (ended && launched).then_some(())
+            let survivors = scope.survivors();
+            let called = |name: &str| -> Vec<&ProcessRef> {
+                let is = |process: &&ProcessRef| name_of(process).is_some_and(|its| its == name);
+                survivors.iter().filter(is).collect()
+            };
+            let ended = called("notes").is_empty() && called("tk-app").is_empty();
+            let sleeps = |launcher: &&ProcessRef| {
+                let is_its = |sleep: &&ProcessRef| {
+                    let parent = ProcessRef::parent_of(sleep).ok().flatten();
+                    parent.is_some_and(|parent| parent.pid() == launcher.pid())
+                };
+                called("sleep").iter().any(is_its)
+            };
+            (ended && called("sh").iter().all(sleeps)).then_some(())
         });
     }
 }
