@@ -287,7 +287,7 @@ mod needs_root {
     /// In any other the kernel leaves out whoever took a lock and died.
     fn in_the_first_pid_namespace() -> bool {
         const ITS_INODE: u64 = 0xEFFF_FFFC;
-        let meta = std::fs::metadata("/proc/self/ns/pid").unwrap();
+        let meta = std::fs::metadata("/proc/self/ns/pid").expect("our own");
         std::os::unix::fs::MetadataExt::ino(&meta) == ITS_INODE
     }
 

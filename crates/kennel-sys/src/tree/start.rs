@@ -159,11 +159,12 @@ impl Tree {
         let mut buffer = [0u8; 256];
         loop {
             return match rustix::net::recv(&self.control, &mut buffer, RecvFlags::empty()) {
-                Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => Ok(None),
+                Ok((0, _)) => Ok(None),
                 Ok((length, _)) => Report::parse(&buffer[..length])
                     .map(Some)
                     .ok_or_else(|| io::ErrorKind::InvalidData.into()),
-                Err(rustix::io::Errno::INTR) => continue,
+                // It went without reading our last word. That is said once, and ahead of its own last words.
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => continue,
                 Err(errno) => Err(errno.into()),
             };
         }
@@ -177,6 +178,12 @@ impl Tree {
     /// Reaps the warden if it has ended; `false` while it runs.
     pub fn ended(&mut self) -> io::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = self.stop();
     }
 }
 

@@ -267,9 +267,7 @@ impl Warden {
                 until: now + self.ladder.after_eof,
             },
             Rung::Serving if !self.served.is_alive() => {
-                // A successor may be waiting for the store: nobody is left to be patient for.
-                self.ladder.after_eof = self.ladder.after_eof.min(ABANDONED);
-                self.ladder.after_term = self.ladder.after_term.min(ABANDONED);
+                self.hurry();
                 Rung::Eof {
                     until: now + self.ladder.after_eof,
                 }
@@ -304,7 +302,14 @@ impl Warden {
         asked
     }
 
-    /// The served process said `stop`, or closed its end, which says the same.
+    /// Nobody is left to be patient for, and a successor may be waiting for the store.
+    fn hurry(&mut self) {
+        self.ladder.after_eof = self.ladder.after_eof.min(ABANDONED);
+        self.ladder.after_term = self.ladder.after_term.min(ABANDONED);
+    }
+
+    /// The served process said `stop`; or its end closed without that word, which is what a kill does, and
+    /// earlier than its death can be seen.
     fn stop_spoken(&mut self) -> bool {
         let Some(control) = &self.control else {
             return false;
@@ -313,6 +318,9 @@ impl Warden {
         match rustix::net::recv(control, &mut word, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => {
                 self.control = None;
+                if self.rung == Rung::Serving {
+                    self.hurry();
+                }
                 true
             }
             Ok(_) => true,

@@ -67,8 +67,8 @@ fn main() {
         }
         "hang" => nap(Duration::from_secs(1000)),
         "stop" if number <= amount => {
-            let me = rustix::process::getpid();
-            rustix::process::kill_process(me, rustix::process::Signal::STOP).expect("ourselves");
+            let me = ProcessRef::me().expect("ourselves");
+            me.signal(kennel_sys::Signal::STOP).expect("ourselves");
         }
         _ => {}
     }
