@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`lifetime`] | how long a server lives: who is attached, who owns it, when it ends and why |
 //! | [`session`] | what an app hears while the upstream behind its session is replaced |
+//! | [`mux`] | who hears what while many clients share one server |
 //! | [`hello`] | nothing: the wire between a shim and a daemon, as values |
 //! | [`message`] | nothing: it finds the parts of one line, which the others decide on |
 //! | [`time`] | nothing: it is the [`Moment`](time::Moment) all others are told |
@@ -22,5 +23,6 @@
 pub mod hello;
 pub mod lifetime;
 pub mod message;
+pub mod mux;
 pub mod session;
 pub mod time;

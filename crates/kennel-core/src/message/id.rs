@@ -19,6 +19,11 @@ impl<'a> Id<'a> {
         }
     }
 
+    /// An id that stands for itself, in no line.
+    pub(super) fn alone(text: &'a str) -> Option<Id<'a>> {
+        Id::new(Part { start: 0, text }).ok()
+    }
+
     /// The bytes as they stand, quotes included: what an answer must carry.
     pub fn raw(&self) -> &'a [u8] {
         self.0.bytes()

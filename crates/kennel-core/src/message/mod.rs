@@ -11,7 +11,10 @@
 mod id;
 mod line;
 mod malformed;
+mod member;
 mod parse;
+pub(crate) mod reply;
+mod scan;
 
 use std::borrow::Cow;
 use std::ops::Range;

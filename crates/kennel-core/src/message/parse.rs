@@ -1,7 +1,7 @@
 //! From a line to its parts.
 //!
-//! Values are skipped as borrowed [`RawValue`]s: checked to the last byte, without recursion (a line
-//! of a million brackets costs no stack) and without a copy.
+//! Values are skipped, by [`scan`] or as borrowed [`RawValue`]s: checked to the last byte, without recursion
+//! (a line of a million brackets costs no stack) and without a copy.
 
 use std::fmt;
 
@@ -12,9 +12,18 @@ use serde_json::value::RawValue;
 
 use super::{
     Batch, Id, Malformed, Member, Message, Method, Notification, Outcome, Part, Request, Response,
+    scan,
 };
 
 pub(super) fn parse(line: &[u8]) -> Result<Message<'_>, Malformed> {
+    match str::from_utf8(line).ok().and_then(scan::envelope) {
+        Some(envelope) => envelope.message(),
+        None => parse_with_care(line),
+    }
+}
+
+/// Any line, and what is wrong with it.
+fn parse_with_care(line: &[u8]) -> Result<Message<'_>, Malformed> {
     if line.contains(&b'\n') {
         return Err(Malformed::Newline);
     }
@@ -51,20 +60,59 @@ pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> 
     Some(Id::new(Part { start, text }))
 }
 
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
+/// What a message says of itself, as far as it does.
+#[derive(Default)]
+pub(super) struct Envelope<'a> {
+    jsonrpc: Option<Part<'a>>,
+    id: Option<Part<'a>>,
+    method: Option<Part<'a>>,
+    params: Option<Part<'a>>,
+    result: Option<Part<'a>>,
+    error: Option<Part<'a>>,
+}
+
+impl<'a> Envelope<'a> {
+    /// The place for a key's value; `None` if the key is none of the envelope's.
+    pub(super) fn part_mut(&mut self, key: &str) -> Option<&mut Option<Part<'a>>> {
+        match key {
+            "jsonrpc" => Some(&mut self.jsonrpc),
+            "id" => Some(&mut self.id),
+            "method" => Some(&mut self.method),
+            "params" => Some(&mut self.params),
+            "result" => Some(&mut self.result),
+            "error" => Some(&mut self.error),
+            _ => None,
+        }
+    }
+
+    fn message(self) -> Result<Message<'a>, Malformed> {
+        if !self.jsonrpc.is_some_and(is_two_point_zero) {
+            return Err(Malformed::Shape("its jsonrpc is not \"2.0\""));
+        }
+        let id = self.id.map(Id::new).transpose()?;
+        match (self.method, outcome(self.result, self.error)?) {
+            (Some(_), Some(_)) => Err(Malformed::Shape("both a method and an outcome")),
+            (None, None) => Err(Malformed::Shape("neither a method nor an outcome")),
+            (Some(method), None) => {
+                if !method.text.starts_with('"') {
+                    return Err(Malformed::Shape("its method is no string"));
+                }
+                let method = Method(method);
+                let params = self.params;
+                if !params.is_none_or(|params| params.text.starts_with(['{', '[', 'n'])) {
+                    return Err(Malformed::Shape("its params are no object or array"));
+                }
+                Ok(match id {
+                    Some(id) => Message::Request(Request { id, method, params }),
+                    None => Message::Notification(Notification { method, params }),
+                })
+            }
+            (None, Some(Outcome::Result(_))) if id.is_none() => {
+                Err(Malformed::Shape("a result without an id"))
+            }
+            (None, Some(outcome)) => Ok(Message::Response(Response { id, outcome })),
+        }
+    }
 }
 
 /// A value that is there, even if it is `null`.
@@ -74,7 +122,23 @@ fn present<'a, D: Deserializer<'a>>(from: D) -> Result<Option<&'a RawValue>, D::
 
 /// `object` is a slice of `line`.
 fn parse_object<'a>(line: &'a str, object: &'a str) -> Result<Message<'a>, Malformed> {
-    let envelope: Envelope<'a> =
+    #[derive(Deserialize)]
+    struct Values<'a> {
+        #[serde(borrow, default, deserialize_with = "present")]
+        jsonrpc: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        id: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        method: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        params: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        result: Option<&'a RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        error: Option<&'a RawValue>,
+    }
+
+    let values: Values<'a> =
         serde_json::from_str(object).map_err(|error| match error.classify() {
             // No field has a type of its own, so the data can be wrong in one way only.
             Category::Data => Malformed::Shape("a key of the envelope comes twice"),
@@ -82,34 +146,16 @@ fn parse_object<'a>(line: &'a str, object: &'a str) -> Result<Message<'a>, Malfo
                 not_json(&error, offset(line, object))
             }
         })?;
-    if !envelope.jsonrpc.is_some_and(is_two_point_zero) {
-        return Err(Malformed::Shape("its jsonrpc is not \"2.0\""));
-    }
-    let part = |raw| part_of(line, raw);
-    let id = envelope.id.map(part).map(Id::new).transpose()?;
-    let outcome = outcome(envelope.result.map(part), envelope.error.map(part))?;
-    match (envelope.method.map(part), outcome) {
-        (Some(_), Some(_)) => Err(Malformed::Shape("both a method and an outcome")),
-        (None, None) => Err(Malformed::Shape("neither a method nor an outcome")),
-        (Some(method), None) => {
-            if !method.text.starts_with('"') {
-                return Err(Malformed::Shape("its method is no string"));
-            }
-            let method = Method(method);
-            let params = envelope.params.map(part);
-            if !params.is_none_or(|params| params.text.starts_with(['{', '[', 'n'])) {
-                return Err(Malformed::Shape("its params are no object or array"));
-            }
-            Ok(match id {
-                Some(id) => Message::Request(Request { id, method, params }),
-                None => Message::Notification(Notification { method, params }),
-            })
-        }
-        (None, Some(Outcome::Result(_))) if id.is_none() => {
-            Err(Malformed::Shape("a result without an id"))
-        }
-        (None, Some(outcome)) => Ok(Message::Response(Response { id, outcome })),
-    }
+    let part = |raw: Option<&'a RawValue>| raw.map(|raw| part_of(line, raw));
+    let envelope = Envelope {
+        jsonrpc: part(values.jsonrpc),
+        id: part(values.id),
+        method: part(values.method),
+        params: part(values.params),
+        result: part(values.result),
+        error: part(values.error),
+    };
+    envelope.message()
 }
 
 fn parse_batch(line: &str) -> Result<Message<'_>, Malformed> {
@@ -182,12 +228,12 @@ fn outcome<'a>(
     }
 }
 
-fn is_two_point_zero(raw: &RawValue) -> bool {
-    let text = raw.get();
+fn is_two_point_zero(part: Part<'_>) -> bool {
+    let text = part.text;
     text == "\"2.0\"" || serde_json::from_str::<String>(text).is_ok_and(|meant| meant == "2.0")
 }
 
-fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {
+pub(super) fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {
     let text = raw.get();
     let start = offset(line, text);
     Part { start, text }
@@ -202,4 +248,153 @@ fn not_json(error: &serde_json::Error, offset: usize) -> Malformed {
     // One line, so its column is the place.
     let at = offset + error.column();
     Malformed::NotJson { at }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What lines are made of, well-formed and not.
+    const SCRAPS: [&str; 58] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        " ",
+        "\t",
+        "\r",
+        "\n",
+        "\u{b}",
+        "\u{c}",
+        "\u{7f}",
+        "\u{a0}",
+        "\"jsonrpc\"",
+        "\"2.0\"",
+        "\"id\"",
+        "\"\\u0069d\"",
+        "\"method\"",
+        "\"params\"",
+        "\"result\"",
+        "\"error\"",
+        "\"x\"",
+        "\"\"",
+        "\"",
+        "\"a\\\"b\"",
+        "\"\\\\\"",
+        "\"\\ud800\"",
+        "\"\\u12\"",
+        "\"\\x\"",
+        "\"\u{1}\"",
+        "\"\t\"",
+        "\"é€😀\"",
+        "\\",
+        "0",
+        "-",
+        "-0",
+        "01",
+        "1",
+        "12.5",
+        "1.",
+        ".5",
+        "1e9",
+        "1E+",
+        "1e-7",
+        "1.5E+3",
+        "true",
+        "tru",
+        "false",
+        "null",
+        "nul",
+        "NaN",
+        "[]",
+        "{}",
+        "{\"a\":[1,{}]}",
+        "[[1,2],3]",
+        "\"0123456789abcdef0123456789abcdef\"",
+        "!",
+    ];
+
+    fn same_both_ways(line: &str) -> Result<(), TestCaseError> {
+        if let Some(envelope) = scan::envelope(line) {
+            let with_care = parse_with_care(line.as_bytes());
+            prop_assert_eq!(envelope.message(), with_care, "{:?}", line);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn what_is_taken_at_a_glance_is_the_same_with_care(
+            scraps in prop::collection::vec(prop::sample::select(&SCRAPS[..]), 0..24),
+        ) {
+            same_both_ways(&scraps.concat())?;
+            same_both_ways(&format!("{{{}}}", scraps.concat()))?;
+        }
+
+        #[test]
+        fn a_line_with_one_scrap_too_many_or_a_byte_too_few_is_the_same_with_care(
+            values in prop::collection::vec(prop::sample::select(&SCRAPS[..]), 3),
+            scrap in prop::sample::select(&SCRAPS[..]),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let line = format!(
+                r#"{{"jsonrpc": "2.0","id":{},"method" :"m","params":{{"a":[{}],"b":{{"c":{}}}}}}}"#,
+                values[0], values[1], values[2],
+            );
+            same_both_ways(&line)?;
+            let mut at = at.index(line.len());
+            while !line.is_char_boundary(at) {
+                at -= 1;
+            }
+            let (before, behind) = line.split_at(at);
+            same_both_ways(&format!("{before}{scrap}{behind}"))?;
+            let mut rest = behind.chars();
+            rest.next();
+            same_both_ways(&format!("{before}{}", rest.as_str()))?;
+        }
+    }
+
+    #[test]
+    fn every_byte_of_ascii_and_every_key_twice_is_the_same_with_care() {
+        let whole = |params: &str| format!(r#"{{"jsonrpc":"2.0","method":"m","params":{params}}}"#);
+        for byte in (0..=127).map(char::from) {
+            for around in ["", "x", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"] {
+                let line = whole(&format!(
+                    r#"{{"{around}{byte}{around}":1{byte},"\{byte}":2}}"#
+                ));
+                same_both_ways(&line).unwrap();
+                same_both_ways(&whole(&format!(r#"["{around}{byte}{around}"]"#))).unwrap();
+            }
+        }
+        for key in [
+            "jsonrpc", "id", "method", "params", "result", "error", "other",
+        ] {
+            for members in [r#""id":1,"method":"m""#, r#""id":1,"result":1"#] {
+                let twice = format!(r#"{{"jsonrpc":"2.0",{members},"{key}":null,"{key}":null}}"#);
+                same_both_ways(&twice).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn the_usual_line_is_taken_at_a_glance_and_a_deep_one_with_care() {
+        for line in [
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a":["\u00e9",-1.5e3,{}]}}"#,
+            r#" { "result" : { "x" : null , "y" : [ true , false ] } , "id" : "a" , "jsonrpc" : "2.0" } "#,
+        ] {
+            assert!(scan::envelope(line).is_some(), "{line}");
+        }
+        for (depth, at_a_glance) in [(128, true), (129, false), (100_000, false)] {
+            let (opened, closed) = ("[".repeat(depth), "]".repeat(depth));
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{opened}0{closed}}}"#);
+            assert_eq!(scan::envelope(&line).is_some(), at_a_glance, "{depth}");
+            assert!(parse(line.as_bytes()).is_ok(), "{depth}");
+        }
+    }
 }

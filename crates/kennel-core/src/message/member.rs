@@ -1,0 +1,304 @@
+//! Values inside a message's parts, found where they stand.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{Malformed, Part, parse, quoted};
+
+impl<'a> Part<'a> {
+    /// The bytes as they stand, which are text.
+    pub(crate) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Whether a name, which needs no escapes, may be somewhere in here. Only then is it worth to take
+    /// a long value apart.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        /// Text as short as this is searched for many bytes at a time.
+        const SHORT: usize = 32;
+        self.text
+            .contains(&name[name.len().saturating_sub(SHORT)..])
+    }
+
+    /// The value of the member `name`. `None`: this has no such member, or is no object.
+    ///
+    /// A member that comes twice is an error: which of the two counts differs from reader to reader.
+    pub(crate) fn member(&self, name: &str) -> Result<Option<Part<'a>>, Malformed> {
+        if !self.text.starts_with('{') {
+            return Ok(None);
+        }
+        let mut found = Found::default();
+        let finder = Finder {
+            name,
+            found: &mut found,
+        };
+        let mut json = serde_json::Deserializer::from_str(self.text);
+        if json.deserialize_map(finder).is_err() {
+            // The line was checked before, so it is not that.
+            return Ok(None);
+        }
+        if found.twice {
+            return Err(Malformed::Shape(
+                "a key that decides on its way comes twice",
+            ));
+        }
+        Ok(found.value.map(|raw| self.inside(raw)))
+    }
+
+    /// The value at the end of a path of members.
+    pub(crate) fn at(&self, path: &[&str]) -> Result<Option<Part<'a>>, Malformed> {
+        let mut here = *self;
+        for name in path {
+            match here.member(name)? {
+                Some(next) => here = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(here))
+    }
+
+    /// What is in this array. Nothing, if it is none.
+    pub(crate) fn elements(&self) -> Vec<Part<'a>> {
+        let mut elements = Vec::new();
+        if self.text.starts_with('[') {
+            let mut json = serde_json::Deserializer::from_str(self.text);
+            // The line was checked before: it cannot fail half-way.
+            let _ = json.deserialize_seq(Elements(&mut elements));
+        }
+        elements.iter().map(|raw| self.inside(raw)).collect()
+    }
+
+    /// What this string means. `None`: it is none, or means no text.
+    pub(crate) fn string(&self) -> Option<Cow<'a, str>> {
+        if !self.text.starts_with('"') {
+            return None;
+        }
+        match self.text.contains('\\') {
+            false => Some(Cow::Borrowed(&self.text[1..self.text.len() - 1])),
+            true => serde_json::from_str(self.text).ok().map(Cow::Owned),
+        }
+    }
+
+    /// The same text for the same value: keys sorted, no white space, one spelling for every string.
+    /// Numbers stay as they are spelled, and so does what is nested beyond reason.
+    pub(crate) fn canonical(&self) -> String {
+        let mut written = String::new();
+        write_canonical(self, 0, &mut written);
+        written
+    }
+
+    /// What the keys of this object mean, sorted. None, if it is no object.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<_> = self.members().into_iter().map(|(key, _)| key).collect();
+        keys.sort();
+        keys
+    }
+
+    fn members(&self) -> Vec<(String, &'a RawValue)> {
+        let mut members = Vec::new();
+        if self.text.starts_with('{') {
+            let mut json = serde_json::Deserializer::from_str(self.text);
+            // The line was checked before: it cannot fail half-way.
+            let _ = json.deserialize_map(Members(&mut members));
+        }
+        members
+    }
+
+    fn inside(&self, raw: &'a RawValue) -> Part<'a> {
+        let Part { start, text } = parse::part_of(self.text, raw);
+        let start = self.start + start;
+        Part { start, text }
+    }
+}
+
+fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
+    const DEEPEST: usize = 64;
+    match value.text.as_bytes()[0] {
+        b'{' if depth < DEEPEST => {
+            let mut members = value.members();
+            // Stable: of a key that comes twice, both stay in their order.
+            members.sort_by(|(one, _), (other, _)| one.cmp(other));
+            for (nth, (key, raw)) in members.iter().enumerate() {
+                written.push_str(if nth == 0 { "{" } else { "," });
+                written.push_str(&quoted(key));
+                written.push(':');
+                write_canonical(&value.inside(raw), depth + 1, written);
+            }
+            written.push_str(if members.is_empty() { "{}" } else { "}" });
+        }
+        b'[' if depth < DEEPEST => {
+            written.push('[');
+            for (nth, element) in value.elements().iter().enumerate() {
+                if nth > 0 {
+                    written.push(',');
+                }
+                write_canonical(element, depth + 1, written);
+            }
+            written.push(']');
+        }
+        b'"' => match value.string() {
+            Some(meant) => written.push_str(&quoted(&meant)),
+            None => written.push_str(value.text),
+        },
+        _ => written.push_str(value.text),
+    }
+}
+
+#[derive(Default)]
+struct Found<'a> {
+    value: Option<&'a RawValue>,
+    twice: bool,
+}
+
+struct Finder<'n, 'f, 'a> {
+    name: &'n str,
+    found: &'f mut Found<'a>,
+}
+
+impl<'a> Visitor<'a> for Finder<'_, '_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
+        while let Some(is_it) = object.next_key_seed(IsCalled(self.name))? {
+            let value = object.next_value::<&'a RawValue>()?;
+            if is_it {
+                self.found.twice |= self.found.value.replace(value).is_some();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Compares a key without keeping it. Bytes, for a key may hold escapes that mean no text.
+struct IsCalled<'n>(&'n str);
+
+impl<'a> DeserializeSeed<'a> for IsCalled<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<bool, D::Error> {
+        key.deserialize_bytes(self)
+    }
+}
+
+impl<'a> Visitor<'a> for IsCalled<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a key")
+    }
+
+    fn visit_bytes<E>(self, key: &[u8]) -> Result<bool, E> {
+        Ok(key == self.0.as_bytes())
+    }
+}
+
+struct Members<'m, 'a>(&'m mut Vec<(String, &'a RawValue)>);
+
+impl<'a> Visitor<'a> for Members<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
+        while let Some(key) = object.next_key_seed(AnyKey)? {
+            self.0.push((key, object.next_value()?));
+        }
+        Ok(())
+    }
+}
+
+struct AnyKey;
+
+impl<'a> DeserializeSeed<'a> for AnyKey {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<String, D::Error> {
+        key.deserialize_bytes(self)
+    }
+}
+
+impl<'a> Visitor<'a> for AnyKey {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a key")
+    }
+
+    fn visit_bytes<E>(self, key: &[u8]) -> Result<String, E> {
+        Ok(String::from_utf8_lossy(key).into_owned())
+    }
+}
+
+struct Elements<'e, 'a>(&'e mut Vec<&'a RawValue>);
+
+impl<'a> Visitor<'a> for Elements<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an array")
+    }
+
+    fn visit_seq<S: SeqAccess<'a>>(self, mut array: S) -> Result<(), S::Error> {
+        while let Some(raw) = array.next_element()? {
+            self.0.push(raw);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(text: &str) -> Part<'_> {
+        Part { start: 100, text }
+    }
+
+    #[test]
+    fn a_member_is_found_by_what_its_key_means_and_where_it_stands() {
+        let object = part(r#"{"\ud800":1, "a\/b" : {"c": [ 7 ]} }"#);
+        let inner = object.member("a/b").unwrap().unwrap();
+        assert_eq!(inner.text(), r#"{"c": [ 7 ]}"#);
+        assert_eq!(
+            inner.range().start,
+            100 + object.text().find("{\"c\"").unwrap()
+        );
+        let seven = object.at(&["a/b", "c"]).unwrap().unwrap().elements()[0];
+        assert_eq!(seven.text(), "7");
+        assert_eq!(seven.range().start, 100 + object.text().find('7').unwrap());
+        assert_eq!(object.member("x"), Ok(None));
+        assert_eq!(part("[1]").member("x"), Ok(None));
+        assert_eq!(object.at(&["a/b", "c", "d"]), Ok(None));
+    }
+
+    #[test]
+    fn a_member_that_comes_twice_is_an_error_and_others_may() {
+        let object = part(r#"{"a":1,"b":2,"\u0061":{"x":[]},"c":3,"\ud800":0}"#);
+        assert!(object.member("a").is_err());
+        assert!(object.member("c").unwrap().is_some());
+    }
+
+    #[test]
+    fn two_spellings_of_one_value_have_one_canonical_text() {
+        let one = part(r#"{ "b":[1, "\u0061\/"], "a":{} }"#);
+        let other = part(r#"{"a":{},"b":[1,"a/"]}"#);
+        assert_eq!(one.canonical(), other.canonical());
+        assert_ne!(part("[1,2]").canonical(), part("[2,1]").canonical());
+        assert_ne!(part("1").canonical(), part(r#""1""#).canonical());
+    }
+
+    #[test]
+    fn nesting_beyond_reason_costs_no_stack() {
+        let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+        assert!(!part(&deep).canonical().is_empty());
+    }
+}

@@ -1,0 +1,272 @@
+//! What the server asks, and whom.
+//!
+//! On stdio nothing links a server's request to the call it is about (legacy). So it goes to the one
+//! client it can be about, if there is only one; else to nobody. One person's question must not open
+//! in another's window.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::lifetime::ClientId;
+use crate::message::{Key, Outcome, Part, Request, Response, reply};
+
+use super::calls::Kind;
+use super::refused::{ambiguous_client, client_gone};
+use super::said::{From, Kept, Said};
+use super::{Lane, Mux, Note, Side};
+
+/// Where a server's request says which task it is about.
+const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// A question that waits for a client's answer.
+#[derive(Debug)]
+pub(super) struct Ask {
+    client: ClientId,
+    pub(super) about: About,
+    /// What the server knows it by. `None`: the mux itself asks.
+    pub(super) server: Option<ServerId>,
+}
+
+#[derive(Debug)]
+pub(super) struct ServerId {
+    pub(super) key: Key,
+    /// As spelled.
+    pub(super) raw: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(super) enum About {
+    /// Any other client could answer it as well: its line is kept for that.
+    Roots(Option<Kept>),
+    /// One client alone.
+    Other,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    open: BTreeMap<i64, Ask>,
+    by_server: BTreeMap<Key, i64>,
+    minted: i64,
+    /// Tasks that clients began for the server; the latest.
+    client_tasks: VecDeque<(String, ClientId)>,
+}
+
+/// Whom a server's request is for.
+enum Whom {
+    One(ClientId),
+    Gone,
+    Ambiguous,
+}
+
+impl Asks {
+    /// How many tasks of clients are remembered.
+    const CLIENT_TASKS: usize = 256;
+
+    /// The id to show the client.
+    pub(super) fn open(&mut self, client: ClientId, about: About, server: Option<ServerId>) -> i64 {
+        self.minted += 1;
+        if let Some(server) = &server {
+            self.by_server.insert(server.key.clone(), self.minted);
+        }
+        let ask = Ask {
+            client,
+            about,
+            server,
+        };
+        self.open.insert(self.minted, ask);
+        self.minted
+    }
+
+    /// This client answers. `None`: nothing that it was asked, or not any more.
+    pub(super) fn answer(&mut self, client: ClientId, minted: i64) -> Option<Ask> {
+        if self.open.get(&minted)?.client != client {
+            return None;
+        }
+        self.close(minted)
+    }
+
+    /// The server does not want the answer any more: whom it was asked, and under which id.
+    pub(super) fn cancel(&mut self, key: &Key) -> Option<(ClientId, i64)> {
+        let minted = *self.by_server.get(key)?;
+        self.close(minted).map(|ask| (ask.client, minted))
+    }
+
+    /// What a client that is gone will not answer.
+    pub(super) fn leave(&mut self, client: ClientId) -> Vec<Ask> {
+        self.client_tasks.retain(|(_, owner)| *owner != client);
+        let its = self.open.iter().filter(|(_, ask)| ask.client == client);
+        let its: Vec<_> = its.map(|(minted, _)| *minted).collect();
+        let closed = its.into_iter().filter_map(|minted| self.close(minted));
+        closed.collect()
+    }
+
+    /// Whether a client's roots will be known, whoever wants to know them.
+    pub(super) fn is_asked_for_roots(&self, client: ClientId) -> bool {
+        let asks = |ask: &Ask| ask.client == client && matches!(ask.about, About::Roots(_));
+        self.open.values().any(asks)
+    }
+
+    fn close(&mut self, minted: i64) -> Option<Ask> {
+        let ask = self.open.remove(&minted)?;
+        if let Some(server) = &ask.server {
+            self.by_server.remove(&server.key);
+        }
+        Some(ask)
+    }
+}
+
+impl Mux {
+    pub(super) fn request_from_server(&mut self, said: &Said<'_>, request: &Request<'_>) {
+        let id = request.id;
+        let key = id.key();
+        if let Key::Odd(_) = key {
+            self.tell_server(Lane::Own, reply::odd_id(id.raw()));
+            self.notes.push(Note::OddId(Side::Server, key));
+            return;
+        }
+        if self.asks.by_server.contains_key(&key) {
+            self.tell_server(Lane::Own, reply::duplicate_id(id.raw(), &key));
+            self.notes.push(Note::DuplicateId(Side::Server, key));
+            return;
+        }
+        let server = ServerId {
+            key,
+            raw: id.raw().to_vec(),
+        };
+        match &*request.method.name() {
+            "ping" => self.tell_server(Lane::Own, reply::pong(id.raw())),
+            "roots/list" => self.roots_from_server(Kept::new(said, &id.part()), server),
+            method => match self.whom(request, method) {
+                Whom::One(client) => {
+                    let shown = self.asks.open(client, About::Other, Some(server));
+                    let line = said.with(&[(id.part(), shown.to_string().as_bytes())]);
+                    self.say(client, line);
+                }
+                Whom::Gone => {
+                    self.tell_server(Lane::Own, client_gone(id.raw()));
+                    self.notes.push(Note::ClientGone);
+                }
+                Whom::Ambiguous => {
+                    self.tell_server(Lane::Own, ambiguous_client(id.raw()));
+                    self.notes.push(Note::Ambiguous);
+                    self.ambiguous = Some(match method {
+                        "sampling/createMessage" => "sampling/createMessage",
+                        "elicitation/create" => "elicitation/create",
+                        _ => "a request of its own",
+                    });
+                }
+            },
+        }
+    }
+
+    fn whom(&self, request: &Request<'_>, method: &str) -> Whom {
+        if let Some(whom) = self.whom_by_task(request, method) {
+            return whom;
+        }
+        let candidates = self.candidates();
+        match (candidates.len(), candidates.first()) {
+            (0, _) if self.handshake.is_under_way() => self.one_or_gone(self.handshake.by),
+            (0, _) => match self.sessions.only() {
+                Some(session) => self.one_or_gone(self.client_of(&session)),
+                None => Whom::Ambiguous,
+            },
+            (1, Some(only)) => self.one_or_gone(*only),
+            _ => Whom::Ambiguous,
+        }
+    }
+
+    fn one_or_gone(&self, client: Option<ClientId>) -> Whom {
+        let answers = |client: &ClientId| self.clients.get(client).is_some_and(|it| !it.silent);
+        match client.filter(answers) {
+            Some(client) => Whom::One(client),
+            None => Whom::Gone,
+        }
+    }
+
+    /// It may name a task of one client, or one that a client works on for the server.
+    fn whom_by_task(&self, request: &Request<'_>, method: &str) -> Option<Whom> {
+        let params = request.params?;
+        if params.mentions(RELATED_TASK)
+            && let Ok(Some(task)) = params.at(&["_meta", RELATED_TASK, "taskId"])
+            && let Some(owner) = self.tasks.owner(&task.string()?)
+        {
+            return Some(self.one_or_gone(self.client_of(owner)));
+        }
+        if matches!(method, "tasks/get" | "tasks/result" | "tasks/cancel") {
+            let task = params.member("taskId").ok()??.string()?;
+            let owners: BTreeSet<_> = self
+                .asks
+                .client_tasks
+                .iter()
+                .filter(|(id, _)| *id == task)
+                .map(|(_, owner)| *owner)
+                .collect();
+            // Clients name these: two may have chosen the same name.
+            if let (1, Some(owner)) = (owners.len(), owners.first()) {
+                return Some(self.one_or_gone(Some(*owner)));
+            }
+        }
+        None
+    }
+
+    /// Whom the server may be working for: who waits for an answer, who did until it was cancelled,
+    /// who owns a task that may go on. `None` stands for all who are gone.
+    fn candidates(&self) -> BTreeSet<Option<ClientId>> {
+        let mut candidates = BTreeSet::new();
+        for call in self.calls.asked() {
+            match (&call.kind, &call.session) {
+                (Kind::Initialize, _) => {}
+                (_, Some(session)) if call.waiters.is_empty() => {
+                    candidates.insert(self.client_of(session));
+                }
+                _ => candidates.extend(call.waiters.iter().map(|it| Some(it.client))),
+            }
+        }
+        let owner = |session: Option<&Arc<str>>| session.and_then(|it| self.client_of(it));
+        candidates.extend(self.calls.haunting().map(owner));
+        candidates.extend(self.tasks.unfinished().map(owner));
+        candidates
+    }
+
+    /// A client answered what it was asked.
+    pub(super) fn ask_answered(
+        &mut self,
+        from: &From<'_>,
+        ask: Ask,
+        id: &Part<'_>,
+        response: &Response<'_>,
+    ) {
+        if let About::Roots(line) = ask.about {
+            return self.roots_answered(from, line, ask.server, (id, response));
+        }
+        let Some(server) = ask.server else {
+            return;
+        };
+        if let Outcome::Result(result) = response.outcome
+            && result.mentions("taskId")
+            && let Ok(Some(task)) = result.at(&["task", "taskId"])
+            && let Some(task) = task.string()
+        {
+            let tasks = &mut self.asks.client_tasks;
+            tasks.push_back((task.into_owned(), from.client));
+            if tasks.len() > Asks::CLIENT_TASKS {
+                tasks.pop_front();
+            }
+        }
+        let line = from.said.with(&[(*id, &server.raw)]);
+        self.tell_server(Lane::Of(from.client), line);
+    }
+
+    /// A client will not answer: what it was asked is asked another, or answered for it.
+    pub(super) fn asks_left(&mut self, client: ClientId) {
+        for ask in self.asks.leave(client) {
+            match (ask.about, ask.server) {
+                (_, None) => {}
+                (About::Roots(Some(line)), Some(server)) => self.ask_for_roots(line, server),
+                (About::Roots(None) | About::Other, Some(server)) => {
+                    self.tell_server(Lane::Own, client_gone(&server.raw));
+                }
+            }
+        }
+    }
+}

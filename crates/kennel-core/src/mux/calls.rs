@@ -1,0 +1,196 @@
+//! What the server was asked, and who waits for the answer.
+//!
+//! A **call** is one request to the server under an id minted here. Usually one client waits for its
+//! answer; several, where they asked for the same; none, where it was asked by the mux itself.
+//! A **ghost** is a call that nobody waits for any more but that the server may still be working on:
+//! whatever it asks meanwhile could be about that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::lifetime::ClientId;
+use crate::message::Key;
+
+use super::Lane;
+use super::levels::Before;
+use super::lists::ListKey;
+
+/// An id given here, to a request of either direction: from 1 up, and never twice.
+pub(super) type Minted = u64;
+
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) kind: Kind,
+    /// Where it was written; what cancels it must follow there.
+    pub(super) lane: Lane,
+    pub(super) waiters: Vec<Waiter>,
+    /// The session of who waited first, or last. `None`: the mux itself asked.
+    pub(super) session: Option<Arc<str>>,
+    /// What its client knows the progress by, as spelled there. The server knows it by the call's id.
+    pub(super) token: Option<Vec<u8>>,
+    /// It set a log level of its own (modern).
+    pub(super) logs: bool,
+}
+
+/// What follows from the answer, beside giving it to those who wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Plain,
+    /// One of those that take turns.
+    Turn,
+    Initialize,
+    Discover,
+    List(ListKey),
+    Subscribe(String),
+    Unsubscribe,
+    /// What to go back to if it is refused.
+    Level(Before),
+    /// About one task: whether any result means that it ended.
+    Task {
+        task: String,
+        ends: bool,
+    },
+    TaskList,
+    Listen,
+}
+
+/// Somebody who waits for an answer.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) client: ClientId,
+    pub(super) key: Key,
+    /// As spelled.
+    pub(super) id: Vec<u8>,
+    pub(super) batch: Option<u64>,
+    /// The request, should it have to be asked separately after all.
+    pub(super) again: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Ghost {
+    pub(super) session: Arc<str>,
+    pub(super) logs: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    calls: BTreeMap<Minted, Call>,
+    by_client: BTreeMap<(ClientId, Key), Minted>,
+    ghosts: BTreeMap<Minted, Ghost>,
+    /// Sessions with more ghosts than are remembered one by one; `None` for those beyond counting.
+    haunted: BTreeSet<Option<Arc<str>>>,
+    minted: Minted,
+}
+
+impl Calls {
+    /// How many ghosts are remembered one by one: a server need not ever answer them. Of older ones
+    /// only the session is, for it counts as long as the server lives.
+    const GHOSTS: usize = 1024;
+    /// How many such sessions.
+    const HAUNTED: usize = 64;
+
+    pub(super) fn mint(&mut self) -> Minted {
+        self.minted += 1;
+        self.minted
+    }
+
+    pub(super) fn insert(&mut self, minted: Minted, call: Call) {
+        for waiter in &call.waiters {
+            let name = (waiter.client, waiter.key.clone());
+            self.by_client.insert(name, minted);
+        }
+        self.calls.insert(minted, call);
+    }
+
+    /// One more who waits for a call that is there.
+    pub(super) fn join(&mut self, minted: Minted, waiter: Waiter) {
+        let call = self.calls.get_mut(&minted).expect("the call is in flight");
+        let name = (waiter.client, waiter.key.clone());
+        self.by_client.insert(name, minted);
+        call.waiters.push(waiter);
+    }
+
+    pub(super) fn get(&self, minted: Minted) -> Option<&Call> {
+        self.calls.get(&minted)
+    }
+
+    /// Which call this request of a client waits for.
+    pub(super) fn find(&self, client: ClientId, key: &Key) -> Option<Minted> {
+        self.by_client.get(&(client, key.clone())).copied()
+    }
+
+    /// It is answered.
+    pub(super) fn take(&mut self, minted: Minted) -> Option<Call> {
+        let call = self.calls.remove(&minted)?;
+        for waiter in &call.waiters {
+            self.by_client.remove(&(waiter.client, waiter.key.clone()));
+        }
+        Some(call)
+    }
+
+    /// A client does not wait any more.
+    pub(super) fn drop_waiter(&mut self, client: ClientId, key: &Key) -> Option<(Minted, Waiter)> {
+        let minted = self.by_client.remove(&(client, key.clone()))?;
+        let call = self.calls.get_mut(&minted)?;
+        let place = call
+            .waiters
+            .iter()
+            .position(|it| it.client == client && it.key == *key)?;
+        Some((minted, call.waiters.remove(place)))
+    }
+
+    /// Nobody waits, and the server was told so.
+    pub(super) fn bury(&mut self, minted: Minted, session: &Arc<str>) {
+        let Some(call) = self.take(minted) else {
+            return;
+        };
+        let ghost = Ghost {
+            session: session.clone(),
+            logs: call.logs,
+        };
+        self.ghosts.insert(minted, ghost);
+        if self.ghosts.len() > Calls::GHOSTS
+            && let Some((_, oldest)) = self.ghosts.pop_first()
+        {
+            self.haunted.insert(Some(oldest.session));
+            if self.haunted.len() > Calls::HAUNTED {
+                self.haunted = BTreeSet::from([None]);
+            }
+        }
+    }
+
+    /// The server answered it after all.
+    pub(super) fn lay(&mut self, minted: Minted) -> Option<Ghost> {
+        self.ghosts.remove(&minted)
+    }
+
+    pub(super) fn is_ghost(&self, minted: Minted) -> bool {
+        self.ghosts.contains_key(&minted)
+    }
+
+    /// The requests of a client, and what they wait for.
+    pub(super) fn of(&self, client: ClientId) -> impl Iterator<Item = (&Key, Minted)> {
+        let first = (client, Key::Number(i64::MIN));
+        self.by_client
+            .range(first..)
+            .take_while(move |((other, _), _)| *other == client)
+            .map(|((_, key), minted)| (key, *minted))
+    }
+
+    /// The calls in flight, but for what the mux asked itself.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &Call> {
+        let by_somebody = |call: &&Call| call.session.is_some() || !call.waiters.is_empty();
+        self.calls.values().filter(by_somebody)
+    }
+
+    pub(super) fn ghosts(&self) -> impl Iterator<Item = &Ghost> {
+        self.ghosts.values()
+    }
+
+    /// Every session that something unfinished was asked for and is not waited for. `None` stands for
+    /// more than are remembered.
+    pub(super) fn haunting(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
+        let ghosts = self.ghosts.values().map(|ghost| Some(&ghost.session));
+        ghosts.chain(self.haunted.iter().map(Option::as_ref))
+    }
+}

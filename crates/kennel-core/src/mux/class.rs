@@ -1,0 +1,300 @@
+//! Which sessions may share a server.
+
+use std::fmt;
+
+use crate::message::{Malformed, Message, Part, Request};
+
+/// Where a request of the modern era says which version it is of.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// Where it says what its client can do.
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// How a client speaks to a server.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Era {
+    /// With a handshake, `initialize`: protocol 2025-11-25 and earlier.
+    Legacy,
+    /// Without one, every request says all: protocol 2026-07-28 and later.
+    Modern,
+}
+
+/// What sessions on one server have in common. A server shows different tools to clients of different
+/// capabilities, and speaks one version to all, so only sessions of one class may share it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Class {
+    kind: Kind,
+    version: String,
+    /// Canonical: the same text for the same capabilities.
+    capabilities: String,
+    /// The names of the capabilities, for people.
+    names: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    Legacy,
+    Modern,
+    Private,
+}
+
+impl Class {
+    /// Of requests that say all themselves.
+    pub fn modern() -> Class {
+        Class::bare(Kind::Modern)
+    }
+
+    /// Of a session that opened with nothing known. Its server is its own: nobody joins it, and what
+    /// the eras forbid each other passes.
+    pub fn private() -> Class {
+        Class::bare(Kind::Private)
+    }
+
+    /// Of this `initialize`. `None`: it names no version.
+    fn legacy(params: Part<'_>) -> Option<Class> {
+        let member = |name| params.member(name).ok().flatten();
+        let version = member("protocolVersion")?.string()?.into_owned();
+        let capabilities = member("capabilities");
+        Some(Class {
+            kind: Kind::Legacy,
+            version,
+            capabilities: capabilities.map_or_else(|| "{}".to_owned(), |it| it.canonical()),
+            names: capabilities.map_or_else(Vec::new, |it| it.keys()),
+        })
+    }
+
+    fn bare(kind: Kind) -> Class {
+        Class {
+            kind,
+            version: String::new(),
+            capabilities: String::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// How its sessions speak. A private one may do either, and is `Legacy` here.
+    pub fn era(&self) -> Era {
+        match self.kind {
+            Kind::Modern => Era::Modern,
+            Kind::Legacy | Kind::Private => Era::Legacy,
+        }
+    }
+
+    /// The version its sessions asked for; empty where there is none.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Whether a second session may ever join.
+    pub fn is_shared(&self) -> bool {
+        self.kind != Kind::Private
+    }
+
+    /// Whether its clients said that they can do this; a private one may.
+    pub(super) fn has(&self, capability: &str) -> bool {
+        !self.is_shared() || self.names.iter().any(|name| name == capability)
+    }
+
+    /// Whether several messages may come in one array.
+    pub(super) fn has_batches(&self) -> bool {
+        !self.is_shared() || self.version == "2025-03-26"
+    }
+}
+
+/// For one column of a listing: `2025-06-18 {roots,sampling}`, `modern`.
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// What a client calls itself is not trusted on a terminal.
+        fn plain(text: &str) -> String {
+            const ENOUGH: usize = 32;
+            let plain = |c: char| match c.is_control() || c.is_whitespace() {
+                true => '?',
+                false => c,
+            };
+            text.chars().take(ENOUGH).map(plain).collect()
+        }
+        match self.kind {
+            Kind::Modern => write!(f, "modern"),
+            Kind::Private => write!(f, "private"),
+            Kind::Legacy => {
+                let names: Vec<_> = self.names.iter().map(|name| plain(name)).collect();
+                write!(f, "{} {{{}}}", plain(&self.version), names.join(","))
+            }
+        }
+    }
+}
+
+/// How a client begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Opening {
+    /// With `initialize`: its class follows.
+    Legacy(Class),
+    /// With a request of the modern era.
+    Modern(Class),
+    /// With `server/discover`: the session is modern if its server knows that. Never for a server
+    /// that is to speak legacy: some end on it.
+    Probe,
+    /// With a ping, which says nothing: answer it, and wait for the next line.
+    Ping,
+    /// With anything else.
+    Unclear,
+}
+
+/// How a client that has no place yet begins with this message.
+pub fn opening(message: &Message<'_>) -> Opening {
+    let Message::Request(request) = message else {
+        return Opening::Unclear;
+    };
+    match &*request.method.name() {
+        "ping" => Opening::Ping,
+        "server/discover" => Opening::Probe,
+        "initialize" => match request.params.and_then(Class::legacy) {
+            Some(class) => Opening::Legacy(class),
+            None => Opening::Unclear,
+        },
+        _ => match Envelope::of(request) {
+            Ok(Envelope::Whole) => Opening::Modern(Class::modern()),
+            Ok(Envelope::None | Envelope::Broken) | Err(_) => Opening::Unclear,
+        },
+    }
+}
+
+/// What a request says about its own era.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Envelope {
+    /// Nothing: it is legacy.
+    None,
+    /// It has a version, but not all that the specification wants.
+    Broken,
+    /// All that a modern server needs.
+    Whole,
+}
+
+impl Envelope {
+    /// What the params of a request say about version and capabilities: the same text for the same.
+    pub(super) fn told(params: &Part<'_>) -> Result<String, Malformed> {
+        let version = params.at(&["_meta", VERSION])?;
+        let capabilities = params.at(&["_meta", CAPABILITIES])?;
+        let told = [version, capabilities].map(|it| it.map_or(String::new(), |it| it.canonical()));
+        Ok(told.join(" "))
+    }
+
+    pub(super) fn of(request: &Request<'_>) -> Result<Envelope, Malformed> {
+        let Some(params) = request.params.filter(|it| it.mentions(VERSION)) else {
+            return Ok(Envelope::None);
+        };
+        let Some(meta) = params.member("_meta")? else {
+            return Ok(Envelope::None);
+        };
+        let Some(version) = meta.member(VERSION)? else {
+            return Ok(Envelope::None);
+        };
+        let capabilities = meta.member(CAPABILITIES)?;
+        let whole = version.text().starts_with('"')
+            && capabilities.is_some_and(|it| it.text().starts_with('{'));
+        Ok(if whole {
+            Envelope::Whole
+        } else {
+            Envelope::Broken
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opens(line: &str) -> Opening {
+        opening(&Message::parse(line.as_bytes()).expect("well-formed"))
+    }
+
+    fn class(version: &str, capabilities: &str) -> Class {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{capabilities}}}}}"#
+        );
+        match opens(&line) {
+            Opening::Legacy(class) => class,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_class_is_one_version_and_the_same_capabilities_however_spelled() {
+        let one = class(
+            "2025-06-18",
+            r#"{"sampling":{},"roots":{"listChanged":true}}"#,
+        );
+        let same = class(
+            "2025-06-18",
+            r#"{ "roots" : {"listChanged": true}, "s\u0061mpling":{}}"#,
+        );
+        assert_eq!(one, same);
+        assert_eq!(one.to_string(), "2025-06-18 {roots,sampling}");
+        assert_eq!(one.era(), Era::Legacy);
+
+        assert_ne!(
+            one,
+            class(
+                "2025-03-26",
+                r#"{"sampling":{},"roots":{"listChanged":true}}"#
+            )
+        );
+        assert_ne!(
+            one,
+            class(
+                "2025-06-18",
+                r#"{"sampling":{},"roots":{"listChanged":false}}"#
+            )
+        );
+        assert_ne!(
+            one,
+            class("2025-06-18", r#"{"roots":{"listChanged":true}}"#)
+        );
+        assert_eq!(class("2025-06-18", "{}").to_string(), "2025-06-18 {}");
+    }
+
+    #[test]
+    fn a_name_in_a_listing_is_short_and_plain() {
+        let odd = class(
+            "2025\\n06",
+            &format!(r#"{{"{}":{{}},"\u001b[31m":1}}"#, "x".repeat(99)),
+        );
+        let shown = odd.to_string();
+        assert!(
+            shown.len() < 80 && !shown.contains(['\n', '\u{1b}']),
+            "{shown:?}"
+        );
+    }
+
+    #[test]
+    fn a_session_opens_as_its_first_request_says() {
+        let enveloped = |method, meta| {
+            opens(&format!(
+                r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{{"_meta":{meta}}}}}"#
+            ))
+        };
+        let whole = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+        let broken = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+        assert_eq!(
+            enveloped("tools/list", whole),
+            Opening::Modern(Class::modern())
+        );
+        assert_eq!(enveloped("tools/list", broken), Opening::Unclear);
+        assert_eq!(enveloped("server/discover", whole), Opening::Probe);
+        assert_eq!(
+            opens(r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#),
+            Opening::Ping
+        );
+        for unclear in [
+            r#"{"jsonrpc":"2.0","id":0,"method":"tools/list"}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"#,
+            r#"{"jsonrpc":"2.0","id":0,"result":{}}"#,
+            r#"[{"jsonrpc":"2.0","id":0,"method":"ping"}]"#,
+        ] {
+            assert_eq!(opens(unclear), Opening::Unclear, "{unclear}");
+        }
+        assert_eq!(Class::modern().to_string(), "modern");
+        assert_eq!(Class::modern().era(), Era::Modern);
+        assert!(!Class::private().is_shared());
+    }
+}

@@ -1,0 +1,293 @@
+//! What follows from a line of a client.
+
+use std::sync::Arc;
+
+use crate::lifetime::ClientId;
+use crate::message::{Key, Message, Notification, Part, Request, Response, reply};
+use crate::time::Moment;
+
+use super::calls::{Call, Kind, Minted};
+use super::class::{Envelope, Era};
+use super::handshake::waiter;
+use super::lists::List;
+use super::refused::{Refused, abandoned};
+use super::said::{From, Said};
+use super::{Lane, Mux, Note, Side};
+
+/// Where a modern request says which log messages it wants.
+pub(super) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
+impl Mux {
+    /// A line of a client.
+    ///
+    /// Pings are answered here. A request whose id some SDKs drop, or that is in flight, is answered
+    /// with `-32600`, and so is what the era or the version of this class does not have. A bad line
+    /// is dropped.
+    pub fn from_client(&mut self, client: ClientId, line: &[u8], now: Moment) {
+        if !self.clients.contains_key(&client) {
+            self.notes.push(Note::NotAttached(client));
+            return;
+        }
+        match Message::parse(line) {
+            Ok(Message::Batch(batch)) => self.batch_from_client(client, &batch, now),
+            Ok(message) => {
+                let from = From {
+                    client,
+                    said: Said::line(line),
+                    batch: None,
+                    now,
+                };
+                self.message_from_client(from, &message);
+            }
+            Err(why) => {
+                let side = Side::Client(client);
+                self.notes.push(Note::Malformed(side, why));
+                // An id that is taken is another request's: to that one, this would be the answer.
+                if let Some((key, refused)) = reply::malformed(line, why)
+                    && self.calls.find(client, &key).is_none()
+                {
+                    self.say(client, refused);
+                }
+            }
+        }
+    }
+
+    pub(super) fn message_from_client(&mut self, from: From<'_>, message: &Message<'_>) {
+        // An earlier member of its batch may have cost it its place.
+        if !self.clients.contains_key(&from.client) {
+            return;
+        }
+        match message {
+            Message::Request(request) => self.request_from_client(&from, request),
+            Message::Notification(notification) => {
+                self.notification_from_client(&from, notification);
+            }
+            Message::Response(response) => self.response_from_client(&from, response),
+            // No batch is in a batch, and a whole one is taken apart before.
+            Message::Batch(_) => {}
+        }
+    }
+
+    fn request_from_client(&mut self, from: &From<'_>, request: &Request<'_>) {
+        let id = request.id.raw();
+        let key = request.id.key();
+        let side = Side::Client(from.client);
+        if let Key::Odd(_) = key {
+            self.answer(from.client, from.batch, reply::odd_id(id));
+            self.notes.push(Note::OddId(side, key));
+            return;
+        }
+        if self.calls.find(from.client, &key).is_some() {
+            let refused = reply::duplicate_id(id, &key);
+            self.answer(from.client, from.batch, refused);
+            self.notes.push(Note::DuplicateId(side, key));
+            return;
+        }
+        if request.method.is("ping") {
+            self.answer(from.client, from.batch, reply::pong(id));
+            return;
+        }
+        self.requests += 1;
+        if let Err(refused) = self.route(from, request) {
+            if let Refused::Malformed(why) = refused {
+                self.notes.push(Note::Malformed(side, why));
+            }
+            self.answer(from.client, from.batch, refused.reply(&request.id));
+        }
+    }
+
+    fn route(&mut self, from: &From<'_>, request: &Request<'_>) -> Result<(), Refused> {
+        let method = request.method.name();
+        if self.class.is_shared() {
+            self.check_era(from, request, &method)?;
+        }
+        if let Some(list) = List::of(&method) {
+            return self.list_from_client(from, request, list);
+        }
+        let legacy = self.class.era() == Era::Legacy;
+        let kind = match &*method {
+            "initialize" if legacy => return self.initialize(from, request),
+            "resources/subscribe" if legacy => return self.subscribe(from, request),
+            "resources/unsubscribe" if legacy => return self.unsubscribe(from, request),
+            "logging/setLevel" if legacy => return self.set_level(from, request),
+            "tasks/get" | "tasks/result" | "tasks/cancel" if legacy => {
+                self.about_a_task(from, request, &method)?
+            }
+            "tasks/list" if legacy => Kind::TaskList,
+            "subscriptions/listen" => Kind::Listen,
+            "tools/call" if self.policy.in_turn => Kind::Turn,
+            _ => Kind::Plain,
+        };
+        self.forward(from, request, kind, Lane::Of(from.client), None)?;
+        Ok(())
+    }
+
+    /// A process speaks one era only: servers lock on the first request, or silently mix them up.
+    fn check_era(
+        &mut self,
+        from: &From<'_>,
+        request: &Request<'_>,
+        method: &str,
+    ) -> Result<(), Refused> {
+        let id = &request.id;
+        let refused = match (self.class.era(), method, Envelope::of(request)?) {
+            (Era::Legacy, "server/discover", _) => Refused::discover_in_legacy(id),
+            (Era::Legacy, _, Envelope::Whole | Envelope::Broken) => Refused::enveloped(id),
+            (Era::Modern, "initialize", _) => Refused::initialize_in_modern(id),
+            (Era::Modern, _, Envelope::None | Envelope::Broken) => Refused::without_envelope(id),
+            (Era::Legacy, _, Envelope::None) | (Era::Modern, _, Envelope::Whole) => return Ok(()),
+        };
+        self.notes.push(Note::WrongEra(from.client));
+        Err(refused)
+    }
+
+    /// Sends a request on under an id of its own. Its progress is known to the server by that id, too:
+    /// SDKs take the request's id for the token, so those of two clients would collide.
+    pub(super) fn forward(
+        &mut self,
+        from: &From<'_>,
+        request: &Request<'_>,
+        kind: Kind,
+        lane: Lane,
+        edit: Option<(Part<'_>, &[u8])>,
+    ) -> Result<Minted, Refused> {
+        let token = progress_token(request)?;
+        let may_log = self.class.era() == Era::Modern;
+        let logs = may_log && in_meta(request, LOG_LEVEL)?.is_some();
+        let minted = self.calls.mint();
+        let new = minted.to_string();
+        let mut edits = vec![(request.id.part(), new.as_bytes())];
+        edits.extend(token.map(|place| (place, new.as_bytes())));
+        edits.extend(edit);
+        let line = from.said.with(&edits);
+        let in_turn = kind == Kind::Turn;
+        let call = Call {
+            kind,
+            lane,
+            waiters: vec![waiter(from, request)],
+            session: Some(self.client(from.client).session.clone()),
+            token: token.map(|place| place.bytes().to_vec()),
+            logs,
+        };
+        self.calls.insert(minted, call);
+        match in_turn {
+            true => self.take_turn(from.client, minted, line),
+            false => self.tell_server(lane, line),
+        }
+        Ok(minted)
+    }
+
+    fn notification_from_client(&mut self, from: &From<'_>, notification: &Notification<'_>) {
+        match &*notification.method.name() {
+            "notifications/cancelled" => self.cancel_from_client(from, notification),
+            "notifications/initialized" => match self.class.era() {
+                Era::Legacy => self.initialized(from),
+                // There is none, and a server may not know what to do with it.
+                Era::Modern => {}
+            },
+            "notifications/roots/list_changed" => self.roots_changed(from),
+            _ => self.tell_server(Lane::Of(from.client), from.said.bytes().to_vec()),
+        }
+    }
+
+    fn cancel_from_client(&mut self, from: &From<'_>, notification: &Notification<'_>) {
+        let side = Side::Client(from.client);
+        let id = match notification.cancelled() {
+            Ok(Some(id)) => id,
+            Ok(None) => return,
+            Err(why) => return self.notes.push(Note::Malformed(side, why)),
+        };
+        let key = id.key();
+        let Some(minted) = self.calls.find(from.client, &key) else {
+            self.notes.push(Note::UnknownCancel(side, key));
+            return;
+        };
+        if self.calls.get(minted).map(|call| &call.kind) == Some(&Kind::Initialize) {
+            self.notes.push(Note::InitializeCancelled(from.client));
+            return;
+        }
+        let new = minted.to_string();
+        let cancel = from.said.with(&[(id.part(), new.as_bytes())]);
+        let session = self.client(from.client).session.clone();
+        self.no_more_wanted(from.client, &key, &session, Some(cancel));
+    }
+
+    /// A client does not want an answer any more: it gets none. Where nobody else waits for it, the
+    /// server is told so, with the client's own line or for a client that is gone.
+    pub(super) fn no_more_wanted(
+        &mut self,
+        client: ClientId,
+        key: &Key,
+        session: &Arc<str>,
+        cancel: Option<Vec<u8>>,
+    ) {
+        let Some((minted, waiter)) = self.calls.drop_waiter(client, key) else {
+            return;
+        };
+        if let Some(batch) = waiter.batch {
+            self.one_less(batch, None);
+        }
+        if self.never_had_its_turn(client, minted) {
+            self.calls.take(minted);
+            return;
+        }
+        let Some(call) = self.calls.get(minted) else {
+            return;
+        };
+        let lane = call.lane;
+        match &call.kind {
+            // Others still wait.
+            _ if !call.waiters.is_empty() && !matches!(call.kind, Kind::Subscribe(_)) => {}
+            Kind::Subscribe(uri) => {
+                let uri = uri.clone();
+                self.subscribe_cancelled(minted, &uri, client, key);
+            }
+            // What changes the server for all: how it went must be known.
+            Kind::Initialize | Kind::Unsubscribe | Kind::Level(_) => {}
+            Kind::Plain
+            | Kind::Turn
+            | Kind::Discover
+            | Kind::List(_)
+            | Kind::Task { .. }
+            | Kind::TaskList
+            | Kind::Listen => {
+                self.lists.abandoned(minted);
+                self.calls.bury(minted, session);
+                match cancel {
+                    Some(cancel) => self.tell_server(lane, cancel),
+                    None => self.tell_server(Lane::Own, abandoned(minted)),
+                }
+                self.turn_is_over(minted);
+            }
+        }
+    }
+
+    fn response_from_client(&mut self, from: &From<'_>, response: &Response<'_>) {
+        let key = response.id.map(|id| id.key());
+        if let (Some(id), Some(Key::Number(minted))) = (response.id, &key)
+            && let Some(ask) = self.asks.answer(from.client, *minted)
+        {
+            self.ask_answered(from, ask, &id.part(), response);
+            return;
+        }
+        let side = Side::Client(from.client);
+        self.notes.push(Note::UnknownAnswer(side, key));
+    }
+}
+
+/// Where a request says what its progress is to be known by, if it can be told back.
+fn progress_token<'a>(request: &Request<'a>) -> Result<Option<Part<'a>>, Refused> {
+    let token = in_meta(request, "progressToken")?;
+    Ok(token.filter(|it| {
+        it.text()
+            .starts_with(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
+    }))
+}
+
+/// A value in a request's `_meta`. Only if a search finds its name at all is anything taken apart.
+pub(super) fn in_meta<'a>(request: &Request<'a>, name: &str) -> Result<Option<Part<'a>>, Refused> {
+    match request.params {
+        Some(params) if params.mentions(name) => Ok(params.at(&["_meta", name])?),
+        _ => Ok(None),
+    }
+}

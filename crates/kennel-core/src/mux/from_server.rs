@@ -1,0 +1,318 @@
+//! What follows from a line of the server.
+
+use crate::lifetime::ClientId;
+use crate::message::{Key, Malformed, Message, Notification, Outcome, Part, Response};
+use crate::time::Moment;
+
+use super::calls::{Call, Kind, Minted};
+use super::class::Era;
+use super::lists::List;
+use super::said::{Edit, Said};
+use super::{Mux, Note, Side, Unaddressed};
+
+/// Where a notification says which subscription it belongs to (modern).
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+impl Mux {
+    /// A line of the server.
+    ///
+    /// An answer goes to whoever waits for it; a late, second or unknown one is dropped. A bad line
+    /// is dropped: some apps disconnect on one.
+    pub fn from_server(&mut self, line: &[u8], now: Moment) {
+        match Message::parse(line) {
+            Ok(Message::Batch(batch)) => {
+                for member in &batch.members {
+                    self.message_from_server(&Said::member(member), &member.message, now);
+                }
+            }
+            Ok(message) => self.message_from_server(&Said::line(line), &message, now),
+            Err(why) => self.notes.push(Note::Malformed(Side::Server, why)),
+        }
+    }
+
+    fn message_from_server(&mut self, said: &Said<'_>, message: &Message<'_>, now: Moment) {
+        match message {
+            Message::Request(request) => self.request_from_server(said, request),
+            Message::Notification(notification) => {
+                self.notification_from_server(said, notification);
+            }
+            Message::Response(response) => self.response_from_server(said, response, now),
+            // No batch is in a batch, and a whole one is taken apart before.
+            Message::Batch(_) => {}
+        }
+    }
+
+    fn response_from_server(&mut self, said: &Said<'_>, response: &Response<'_>, now: Moment) {
+        let key = response.id.map(|id| id.key());
+        if let (Some(id), Some(minted)) = (response.id, key.as_ref().and_then(minted)) {
+            if let Some(call) = self.calls.take(minted) {
+                return self.call_answered(minted, &call, said, (&id.part(), response), now);
+            }
+            if let Some(ghost) = self.calls.lay(minted) {
+                // Nobody wants it, but it may have left a task behind.
+                if let Outcome::Result(result) = response.outcome {
+                    self.task_begun(&result, &ghost.session, None);
+                }
+                return;
+            }
+        }
+        self.notes.push(Note::UnknownAnswer(Side::Server, key));
+    }
+
+    fn call_answered(
+        &mut self,
+        minted: Minted,
+        call: &Call,
+        said: &Said<'_>,
+        (id, response): (&Part<'_>, &Response<'_>),
+        now: Moment,
+    ) {
+        self.turn_is_over(minted);
+        match &call.kind {
+            Kind::Initialize => self.initialize_answered(call, said, id, response),
+            Kind::List(key) => {
+                self.list_answered(minted, call, key, said, (id, response), now);
+            }
+            Kind::Subscribe(uri) => {
+                self.subscribe_answered(minted, call, uri, said, (id, response));
+            }
+            Kind::Level(before) => {
+                self.level_answered(minted, call, *before, response);
+                self.deliver(call, said, id);
+            }
+            Kind::Discover => {
+                self.discovered(response);
+                self.deliver(call, said, id);
+            }
+            Kind::Task { task, ends } => {
+                self.task_answered(task, *ends, response);
+                self.deliver(call, said, id);
+            }
+            Kind::TaskList => self.task_list_answered(call, said, (id, response)),
+            Kind::Listen => self.listen_answered(call, said, (id, response)),
+            Kind::Unsubscribe => self.deliver(call, said, id),
+            Kind::Plain | Kind::Turn => {
+                if let (Outcome::Result(result), Some(session), Era::Legacy) =
+                    (response.outcome, &call.session, self.class.era())
+                {
+                    let token = call.token.clone().map(|token| (minted, token));
+                    self.task_begun(&result, session, token);
+                }
+                self.deliver(call, said, id);
+            }
+        }
+    }
+
+    /// Gives an answer to all who wait for it, each under its own id.
+    pub(super) fn deliver(&mut self, call: &Call, said: &Said<'_>, id: &Part<'_>) {
+        for waiter in &call.waiters {
+            let line = said.with(&[(*id, &waiter.id)]);
+            self.answer(waiter.client, waiter.batch, line);
+        }
+    }
+
+    /// A subscription ended, and its answer names it once more.
+    fn listen_answered(
+        &mut self,
+        call: &Call,
+        said: &Said<'_>,
+        (id, response): (&Part<'_>, &Response<'_>),
+    ) {
+        let Some(waiter) = call.waiters.first() else {
+            return;
+        };
+        let mut edits: Vec<Edit<'_>> = vec![(*id, &waiter.id)];
+        if let Outcome::Result(result) = response.outcome
+            && let Ok(Some(name)) = result.at(&["_meta", SUBSCRIPTION])
+        {
+            edits.push((name, &waiter.id));
+        }
+        let line = said.with(&edits);
+        self.answer(waiter.client, waiter.batch, line);
+    }
+
+    fn notification_from_server(&mut self, said: &Said<'_>, notification: &Notification<'_>) {
+        let method = notification.method.name();
+        match &*method {
+            "notifications/tools/list_changed" => self.lists.changed(&[List::Tools]),
+            "notifications/prompts/list_changed" => self.lists.changed(&[List::Prompts]),
+            "notifications/resources/list_changed" => {
+                self.lists.changed(&[List::Resources, List::Templates]);
+            }
+            _ => {}
+        }
+        let passed = match (&*method, self.class.era()) {
+            ("notifications/cancelled", _) => self.cancel_from_server(said, notification),
+            ("notifications/progress", _) => self.progress(said, notification),
+            _ if self.is_subscribed(notification) => self.of_subscription(said, notification),
+            ("notifications/message", Era::Legacy) => {
+                self.say_to(self.log_audience(notification), said);
+                Ok(())
+            }
+            ("notifications/message", Era::Modern) => self.log_of_one(said),
+            (
+                "notifications/tools/list_changed"
+                | "notifications/prompts/list_changed"
+                | "notifications/resources/list_changed"
+                | "notifications/resources/updated"
+                | "notifications/subscriptions/acknowledged",
+                Era::Modern,
+            ) => {
+                let what = Unaddressed::Subscription;
+                self.notes.push(Note::Unaddressed(what));
+                Ok(())
+            }
+            ("notifications/resources/updated", Era::Legacy) => {
+                let params = notification.params;
+                let uri = params.and_then(|it| it.member("uri").ok().flatten());
+                let uri = uri.and_then(|uri| uri.string());
+                let audience = self.subscriptions.audience(uri.as_deref());
+                self.say_to(audience, said);
+                Ok(())
+            }
+            ("notifications/tasks/status", Era::Legacy) => {
+                self.task_status(said, notification);
+                Ok(())
+            }
+            _ => {
+                self.say_to(self.audience(), said);
+                Ok(())
+            }
+        };
+        if let Err(why) = passed {
+            self.notes.push(Note::Malformed(Side::Server, why));
+        }
+    }
+
+    /// Of its own request; or, since 2026-07-28, of a subscription, which is a request of a client. No
+    /// other: the server's own request with that id may just have been answered.
+    fn cancel_from_server(
+        &mut self,
+        said: &Said<'_>,
+        notification: &Notification<'_>,
+    ) -> Result<(), Malformed> {
+        let Some(id) = notification.cancelled()? else {
+            return Ok(());
+        };
+        let key = id.key();
+        if let Some((client, shown)) = self.asks.cancel(&key) {
+            let line = said.with(&[(id.part(), shown.to_string().as_bytes())]);
+            self.say(client, line);
+            return Ok(());
+        }
+        if let Some(minted) = minted(&key)
+            && self.listener(minted).is_some()
+            && let Some(call) = self.calls.take(minted)
+        {
+            for waiter in &call.waiters {
+                let line = said.with(&[(id.part(), &waiter.id)]);
+                self.say(waiter.client, line);
+                if let Some(batch) = waiter.batch {
+                    self.one_less(batch, None);
+                }
+            }
+            return Ok(());
+        }
+        self.notes.push(Note::UnknownCancel(Side::Server, key));
+        Ok(())
+    }
+
+    fn progress(
+        &mut self,
+        said: &Said<'_>,
+        notification: &Notification<'_>,
+    ) -> Result<(), Malformed> {
+        let token = match notification.params {
+            Some(params) => params.member("progressToken")?,
+            None => None,
+        };
+        if let Some(place) = token
+            && let Ok(minted) = place.text().parse()
+        {
+            if let Some(call) = self.calls.get(minted)
+                && let (Some(waiter), Some(token)) = (call.waiters.first(), &call.token)
+            {
+                let line = said.with(&[(place, token)]);
+                self.say(waiter.client, line);
+                return Ok(());
+            }
+            if let Some((session, token)) = self.tasks.token(minted)
+                && let Some(client) = self.client_of(session)
+            {
+                let line = said.with(&[(place, token)]);
+                self.say(client, line);
+                return Ok(());
+            }
+            if self.calls.is_ghost(minted) {
+                return Ok(());
+            }
+        }
+        let what = Unaddressed::Progress;
+        self.notes.push(Note::Unaddressed(what));
+        Ok(())
+    }
+
+    /// Whether it says that it belongs to a subscription of the modern era.
+    fn is_subscribed(&self, notification: &Notification<'_>) -> bool {
+        let may_be = self.class.era() == Era::Modern || !self.class.is_shared();
+        let says_so = |params: Part<'_>| {
+            params.mentions(SUBSCRIPTION)
+                && !matches!(params.at(&["_meta", SUBSCRIPTION]), Ok(None))
+        };
+        may_be && notification.params.is_some_and(says_so)
+    }
+
+    fn of_subscription(
+        &mut self,
+        said: &Said<'_>,
+        notification: &Notification<'_>,
+    ) -> Result<(), Malformed> {
+        let params = notification.params;
+        let name = params.map(|params| params.at(&["_meta", SUBSCRIPTION]));
+        if let Some(name) = name.transpose()?.flatten()
+            && let Ok(minted) = name.text().parse()
+        {
+            if let Some((client, id)) = self.listener(minted) {
+                let line = said.with(&[(name, id)]);
+                self.say(client, line);
+                return Ok(());
+            }
+            if self.calls.is_ghost(minted) {
+                return Ok(());
+            }
+        }
+        let what = Unaddressed::Subscription;
+        self.notes.push(Note::Unaddressed(what));
+        Ok(())
+    }
+
+    /// Who opened this subscription, and under which id.
+    fn listener(&self, minted: Minted) -> Option<(ClientId, &[u8])> {
+        let call = self.calls.get(minted)?;
+        let waiter = call.waiters.first()?;
+        (call.kind == Kind::Listen).then_some((waiter.client, &waiter.id))
+    }
+
+    /// A log message names no request (modern): it can only be of the one that wants any.
+    fn log_of_one(&mut self, said: &Said<'_>) -> Result<(), Malformed> {
+        let logging: Vec<_> = self.calls.asked().filter(|call| call.logs).collect();
+        let haunted = self.calls.ghosts().any(|ghost| ghost.logs);
+        let one = match logging[..] {
+            [call] if !haunted => call.waiters.first().map(|it| it.client),
+            _ => None,
+        };
+        match one {
+            Some(client) => self.say(client, said.bytes().to_vec()),
+            None => self.notes.push(Note::Unaddressed(Unaddressed::Log)),
+        }
+        Ok(())
+    }
+}
+
+/// An id that may have been minted here.
+pub(super) fn minted(key: &Key) -> Option<Minted> {
+    match key {
+        Key::Number(number) => Minted::try_from(*number).ok(),
+        Key::Text(_) | Key::Odd(_) => None,
+    }
+}

@@ -1,0 +1,180 @@
+//! Log levels (legacy): each client has its own, and the server the most verbose of them.
+
+use crate::lifetime::ClientId;
+use crate::message::{Notification, Outcome, Request, Response, reply};
+
+use super::calls::{Call, Kind, Minted};
+use super::handshake::waiter;
+use super::refused::Refused;
+use super::said::From;
+use super::{Lane, Mux};
+
+/// How important a message is; the most verbose level comes first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+/// What a client that never set a level gets once any client did: the server's own default is lost.
+const UNSET: Level = Level::Info;
+
+/// The levels before a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Before {
+    at_server: Option<Level>,
+    /// Of who asked for the change; nobody, if it was the mux.
+    of_client: Option<(ClientId, Option<Level>)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Levels {
+    /// What the server was last told. `None`: nothing ever, or it refused.
+    at_server: Option<Level>,
+    /// Until it is answered.
+    call: Option<Minted>,
+}
+
+impl Level {
+    const ALL: [(Level, &str); 8] = [
+        (Level::Debug, "debug"),
+        (Level::Info, "info"),
+        (Level::Notice, "notice"),
+        (Level::Warning, "warning"),
+        (Level::Error, "error"),
+        (Level::Critical, "critical"),
+        (Level::Alert, "alert"),
+        (Level::Emergency, "emergency"),
+    ];
+
+    fn named(name: &str) -> Option<Level> {
+        let found = Level::ALL.iter().find(|(_, known)| *known == name);
+        found.map(|(level, _)| *level)
+    }
+
+    fn name(self) -> &'static str {
+        let found = Level::ALL.iter().find(|(level, _)| *level == self);
+        found.expect("all are listed").1
+    }
+}
+
+impl Mux {
+    pub(super) fn set_level(
+        &mut self,
+        from: &From<'_>,
+        request: &Request<'_>,
+    ) -> Result<(), Refused> {
+        let place = match request.params {
+            Some(params) => params.member("level")?,
+            None => None,
+        };
+        let named = place.and_then(|it| Level::named(&it.string()?));
+        let (Some(place), Some(level)) = (place, named) else {
+            // The server says best what is wrong with it.
+            let lane = Lane::Of(from.client);
+            self.forward(from, request, Kind::Plain, lane, None)?;
+            return Ok(());
+        };
+        let before = self.client(from.client).level.replace(level);
+        let wanted = self.most_verbose().expect("somebody set one");
+        if self.levels.at_server == Some(wanted) {
+            match self.levels.call {
+                Some(minted) => self.calls.join(minted, waiter(from, request)),
+                None => self.answer(from.client, from.batch, reply::pong(request.id.raw())),
+            }
+            return Ok(());
+        }
+        let named = format!("\"{}\"", wanted.name());
+        let edit = (wanted != level).then_some((place, named.as_bytes()));
+        let kind = Kind::Level(Before {
+            at_server: self.levels.at_server,
+            of_client: Some((from.client, before)),
+        });
+        match self.forward(from, request, kind, Lane::Front, edit) {
+            Ok(minted) => {
+                self.levels.call = Some(minted);
+                self.levels.at_server = Some(wanted);
+                Ok(())
+            }
+            Err(refused) => {
+                self.client(from.client).level = before;
+                Err(refused)
+            }
+        }
+    }
+
+    pub(super) fn level_answered(
+        &mut self,
+        minted: Minted,
+        call: &Call,
+        before: Before,
+        response: &Response<'_>,
+    ) {
+        let is_latest = self.levels.call == Some(minted);
+        if is_latest {
+            self.levels.call = None;
+        }
+        if let Outcome::Error(_) = response.outcome {
+            for waiter in &call.waiters {
+                if let Some(client) = self.clients.get_mut(&waiter.client) {
+                    client.level = None;
+                }
+            }
+            if let Some((client, level)) = before.of_client
+                && let Some(client) = self.clients.get_mut(&client)
+            {
+                client.level = level;
+            }
+            if is_latest {
+                self.levels.at_server = before.at_server;
+            }
+        }
+    }
+
+    /// Somebody came or left: the server is told if that makes a difference.
+    pub(super) fn settle_level(&mut self) {
+        let (Some(there), Some(wanted)) = (self.levels.at_server, self.most_verbose()) else {
+            return;
+        };
+        if there != wanted {
+            let params = format!(r#"{{"level":"{}"}}"#, wanted.name());
+            let kind = Kind::Level(Before {
+                at_server: Some(there),
+                of_client: None,
+            });
+            let minted = self.ask_as_mux("logging/setLevel", &params, kind);
+            self.levels.call = Some(minted);
+            self.levels.at_server = Some(wanted);
+        }
+    }
+
+    fn most_verbose(&self) -> Option<Level> {
+        let counts = self
+            .clients
+            .values()
+            .filter(|client| client.initialized || client.level.is_some());
+        counts.map(|client| client.level.unwrap_or(UNSET)).min()
+    }
+
+    /// Who is to have this log message.
+    pub(super) fn log_audience(&self, notification: &Notification<'_>) -> Vec<ClientId> {
+        let params = notification.params;
+        let level = params.and_then(|it| it.member("level").ok().flatten());
+        let level = level.and_then(|it| Level::named(&it.string()?));
+        let wants = |client: &ClientId| match (level, self.levels.at_server) {
+            (Some(level), Some(_)) => self
+                .clients
+                .get(client)
+                .is_some_and(|it| level >= it.level.unwrap_or(UNSET)),
+            // Nobody ever set one, or the message has none that is known.
+            (_, None) | (None, _) => true,
+        };
+        self.audience().into_iter().filter(wants).collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! Requests of clients that go no further, and what the server hears where nobody answers it.
+
+use crate::message::{Id, Malformed, error_reply, reply};
+
+const METHOD_NOT_FOUND: i32 = -32601;
+const INVALID_PARAMS: i32 = -32602;
+
+/// Why the server's request has no answer: the client it was for is gone.
+const CLIENT_GONE: &str = "client_gone";
+/// Why the server's request has no answer: it could be for any of several clients.
+const AMBIGUOUS_CLIENT: &str = "ambiguous_client";
+
+/// What is answered instead of forwarding a request.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// This line.
+    With(Vec<u8>),
+    /// An error that says that a key comes twice.
+    Malformed(Malformed),
+}
+
+impl Refused {
+    pub(super) fn with(line: Vec<u8>) -> Refused {
+        Refused::With(line)
+    }
+
+    /// The line for the request with this id.
+    pub(super) fn reply(self, id: &Id<'_>) -> Vec<u8> {
+        match self {
+            Refused::With(line) => line,
+            Refused::Malformed(why) => {
+                error_reply(id.raw(), reply::INVALID_REQUEST, &why.to_string(), None)
+            }
+        }
+    }
+
+    /// A request of the modern era where `initialize` was said.
+    pub(super) fn enveloped(id: &Id<'_>) -> Refused {
+        let message = "this session began with initialize: a request must not name its own version";
+        Refused::With(error_reply(id.raw(), reply::INVALID_REQUEST, message, None))
+    }
+
+    /// `initialize` where requests say all themselves.
+    pub(super) fn initialize_in_modern(id: &Id<'_>) -> Refused {
+        let message = "this server speaks 2026-07-28 or later, which has no initialize";
+        Refused::With(error_reply(id.raw(), reply::INVALID_REQUEST, message, None))
+    }
+
+    /// A modern request that lacks what the specification wants in every one, and has a code for.
+    pub(super) fn without_envelope(id: &Id<'_>) -> Refused {
+        let message = "_meta lacks io.modelcontextprotocol/protocolVersion or io.modelcontextprotocol/clientCapabilities";
+        Refused::With(error_reply(id.raw(), INVALID_PARAMS, message, None))
+    }
+
+    /// `server/discover` where `initialize` is spoken: some servers end on it.
+    pub(super) fn discover_in_legacy(id: &Id<'_>) -> Refused {
+        let message = "this server is spoken to with initialize: it has no server/discover";
+        Refused::With(error_reply(id.raw(), METHOD_NOT_FOUND, message, None))
+    }
+
+    /// A task of another session, of which this one is to know nothing.
+    pub(super) fn foreign_task(id: &Id<'_>) -> Refused {
+        Refused::With(error_reply(id.raw(), INVALID_PARAMS, "no such task", None))
+    }
+}
+
+impl std::convert::From<Malformed> for Refused {
+    fn from(why: Malformed) -> Refused {
+        Refused::Malformed(why)
+    }
+}
+
+/// The server ended instead of an answer to `server/discover`.
+pub(super) fn ended_on_discover(id: &[u8]) -> Vec<u8> {
+    let message = "the server has no server/discover: it ended on it";
+    error_reply(id, METHOD_NOT_FOUND, message, None)
+}
+
+/// To the server: nobody here can list roots.
+pub(super) fn no_roots(id: &[u8]) -> Vec<u8> {
+    error_reply(id, METHOD_NOT_FOUND, "the client has no roots", None)
+}
+
+/// To the server: the one to answer is not there any more.
+pub(super) fn client_gone(id: &[u8]) -> Vec<u8> {
+    let data = format!(r#"{{"reason":"{CLIENT_GONE}"}}"#);
+    let message = "the client this is for is gone";
+    error_reply(id, reply::INTERNAL_ERROR, message, Some(&data))
+}
+
+/// To the server: it cannot be told who is to answer.
+pub(super) fn ambiguous_client(id: &[u8]) -> Vec<u8> {
+    let data = format!(r#"{{"reason":"{AMBIGUOUS_CLIENT}"}}"#);
+    let message = "several clients share this server, and this could be for any of them";
+    error_reply(id, reply::INTERNAL_ERROR, message, Some(&data))
+}
+
+/// To the server: a call is of no more use to anybody, for its client is gone.
+pub(super) fn abandoned(minted: u64) -> Vec<u8> {
+    reply::cancelled(minted.to_string().as_bytes(), CLIENT_GONE)
+}

@@ -1,0 +1,205 @@
+//! Tasks (protocol 2025-11-25): which session each belongs to.
+//!
+//! The server names them, and a session that comes back on another connection has its own still.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::message::{Notification, Outcome, Part, Request, Response};
+
+use super::calls::{Call, Kind, Minted};
+use super::refused::Refused;
+use super::said::{Edit, From, Said};
+use super::{Mux, Note, Unaddressed};
+
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    by_id: BTreeMap<String, Task>,
+    next: u64,
+    /// A task was forgotten that was not known to have ended.
+    forgot: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    session: Arc<str>,
+    ended: bool,
+    /// Older ones have less.
+    order: u64,
+    /// Its progress goes on under the token of the request that began it.
+    token: Option<(Minted, Vec<u8>)>,
+}
+
+impl Tasks {
+    /// How many are remembered. Those that ended are forgotten first.
+    const LIMIT: usize = 4096;
+
+    fn begun(&mut self, id: String, session: Arc<str>, token: Option<(Minted, Vec<u8>)>) {
+        let task = Task {
+            session,
+            ended: false,
+            order: self.next,
+            token,
+        };
+        self.next += 1;
+        self.by_id.insert(id, task);
+        if self.by_id.len() > Tasks::LIMIT {
+            let oldest = self
+                .by_id
+                .iter()
+                .min_by_key(|(_, it)| (!it.ended, it.order));
+            let id = oldest.expect("there are many").0.clone();
+            let forgotten = self.by_id.remove(&id).expect("it is there");
+            self.forgot |= !forgotten.ended;
+        }
+    }
+
+    fn ended(&mut self, id: &str) {
+        if let Some(task) = self.by_id.get_mut(id) {
+            task.ended = true;
+            task.token = None;
+        }
+    }
+
+    pub(super) fn owner(&self, id: &str) -> Option<&Arc<str>> {
+        self.by_id.get(id).map(|task| &task.session)
+    }
+
+    /// Who owns a task that may still be worked on. `None` stands for one that was forgotten.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
+        let open = self.by_id.values().filter(|task| !task.ended);
+        let forgot = self.forgot.then_some(None);
+        open.map(|task| Some(&task.session)).chain(forgot)
+    }
+
+    /// Whose progress this is, and what it is known by there.
+    pub(super) fn token(&self, minted: Minted) -> Option<(&Arc<str>, &[u8])> {
+        self.by_id.values().find_map(|task| match &task.token {
+            Some((number, raw)) if *number == minted => Some((&task.session, &raw[..])),
+            _ => None,
+        })
+    }
+}
+
+impl Mux {
+    /// What a request about one task is, if this session may know of it.
+    pub(super) fn about_a_task(
+        &mut self,
+        from: &From<'_>,
+        request: &Request<'_>,
+        method: &str,
+    ) -> Result<Kind, Refused> {
+        let task = match request.params {
+            Some(params) => params.member("taskId")?,
+            None => None,
+        };
+        let Some(task) = task.and_then(|task| task.string()) else {
+            return Ok(Kind::Plain);
+        };
+        let session = self.client(from.client).session.clone();
+        if self
+            .tasks
+            .owner(&task)
+            .is_some_and(|owner| *owner != session)
+        {
+            self.notes.push(Note::ForeignTask(from.client));
+            return Err(Refused::foreign_task(&request.id));
+        }
+        Ok(Kind::Task {
+            task: task.into_owned(),
+            ends: method == "tasks/result",
+        })
+    }
+
+    /// An answer may have begun a task, which then is its asker's.
+    pub(super) fn task_begun(
+        &mut self,
+        result: &Part<'_>,
+        session: &Arc<str>,
+        token: Option<(Minted, Vec<u8>)>,
+    ) {
+        if !result.mentions("taskId") {
+            return;
+        }
+        let Ok(Some(task)) = result.at(&["task", "taskId"]) else {
+            return;
+        };
+        if let Some(id) = task.string()
+            && self.tasks.owner(&id).is_none()
+        {
+            self.tasks.begun(id.into_owned(), session.clone(), token);
+            if let Ok(Some(task)) = result.member("task") {
+                self.task_seen(&task);
+            }
+        }
+    }
+
+    /// What is said of a task may be that it ended.
+    fn task_seen(&mut self, task: &Part<'_>) {
+        let member = |name| task.member(name).ok().flatten()?.string();
+        if let (Some(id), Some(status)) = (member("taskId"), member("status"))
+            && matches!(&*status, "completed" | "failed" | "cancelled")
+        {
+            self.tasks.ended(&id);
+        }
+    }
+
+    pub(super) fn task_answered(&mut self, task: &str, ends: bool, response: &Response<'_>) {
+        if let Outcome::Result(result) = response.outcome {
+            self.task_seen(&result);
+            if ends {
+                self.tasks.ended(task);
+            }
+        }
+    }
+
+    /// A list of tasks, of which each session sees its own.
+    pub(super) fn task_list_answered(
+        &mut self,
+        call: &Call,
+        said: &Said<'_>,
+        (id, response): (&Part<'_>, &Response<'_>),
+    ) {
+        let Some(waiter) = call.waiters.first() else {
+            return;
+        };
+        let mut edits: Vec<Edit<'_>> = vec![(*id, &waiter.id)];
+        let kept;
+        if let Outcome::Result(result) = response.outcome
+            && let Ok(Some(tasks)) = result.member("tasks")
+            && self.sessions.several
+        {
+            let is_own = |task: &Part<'_>| {
+                let id = task.member("taskId").ok().flatten();
+                let id = id.and_then(|id| id.string());
+                id.is_some_and(|id| self.tasks.owner(&id) == call.session.as_ref())
+            };
+            let all = tasks.elements();
+            let own: Vec<_> = all.iter().filter(|it| is_own(it)).map(Part::text).collect();
+            if own.len() < all.len() {
+                kept = format!("[{}]", own.join(","));
+                edits.push((tasks, kept.as_bytes()));
+            }
+        }
+        let line = said.with(&edits);
+        self.answer(waiter.client, waiter.batch, line);
+    }
+
+    /// To its owner. One that nobody owns is dropped: its request may not be answered yet, and the
+    /// specification lets nobody rely on these.
+    pub(super) fn task_status(&mut self, said: &Said<'_>, notification: &Notification<'_>) {
+        if let Some(params) = notification.params {
+            self.task_seen(&params);
+        }
+        let task = notification.params.map(|it| it.member("taskId"));
+        let owner = match task {
+            Some(Ok(Some(task))) => task.string().and_then(|id| self.tasks.owner(&id).cloned()),
+            _ => None,
+        };
+        let owner = owner.or_else(|| self.sessions.only());
+        match owner.and_then(|session| self.client_of(&session)) {
+            Some(client) => self.say(client, said.bytes().to_vec()),
+            None => self.notes.push(Note::Unaddressed(Unaddressed::Task)),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! One call at a time, for servers that mix up what they do at once: two writes that would lose one of
+//! them in a server for each client are both kept here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use crate::lifetime::ClientId;
+
+use super::calls::Minted;
+use super::{Lane, Mux};
+
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// The call the server is busy with.
+    busy: Option<Minted>,
+    /// What waits for its turn, of each client.
+    waiting: BTreeMap<ClientId, VecDeque<(Minted, Vec<u8>)>>,
+    /// Whose turn it was last.
+    last: Option<ClientId>,
+}
+
+impl Turns {
+    /// The clients take turns, however much one of them wants.
+    fn next(&mut self) -> Option<(ClientId, Minted, Vec<u8>)> {
+        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let turn = self.waiting.range((after, Bound::Unbounded)).next();
+        let client = *turn.or_else(|| self.waiting.first_key_value())?.0;
+        let queue = self.waiting.get_mut(&client)?;
+        let (minted, line) = queue.pop_front()?;
+        if queue.is_empty() {
+            self.waiting.remove(&client);
+        }
+        self.last = Some(client);
+        Some((client, minted, line))
+    }
+
+    /// Forgets a call that waits; `false` if it does not.
+    fn forget(&mut self, client: ClientId, minted: Minted) -> bool {
+        let Some(queue) = self.waiting.get_mut(&client) else {
+            return false;
+        };
+        let before = queue.len();
+        queue.retain(|(other, _)| *other != minted);
+        let waited = queue.len() < before;
+        if queue.is_empty() {
+            self.waiting.remove(&client);
+        }
+        waited
+    }
+}
+
+impl Mux {
+    /// Sends a call when it is its turn.
+    pub(super) fn take_turn(&mut self, client: ClientId, minted: Minted, line: Vec<u8>) {
+        let queue = self.turns.waiting.entry(client).or_default();
+        queue.push_back((minted, line));
+        if self.turns.busy.is_none() {
+            self.next_turn();
+        }
+    }
+
+    /// A call is answered, or nobody wants it any more: the server may go on with it, but nobody waits.
+    pub(super) fn turn_is_over(&mut self, minted: Minted) {
+        if self.turns.busy == Some(minted) {
+            self.next_turn();
+        }
+    }
+
+    /// A call that nobody wants any more was never sent: then the server need not hear of it.
+    pub(super) fn never_had_its_turn(&mut self, client: ClientId, minted: Minted) -> bool {
+        self.turns.forget(client, minted)
+    }
+
+    fn next_turn(&mut self) {
+        self.turns.busy = None;
+        if let Some((client, minted, line)) = self.turns.next() {
+            self.turns.busy = Some(minted);
+            self.tell_server(Lane::Of(client), line);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Requests of clients: each answer and all progress to its own, exactly once.
+
+use kennel_core::message::{Key, Malformed};
+use kennel_core::mux::{ClientId, Lane, Note, Side, Unaddressed};
+
+use crate::play::{
+    Play, call, cancel, class_of, error, id_of, initialize_with, notice, progress, refusal,
+    request, result,
+};
+
+fn with_token(id: &str, token: &str) -> String {
+    request(
+        id,
+        "tools/call",
+        &format!(r#"{{"_meta":{{"progressToken":{token}}},"n":1.0}}"#),
+    )
+}
+
+#[test]
+fn rule_4_the_same_id_of_two_clients_is_two_requests() {
+    let mut play = Play::legacy(2);
+    let first = play.asks(1, &call("1", "a"));
+    let second = play.asks(2, &call("1", "b"));
+    assert_ne!(first, second);
+
+    play.server(&result(&second, r#"{"of":"b"}"#));
+    play.server(&error(&first, -1));
+    assert_eq!(play.heard(2), [result("1", r#"{"of":"b"}"#)]);
+    assert_eq!(play.heard(1), [error("1", -1)]);
+
+    play.server(&result(&first, "{}"));
+    play.server(&result("99", "{}"));
+    play.server(&result(&format!("\"{first}\""), "{}"));
+    play.nobody_hears();
+    let number = |id: &str| Some(Key::Number(id.parse().unwrap()));
+    let unknown = |key| Note::UnknownAnswer(Side::Server, key);
+    assert_eq!(
+        play.notes(),
+        [
+            unknown(number(&first)),
+            unknown(number("99")),
+            unknown(Some(Key::Text(first.into())))
+        ]
+    );
+}
+
+#[test]
+fn a_line_goes_in_the_lane_of_who_said_it() {
+    let mut play = Play::legacy(2);
+    play.client(2, &call("1", "a"));
+    play.client(
+        2,
+        &notice(
+            "notifications/progress",
+            r#"{"progressToken":"server's","progress":1}"#,
+        ),
+    );
+    play.client(2, &cancel("1"));
+    let lanes: Vec<_> = play
+        .server_heard_in_lanes()
+        .into_iter()
+        .map(|it| it.0)
+        .collect();
+    assert_eq!(lanes, [Lane::Of(ClientId(2)); 3]);
+}
+
+#[test]
+fn ids_that_some_sdk_drops_and_ids_in_flight_are_refused() {
+    let mut play = Play::legacy(2);
+    for id in ["null", "1.5", "9007199254740993"] {
+        play.client(1, &call(id, "a"));
+        assert_eq!(refusal(&play.heard(1)[0]).1, -32600);
+    }
+    let minted = play.asks(1, &call("7", "a"));
+    play.client(1, &call("7", "b"));
+    assert_eq!(refusal(&play.heard(1)[0]), ("7".into(), -32600));
+    play.nobody_hears();
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.heard(1), [result("7", "{}")]);
+    play.asks(1, &call("7", "c"));
+}
+
+#[test]
+fn the_same_progress_token_of_two_clients_is_two_tokens() {
+    let mut play = Play::legacy(2);
+    let first = play.asks(1, &with_token("1", "1"));
+    let second = play.asks(2, &with_token("1", r#""1""#));
+
+    play.server(&progress(&second));
+    assert_eq!(play.heard(2), [progress(r#""1""#)]);
+    play.server(&progress(&first));
+    assert_eq!(play.heard(1), [progress("1")]);
+    play.nobody_hears();
+
+    // A token is a value: the string is not the number.
+    play.server(&progress(&format!("\"{first}\"")));
+    play.server(&result(&first, "{}"));
+    play.forget();
+    play.server(&progress(&first));
+    play.nobody_hears();
+    assert_eq!(play.notes(), [Note::Unaddressed(Unaddressed::Progress)]);
+}
+
+#[test]
+fn a_request_without_a_token_has_no_progress() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &call("1", "a"));
+    play.server(&progress(&minted));
+    play.nobody_hears();
+}
+
+#[test]
+fn what_is_cancelled_is_heard_of_no_more() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &with_token("1", "1"));
+    play.client(1, &cancel("1"));
+    assert_eq!(play.server_heard(), [cancel(&minted)], "to the byte");
+    assert_eq!(play.mux.waits_for(ClientId(1)), 0);
+
+    play.server(&progress(&minted));
+    play.server(&result(&minted, "{}"));
+    play.nobody_hears();
+    assert_eq!(play.notes(), []);
+
+    // The id is free, and the late answer was not its.
+    let again = play.asks(1, &call("1", "b"));
+    play.server(&result(&minted, "{}"));
+    play.nobody_hears();
+    play.server(&result(&again, "{}"));
+    assert_eq!(play.heard(1), [result("1", "{}")]);
+}
+
+#[test]
+fn nobody_cancels_what_is_another_clients() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &call("1", "a"));
+    play.client(2, &cancel("1"));
+    play.client(2, &cancel(&minted));
+    play.nobody_hears();
+    let unknown = |key| Note::UnknownCancel(Side::Client(ClientId(2)), key);
+    let minted_key = Key::Number(minted.parse().unwrap());
+    assert_eq!(play.notes(), [unknown(Key::Number(1)), unknown(minted_key)]);
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.heard(1), [result("1", "{}")]);
+}
+
+#[test]
+fn what_a_client_that_leaves_had_in_flight_is_cancelled() {
+    let mut play = Play::legacy(2);
+    let first = play.asks(1, &call("1", "a"));
+    let second = play.asks(1, &call("2", "a"));
+    let others = play.asks(2, &call("1", "b"));
+    play.leave(1);
+    let gone = |id: &str| {
+        let params = format!(r#"{{"requestId":{id},"reason":"client_gone"}}"#);
+        (Lane::Own, notice("notifications/cancelled", &params))
+    };
+    assert_eq!(play.server_heard_in_lanes(), [gone(&first), gone(&second)]);
+    play.server(&result(&first, "{}"));
+    play.nobody_hears();
+    play.server(&result(&others, "{}"));
+    assert_eq!(play.heard(2), [result("1", "{}")]);
+}
+
+#[test]
+fn where_it_stands_can_be_asked() {
+    let mut play = Play::legacy(2);
+    play.asks(1, &call("1", "a"));
+    let minted = play.asks(1, &call(r#""\u0031""#, "a"));
+    let one = ClientId(1);
+    assert_eq!(play.mux.waits_for(one), 2);
+    assert_eq!(
+        play.mux.in_flight_of(one),
+        [b"1".to_vec(), br#""\u0031""#.to_vec()]
+    );
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.mux.waits_for(one), 1);
+    assert_eq!(play.mux.waits_for(ClientId(2)), 0);
+    assert_eq!(play.mux.clients(), 2);
+    assert_eq!(play.mux.requests(), 4);
+    assert!(play.mux.takes_newcomers());
+}
+
+#[test]
+fn who_waits_for_a_line_that_was_never_written_can_be_asked() {
+    let mut play = Play::legacy(2);
+    let list = |id: &str| request(id, "tools/list", "{}");
+    play.client(1, &list(r#""a""#));
+    play.client(2, &list("7"));
+    let heard = play.server_heard();
+    let both = [
+        (ClientId(1), br#""a""#.to_vec()),
+        (ClientId(2), b"7".to_vec()),
+    ];
+    assert_eq!(play.mux.askers(heard[0].as_bytes()), both);
+    play.client(1, &cancel(r#""a""#));
+    assert_eq!(play.mux.askers(heard[0].as_bytes()), both[1..]);
+    assert!(play.mux.askers(cancel("3").as_bytes()).is_empty());
+}
+
+#[test]
+fn bad_lines_reach_nobody() {
+    let mut play = Play::legacy(2);
+    for bad in [
+        "",
+        "Listening...",
+        "{",
+        "!lost {}",
+        "[]",
+        "[1]",
+        r#"{"jsonrpc":"2.0"}"#,
+    ] {
+        play.client(1, bad);
+        play.server(bad);
+        play.nobody_hears();
+        assert_eq!(play.notes().len(), 2, "{bad}");
+    }
+    play.client(9, &call("1", "a"));
+    play.nobody_hears();
+    assert_eq!(play.notes(), [Note::NotAttached(ClientId(9))]);
+}
+
+#[test]
+fn a_key_that_decides_and_comes_twice_is_refused() {
+    let mut play = Play::legacy(1);
+    let twice = r#"{"_meta":{"progressToken":1,"progressToken":2}}"#;
+    play.client(1, &request("1", "tools/call", twice));
+    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32600));
+    let twice = r#"{"_meta":{},"_meta":{"progressToken":2}}"#;
+    play.client(1, &request("1", "tools/call", twice));
+    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32600));
+    play.nobody_hears();
+    assert!(matches!(
+        play.notes()[0],
+        Note::Malformed(_, Malformed::Shape(_))
+    ));
+}
+
+#[test]
+fn a_batch_is_taken_apart_and_answered_as_one() {
+    let hello = initialize_with("0", "2025-03-26", "{}");
+    let mut play = Play::new(class_of(&hello));
+    play.join(1);
+    let tell = notice("notifications/x", "{}");
+    let batch = format!(
+        "[{},\t{tell}, {} ,{}]",
+        with_token("1", "5"),
+        request("2", "ping", "{}"),
+        call("3", "a")
+    );
+    play.client(1, &batch);
+    let heard = play.server_heard();
+    assert_eq!(heard.len(), 3);
+    let (first, third) = (id_of(&heard[0]), id_of(&heard[2]));
+    assert_eq!(heard[0], with_token(&first, &first));
+    assert_eq!(heard[1], tell);
+    play.server(&progress(&first));
+    assert_eq!(play.heard(1), [progress("5")]);
+    play.server(&result(&third, "3"));
+    play.nobody_hears();
+    play.server(&result(&first, "1"));
+    let answers = [result("2", "{}"), result("3", "3"), result("1", "1")];
+    assert_eq!(play.heard(1), [format!("[{}]", answers.join(","))]);
+
+    play.client(1, &format!("[{tell}]"));
+    assert_eq!(play.server_heard(), [tell]);
+    play.nobody_hears();
+}
+
+#[test]
+fn what_is_cancelled_of_a_batch_is_not_waited_for() {
+    let hello = initialize_with("0", "2025-03-26", "{}");
+    let mut play = Play::new(class_of(&hello));
+    play.join(1);
+    play.client(1, &format!("[{},{}]", call("1", "a"), call("2", "a")));
+    let heard = play.server_heard();
+    play.server(&result(&id_of(&heard[0]), "{}"));
+    play.client(1, &cancel("2"));
+    assert_eq!(play.heard(1), [format!("[{}]", result("1", "{}"))]);
+}
+
+#[test]
+fn a_batch_is_refused_where_the_version_has_none_and_taken_apart_from_the_server() {
+    let mut play = Play::legacy(2);
+    play.client(1, &format!("[{}]", call("1", "a")));
+    assert_eq!(refusal(&play.heard(1)[0]), ("null".into(), -32600));
+    play.nobody_hears();
+
+    let first = play.asks(1, &call("1", "a"));
+    let second = play.asks(2, &call("1", "b"));
+    play.server(&format!(
+        "[{} , {}]",
+        result(&second, "2"),
+        result(&first, "1")
+    ));
+    assert_eq!(play.heard(1), [result("1", "1")]);
+    assert_eq!(play.heard(2), [result("1", "2")]);
+}

@@ -1,0 +1,170 @@
+//! Rule 11: odd but legal lines pass to the byte, but for the ids. And what is done leaves nothing behind.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use kennel_core::mux::{ClientId, Mux, Out, Policy};
+use kennel_core::time::Moment;
+use proptest::prop_assert_eq;
+
+use crate::chance::holds;
+use crate::lines;
+use crate::play::{Play, call, cancel, class_of, id_of, initialize, reason, request, result};
+
+#[test]
+fn rule_11_odd_but_legal_lines_pass_to_the_byte_but_for_the_ids() {
+    let mut play = Play::legacy(2);
+    let odd = |id: &str, token: &str| {
+        format!(
+            "\t{{\"params\" :\r{{\"a\":1.0,\"a\":1e400, \"_meta\"\t:{{ \"x\":\"\\ud800\",\"progressToken\" : {token} ,\"y\":[[]]}} , \"é\":\"\\u00e9\\/\"}},\"Id\":7,\"method\":\"tools\\/call\" ,\"id\" : {id},\"jsonrpc\":\"2\\u002e0\"}} \r"
+        )
+    };
+    play.client(1, &odd(r#""\u0031""#, r#""\/ \u2028""#));
+    let heard = play.server_heard();
+    let minted = id_of(&heard[0]);
+    assert_eq!(heard, [odd(&minted, &minted)]);
+
+    let progress = |token: &str| {
+        format!(
+            "{{\"method\":\"notifications\\/progress\",\"jsonrpc\":\"2.0\", \"params\" : {{\"progress\":0.10,\"progressToken\" :{token},\"z\":1E+2}}}}\r"
+        )
+    };
+    play.server(&progress(&minted));
+    assert_eq!(play.heard(1), [progress(r#""\/ \u2028""#)]);
+
+    let answer = |id: &str| {
+        format!(
+            "{{\"result\":{{\"big\":12345678901234567890,\"id\":{{}}}},\"jsonrpc\":\"2.0\" ,\"id\":{id} , \"error\" : null}}"
+        )
+    };
+    play.server(&answer(&minted));
+    assert_eq!(play.heard(1), [answer(r#""\u0031""#)]);
+}
+
+#[test]
+fn rule_11_whatever_a_request_or_an_answer_holds() {
+    let requests = (lines::message(), lines::message());
+    holds("mux exactness", requests, |(one, other)| {
+        let mut play = Play::legacy(2);
+        for (client, line) in [(1, &one), (2, &other)] {
+            let shape = serde_json::from_str::<serde_json::Value>(line);
+            let is_request =
+                shape.is_ok_and(|it| it.get("method").is_some() && it.get("id").is_some());
+            play.client(client, line);
+            let heard = play.server_heard();
+            if is_request && let [heard] = &heard[..] {
+                let minted = id_of(heard);
+                prop_assert_eq!(&with_id(heard, &id_of(line)), line);
+                let answer = |id: &str| {
+                    format!("{{\"id\" :{id}, \"result\":{{\"a\":1.0}},\"jsonrpc\":\"2.0\"}}")
+                };
+                play.server(&answer(&minted));
+                prop_assert_eq!(play.heard(client), [answer(&id_of(line))]);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_very_long_line_passes() {
+    let mut play = Play::legacy(1);
+    let blob = "x".repeat(32 << 20);
+    let long = |id: &str, token: &str| {
+        let params = format!(r#"{{"blob":"{blob}","_meta":{{"progressToken":{token}}}}}"#);
+        request(id, "tools/call", &params)
+    };
+    play.client(1, &long("5", "5"));
+    let heard = play.server_heard();
+    let minted = id_of(&heard[0]);
+    assert!(heard[0] == long(&minted, &minted));
+    let answer = |id: &str| result(id, &format!(r#"{{"blob":"{blob}"}}"#));
+    play.server(&answer(&minted));
+    assert!(play.heard(1) == [answer("5")]);
+}
+
+#[test]
+fn what_is_done_leaves_nothing_behind() {
+    let mut play = Play::legacy(2);
+    let size = |mux: &Mux| format!("{mux:?}").len();
+    let round = |play: &mut Play, numbers: Range<u64>| {
+        for n in numbers {
+            let minted = play.asks(
+                1,
+                &request("1", "tools/call", r#"{"_meta":{"progressToken":1}}"#),
+            );
+            play.server(&result(&minted, "{}"));
+            play.client(2, &call("1", "b"));
+            play.client(2, &cancel("1"));
+            let subscribe = request("3", "resources/subscribe", &format!(r#"{{"uri":"{n}"}}"#));
+            play.forget();
+            let minted = play.asks(1, &subscribe);
+            play.server(&result(&minted, "{}"));
+            let minted = play.asks(1, &subscribe.replace("subscribe", "unsubscribe"));
+            play.server(&result(&minted, "{}"));
+            play.client(
+                2,
+                &request(&n.to_string(), "resources/subscribe", r#"{"uri":"x"}"#),
+            );
+            if let Some(line) = play.server_heard().first() {
+                play.server(&result(&id_of(line), "{}"));
+            }
+            let minted = play.asks(1, &call("1", "a"));
+            let task = format!(r#"{{"task":{{"taskId":"{n:07}","status":"working"}}}}"#);
+            play.server(&result(&minted, &task));
+            play.enter(n + 10);
+            play.leave(n + 10);
+            play.server(&request("1", "ping", "{}"));
+            play.forget();
+        }
+    };
+    round(&mut play, 0..5000);
+    let before = size(&play.mux);
+    round(&mut play, 5000..6000);
+    let after = size(&play.mux);
+    assert!(after < before + before / 50, "{before} bytes, then {after}");
+}
+
+#[test]
+fn a_ghost_that_is_forgotten_haunts_still() {
+    let mut play = Play::legacy(3);
+    let oldest = play.asks(3, &call("1", "c"));
+    play.client(3, &cancel("1"));
+    for _ in 0..2000 {
+        play.client(1, &call("1", "a"));
+        play.client(1, &cancel("1"));
+    }
+    play.forget();
+    play.server(&request("0", "sampling/createMessage", "{}"));
+    assert_eq!(reason(&play.server_heard()[0]), "ambiguous_client");
+    play.server(&result(&oldest, "{}"));
+    play.nobody_hears();
+}
+
+#[test]
+fn the_same_calls_give_the_same_answers() {
+    let play = |_| {
+        let mut mux = Mux::new(class_of(&initialize("0")), Policy::default());
+        let mut out = Vec::new();
+        for client in 0..20 {
+            mux.join(ClientId(client), &client.to_string());
+            let now = Moment::START + Duration::from_millis(client);
+            mux.from_client(ClientId(client), initialize("0").as_bytes(), now);
+            mux.from_client(ClientId(client), call("1", "a").as_bytes(), now);
+        }
+        for client in (0..20).rev() {
+            mux.leave(ClientId(client));
+        }
+        out.extend(std::iter::from_fn(|| mux.poll()));
+        out
+    };
+    let (one, other): (Vec<Out>, Vec<Out>) = (play(1), play(2));
+    assert_eq!(one, other);
+}
+
+fn with_id(line: &str, id: &str) -> String {
+    let message = kennel_core::message::Message::parse(line.as_bytes()).expect("a message");
+    let place = message.id().expect("an id");
+    let back = kennel_core::message::splice_id(line.as_bytes(), &place, id.as_bytes());
+    String::from_utf8(back).expect("text")
+}

@@ -1,0 +1,185 @@
+//! Lists: asked once for all who could not tell, and kept as long as the protocol says.
+
+use kennel_core::mux::{ClientId, Lane, Mux, Policy};
+
+use crate::play::{Play, cancel, class_of, error, initialize, notice, request, result};
+
+const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+
+fn tools(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#)
+}
+
+#[test]
+fn who_asks_the_same_waits_for_the_same() {
+    let mut play = Play::legacy(3);
+    let minted = play.asks(1, &tools("1"));
+    play.client(2, &request("1", "tools/list", "{}"));
+    play.client(3, &request("9", "tools/list", r#"{"_meta":{}}"#));
+    play.nobody_hears();
+    assert_eq!(play.mux.waits_for(ClientId(3)), 1);
+
+    play.server(&result(&minted, r#"{"tools":[1.0]}"#));
+    assert_eq!(play.heard(1), [result("1", r#"{"tools":[1.0]}"#)]);
+    assert_eq!(play.heard(2), [result("1", r#"{"tools":[1.0]}"#)]);
+    assert_eq!(play.heard(3), [result("9", r#"{"tools":[1.0]}"#)]);
+}
+
+#[test]
+fn what_is_one_of_its_kind_is_asked_by_itself() {
+    for params in [
+        r#"{"cursor":"x"}"#,
+        r#"{"_meta":{"progressToken":1}}"#,
+        r#"{"_meta":{"traceparent":"x"}}"#,
+        r#"{"x":1}"#,
+        "[]",
+    ] {
+        let mut play = Play::legacy(2);
+        let first = play.asks(1, &request("1", "tools/list", params));
+        let second = play.asks(2, &request("1", "tools/list", params));
+        play.server(&result(&first, r#"{"tools":[]}"#));
+        play.asks(1, &request("2", "tools/list", params));
+        play.server(&result(&second, r#"{"tools":[]}"#));
+        assert_eq!((play.heard(1).len(), play.heard(2).len()), (1, 1));
+    }
+}
+
+#[test]
+fn a_list_is_kept_until_the_server_says_that_it_changed() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &tools("1"));
+    play.server(&result(&minted, r#"{"tools":[]}"#));
+    play.forget();
+    play.client(2, &tools("4"));
+    assert_eq!(play.heard(2), [result("4", r#"{"tools":[]}"#)]);
+    play.nobody_hears();
+
+    play.server(CHANGED);
+    play.forget();
+    play.asks(2, &tools("5"));
+}
+
+#[test]
+fn a_list_whose_changes_are_not_told_is_not_kept() {
+    let mut play = Play::legacy(2);
+    for method in ["prompts/list", "resources/list", "resources/templates/list"] {
+        let minted = play.asks(1, &request("1", method, "{}"));
+        play.server(&result(&minted, "{}"));
+        let minted = play.asks(2, &request("1", method, "{}"));
+        play.server(&result(&minted, "{}"));
+    }
+}
+
+#[test]
+fn what_was_asked_before_a_change_is_neither_kept_nor_waited_for() {
+    let mut play = Play::legacy(2);
+    let before = play.asks(1, &tools("1"));
+    play.server(CHANGED);
+    play.forget();
+    let after = play.asks(2, &tools("1"));
+    play.server(&result(&after, "2"));
+    play.server(&result(&before, "1"));
+    assert_eq!(play.heard(1), [result("1", "1")]);
+    assert_eq!(play.heard(2), [result("1", "2")]);
+    play.client(1, &tools("2"));
+    assert_eq!(play.heard(1), [result("2", "2")]);
+}
+
+#[test]
+fn who_asked_first_may_cancel_or_leave_and_the_others_have_theirs() {
+    let mut play = Play::legacy(3);
+    let minted = play.asks(1, &tools("1"));
+    play.client(2, &tools("1"));
+    play.client(3, &tools("1"));
+    play.client(1, &cancel("1"));
+    play.leave(2);
+    play.nobody_hears();
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.heard(3), [result("1", "{}")]);
+    play.nobody_hears();
+}
+
+#[test]
+fn the_last_who_waits_cancels_and_the_next_asks_anew() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &tools("1"));
+    play.client(2, &tools("5"));
+    play.client(1, &cancel("1"));
+    play.client(2, &cancel("5"));
+    assert_eq!(play.server_heard_in_lanes(), [(Lane::Own, cancel(&minted))]);
+    assert_ne!(play.asks(1, &tools("1")), minted);
+    play.server(&result(&minted, "{}"));
+    play.nobody_hears();
+}
+
+#[test]
+fn an_error_is_everybodys_and_is_not_kept() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &tools("1"));
+    play.client(2, &tools("2"));
+    play.server(&error(&minted, -32603));
+    assert_eq!(play.heard(1), [error("1", -32603)]);
+    assert_eq!(play.heard(2), [error("2", -32603)]);
+    play.asks(2, &tools("3"));
+}
+
+#[test]
+fn a_cursor_is_given_to_one_and_the_others_get_their_own() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &tools("1"));
+    play.client(2, &request("1", "tools/list", "{ }"));
+    play.server(&result(&minted, r#"{"tools":[],"nextCursor":"one"}"#));
+    assert_eq!(
+        play.heard(1),
+        [result("1", r#"{"tools":[],"nextCursor":"one"}"#)]
+    );
+    let heard = play.server_heard_in_lanes();
+    let (lane, line) = &heard[0];
+    assert_eq!(*lane, Lane::Of(ClientId(2)));
+    let again = crate::play::id_of(line);
+    assert_eq!(*line, request(&again, "tools/list", "{ }"));
+    play.server(&result(&again, r#"{"tools":[],"nextCursor":"two"}"#));
+    assert_eq!(
+        play.heard(2),
+        [result("1", r#"{"tools":[],"nextCursor":"two"}"#)]
+    );
+    play.asks(1, &tools("2"));
+}
+
+#[test]
+fn what_is_too_long_is_not_kept() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &tools("1"));
+    let long = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(9 << 20));
+    play.server(&result(&minted, &long));
+    assert_eq!(play.heard(1).len(), 1);
+    play.asks(2, &tools("1"));
+}
+
+#[test]
+fn without_the_cache_everybody_asks() {
+    let mut play = Play::legacy(0);
+    play.mux = Mux::new(
+        class_of(&initialize("0")),
+        Policy {
+            cache: false,
+            ..Policy::default()
+        },
+    );
+    play.enter(1);
+    play.enter(2);
+    play.forget();
+    let first = play.asks(1, &tools("1"));
+    play.asks(2, &tools("1"));
+    play.server(&result(&first, "{}"));
+    play.asks(1, &tools("2"));
+}
+
+#[test]
+fn a_change_is_told_to_all() {
+    let mut play = Play::legacy(2);
+    let line = notice("notifications/resources/list_changed", "{}");
+    play.server(&line);
+    assert_eq!(play.heard(1), [&line[..]]);
+    assert_eq!(play.heard(2), [&line[..]]);
+}

@@ -1,0 +1,21 @@
+//! Many clients on one server, as the design tells it: stories line by line, and rules that must hold
+//! for every order of events.
+
+mod asks;
+mod calls;
+#[path = "../lifetime/chance.rs"]
+mod chance;
+mod exactness;
+mod handshake;
+#[path = "../message/lines.rs"]
+mod lines;
+mod lists;
+mod modern;
+mod modern_rules;
+mod play;
+mod roots;
+mod rules;
+mod shared_state;
+mod tasks;
+mod turns;
+mod world;

@@ -1,0 +1,196 @@
+//! Roots: all have the same, or go their own way.
+
+use kennel_core::mux::{ClientId, Lane};
+
+use crate::play::{
+    INITIALIZED, Play, class_of, error, id_of, initialize, initialize_with, notice, reason,
+    refusal, request, result,
+};
+
+const HOME: &str = r#"{"roots":[{"uri":"file:///home","name":"h"}]}"#;
+const HOME_RESPELLED: &str =
+    r#"{ "roots": [ {"name":"\u0068","uri":"file:\/\/\/home"} ] , "_meta":{}}"#;
+const AWAY: &str = r#"{"roots":[{"uri":"file:///away","name":"h"}]}"#;
+
+fn list(id: &str) -> String {
+    request(id, "roots/list", r#"{"x":1.0}"#)
+}
+
+/// The server asks, and client 1 answers.
+fn asked(play: &mut Play, answer: &str) {
+    play.server(&list("0"));
+    let shown = play.is_asked(1);
+    play.client(1, &result(&shown, answer));
+    assert_eq!(play.server_heard(), [result("0", answer)]);
+}
+
+#[test]
+fn who_initialised_the_server_is_asked_first_and_the_others_by_the_mux() {
+    let mut play = Play::legacy(3);
+    play.server(&list("0"));
+    let heard = play.heard(1);
+    let shown = id_of(&heard[0]);
+    assert_eq!(heard, [list(&shown)]);
+    let second = play.is_asked(2);
+    let third = play.is_asked(3);
+
+    play.client(2, &result(&second, AWAY));
+    play.nobody_hears();
+    play.client(1, &result(&shown, HOME));
+    let answer = (Lane::Of(ClientId(1)), result("0", HOME));
+    assert_eq!(play.server_heard_in_lanes(), [answer]);
+    assert_eq!(play.dismissed, [2]);
+    play.client(3, &result(&third, HOME_RESPELLED));
+    play.nobody_hears();
+    assert_eq!(play.dismissed, [2]);
+    assert_eq!(play.mux.clients(), 2);
+}
+
+#[test]
+fn who_joins_later_is_asked_when_it_is_ready() {
+    let mut play = Play::legacy(1);
+    asked(&mut play, HOME);
+    for (client, answer, stays) in [(2, HOME, true), (3, AWAY, false)] {
+        play.join(client);
+        play.client(client, &initialize("0"));
+        play.forget();
+        play.client(client, INITIALIZED);
+        let shown = play.is_asked(client);
+        play.client(client, &result(&shown, answer));
+        play.nobody_hears();
+        assert_eq!(!play.dismissed.contains(&client), stays);
+    }
+    play.enter(4);
+    let heard = play.heard(4);
+    play.client(4, &error(&id_of(&heard[1]), -1));
+    assert_eq!(
+        play.dismissed,
+        [3, 4],
+        "one that cannot say is like no other"
+    );
+}
+
+#[test]
+fn a_class_without_roots_says_so() {
+    let mut play = Play::new(class_of(&initialize_with("0", "2025-06-18", "{}")));
+    play.join(1);
+    play.client(1, &initialize_with("0", "2025-06-18", "{}"));
+    play.forget();
+    play.server(&list("0"));
+    assert_eq!(refusal(&play.server_heard()[0]), ("0".into(), -32601));
+    play.nobody_hears();
+}
+
+#[test]
+fn whoever_leaves_without_an_answer_another_is_asked_or_the_server_is_told() {
+    let mut play = Play::legacy(2);
+    play.server(&list("5"));
+    play.is_asked(1);
+    play.is_asked(2);
+    play.leave(1);
+    let heard = play.heard(2);
+    let shown = id_of(&heard[0]);
+    assert_eq!(heard, [list(&shown)]);
+    play.client(2, &result(&shown, HOME));
+    assert_eq!(play.server_heard(), [result("5", HOME)]);
+
+    play.server(&list("6"));
+    play.is_asked(2);
+    play.leave(2);
+    let heard = play.server_heard();
+    assert_eq!(refusal(&heard[0]), ("6".into(), -32603));
+    assert_eq!(reason(&heard[0]), "client_gone");
+    play.server(&list("7"));
+    assert_eq!(reason(&play.server_heard()[0]), "client_gone");
+}
+
+#[test]
+fn who_finds_nobody_else_must_still_fit_what_the_server_was_told() {
+    let mut play = Play::legacy(1);
+    asked(&mut play, HOME);
+    play.leave(1);
+    for (client, answer, stays) in [(2, AWAY, false), (3, HOME, true)] {
+        play.enter(client);
+        let heard = play.heard(client);
+        play.client(client, &result(&id_of(&heard[1]), answer));
+        assert_eq!(!play.dismissed.contains(&client), stays);
+        play.leave(client);
+    }
+}
+
+#[test]
+fn who_changed_its_mind_is_dismissed_and_another_is_asked() {
+    let mut play = Play::legacy(2);
+    play.server(&list("0"));
+    let (first, second) = (play.is_asked(1), play.is_asked(2));
+    play.client(1, &result(&first, HOME));
+    play.client(2, &result(&second, HOME));
+    play.forget();
+
+    play.server(&list("1"));
+    let shown = play.is_asked(1);
+    play.client(1, &result(&shown, AWAY));
+    assert_eq!(play.dismissed, [1]);
+    let shown = play.is_asked(2);
+    play.nobody_hears();
+    play.client(2, &result(&shown, HOME));
+    assert_eq!(play.server_heard(), [result("1", HOME)]);
+
+    // Alone, it may think what it likes.
+    play.server(&list("2"));
+    let shown = play.is_asked(2);
+    play.client(2, &result(&shown, AWAY));
+    assert_eq!(play.server_heard(), [result("2", AWAY)]);
+    play.enter(3);
+    let heard = play.heard(3);
+    play.client(3, &result(&id_of(&heard[1]), AWAY));
+    assert_eq!(play.dismissed, [1]);
+}
+
+#[test]
+fn roots_that_change_are_told_by_who_is_alone_and_cost_others_their_place() {
+    let changed = notice("notifications/roots/list_changed", "{}");
+    let mut play = Play::legacy(1);
+    asked(&mut play, HOME);
+    play.client(1, &changed);
+    assert_eq!(
+        play.server_heard_in_lanes(),
+        [(Lane::Of(ClientId(1)), changed.clone())]
+    );
+    play.enter(2);
+    assert_eq!(
+        play.heard(2).len(),
+        1,
+        "the reference is forgotten: nothing to compare"
+    );
+    play.client(2, &changed);
+    assert_eq!(play.dismissed, [2]);
+    play.nobody_hears();
+    asked(&mut play, AWAY);
+}
+
+#[test]
+fn roots_that_change_while_they_are_asked_for_are_the_reference_when_told() {
+    let mut play = Play::legacy(1);
+    play.server(&list("0"));
+    let shown = play.is_asked(1);
+    play.client(1, &notice("notifications/roots/list_changed", "{}"));
+    play.client(1, &result(&shown, AWAY));
+    play.forget();
+    play.enter(2);
+    let heard = play.heard(2);
+    play.client(2, &result(&id_of(&heard[1]), HOME));
+    assert_eq!(play.dismissed, [2]);
+}
+
+#[test]
+fn an_error_is_passed_on_and_is_no_reference() {
+    let mut play = Play::legacy(2);
+    play.server(&list("0"));
+    let (first, second) = (play.is_asked(1), play.is_asked(2));
+    play.client(1, &error(&first, -32603));
+    assert_eq!(play.server_heard(), [error("0", -32603)]);
+    play.client(2, &result(&second, HOME));
+    play.nobody_hears();
+    assert_eq!(play.dismissed, [0; 0]);
+}

@@ -1,0 +1,302 @@
+//! Subscriptions and log levels: the server holds one for all.
+
+use kennel_core::mux::{ClientId, Lane};
+
+use crate::play::{Play, cancel, error, id_of, notice, refusal, request, result};
+
+fn subscribe(id: &str, uri: &str) -> String {
+    request(id, "resources/subscribe", &format!(r#"{{"uri":"{uri}"}}"#))
+}
+
+fn unsubscribe(id: &str, uri: &str) -> String {
+    request(
+        id,
+        "resources/unsubscribe",
+        &format!(r#"{{"uri":"{uri}"}}"#),
+    )
+}
+
+fn updated(uri: &str) -> String {
+    notice(
+        "notifications/resources/updated",
+        &format!(r#"{{"uri":"{uri}","x":1.0}}"#),
+    )
+}
+
+fn set_level(id: &str, level: &str) -> String {
+    request(id, "logging/setLevel", &format!(r#"{{"level":"{level}"}}"#))
+}
+
+fn log(level: &str) -> String {
+    notice(
+        "notifications/message",
+        &format!(r#"{{"level":"{level}","data":1}}"#),
+    )
+}
+
+/// A client subscribes, and the server agrees.
+fn subscribed(play: &mut Play, client: u64, uri: &str) {
+    play.client(client, &subscribe("\"s\"", uri));
+    if let Some(line) = play.server_heard().first() {
+        play.server(&result(&id_of(line), "{}"));
+    }
+    assert_eq!(play.heard(client), [result("\"s\"", "{}")]);
+}
+
+#[test]
+fn the_first_subscribes_and_the_last_unsubscribes() {
+    let mut play = Play::legacy(2);
+    play.client(1, &subscribe("1", "a"));
+    let heard = play.server_heard_in_lanes();
+    let minted = id_of(&heard[0].1);
+    assert_eq!(heard, [(Lane::Front, subscribe(&minted, "a"))]);
+    play.server(&result(&minted, r#"{"x":1}"#));
+    assert_eq!(play.heard(1), [result("1", r#"{"x":1}"#)]);
+
+    play.client(2, &subscribe("1", r"\u0061"));
+    assert_eq!(play.heard(2), [result("1", "{}")]);
+    play.client(1, &unsubscribe("2", "a"));
+    assert_eq!(play.heard(1), [result("2", "{}")]);
+    play.nobody_hears();
+
+    play.client(2, &unsubscribe("2", "a"));
+    let heard = play.server_heard_in_lanes();
+    let minted = id_of(&heard[0].1);
+    assert_eq!(heard, [(Lane::Front, unsubscribe(&minted, "a"))]);
+    play.server(&result(&minted, r#"{"y":1}"#));
+    assert_eq!(play.heard(2), [result("2", r#"{"y":1}"#)]);
+}
+
+#[test]
+fn who_subscribes_while_another_does_waits_for_the_outcome() {
+    let mut play = Play::legacy(3);
+    let minted = play.asks(1, &subscribe("1", "a"));
+    play.client(2, &subscribe("5", "a"));
+    play.nobody_hears();
+    play.server(&error(&minted, -32002));
+    assert_eq!(play.heard(1), [error("1", -32002)]);
+    assert_eq!(play.heard(2), [error("5", -32002)]);
+
+    let minted = play.asks(2, &subscribe("6", "a"));
+    play.client(3, &subscribe("6", "a"));
+    play.server(&result(&minted, "{}"));
+    assert_eq!((play.heard(2).len(), play.heard(3).len()), (1, 1));
+    play.server(&updated("a"));
+    assert_eq!(play.heard(1), [""; 0]);
+    assert_eq!(play.heard(2), [updated("a")]);
+    assert_eq!(play.heard(3), [updated("a")]);
+}
+
+#[test]
+fn nobody_ends_what_another_subscribed_to() {
+    let mut play = Play::legacy(2);
+    subscribed(&mut play, 1, "a");
+    play.client(2, &unsubscribe("1", "a"));
+    assert_eq!(play.heard(2), [result("1", "{}")]);
+    play.nobody_hears();
+    play.server(&updated("a"));
+    assert_eq!(play.heard(1), [updated("a")]);
+    play.nobody_hears();
+}
+
+#[test]
+fn a_client_that_leaves_releases_what_nobody_else_wants() {
+    let mut play = Play::legacy(2);
+    subscribed(&mut play, 1, "a");
+    subscribed(&mut play, 1, "b");
+    subscribed(&mut play, 2, "b");
+    play.leave(1);
+    let heard = play.server_heard_in_lanes();
+    assert_eq!(
+        heard,
+        [(Lane::Front, unsubscribe(&id_of(&heard[0].1), "a"))]
+    );
+    play.server(&result(&id_of(&heard[0].1), "{}"));
+    play.nobody_hears();
+    play.leave(2);
+    assert_eq!(play.server_heard().len(), 1);
+}
+
+#[test]
+fn who_leaves_or_cancels_while_it_subscribes_is_subscribed_to_nothing() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &subscribe("1", "a"));
+    play.client(1, &cancel("1"));
+    let heard = play.server_heard();
+    assert_eq!(heard, [unsubscribe(&id_of(&heard[0]), "a")]);
+    // Before the old ones are answered, another subscribes: the server hears that after them.
+    let anew = play.asks(2, &subscribe("1", "a"));
+    play.server(&result(&minted, "{}"));
+    play.nobody_hears();
+    play.server(&error(&anew, -1));
+    assert_eq!(play.heard(2), [error("1", -1)]);
+    play.asks(2, &subscribe("2", "a"));
+    play.leave(2);
+    assert_eq!(play.server_heard().len(), 1);
+}
+
+#[test]
+fn cancelling_what_was_taken_back_takes_nothing_from_what_followed() {
+    let mut play = Play::legacy(2);
+    play.client(1, &subscribe("1", "a"));
+    play.client(1, &unsubscribe("2", "a"));
+    play.forget();
+    let anew = play.asks(1, &subscribe("3", "a"));
+    play.client(1, &cancel("1"));
+    play.nobody_hears();
+    play.server(&result(&anew, "{}"));
+    assert_eq!(play.heard(1), [result("3", "{}")]);
+    play.server(&updated("a"));
+    assert_eq!(play.heard(1), [updated("a")]);
+}
+
+#[test]
+fn the_answer_to_what_was_taken_back_is_not_the_answer_to_what_followed() {
+    let mut play = Play::legacy(2);
+    let first = play.asks(1, &subscribe("1", "a"));
+    play.client(1, &unsubscribe("2", "a"));
+    play.forget();
+    let anew = play.asks(1, &subscribe("3", "a"));
+    play.server(&result(&first, "{}"));
+    assert_eq!(play.heard(1), [result("1", "{}")]);
+    play.client(2, &subscribe("1", "a"));
+    play.nobody_hears();
+    play.server(&error(&anew, -1));
+    assert_eq!(play.heard(1), [error("3", -1)]);
+    assert_eq!(play.heard(2), [error("1", -1)]);
+}
+
+#[test]
+fn what_was_taken_back_does_not_stand_for_what_is_cancelled() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &subscribe("1", "a"));
+    for line in [
+        subscribe("1", "a"),
+        unsubscribe("2", "a"),
+        subscribe("3", "a"),
+        cancel("3"),
+    ] {
+        play.client(2, &line);
+    }
+    play.forget();
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.heard(2), [result("1", "{}")]);
+    play.forget();
+    play.server(&updated("a"));
+    assert_eq!(play.heard(1), [updated("a")]);
+    play.nobody_hears();
+}
+
+#[test]
+fn of_two_subscriptions_to_one_resource_one_may_be_cancelled() {
+    let mut play = Play::legacy(1);
+    let minted = play.asks(1, &subscribe("1", "a"));
+    play.client(1, &subscribe("2", "a"));
+    play.client(1, &cancel("1"));
+    play.nobody_hears();
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.heard(1), [result("2", "{}")]);
+    play.server(&updated("a"));
+    assert_eq!(play.heard(1), [updated("a")]);
+}
+
+#[test]
+fn an_update_of_something_inside_is_told_to_all_who_subscribed() {
+    let mut play = Play::legacy(3);
+    subscribed(&mut play, 1, "a");
+    subscribed(&mut play, 2, "b");
+    play.server(&updated("a/1"));
+    assert_eq!(play.heard(1), [updated("a/1")]);
+    assert_eq!(play.heard(2), [updated("a/1")]);
+    play.nobody_hears();
+}
+
+#[test]
+fn what_no_server_would_understand_it_says_itself() {
+    let mut play = Play::legacy(1);
+    let minted = play.asks(1, &request("1", "resources/subscribe", r#"{"uri":7}"#));
+    play.server(&error(&minted, -32602));
+    assert_eq!(refusal(&play.heard(1)[0]).1, -32602);
+    let minted = play.asks(1, &set_level("2", "loud"));
+    play.server(&error(&minted, -32602));
+    assert_eq!(refusal(&play.heard(1)[0]).1, -32602);
+}
+
+#[test]
+fn the_server_has_the_most_verbose_level_and_each_client_its_own() {
+    let mut play = Play::legacy(2);
+    play.server(&log("debug"));
+    assert_eq!(
+        (play.heard(1).len(), play.heard(2).len()),
+        (1, 1),
+        "nobody set one"
+    );
+
+    // The other one never set any, and is to have `info` at least.
+    play.client(1, &set_level("1", "error"));
+    let heard = play.server_heard_in_lanes();
+    let minted = id_of(&heard[0].1);
+    assert_eq!(heard, [(Lane::Front, set_level(&minted, "info"))]);
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.heard(1), [result("1", "{}")]);
+    play.server(&log("info"));
+    play.server(&log("critical"));
+    play.server(&log("debug"));
+    play.server(&log("?"));
+    assert_eq!(play.heard(1), [log("critical"), log("?")]);
+    assert_eq!(play.heard(2), [log("info"), log("critical"), log("?")]);
+
+    let minted = play.asks(2, &set_level("1", "debug"));
+    play.server(&result(&minted, "{}"));
+    play.forget();
+    play.client(1, &set_level("2", "alert"));
+    assert_eq!(
+        play.heard(1),
+        [result("2", "{}")],
+        "no difference to the server"
+    );
+    play.nobody_hears();
+
+    play.leave(2);
+    let heard = play.server_heard();
+    assert_eq!(heard, [set_level(&id_of(&heard[0]), "alert")]);
+    play.server(&result(&id_of(&heard[0]), "{}"));
+    play.enter(3);
+    let heard = play.server_heard();
+    assert_eq!(
+        heard,
+        [set_level(&id_of(&heard[0]), "info")],
+        "for who never set one"
+    );
+    play.forget();
+    play.server(&log("notice"));
+    assert_eq!(play.heard(3), [log("notice")]);
+    play.nobody_hears();
+}
+
+#[test]
+fn a_level_that_is_refused_leaves_the_one_before() {
+    let mut play = Play::legacy(1);
+    let minted = play.asks(1, &set_level("1", "notice"));
+    play.server(&result(&minted, "{}"));
+    let minted = play.asks(1, &set_level("2", "alert"));
+    play.server(&error(&minted, -32603));
+    play.forget();
+    play.server(&log("info"));
+    play.server(&log("notice"));
+    assert_eq!(play.heard(1), [log("notice")]);
+    play.asks(1, &set_level("3", "alert"));
+}
+
+#[test]
+fn a_level_on_its_way_is_waited_for_and_a_refused_one_is_none() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &set_level("1", "debug"));
+    play.client(2, &set_level("7", "info"));
+    play.nobody_hears();
+    play.server(&error(&minted, -32601));
+    assert_eq!(play.heard(1), [error("1", -32601)]);
+    assert_eq!(play.heard(2), [error("7", -32601)]);
+    play.asks(2, &set_level("8", "info"));
+    assert_eq!(play.mux.waits_for(ClientId(2)), 1);
+}
