@@ -33,8 +33,9 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
         one_kill(Waiter::Bare)?;
         one_kill(Waiter::Kennel)?;
     }
+    let count = options.count(500, 30);
     let batches = (0..BATCHES)
-        .map(|_| Batch::measure(options.count))
+        .map(|_| Batch::measure(count))
         .collect::<io::Result<Vec<_>>>()?;
 
     let p50 = median(batches.iter().map(|batch| batch.ratio(50)));
@@ -44,9 +45,9 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
         false => Outcome::Fail,
     };
     if options.json {
-        println!("{}", as_json(options, &batches, p50, p99, outcome));
+        println!("{}", as_json(&batches, p50, p99, outcome));
     } else {
-        print_table(options, &batches, p50, p99, outcome);
+        print_table(&batches, p50, p99, outcome);
     }
     Ok(outcome)
 }
@@ -191,7 +192,7 @@ impl Drop for Victim {
     }
 }
 
-fn print_table(options: &Options, batches: &[Batch], p50: f64, p99: f64, outcome: Outcome) {
+fn print_table(batches: &[Batch], p50: f64, p99: f64, outcome: Outcome) {
     println!("exit-event: a process is killed; how long until the one who waits for it knows?");
     println!();
     println!(
@@ -207,7 +208,7 @@ fn print_table(options: &Options, batches: &[Batch], p50: f64, p99: f64, outcome
     println!();
     println!(
         "{} kills each in every batch, {BATCHES} batches",
-        options.count
+        batches[0].bare.len()
     );
     println!();
     println!("batch    bare p50  kennel p50  ratio    bare p99  kennel p99  ratio");
@@ -242,13 +243,8 @@ impl Batch {
     }
 }
 
-fn as_json(
-    options: &Options,
-    batches: &[Batch],
-    p50: f64,
-    p99: f64,
-    outcome: Outcome,
-) -> serde_json::Value {
+fn as_json(batches: &[Batch], p50: f64, p99: f64, outcome: Outcome) -> serde_json::Value {
+    let kills = batches[0].bare.len();
     let batches: Vec<_> = batches
         .iter()
         .map(|batch| {
@@ -262,7 +258,7 @@ fn as_json(
         .collect();
     json!({
         "benchmark": "exit-event",
-        "kills_per_batch": options.count,
+        "kills_per_batch": kills,
         "batches": batches,
         "median_ratio": { "p50": p50, "p99": p99 },
         "bound": BOUND,

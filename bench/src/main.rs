@@ -1,5 +1,5 @@
-//! Measures Kennel. Every number is a ratio to something plain measured in the same run, so that it
-//! means the same on a fast machine and on a slow one.
+//! Measures Kennel. What is judged is a ratio to something plain measured in the same run wherever there
+//! is such a thing, so that it means the same on a fast machine and on a slow one.
 
 #![expect(
     clippy::print_stdout,
@@ -10,57 +10,99 @@
 mod app_death;
 #[cfg(target_os = "linux")]
 mod exit_event;
+mod long_lines;
+mod memory;
+mod place;
+mod quiet;
+mod report;
 mod round_trip;
+mod route;
+#[cfg(target_os = "linux")]
+mod spawn;
 mod stats;
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+#[cfg(target_os = "linux")]
+use {exit_event::run as exit_event, spawn::run as spawn};
+#[cfg(not(target_os = "linux"))]
+use {only_on_linux as exit_event, only_on_linux as spawn};
+
 const USAGE: &str = "\
-usage: kennel-bench <benchmark> [options]
+usage: kennel-bench [benchmark] [options]
+
+Without a benchmark: all of them, one after the other.
 
 benchmarks:
-  exit-event [--count N] [--json]   from the kill of a process to the event, against a bare loop
-  app-death [--count N] [--json]    from the kill of an app to the end of its server, pipe held
-  round-trip [--count N] [--json]   a request and its answer, against a bare relay
+  round-trip   a request and its answer: direct, bare relays, solo, through the daemon
+  spawn        from the start of `kennel run` to its first answer, and to the daemon
+  memory       what a shim, a warden and the daemon hold, per client
+  long-lines   lines of 1, 8 and 32 MB, and the memory they leave behind
+  exit-event   from the kill of a process to the event, against a bare loop
+  app-death    from the kill of an app to the end of its server, pipe held open
 
-exit codes: 0 within its bound, 1 not within it or not measured, 2 usage";
+options:
+  --quick      a short run: enough to see that it works, too short to judge by
+  --count N    how often a thing is measured in each batch
+  --json       one line of JSON a benchmark, for programs
+
+Each prints what it compares, a table, and PASS or FAIL for each of its bounds. Other work on the
+machine meets all ways alike, for they take turns; run it again before you believe a FAIL.
+
+exit codes: 0 all within their bounds, 1 not within them or not measured, 2 usage";
+
+/// What can be measured, by name.
+const BENCHMARKS: [(&str, Benchmark); 6] = [
+    ("round-trip", round_trip::run),
+    ("spawn", spawn),
+    ("memory", memory::run),
+    ("long-lines", long_lines::run),
+    ("exit-event", exit_event),
+    ("app-death", app_death::run),
+];
+
+type Benchmark = fn(&Options) -> io::Result<Outcome>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if arguments.iter().any(|word| ["--help", "-h"].contains(word)) {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let (name, options) = match arguments.split_first() {
-        Some((&("--help" | "-h"), _)) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Some((&name, options)) => (name, options),
-        None => return usage("which benchmark?"),
+        Some((name, options)) if !name.starts_with('-') => (Some(*name), options),
+        _ => (None, &arguments[..]),
     };
-    let Some(benchmark) = named(name) else {
+    let chosen: Vec<_> = BENCHMARKS
+        .iter()
+        .filter(|(known, _)| name.is_none_or(|name| name == *known))
+        .collect();
+    if chosen.is_empty() {
+        let name = name.unwrap_or_default();
         return usage(&format!("no benchmark is called `{name}`"));
-    };
+    }
     let options = match Options::parse(options) {
         Ok(options) => options,
         Err(problem) => return usage(&problem),
     };
-    match benchmark(&options) {
-        Ok(Outcome::Pass) => ExitCode::SUCCESS,
-        Ok(Outcome::Fail) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("kennel-bench: {error}");
-            ExitCode::FAILURE
-        }
+    let mut all_passed = true;
+    for (name, benchmark) in chosen {
+        let passed = match benchmark(&options) {
+            Ok(outcome) => outcome == Outcome::Pass,
+            Err(error) => {
+                eprintln!("kennel-bench: {name}: {error}");
+                false
+            }
+        };
+        all_passed &= passed;
     }
-}
-
-fn named(name: &str) -> Option<fn(&Options) -> io::Result<Outcome>> {
-    match name {
-        "exit-event" => Some(exit_event),
-        "app-death" => Some(app_death::run),
-        "round-trip" => Some(round_trip::run),
-        _ => None,
+    if all_passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -84,7 +126,9 @@ impl Outcome {
 #[derive(Debug)]
 struct Options {
     /// How often a thing is measured, in each batch.
-    count: usize,
+    count: Option<usize>,
+    /// A short run.
+    quick: bool,
     /// For programs rather than people.
     json: bool,
 }
@@ -92,41 +136,39 @@ struct Options {
 impl Options {
     fn parse(arguments: &[&str]) -> Result<Options, String> {
         let mut options = Options {
-            count: 500,
+            count: None,
+            quick: false,
             json: false,
         };
         let mut rest = arguments.iter();
         while let Some(&argument) = rest.next() {
             match argument {
                 "--json" => options.json = true,
+                "--quick" => options.quick = true,
                 "--count" => {
                     let value = rest.next().copied().unwrap_or_default();
-                    options.count =
-                        value
-                            .parse()
-                            .ok()
-                            .filter(|&count| count > 0)
-                            .ok_or(format!(
-                                "--count takes a whole number from 1, not `{value}`"
-                            ))?;
+                    let count = value.parse().ok().filter(|&count| count > 0);
+                    options.count = Some(count.ok_or(format!(
+                        "--count takes a whole number from 1, not `{value}`"
+                    ))?);
                 }
                 other => return Err(format!("no option is called `{other}`")),
             }
         }
         Ok(options)
     }
-}
 
-#[cfg(target_os = "linux")]
-fn exit_event(options: &Options) -> io::Result<Outcome> {
-    exit_event::run(options)
+    /// How often, unless the person said so: `quick` times in a short run, else `full` times.
+    fn count(&self, full: usize, quick: usize) -> usize {
+        self.count.unwrap_or(if self.quick { quick } else { full })
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn exit_event(_: &Options) -> io::Result<Outcome> {
+fn only_on_linux(_: &Options) -> io::Result<Outcome> {
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
-        "exit-event compares with pidfd, which only Linux has",
+        "it is measured with what only Linux has",
     ))
 }
 

@@ -1,152 +1,119 @@
 //! A request and its answer: directly, through the least a relay can do, and through `kennel run`.
 //!
-//! The three take turns, batch by batch, on one small server that answers at once; so whatever else the
-//! machine does meets all alike.
+//! All take turns, batch by batch, on one small server that answers at once, [in a quiet place](crate::quiet):
+//! what is measured is the work on the way, and not whom a scheduler happens to put where.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Duration;
 
-use serde_json::json;
-
+use crate::place::{Place, Way};
+use crate::quiet::Quiet;
+use crate::report::{Bound, Report, Row};
+use crate::route::Route;
 use crate::stats::{median, micros, percentile, ratio};
-use crate::{Options, Outcome, beside_us};
+use crate::{Options, Outcome};
 
-/// Kennel may take this many times what the bare relay takes, at the median.
+/// Kennel may take this many times what the bare relays take, at the median.
 const BOUND: f64 = 1.25;
-/// An odd number, so that the median is one of them.
-const BATCHES: usize = 5;
-const WAYS: [&str; 3] = ["direct", "bare relay", "kennel run"];
+/// Many and short, so that a disturbance spoils few of them; an odd number, so that the median is one.
+const BATCHES: usize = 41;
+const WARM_UP: usize = 300;
+/// Each way of Kennel's behind the floor it is held against.
+const WAYS: [Way; 5] = [
+    Way::Direct,
+    Way::Relay,
+    Way::Solo,
+    Way::TwoRelays,
+    Way::Daemon,
+];
+/// The ways that are judged, and their floors, as places in [`WAYS`].
+const JUDGED: [(usize, usize); 2] = [(2, 1), (4, 3)];
 
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
-    let dir = std::env::temp_dir().join(format!("kennel-bench-{}", std::process::id()));
-    std::fs::create_dir(&dir)?;
-    let server = beside_us("tk-server")?;
-    let mut kennel = after(&[beside_us("kennel")?, "run".into(), "--".into()], &server);
-    kennel.env("KENNEL_RUNTIME_DIR", dir.join("run"));
-    let mut routes = [
-        Route::to(Command::new(&server))?,
-        Route::to(after(&[beside_us("tk-relay")?], &server))?,
-        Route::to(kennel)?,
-    ];
-    for route in &mut routes {
-        route.trips(200)?;
-    }
-    let mut batches: Vec<[Vec<Duration>; 3]> = Vec::new();
-    for turn in 0..BATCHES {
-        let mut batch: [Vec<Duration>; 3] = Default::default();
-        for step in 0..3 {
-            let way = (turn + step) % 3;
-            batch[way] = routes[way].trips(options.count)?;
-        }
-        batches.push(batch);
-    }
-    for route in routes {
-        route.end()?;
-    }
-    std::fs::remove_dir_all(&dir)?;
+    let trips = options.count(200, 100);
+    let batches = measure(trips, if options.quick { 5 } else { BATCHES })?;
 
     let of = |way: usize, percent| {
-        median(
-            batches
-                .iter()
-                .map(|batch| micros(percentile(&batch[way], percent))),
-        )
+        let times = batches.iter().map(|batch| percentile(&batch[way], percent));
+        median(times.map(micros))
     };
-    let against = |base: usize| {
-        median(
-            batches
-                .iter()
-                .map(|batch| ratio(percentile(&batch[2], 50), percentile(&batch[base], 50))),
-        )
+    let against = |way: usize, floor: usize, percent| {
+        let ratios = batches.iter().map(|batch| {
+            ratio(
+                percentile(&batch[way], percent),
+                percentile(&batch[floor], percent),
+            )
+        });
+        median(ratios)
     };
-    let (to_relay, to_direct) = (against(1), against(0));
-    let outcome = match to_relay <= BOUND {
-        true => Outcome::Pass,
-        false => Outcome::Fail,
-    };
-    if options.json {
-        let rows: Vec<_> = (0..3)
-            .map(|way| json!({"way": WAYS[way], "p50_us": of(way, 50), "p99_us": of(way, 99)}))
-            .collect();
-        println!(
-            "{}",
-            json!({"rows": rows, "kennel_to_relay": to_relay, "kennel_to_direct": to_direct, "pass": outcome == Outcome::Pass})
-        );
-        return Ok(outcome);
-    }
-    println!(
-        "A request and its answer, {} in each of {BATCHES} batches that take turns; medians of the batches.",
-        options.count
-    );
-    println!("{:>12} {:>10} {:>10}", "", "p50 us", "p99 us");
-    for (way, name) in WAYS.iter().enumerate() {
-        println!("{name:>12} {:>10.1} {:>10.1}", of(way, 50), of(way, 99));
-    }
-    println!(
-        "{}: kennel takes {to_relay:.2}x of the bare relay (at most {BOUND}x), {to_direct:.2}x of direct",
-        outcome.word()
-    );
-    Ok(outcome)
-}
-
-fn after(before: &[PathBuf], server: &Path) -> Command {
-    let mut command = Command::new(&before[0]);
-    command.args(&before[1..]).arg(server);
-    command
-}
-
-/// A server, and the way to it.
-struct Route {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    next: u64,
-}
-
-impl Route {
-    fn to(mut command: Command) -> io::Result<Route> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let to = child.stdin.take().expect("it is piped");
-        let from = BufReader::new(child.stdout.take().expect("it is piped"));
-        Ok(Route {
-            child,
-            to,
-            from,
-            next: 0,
-        })
-    }
-
-    fn trips(&mut self, count: usize) -> io::Result<Vec<Duration>> {
-        let payload = "x".repeat(80);
-        let mut times = Vec::with_capacity(count);
-        let mut answer = String::new();
-        for _ in 0..count {
-            self.next += 1;
-            let line = format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"echo\",\"params\":{{\"text\":\"{payload}\"}}}}\n",
-                self.next
-            );
-            answer.clear();
-            let asked = Instant::now();
-            self.to.write_all(line.as_bytes())?;
-            self.from.read_line(&mut answer)?;
-            times.push(asked.elapsed());
-            if !answer.contains(&payload) {
-                return Err(io::Error::other("a wrong answer"));
-            }
+    let floor_of = |way| JUDGED.iter().find(|(judged, _)| *judged == way);
+    let rows = (0..WAYS.len()).map(|way| {
+        let floor = floor_of(way).map(|&(_, floor)| floor);
+        Row {
+            name: WAYS[way].name().to_owned(),
+            numbers: vec![
+                Some(of(way, 50)),
+                Some(of(way, 99)),
+                Some(against(way, 0, 50)),
+                floor.map(|floor| against(way, floor, 50)),
+                floor.map(|floor| against(way, floor, 99)),
+            ],
         }
-        times.sort();
-        Ok(times)
-    }
+    });
+    let bounds = JUDGED.map(|(way, floor)| Bound {
+        what: format!("{} takes, at p50,", WAYS[way].name()),
+        value: against(way, floor, 50),
+        unit: match floor {
+            1 => "x of the bare relay",
+            _ => "x of two bare relays",
+        },
+        at_most: BOUND,
+        aim: None,
+    });
+    let report = Report {
+        benchmark: "round-trip",
+        about: format!(
+            "a request and its answer, {trips} in each of {} batches that take turns, all on\n\
+             one processor and without preemption. Medians of the batches, and of the ratios within each.",
+            batches.len()
+        ),
+        columns: vec![
+            "p50_us",
+            "p99_us",
+            "to_direct",
+            "to_floor_p50",
+            "to_floor_p99",
+        ],
+        rows: rows.collect(),
+        bounds: bounds.into(),
+    };
+    Ok(report.print(options))
+}
 
-    fn end(self) -> io::Result<()> {
-        let Route { mut child, to, .. } = self;
-        drop(to);
-        child.wait().map(drop)
+/// The times of one batch, sorted, by way.
+type Batch = [Vec<Duration>; WAYS.len()];
+
+fn measure(trips: usize, batches: usize) -> io::Result<Vec<Batch>> {
+    let _quiet = Quiet::here();
+    let place = Place::new()?;
+    let text = "x".repeat(80);
+    let mut routes = Vec::new();
+    for way in WAYS {
+        let mut route = Route::start(place.command(way)?)?;
+        for _ in 0..WARM_UP {
+            route.echo(&text)?;
+        }
+        routes.push(route);
     }
+    let one = |turn: usize, routes: &mut Vec<Route>| {
+        let mut batch = Batch::default();
+        for step in 0..WAYS.len() {
+            let way = (turn + step) % WAYS.len();
+            let times: io::Result<Vec<_>> = (0..trips).map(|_| routes[way].echo(&text)).collect();
+            batch[way] = times?;
+            batch[way].sort();
+        }
+        Ok(batch)
+    };
+    (0..batches).map(|turn| one(turn, &mut routes)).collect()
 }

@@ -6,9 +6,17 @@ use crate::Outcome;
 use crate::report::succeeds;
 use crate::workspace::Workspace;
 
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask bench                      all of them, with a table and PASS or FAIL for each bound
+  cargo xtask bench --quick              all of them, too short to judge by
+  cargo xtask bench round-trip --json    one of them, for a program
+  cargo xtask bench -- --help            which there are, and what they measure";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Benchmarks to run, and their options; none: what `kennel-bench` does by itself
+    /// A benchmark and its options; none: all of them
     #[arg(
         value_name = "NAME",
         trailing_var_arg = true,
