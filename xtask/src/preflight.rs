@@ -45,6 +45,10 @@ const TOOLS: &[Tool] = &[
         used_for: "servers in a session of their own",
     },
     Tool {
+        name: "systemd-tmpfiles",
+        used_for: "what a cleaner of temporary files leaves alone",
+    },
+    Tool {
         name: "unshare",
         used_for: "pid namespaces and being pid 1",
     },

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::sharing::launcher;
+
 /// Variables that say nothing about the server: they differ from terminal to terminal and from app
 /// to app. A name that ends in `*` stands for all that begin like it.
 pub(crate) const VOLATILE: &[&str] = &[
@@ -99,6 +101,8 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) env: &'a [(OsString, OsString)],
     /// The only names that matter, if somebody said so (`--env-key`).
     pub(crate) env_key: Option<&'a [OsString]>,
+    /// Whether lists may be answered from memory.
+    pub(crate) cache: bool,
 }
 
 /// What two shims that share a daemon have in common.
@@ -121,7 +125,7 @@ pub(crate) fn of(what: Ingredients<'_>) -> Key {
         .collect();
     Key {
         hex: digest(&what, uid, &confinement),
-        name: name_of(&words),
+        name: launcher::name_of(&words),
     }
 }
 
@@ -143,6 +147,9 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &Confinement) -> String
     variables.sort_unstable();
     for (name, value) in variables {
         fields.list(b"variable", &[name, value]);
+    }
+    if !what.cache {
+        fields.list(b"no cache", &[]);
     }
     fields.list(b"uid", &[&uid.to_le_bytes()]);
     for fact in &confinement.0 {
@@ -236,39 +243,6 @@ impl Confinement {
     }
 }
 
-/// What people call a server: the program, or what a launcher launches.
-pub(crate) fn name_of(command: &[String]) -> String {
-    const LAUNCHERS: &[&str] = &[
-        "npx", "bunx", "uvx", "pipx", "node", "bun", "deno", "python", "python3", "uv", "npm",
-        "pnpm", "yarn", "env", "sh", "bash",
-    ];
-    const VERBS: &[&str] = &["run", "exec", "x", "tool", "dlx", "-m", "--"];
-    let base = |word: &str| {
-        let file = word
-            .trim_end_matches('/')
-            .rsplit('/')
-            .next()
-            .unwrap_or(word);
-        // A package's version is no part of its name.
-        let name = file.split_once('@').map_or(file, |(name, _)| name);
-        if name.is_empty() { file } else { name }.to_owned()
-    };
-    let Some(program) = command.first() else {
-        return "server".into();
-    };
-    let program = base(program);
-    if !LAUNCHERS.contains(&program.as_str()) {
-        return program;
-    }
-    let launched = command[1..].iter().find(|word| {
-        !VERBS.contains(&word.as_str())
-            && !word.starts_with('-')
-            && !LAUNCHERS.contains(&word.as_str())
-            && !word.contains(' ')
-    });
-    launched.map_or(program, |word| base(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,6 +262,7 @@ mod tests {
             cwd: Path::new("/"),
             env: &env(pairs),
             env_key: None,
+            cache: true,
         })
         .hex
     }
@@ -347,6 +322,7 @@ mod tests {
                 cwd: Path::new("/"),
                 env: &env(&[("OTHER", value), ("TOKEN", token)]),
                 env_key: Some(&words(&["TOKEN"])),
+                cache: true,
             })
         };
         assert_eq!(key("1", "t"), key("2", "t"));
@@ -361,6 +337,7 @@ mod tests {
             cwd: Path::new("/"),
             env: &env,
             env_key: None,
+            cache: true,
         };
         let free = Confinement(vec!["mnt 1".into()]);
         let confined = Confinement(vec!["mnt 2".into()]);
@@ -368,24 +345,5 @@ mod tests {
         assert_ne!(digest(&what, 1, &free), digest(&what, 1, &confined));
         assert_eq!(Confinement::ours(), Confinement::ours());
         assert!(Confinement::ours().0.len() >= 6);
-    }
-
-    #[test]
-    fn a_server_is_called_by_what_its_launcher_launches() {
-        for (command, name) in [
-            (
-                "npx -y @modelcontextprotocol/server-everything",
-                "server-everything",
-            ),
-            ("uvx mcp-server-git@1.2", "mcp-server-git"),
-            ("/usr/bin/python3 -m notes --db x", "notes"),
-            ("node /opt/x/server.js", "server.js"),
-            ("uv run server.py", "server.py"),
-            ("/opt/bin/notes serve", "notes"),
-            ("node", "node"),
-        ] {
-            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            assert_eq!(name_of(&command), name);
-        }
     }
 }

@@ -26,9 +26,15 @@ pub(crate) struct Entry {
     pub(crate) version: String,
     pub(crate) since: u64,
     pub(crate) state: String,
+    /// Why this session has a server of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
     pub(crate) owner: Option<u32>,
     pub(crate) servers: Vec<Server>,
     pub(crate) clients: Vec<ClientState>,
+    /// What as many servers as clients would hold in memory beyond what these do.
+    #[serde(default)]
+    pub(crate) saved_bytes: u64,
     /// Who this is: the daemon, or the shim of a solo session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,
@@ -58,7 +64,9 @@ impl Entry {
 
     /// Whether a person means this one.
     pub(crate) fn is_called(&self, word: &str) -> bool {
-        self.name == word || (word.len() >= 4 && self.key.starts_with(word))
+        // A solo session's key ends in a number, and 12 is no short form of 123.
+        let short = self.mode == Mode::Shared && word.len() >= 4 && self.key.starts_with(word);
+        self.name == word || self.key == word || short
     }
 }
 
@@ -79,6 +87,7 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         Some(state) => (state.servers, state.clients, state.state, state.owner),
         None => (Vec::new(), Vec::new(), "starting".to_owned(), None),
     };
+    let servers: Vec<Server> = servers.into_iter().map(with_memory).collect();
     Some(Entry {
         key: meeting.key().to_owned(),
         name: record.name,
@@ -89,8 +98,10 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         version: record.version,
         since: record.since,
         state: words,
+        why: None,
         owner,
-        servers: servers.into_iter().map(with_memory).collect(),
+        saved_bytes: saved(&servers),
+        servers,
         clients,
         identity: Some(record.identity),
     })
@@ -115,6 +126,15 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
         Some(entry)
     };
     Ok(solo.entries()?.into_iter().filter_map(read).collect())
+}
+
+/// Against one server for each client.
+fn saved(servers: &[Server]) -> u64 {
+    let beyond_the_first = |server: &Server| {
+        let others = server.state.clients.saturating_sub(1) as u64;
+        others * server.rss_bytes.unwrap_or(0)
+    };
+    servers.iter().map(beyond_the_first).sum()
 }
 
 fn with_memory(state: ServerState) -> Server {

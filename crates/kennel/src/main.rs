@@ -22,6 +22,8 @@ mod ps;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod run;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod sharing;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod shim;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod timers;

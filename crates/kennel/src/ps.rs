@@ -85,8 +85,33 @@ pub(crate) fn ps(args: &PsArgs) -> ExitCode {
             memory >> 20,
             age(entry.since)
         );
+        for note in notes(entry) {
+            println!("  {note}");
+        }
     }
     ExitCode::SUCCESS
+}
+
+/// What the columns do not tell: who shares with whom, what that saves, and who does not and why.
+fn notes(entry: &Entry) -> Vec<String> {
+    let shared = entry.servers.iter().filter(|it| it.state.clients > 1);
+    let mut notes: Vec<String> = shared
+        .map(|server| {
+            let class = server.state.class.as_deref().unwrap_or("?");
+            let clients = server.state.clients;
+            format!(
+                "{clients} clients share server {} ({class})",
+                server.state.pid
+            )
+        })
+        .collect();
+    if entry.saved_bytes > 0 {
+        let megabytes = entry.saved_bytes >> 20;
+        notes.push(format!("saves {megabytes} MB against a server for each"));
+    }
+    let why = entry.why.as_ref();
+    notes.extend(why.map(|why| format!("on its own: {why}")));
+    notes
 }
 
 pub(crate) fn stop(args: &StopArgs) -> ExitCode {

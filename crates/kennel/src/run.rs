@@ -3,28 +3,35 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use kennel_core::hello::{self, ClientHello, PROTOCOL, Text};
 use kennel_core::lifetime;
 use kennel_sys::process::ProcessRef;
+use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::Ladder;
 
 use crate::election::Policy;
-use crate::key::{self, Ingredients};
+use crate::key::{self, Ingredients, Key};
+use crate::sharing::{self, Decision, Fate, Rule, ServersToml, Wish, eras};
 use crate::shim::{self, Origin, Sharing, Spec};
 use crate::timers::Timers;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Whether the server runs behind a daemon
-    ///
-    /// In this version each session of a daemon still has a server of its own.
-    #[arg(long, value_enum, default_value = "never", value_name = "WHEN")]
+    /// Whether sessions share one server
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     share: Share,
+
+    /// Ask the server for every list anew
+    ///
+    /// Else lists of tools, prompts and resources are asked for once and kept for all who share the server,
+    /// for as long as the protocol allows.
+    #[arg(long)]
+    no_cache: bool,
 
     /// Start the server in this directory
     #[arg(long, value_name = "DIR")]
@@ -44,10 +51,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Share {
-    /// A server of its own, as a child of the session
-    Never,
-    /// Through the daemon of its key
+    /// What is known to be safe; else each session has a server of its own
+    Auto,
+    /// One server for all sessions with the same key
     Always,
+    /// A server for each session
+    Never,
 }
 
 pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
@@ -65,64 +74,102 @@ pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
         after_eof: timers.stop_after.0,
         after_term: timers.stop_after.1,
     };
-    let sharing = (args.share == Share::Always).then(|| {
-        let cwd = args.cwd.clone().or_else(|| std::env::current_dir().ok());
-        let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
-        let policy = Policy {
+    let place = Place::of(&args);
+    let decision = place.decide(&args);
+    let sharing = decision.may_share().then(|| Sharing {
+        key: place.key.hex.clone(),
+        hello: place.hello(&args, &ladder, &decision, &origin),
+        policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
             grace: timers.grace,
             max_idle: timers.max_idle,
             owner: timers.owner,
-        };
-        sharing(&args, &cwd, &ladder, policy, timers.start_timeout, &origin)
+        },
+        start_timeout: timers.start_timeout,
     });
     let spec = Spec {
         command: args.command,
         cwd: args.cwd,
         ladder,
+        key: place.key.hex,
+        why_solo: sharing.is_none().then_some(decision.why),
     };
     shim::run(spec, sharing, origin)
 }
 
-fn sharing(
-    args: &Args,
-    cwd: &Path,
-    ladder: &Ladder,
-    policy: Policy,
-    start_timeout: Duration,
-    origin: &Origin,
-) -> Sharing {
-    let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    let cwd = std::path::absolute(cwd).unwrap_or_else(|_| cwd.to_owned());
-    let key = key::of(Ingredients {
-        command: &args.command,
-        cwd: &cwd,
-        env: &env,
-        env_key: args.env_key.as_deref(),
-    });
-    let me = ProcessRef::me().map(|me| *me.identity());
-    let hello = ClientHello {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        protocol: PROTOCOL,
-        pid: std::process::id(),
-        identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
-        app: app(origin),
-        session: random_word(),
-        spec: hello::Spec {
-            command: args.command.iter().map(|word| text(word)).collect(),
-            cwd: text(cwd.as_os_str()),
-            ladder: (millis(ladder.after_eof), millis(ladder.after_term)),
-        },
-        env: env
-            .iter()
-            .map(|(name, value)| (text(name), text(value)))
-            .collect(),
-    };
-    Sharing {
-        key: key.hex,
-        hello,
-        policy,
-        start_timeout,
+/// Where the server is to run, and which daemon would be its.
+struct Place {
+    cwd: PathBuf,
+    env: Vec<(OsString, OsString)>,
+    key: Key,
+}
+
+impl Place {
+    fn of(args: &Args) -> Place {
+        let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let cwd = args.cwd.clone().or_else(|| std::env::current_dir().ok());
+        let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
+        let cwd = std::path::absolute(&cwd).unwrap_or(cwd);
+        let key = key::of(Ingredients {
+            command: &args.command,
+            cwd: &cwd,
+            env: &env,
+            env_key: args.env_key.as_deref(),
+            cache: !args.no_cache,
+        });
+        Place { cwd, env, key }
+    }
+
+    fn decide(&self, args: &Args) -> Decision {
+        match args.share {
+            Share::Always => Decision::asked_for(Rule::Always),
+            Share::Never => Decision::asked_for(Rule::Never),
+            Share::Auto => {
+                // Looking creates nothing.
+                let user = RuntimeDir::find_of_user().ok().flatten();
+                let remembered = user.map(|user| eras::recall(&user, &self.key.hex));
+                sharing::decide(&Wish {
+                    command: &args.command,
+                    config: &ServersToml::of_user(),
+                    remembered: remembered.unwrap_or_default(),
+                })
+            }
+        }
+    }
+
+    fn hello(
+        &self,
+        args: &Args,
+        ladder: &Ladder,
+        decision: &Decision,
+        origin: &Origin,
+    ) -> ClientHello {
+        let me = ProcessRef::me().map(|me| *me.identity());
+        let shared = |fate| fate == Fate::Shared;
+        ClientHello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL,
+            pid: std::process::id(),
+            identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
+            app: app(origin),
+            session: random_word(),
+            spec: hello::Spec {
+                command: args.command.iter().map(|word| text(word)).collect(),
+                cwd: text(self.cwd.as_os_str()),
+                ladder: (millis(ladder.after_eof), millis(ladder.after_term)),
+                cache: decision.cache && !args.no_cache,
+                in_turn: decision.in_turn,
+            },
+            env: self
+                .env
+                .iter()
+                .map(|(name, value)| (text(name), text(value)))
+                .collect(),
+            shares: hello::Shares {
+                legacy: shared(decision.legacy),
+                modern: shared(decision.modern),
+            },
+        }
     }
 }
 

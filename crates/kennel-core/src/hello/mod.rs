@@ -39,6 +39,28 @@ pub struct ClientHello {
     pub spec: Spec,
     /// The environment to run it in.
     pub env: Vec<(Text, Text)>,
+    /// With whom it may share its server.
+    #[serde(default)]
+    pub shares: Shares,
+}
+
+/// Which sessions may share a server: those of an era, as far as anybody knows what it keeps per session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Shares {
+    /// Those that begin with a handshake.
+    pub legacy: bool,
+    /// Those whose every request says all.
+    pub modern: bool,
+}
+
+impl Default for Shares {
+    /// Whoever comes to a daemon comes to share.
+    fn default() -> Shares {
+        Shares {
+            legacy: true,
+            modern: true,
+        }
+    }
 }
 
 /// The app behind a client.
@@ -59,6 +81,16 @@ pub struct Spec {
     pub cwd: Text,
     /// The rungs of the stop ladder, in milliseconds: after EOF, after SIGTERM.
     pub ladder: (u64, u64),
+    /// Whether lists may be answered from memory.
+    #[serde(default = "yes")]
+    pub cache: bool,
+    /// Whether calls of tools take turns.
+    #[serde(default)]
+    pub in_turn: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// What a daemon answers.
@@ -87,6 +119,10 @@ pub enum Control {
     Moved,
     /// A person stopped the server: start again only when it is needed.
     Stopped,
+    /// Heard that the server was lost: what follows is for the next one.
+    Again,
+    /// This session cannot share a server: it is to have one of its own. Why, for people.
+    Solo(String),
     /// A line of the server's stderr.
     Stderr(String),
     /// A word of a later version.
@@ -104,6 +140,9 @@ pub struct Lost {
     /// Whether another server will be started: if not, later requests are refused until one asks again.
     #[serde(default)]
     pub final_word: bool,
+    /// If it could not be started at all: the exit code a shell has for that.
+    #[serde(default)]
+    pub exit: Option<u8>,
 }
 
 impl ClientHello {
@@ -153,6 +192,8 @@ impl Control {
             Control::Going => b"!going".to_vec(),
             Control::Moved => b"!moved".to_vec(),
             Control::Stopped => b"!stopped".to_vec(),
+            Control::Again => b"!again".to_vec(),
+            Control::Solo(why) => spoken("!solo ", why),
             Control::Lost(lost) => spoken("!lost ", lost),
             Control::Stderr(text) => spoken("!stderr ", text),
             Control::Unknown => b"!".to_vec(),
@@ -172,6 +213,8 @@ impl Control {
             b"going" => Control::Going,
             b"moved" => Control::Moved,
             b"stopped" => Control::Stopped,
+            b"again" => Control::Again,
+            b"solo" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Solo),
             b"lost" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Lost),
             b"stderr" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Stderr),
             _ => Control::Unknown,
@@ -234,8 +277,11 @@ mod tests {
                 command: vec![Text::from(&b"npx"[..]), Text::from(&b"\xff\xfe"[..])],
                 cwd: Text::from(&b"/tmp"[..]),
                 ladder: (2000, 2000),
+                cache: true,
+                in_turn: false,
             },
             env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))],
+            shares: Shares::default(),
         }
     }
 
@@ -277,6 +323,7 @@ mod tests {
             reason: "server_restarted".into(),
             detail: "line\nline".into(),
             final_word: false,
+            exit: None,
         };
         for control in [
             Control::Ping,
@@ -284,6 +331,8 @@ mod tests {
             Control::Going,
             Control::Moved,
             Control::Stopped,
+            Control::Again,
+            Control::Solo("its roots are its own".into()),
             Control::Lost(lost),
             Control::Stderr("oh no\t\u{1F600}".into()),
         ] {

@@ -43,6 +43,12 @@ impl Session {
             }
             Err(why) => {
                 self.notes.push(Note::Malformed(Side::App, why));
+                // An id that is taken is another request's: to that one, this would be the answer.
+                if let Some((key, refused)) = reply::malformed(line, why)
+                    && self.in_flight.stage(&key).is_none()
+                {
+                    self.to_app.push_back(refused);
+                }
                 Verdict::Drop
             }
         }
@@ -110,7 +116,10 @@ impl Session {
 
     fn judge_app(&mut self, line: &[u8], message: &Message<'_>, in_batch: bool) -> Fate {
         match message {
-            Message::Request(request) => self.request_from_app(line, request, in_batch),
+            Message::Request(request) => {
+                self.era.asked(message);
+                self.request_from_app(line, request, in_batch)
+            }
             Message::Notification(notification) => {
                 self.notification_from_app(line, notification, in_batch)
             }

@@ -151,6 +151,7 @@ impl Session {
         {
             return self.greeted(&response.outcome);
         }
+        self.era.answered(&key, &response.outcome);
         match self.in_flight.stage(&key) {
             Some(Stage::Sent | Stage::Cancelled) => {
                 self.in_flight.remove(&key);

@@ -19,6 +19,7 @@
 //! | `from_app.rs`, `from_upstream.rs` | nothing: what follows from a line |
 
 mod batch;
+mod era;
 mod from_app;
 mod from_upstream;
 mod handshake;
@@ -34,6 +35,7 @@ pub use note::{Note, Side};
 pub use queue::QUEUE_LIMIT;
 pub use reply::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
 
+use era::EraSeen;
 use handshake::Handshake;
 use in_flight::InFlight;
 use queue::Queue;
@@ -90,6 +92,7 @@ pub struct Session {
     to_upstream: VecDeque<Vec<u8>>,
     notes: note::Notes,
     app_is_done: bool,
+    era: EraSeen,
 }
 
 /// What to do with the line that was handed in.
@@ -138,6 +141,7 @@ impl Session {
             to_upstream: VecDeque::new(),
             notes: note::Notes::default(),
             app_is_done: false,
+            era: EraSeen::default(),
         }
     }
 
@@ -263,6 +267,11 @@ impl Session {
     /// Whether [`app_eof`](Self::app_eof) was called.
     pub fn app_is_done(&self) -> bool {
         self.app_is_done
+    }
+
+    /// Whether the server was seen to speak the protocol without a handshake; `None` if nobody tried.
+    pub fn is_modern(&self) -> Option<bool> {
+        self.era.is_modern()
     }
 
     /// Whether there is an upstream, be it only greeted yet.

@@ -4,6 +4,7 @@
 mod bounds;
 #[path = "../lifetime/chance.rs"]
 mod chance;
+mod era;
 #[path = "../message/lines.rs"]
 mod lines;
 mod losses;

@@ -261,3 +261,31 @@ fn after_the_end_of_input_the_session_is_over_when_all_is_answered() {
     assert!(play.session.is_idle());
     assert_eq!(play.app_heard(), [WELCOME, &result("2"), &result("1")]);
 }
+
+#[test]
+fn rule_4_what_was_meant_as_a_request_is_refused_under_its_id_unless_that_is_taken() {
+    let mut play = Play::legacy();
+    for line in [
+        r#"{"jsonrpc":"2.0","id":5,"method":"echo","params":1}"#,
+        r#"{"id":5,"method":"echo"}"#,
+        r#"{"jsonrpc":"2.0","id":5,"method":7}"#,
+    ] {
+        play.app(line);
+        let heard = play.app_heard();
+        assert_eq!(heard.len(), 1, "{line}");
+        assert!(
+            heard[0].contains(r#""id":5,"error":{"code":-32600"#),
+            "{heard:?}"
+        );
+    }
+    play.app(&request("5", "slow"));
+    for line in [
+        r#"{"jsonrpc":"2.0","id":5,"method":"echo","params":1}"#,
+        r#"{"jsonrpc":"2.0","id":1.5,"method":"echo","params":1}"#,
+        r#"{"jsonrpc":"2.0","method":"echo","params":1}"#,
+        r#"{"jsonrpc":"2.0","id":6,"method":"#,
+    ] {
+        play.app(line);
+        assert_eq!(play.app_heard(), [""; 0], "{line}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Whoever connects: let in if it is our own user's, and counted from that moment on (lesson 30).
 
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,19 +12,21 @@ use rustix::net::{SendFlags, SocketFlags};
 
 use super::client::{self, Link};
 use super::house::House;
+use super::socket::Socket;
 
 /// How long to wait for descriptors that others than us have used up.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Lets in whoever connects, until the house is closed.
+/// Lets in whoever connects. Once the house is closed, they are told so: silence would be taken for a stuck
+/// daemon, and be the end of it.
 pub(super) async fn all(house: Rc<House>) {
     let mut out_of_descriptors = false;
+    let spare = || File::open("/dev/null").ok();
+    let mut kept_free = spare();
     loop {
-        let accepted = tokio::select! {
-            accepted = house.listener.accept() => accepted,
-            () = house.closed.up() => return,
-        };
+        let accepted = house.listener.accept().await;
         match accepted.and_then(|(stream, _)| stream.into_std()) {
+            Ok(stream) if house.closed.is_up() => say_going(&stream),
             Ok(stream) => {
                 out_of_descriptors = false;
                 house.look_after_place();
@@ -35,7 +38,10 @@ pub(super) async fn all(house: Rc<House>) {
                         .log
                         .line(format_args!("nobody is let in for now: {error}"));
                 }
-                // The connection waits in the queue, and so would we, at full speed.
+                // Whoever waits in the queue is told to look again: unanswered, they would take us for stuck.
+                drop(kept_free.take());
+                turn_away(&house);
+                kept_free = spare();
                 let _ = tokio::time::timeout(PAUSE, house.freed.notified()).await;
             }
         }
@@ -52,9 +58,13 @@ pub(super) fn those_waiting(house: &Rc<House>) -> usize {
 /// Tells those who came too late to elect anew.
 pub(super) fn turn_away(house: &House) {
     while let Some(stream) = next_waiting(house) {
-        let line = [&Control::Going.line()[..], b"\n"].concat();
-        let _ = rustix::net::send(&stream, &line, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        say_going(&stream);
     }
+}
+
+fn say_going(stream: &UnixStream) {
+    let line = [&Control::Going.line()[..], b"\n"].concat();
+    let _ = rustix::net::send(stream, &line, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 fn next_waiting(house: &House) -> Option<UnixStream> {
@@ -82,11 +92,8 @@ pub(super) fn admit(house: &Rc<House>, stream: UnixStream) {
         ));
         return;
     }
-    let stream = stream
-        .set_nonblocking(true)
-        .and_then(|()| tokio::net::UnixStream::from_std(stream));
-    let stream = match stream {
-        Ok(stream) => stream,
+    let socket = match Socket::new(stream) {
+        Ok(socket) => socket,
         Err(error) => {
             house
                 .log
@@ -100,5 +107,5 @@ pub(super) fn admit(house: &Rc<House>, stream: UnixStream) {
     };
     let link = Rc::new(Link::new(peer.pid));
     let id = house.arrived(&link, sight);
-    tokio::task::spawn_local(client::serve(Rc::clone(house), id, link, stream, peer));
+    tokio::task::spawn_local(client::serve(Rc::clone(house), id, link, socket, peer));
 }

@@ -1,49 +1,46 @@
 //! One client: its hello, its lines both ways, its end.
 
-use std::cell::{Cell, OnceCell};
-use std::io;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, PROTOCOL};
+use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL};
 use kennel_core::lifetime::ClientId;
-use kennel_core::message::Message;
+use kennel_core::message::{Message, error_reply, result_reply};
+use kennel_core::mux::{self, Class, Era, Opening};
 use kennel_sys::peer::Peer;
 use kennel_sys::process::{Identity, ProcessRef};
-use tokio::net::UnixStream;
 
 use super::house::{Flag, House};
-use super::queue::{self, Queue};
+use super::queue::Queue;
+use super::socket::Socket;
 use super::state::ClientState;
-use super::{server, start, watch};
+use super::station::Station;
+use super::{start, watch};
 use crate::shim::lines::Inbox;
 
-/// How much is read at once.
-const CHUNK: usize = 64 * 1024;
-/// A session that begins with a handshake does so within its first lines.
-const FIRST_LINES: u64 = 8;
-/// Longer lines are passed on unread: they are requests with much to say, and no handshake.
-const LOOKED_INTO: usize = 256 * 1024;
-
-/// What a client's connection and its server have in common.
-#[derive(Debug)]
+/// A client, as its server knows it.
 pub(super) struct Link {
     pid: u32,
     since: u64,
+    /// What it said first; nothing, if it is bare: then it hears no word of Kennel's.
     hello: OnceCell<Rc<ClientHello>>,
-    /// It said no hello: it gets what the server says, and no word of Kennel's.
-    bare: Cell<bool>,
+    /// What it wants to run: its hello's wish, or a borrowed one.
+    wish: OnceCell<Rc<ClientHello>>,
+    place: RefCell<Place>,
     pub(super) to_client: Queue,
-    pub(super) to_server: Queue,
     /// It is not there any more.
     pub(super) left: Flag,
     /// It will say no more, and waits for its answers.
     half_closed: Cell<bool>,
-    /// Its session began with a handshake.
-    shook_hands: Cell<bool>,
-    /// Its server was lost: what it said before it heard that was for the lost one.
-    begins_anew: Cell<bool>,
-    lines: Cell<u64>,
-    asked: Cell<u64>,
+}
+
+/// Where a client's session stands.
+enum Place {
+    /// It has no server yet: what it says first tells which.
+    Opening,
+    At(Rc<Station>),
+    /// Its server was lost: what it says is for that one, until it has heard so and begins again (rule 5).
+    Lost,
 }
 
 impl Link {
@@ -52,21 +49,19 @@ impl Link {
             pid,
             since: start::now(),
             hello: OnceCell::new(),
-            bare: Cell::new(false),
+            wish: OnceCell::new(),
+            place: RefCell::new(Place::Opening),
             to_client: Queue::default(),
-            to_server: Queue::default(),
             left: Flag::default(),
             half_closed: Cell::new(false),
-            shook_hands: Cell::new(false),
-            begins_anew: Cell::new(false),
-            lines: Cell::new(0),
-            asked: Cell::new(0),
         }
     }
 
-    /// Says a word of Kennel's own, if it understands any.
+    /// Says a word of Kennel's own, if it understands any. Words that can be done without are not said to one
+    /// that does not listen.
     pub(super) fn tell(&self, word: &Control) {
-        if self.hello.get().is_some() {
+        let can_wait = matches!(word, Control::Stderr(_) | Control::Pong);
+        if self.hello.get().is_some() && !(can_wait && self.to_client.is_full()) {
             self.to_client.push(&word.line());
         }
     }
@@ -76,24 +71,34 @@ impl Link {
         self.to_client.end();
     }
 
-    pub(super) fn is_bare(&self) -> bool {
-        self.bare.get()
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.half_closed.get()
     }
 
-    /// Whether it wants another server when it loses this one.
-    pub(super) fn wants_more(&self) -> bool {
-        !self.left.is_up() && !self.half_closed.get() && !self.to_client.is_ended()
+    /// What it wants to run.
+    pub(super) fn wants(&self) -> Rc<ClientHello> {
+        Rc::clone(self.wish.get().expect("known before it speaks"))
     }
 
-    /// Its server is lost, and what waits for it with it.
-    pub(super) fn lost_server(&self) {
-        self.to_server.clear();
-        self.begins_anew.set(self.shook_hands.get());
+    pub(super) fn session(&self) -> String {
+        self.wants().session.clone()
     }
 
-    /// How many requests it sent.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked.get()
+    /// Its server is gone.
+    pub(super) fn lost_server(&self, lost: &Lost) {
+        *self.place.borrow_mut() = Place::Lost;
+        // To whoever would not understand, or will not ask again, this is the end.
+        if self.hello.get().is_none() || self.is_half_closed() {
+            return self.finish();
+        }
+        self.tell(&Control::Lost(lost.clone()));
+    }
+
+    /// It may not share a server.
+    pub(super) fn go_solo(&self, why: &str) {
+        *self.place.borrow_mut() = Place::Lost;
+        self.tell(&Control::Solo(why.to_owned()));
+        self.finish();
     }
 
     pub(super) fn state(&self) -> ClientState {
@@ -106,33 +111,145 @@ impl Link {
         }
     }
 
-    /// A line of the client's.
-    fn take(&self, line: &[u8]) {
-        if !self.is_bare()
-            && let Some(word) = Control::parse(line)
-        {
-            // Whoever does not listen is not told that we are here.
-            if word == Control::Ping && !self.to_client.is_full() {
-                self.tell(&Control::Pong);
-            }
-            return;
-        }
-        self.lines.set(self.lines.get() + 1);
-        if line.len() > LOOKED_INTO {
-            self.asked.set(self.asked.get() + 1);
-        } else if let Ok(Message::Request(request)) = Message::parse(line) {
-            self.asked.set(self.asked.get() + 1);
-            if self.lines.get() <= FIRST_LINES || self.begins_anew.get() {
-                let shakes_hands = request.method.is("initialize");
-                self.shook_hands.set(self.shook_hands.get() | shakes_hands);
-                self.begins_anew.set(self.begins_anew.get() & !shakes_hands);
-            }
-        }
-        // Rule 5: what was for the lost server is not for the next one.
-        if !self.begins_anew.get() {
-            self.to_server.push(line);
+    fn is_bare(&self) -> bool {
+        self.hello.get().is_none()
+    }
+
+    fn station(&self) -> Option<Rc<Station>> {
+        match &*self.place.borrow() {
+            Place::At(station) => Some(Rc::clone(station)),
+            Place::Opening | Place::Lost => None,
         }
     }
+}
+
+/// A client and where it is: what its lines are heard with.
+#[derive(Clone, Copy)]
+struct Visit<'a> {
+    house: &'a Rc<House>,
+    id: ClientId,
+    link: &'a Rc<Link>,
+}
+
+impl Visit<'_> {
+    /// A line of the client's.
+    fn take(self, line: &[u8]) {
+        if !self.link.is_bare()
+            && let Some(word) = Control::parse(line)
+        {
+            return self.obey(&word);
+        }
+        if let Some(station) = self.link.station() {
+            if !opens_again(&station, line) {
+                return station.hear_client(self.house, self.id, line);
+            }
+            self.leave_server();
+        }
+        let is_opening = matches!(&*self.link.place.borrow(), Place::Opening);
+        if is_opening && let Ok(message) = Message::parse(line) {
+            self.open(&message, line);
+        }
+    }
+
+    fn obey(self, word: &Control) {
+        match word {
+            Control::Ping => self.link.tell(&Control::Pong),
+            Control::Again => {
+                let mut place = self.link.place.borrow_mut();
+                if let Place::Lost = *place {
+                    *place = Place::Opening;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The first line of a session.
+    fn open(self, message: &Message<'_>, line: &[u8]) {
+        // What nobody waits for means nothing to a server that has heard nothing else.
+        let id = match message {
+            Message::Request(request) => Some(request.id.raw()),
+            Message::Batch(_) => None,
+            Message::Notification(_) | Message::Response(_) => return,
+        };
+        let shares = self.link.wants().shares;
+        let class = match (mux::opening(message), id) {
+            (Opening::Ping, Some(id)) => {
+                return self.link.to_client.push(&result_reply(id, "{}"));
+            }
+            (Opening::Probe, Some(id)) if self.house.is_known_to_be_legacy() => {
+                return self.link.to_client.push(&no_such_method(id));
+            }
+            (Opening::Legacy(class), _) if shares.legacy => class,
+            (Opening::Modern(class), _) if shares.modern => class,
+            (Opening::Probe, _) if shares.modern => Class::modern(),
+            _ => Class::private(),
+        };
+        let placed = self.house.pool.place(self.house, self.id, self.link, class);
+        match placed {
+            Ok(station) => {
+                *self.link.place.borrow_mut() = Place::At(Rc::clone(&station));
+                station.hear_client(self.house, self.id, line);
+            }
+            Err(why) => {
+                self.house.log.line(format_args!(
+                    "client {} cannot share and goes solo: {why}",
+                    self.id.0
+                ));
+                self.link.go_solo(why);
+            }
+        }
+    }
+
+    fn leave_server(self) {
+        if let Some(station) = self.link.station() {
+            *self.link.place.borrow_mut() = Place::Opening;
+            station.leave(self.house, self.id);
+        }
+    }
+
+    /// No more will come from it: when all is answered, that is the end.
+    fn half_close(self) {
+        self.link.half_closed.set(true);
+        let station = self.link.station();
+        if let Some(station) = &station {
+            station.client_eof(self.house, self.id);
+        }
+        if !station.is_some_and(|it| it.owes(self.id)) {
+            self.link.finish();
+        }
+    }
+
+    /// Whether it has said more than is taken, or does not take what is said to it.
+    fn is_crowded(self) -> bool {
+        let station = self.link.station();
+        self.link.to_client.is_full() || station.is_some_and(|it| it.is_crowded(self.id))
+    }
+
+    async fn has_room(self) {
+        while self.is_crowded() {
+            match self.link.station() {
+                Some(station) => tokio::select! {
+                    () = self.link.to_client.has_room() , if self.link.to_client.is_full() => {}
+                    () = station.stirred.notified() => {}
+                },
+                None => self.link.to_client.has_room().await,
+            }
+        }
+    }
+}
+
+/// Whether a modern client turns out to be a legacy one: it asked whether the server knows better.
+fn opens_again(station: &Station, line: &[u8]) -> bool {
+    station.class.era() == Era::Modern
+        && matches!(
+            Message::parse(line).map(|message| mux::opening(&message)),
+            Ok(Opening::Legacy(_))
+        )
+}
+
+fn no_such_method(id: &[u8]) -> Vec<u8> {
+    error_reply(id, -32601, "Method not found", None)
 }
 
 /// Serves one client to its end.
@@ -140,7 +257,7 @@ pub(super) async fn serve(
     house: Rc<House>,
     id: ClientId,
     link: Rc<Link>,
-    socket: UnixStream,
+    socket: Socket,
     peer: Peer,
 ) {
     let ended = attend(&house, id, &link, &socket, peer).await;
@@ -149,8 +266,13 @@ pub(super) async fn serve(
         id.0, link.pid
     ));
     link.left.raise();
-    link.to_server.end();
     drop(socket);
+    let visit = Visit {
+        house: &house,
+        id,
+        link: &link,
+    };
+    visit.leave_server();
     house.left(id);
 }
 
@@ -159,7 +281,7 @@ async fn attend(
     house: &Rc<House>,
     id: ClientId,
     link: &Rc<Link>,
-    socket: &UnixStream,
+    socket: &Socket,
     peer: Peer,
 ) -> String {
     let seen_elsewhere = peer.process.is_some() && counts_otherwise(peer.pid);
@@ -179,35 +301,37 @@ async fn attend(
         Ok(first) => first,
         Err(why) => return why,
     };
-    let hello = match ClientHello::parse(&first.line) {
-        Some(Ok(hello)) => Rc::new(hello),
-        Some(Err(error)) => return error.to_string(),
-        None => match bare(house, link) {
-            Some(hello) => hello,
-            None => return "it said no hello, and nobody before it said what to run".into(),
-        },
-    };
-    if link.is_bare() {
-        if first.ended {
-            link.to_server.push_raw(&first.line);
-        } else {
-            link.take(&first.line);
-        }
-    } else {
-        // Rule 6: where the connection's process is another one, or unknown, its word is checked.
-        if !seen_elsewhere {
-            match announced(&hello, &processes) {
-                Announced::Dead => {
-                    return format!("it announced process {}, which is gone", hello.pid);
+    if Control::parse(&first.line) == Some(Control::Ping) {
+        let pong = [&Control::Pong.line()[..], b"\n"].concat();
+        let _ = socket.try_write(&pong);
+        return "it only asked whether we are here".into();
+    }
+    let visit = Visit { house, id, link };
+    match ClientHello::parse(&first.line) {
+        Some(Ok(hello)) => {
+            // Rule 6: where the connection's process is another one, or unknown, its word is checked.
+            if !seen_elsewhere {
+                match announced(&hello, &processes) {
+                    Announced::Dead => {
+                        return format!("it announced process {}, which is gone", hello.pid);
+                    }
+                    Announced::Another(process) => processes.push(process),
+                    Announced::Known => {}
                 }
-                Announced::Another(process) => processes.push(process),
-                Announced::Known => {}
             }
+            if !processes.is_empty() {
+                house.life.borrow_mut().seen(id);
+            }
+            greet(house, link, Rc::new(hello));
         }
-        if !processes.is_empty() {
-            house.life.borrow_mut().seen(id);
+        Some(Err(error)) => return error.to_string(),
+        None => {
+            let Some(wish) = borrowed_wish(house, id) else {
+                return "it said no hello, and nobody before it said what to run".into();
+            };
+            let _ = link.wish.set(Rc::new(wish));
+            visit.take(&first.line);
         }
-        greet(house, link, &hello);
     }
     house.log.line(format_args!(
         "client {} (process {}){} attached",
@@ -216,23 +340,11 @@ async fn attend(
         if link.is_bare() { ", bare," } else { "" }
     ));
     house.stir();
-    let session = match link.is_bare() {
-        // It lends what to run from another client, not its session.
-        true => format!("bare {}", id.0),
-        false => hello.session.clone(),
-    };
-    tokio::task::spawn_local(server::attend(
-        Rc::clone(house),
-        Rc::clone(link),
-        Rc::clone(&hello),
-        session,
-    ));
     let reading = async {
-        if !first.ended && read_on(house, id, link, socket, &mut inbox).await == Heard::Hangup {
+        if !first.ended && read_on(visit, socket, &mut inbox).await == Heard::Hangup {
             return;
         }
-        link.half_closed.set(true);
-        link.to_server.end();
+        visit.half_close();
         // Where that cannot be watched, the process still is.
         if watch::hangup(socket).await.is_err() {
             std::future::pending().await
@@ -242,7 +354,7 @@ async fn attend(
         () = reading => "it closed its connection".into(),
         () = watch::end_of_any(&processes, house.sweep) => "its process ended".into(),
         () = link.left.up() => "dismissed".into(),
-        written = link.to_client.write_out(async |bytes| write(socket, bytes).await) => match written {
+        written = link.to_client.write_out(async |bytes| socket.write(bytes).await) => match written {
             Ok(()) => "all is said".into(),
             Err(error) => format!("it does not listen: {error}"),
         },
@@ -256,39 +368,36 @@ struct First {
     ended: bool,
 }
 
-async fn first_line(socket: &UnixStream, inbox: &mut Inbox) -> Result<First, String> {
-    let mut read = 0;
-    let mut speaks_kennel = false;
+async fn first_line(socket: &Socket, inbox: &mut Inbox) -> Result<First, String> {
+    let speaks_kennel = |inbox: &Inbox| inbox.first() == Some(b'!');
     loop {
         if let Some(line) = inbox.next_line() {
             let line = line.to_vec();
             return Ok(First { line, ended: false });
         }
         // Nobody fills our memory before we know who it is.
-        if speaks_kennel && read > LONGEST_HELLO {
+        if speaks_kennel(inbox) && inbox.len() > LONGEST_HELLO {
             return Err(format!("its hello is longer than {LONGEST_HELLO} bytes"));
         }
-        let count = fill(socket, inbox, |bytes| {
-            if read == 0 {
-                speaks_kennel = bytes.first() == Some(&b'!');
-            }
-        });
-        match count.await {
+        match socket.read(inbox).await {
             Ok(0) => break,
-            Ok(count) => read += count,
+            Ok(_) => {}
             Err(error) => return Err(format!("it cannot be heard: {error}")),
         }
     }
+    let bare = !speaks_kennel(inbox);
     match inbox.rest() {
-        Some(line) if !speaks_kennel => Ok(First { line, ended: true }),
+        Some(line) if bare => Ok(First { line, ended: true }),
         _ => Err("it said nothing".into()),
     }
 }
 
-/// A client without hello gets what the first one with a hello wanted.
-fn bare(house: &House, link: &Link) -> Option<Rc<ClientHello>> {
-    link.bare.set(true);
-    house.first_hello.borrow().clone()
+/// A client without hello gets what the first one with a hello wanted, in a session of its own.
+fn borrowed_wish(house: &House, id: ClientId) -> Option<ClientHello> {
+    let first = house.first_hello.borrow();
+    let mut wish = ClientHello::clone(first.as_ref()?);
+    wish.session = format!("bare {}", id.0);
+    Some(wish)
 }
 
 /// Whether a process has other pids than we have: then what it says of its own cannot be checked.
@@ -329,7 +438,7 @@ fn announced(hello: &ClientHello, known: &[ProcessRef]) -> Announced {
     }
 }
 
-fn greet(house: &House, link: &Link, hello: &Rc<ClientHello>) {
+fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
     let answer = DaemonHello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: PROTOCOL,
@@ -346,14 +455,15 @@ fn greet(house: &House, link: &Link, hello: &Rc<ClientHello>) {
             older.left.raise();
         }
     }
-    let _ = link.hello.set(Rc::clone(hello));
+    let _ = link.wish.set(Rc::clone(&hello));
+    let _ = link.hello.set(Rc::clone(&hello));
     if house.moved.get() {
         link.tell(&Control::Moved);
     }
     let is_first = house.first_hello.borrow().is_none();
     if is_first {
-        *house.first_hello.borrow_mut() = Some(Rc::clone(hello));
-        introduce(house, hello);
+        *house.first_hello.borrow_mut() = Some(Rc::clone(&hello));
+        introduce(house, &hello);
     }
 }
 
@@ -369,7 +479,7 @@ fn introduce(house: &House, hello: &ClientHello) {
     let Some(mut record) = house.meeting.record() else {
         return;
     };
-    record.name = crate::key::name_of(&command);
+    record.name = crate::sharing::launcher::name_of(&command);
     record.command = command;
     record.cwd = text(hello.spec.cwd.as_bytes());
     if house.has_place()
@@ -386,70 +496,30 @@ enum Heard {
     Hangup,
 }
 
-async fn read_on(
-    house: &House,
-    id: ClientId,
-    link: &Link,
-    socket: &UnixStream,
-    inbox: &mut Inbox,
-) -> Heard {
+async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &mut Inbox) -> Heard {
     loop {
-        let mut longest = 0;
         while let Some(line) = inbox.next_line() {
-            longest = longest.max(line.len());
-            link.take(line);
+            visit.take(line);
         }
-        queue::give_back(inbox, longest);
-        if link.to_server.is_full() {
-            // Nothing is read while the server does not: its end must be seen otherwise.
+        if visit.is_crowded() {
+            // Nothing is read meanwhile: its end must be seen otherwise.
             tokio::select! {
-                () = link.to_server.has_room() => {}
+                () = visit.has_room() => {}
                 Ok(()) = watch::hangup(socket) => return Heard::Hangup,
             }
         }
-        match fill(socket, inbox, |_| {}).await {
+        match socket.read(inbox).await {
             Ok(0) => break,
-            Ok(_) => house.heard(id),
+            Ok(_) => visit.house.heard(visit.id),
             Err(_) => return Heard::Hangup,
         }
     }
     if let Some(rest) = inbox.rest() {
-        link.to_server.push_raw(&rest);
+        visit.take(&rest);
     }
     if watch::is_hung_up(socket) {
         Heard::Hangup
     } else {
         Heard::HalfClose
-    }
-}
-
-/// Reads something; 0 at the end.
-async fn fill(
-    socket: &UnixStream,
-    inbox: &mut Inbox,
-    mut look: impl FnMut(&[u8]),
-) -> io::Result<usize> {
-    loop {
-        socket.readable().await?;
-        let read = inbox.fill(CHUNK, |room| {
-            let count = socket.try_read(room)?;
-            look(&room[..count]);
-            Ok(count)
-        });
-        match read {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            read => return read,
-        }
-    }
-}
-
-async fn write(socket: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
-    loop {
-        socket.writable().await?;
-        match socket.try_write(bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            written => return written,
-        }
     }
 }

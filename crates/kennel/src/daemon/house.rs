@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::{ClientId, Sight};
+use kennel_core::time::Moment;
 use kennel_sys::lock::Lock;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
@@ -15,6 +16,7 @@ use super::client::Link;
 use super::life::Life;
 use super::log::Log;
 use super::pool::Pool;
+use super::station::Clock;
 use crate::meeting::Meeting;
 
 /// Traffic is a reason to look after the daemon's own place, but not every line is.
@@ -29,6 +31,9 @@ pub(super) struct House {
     pub(super) life: RefCell<Life>,
     pub(super) listener: UnixListener,
     pub(super) sweep: Duration,
+    /// How long a server outlives its last client; `None`: for ever.
+    pub(super) linger: Option<Duration>,
+    clock: Clock,
     pub(super) pool: Pool,
     pub(super) clients: RefCell<BTreeMap<ClientId, Rc<Link>>>,
     /// What the first client wanted: what bare clients get.
@@ -43,6 +48,7 @@ pub(super) struct House {
     pub(super) closed: Flag,
     pub(super) moved: Cell<bool>,
     pub(super) restarts: Cell<u64>,
+    legacy: Cell<bool>,
     looked: Cell<Instant>,
     next_id: Cell<u64>,
 }
@@ -58,6 +64,8 @@ impl House {
         sweep: Duration,
     ) -> House {
         House {
+            linger: life.linger(),
+            clock: Clock::start(),
             meeting,
             lock: RefCell::new(Some(lock)),
             log,
@@ -74,9 +82,24 @@ impl House {
             closed: Flag::default(),
             moved: Cell::new(false),
             restarts: Cell::new(0),
+            legacy: Cell::new(false),
             looked: Cell::new(Instant::now()),
             next_id: Cell::new(1),
         }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// A server of this daemon has shown that it does not know the modern era.
+    pub(super) fn found_legacy(&self) {
+        self.legacy.set(true);
+    }
+
+    /// Whether a server of this daemon has shown that it does not know the modern era.
+    pub(super) fn is_known_to_be_legacy(&self) -> bool {
+        self.legacy.get()
     }
 
     /// A client counts from its connection on (lesson 30).
@@ -124,6 +147,7 @@ impl House {
         self.closed.raise();
         self.log
             .line("daemon.lock is not at its path any more: no new clients");
+        self.pool.close_deserted();
         self.tell_all(&Control::Moved);
         self.stir();
     }

@@ -78,6 +78,11 @@ impl Life {
         self.lifetime.traffic(id, self.now());
     }
 
+    /// How long a server outlives its last client; `None`: for ever.
+    pub(super) fn linger(&self) -> Option<Duration> {
+        self.policy.linger
+    }
+
     /// Where it stands, in words.
     pub(super) fn state(&self) -> String {
         self.lifetime.state().to_string()
@@ -143,19 +148,24 @@ pub(super) async fn live(house: &Rc<House>, signals: &Signals, owner: Option<&Id
                 if ending.is_none() {
                     house.log.line(format_args!("ending: {reason}"));
                     dismiss(house);
+                    house.pool.close_all();
+                    ending = Some(armed(house));
                 }
-                ending = Some(armed(house));
                 match house.is_empty().then(|| Parting::try_it(house)) {
                     None => None,
                     Some(Parting::Gone) => return,
                     Some(Parting::Arrivals) => continue,
-                    Some(Parting::Contended) => Some(Instant::now() + LOOK_AGAIN),
+                    Some(Parting::Contended) => {
+                        // Held up by others: not stuck.
+                        ending = Some(armed(house));
+                        Some(Instant::now() + LOOK_AGAIN)
+                    }
                 }
             }
         };
         tokio::select! {
             () = house.stirred.notified() => {}
-            () = until(wake) => {}
+            () = watch::until(wake) => {}
             () = asked(signals, &news) => {
                 house.log.line("asked to stop");
                 house.life.borrow_mut().stop();
@@ -197,13 +207,6 @@ fn watched(house: &House, owner: Option<&Identity>) -> Option<ProcessRef> {
 async fn end_of_owner(owner: Option<&ProcessRef>, sweep: Duration) {
     match owner {
         Some(owner) => watch::end_of(owner, sweep).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake.into()).await,
         None => std::future::pending().await,
     }
 }
@@ -251,6 +254,7 @@ async fn stop(house: &Rc<House>) {
     };
     let _ = tokio::time::timeout(LAST_LINE, all_gone).await;
     dismiss(house);
+    house.pool.close_all();
     while !house.is_empty() {
         house.stirred.notified().await;
     }

@@ -8,23 +8,27 @@
 //! | `house` | what all share: who is here, and since when |
 //! | `accept` | whoever connects |
 //! | `client` | one client: its hello, its lines, its end |
-//! | `server` | the server of one client, and the next one when it is lost |
-//! | `pool` | all servers |
+//! | `pool` | all servers, and which one a client gets |
+//! | `station` | one server's place: its clients, and what is on its way to it |
+//! | `server` | its process, from the start until nothing is left of it |
 //! | `life` | when to end, and how |
 //! | `state` | what `kennel ps` shows |
-//! | `log`, `queue`, `watch`, `watchdog` | tools |
+//! | `lanes`, `log`, `queue`, `socket`, `watch`, `watchdog` | tools |
 
 mod accept;
 mod client;
 mod house;
+mod lanes;
 mod life;
 mod log;
 mod orders;
 mod pool;
 mod queue;
 mod server;
+mod socket;
 mod start;
 mod state;
+mod station;
 mod watch;
 mod watchdog;
 

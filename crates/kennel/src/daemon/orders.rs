@@ -7,6 +7,9 @@ use std::time::Duration;
 use kennel_core::lifetime::Policy;
 use kennel_sys::process::Identity;
 
+/// Where the election does not say how long a start may take.
+const ALARM: Duration = Duration::from_secs(5);
+
 /// The orders. A descriptor that is not handed over is missing, or `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Orders {
@@ -19,6 +22,8 @@ pub(super) struct Orders {
     pub(super) first: Option<RawFd>,
     pub(super) policy: Policy,
     pub(super) owner: Option<Identity>,
+    /// How long it may take to be ready: an orphaned start must not hold `spawn.lock` for ever.
+    pub(super) alarm: Duration,
 }
 
 impl Orders {
@@ -46,6 +51,7 @@ impl Orders {
                 grace: millis("grace", shared.grace)?,
                 max_idle: Some(patience("max-idle", shared.max_idle)?),
             },
+            alarm: millis("alarm", ALARM)?,
             owner: match field("owner") {
                 None => None,
                 Some(identity) => Some(identity.parse().ok()?),

@@ -1,83 +1,165 @@
-//! All servers of the daemon, by the session they serve.
+//! All servers of the daemon, and which one a client gets.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use kennel_core::hello::ClientHello;
+use kennel_core::lifetime::ClientId;
+use kennel_core::mux::Class;
 use tokio::sync::Notify;
 
 use super::client::Link;
+use super::house::House;
+use super::server;
+use super::station::Station;
+use crate::shim::budget::Budget;
 
-/// The servers, by their warden's pid: from the start until nothing is left of the tree.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Pool {
-    running: RefCell<BTreeMap<u32, Entry>>,
+    /// From its first client until nothing is left of its tree.
+    stations: RefCell<Vec<Rc<Station>>>,
+    /// Of those who were lost of late.
+    losses: RefCell<BTreeMap<Slot, Loss>>,
     emptied: Notify,
 }
 
-/// One server.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) session: String,
-    /// The server itself, once it runs.
-    pub(super) pid: Option<u32>,
-    /// In seconds since 1970.
-    pub(super) since: u64,
-    /// How long its ladder takes at most.
-    pub(super) ladder: Duration,
-    pub(super) link: Rc<Link>,
-    /// What its client had asked others before it.
-    pub(super) asked_before: u64,
+/// Of what there is one server at a time: two of one class might share a store. A private one is its session's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot {
+    class: Class,
+    session: Option<String>,
+}
+
+impl Slot {
+    fn of(station: &Station) -> Slot {
+        Slot::new(&station.class, &station.hello)
+    }
+
+    fn new(class: &Class, hello: &ClientHello) -> Slot {
+        Slot {
+            class: class.clone(),
+            session: (!class.is_shared()).then(|| hello.session.clone()),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Loss {
+    budget: Budget,
+    next_start: Option<Instant>,
 }
 
 impl Pool {
-    pub(super) fn started(&self, warden: u32, entry: Entry) {
-        self.running.borrow_mut().insert(warden, entry);
+    /// The server of this class, or a new one; `Err` says why the client must go solo.
+    pub(super) fn place(
+        &self,
+        house: &Rc<House>,
+        id: ClientId,
+        link: &Rc<Link>,
+        class: Class,
+    ) -> Result<Rc<Station>, &'static str> {
+        let open = |station: &&Rc<Station>| station.class == class && !station.closing.is_up();
+        let found = match class.is_shared() {
+            true => self.stations.borrow().iter().find(open).cloned(),
+            false => None,
+        };
+        let station = match found {
+            Some(station) => {
+                station.newcomers()?;
+                station
+            }
+            None => self.open(house, class, link.wants()),
+        };
+        station.join(house, id, link);
+        house.stir();
+        Ok(station)
     }
 
-    pub(super) fn runs_as(&self, warden: u32, pid: u32) {
-        if let Some(entry) = self.running.borrow_mut().get_mut(&warden) {
-            entry.pid = Some(pid);
-        }
+    fn open(&self, house: &Rc<House>, class: Class, hello: Rc<ClientHello>) -> Rc<Station> {
+        let slot = Slot::new(&class, &hello);
+        let losses = self.losses.borrow();
+        let start_at = losses.get(&slot).and_then(|loss| loss.next_start);
+        let start_at = start_at.unwrap_or_else(Instant::now);
+        let station = Rc::new(Station::new(class, hello, start_at));
+        self.stations.borrow_mut().push(Rc::clone(&station));
+        tokio::task::spawn_local(server::attend(Rc::clone(house), Rc::clone(&station)));
+        station
+    }
+
+    /// A server is lost: when the next one may be started, or `None` if that was too often.
+    pub(super) fn lost(&self, station: &Station) -> Option<Instant> {
+        let mut losses = self.losses.borrow_mut();
+        losses.retain(|_, loss| !loss.budget.is_forgotten(Instant::now()));
+        let loss = losses.entry(Slot::of(station)).or_default();
+        loss.next_start = loss.budget.spend(Instant::now());
+        loss.next_start
     }
 
     /// Nothing is left of it, and its warden is reaped.
-    pub(super) fn ended(&self, warden: u32) {
-        self.running.borrow_mut().remove(&warden);
+    pub(super) fn ended(&self, station: &Rc<Station>) {
+        station.closing.raise();
+        let mut stations = self.stations.borrow_mut();
+        stations.retain(|other| !Rc::ptr_eq(other, station));
+        drop(stations);
         self.emptied.notify_waiters();
     }
 
+    /// Nobody will come to those that wait for somebody.
+    pub(super) fn close_deserted(&self) {
+        for station in self.stations.borrow().iter() {
+            if station.clients() == 0 {
+                station.closing.raise();
+            }
+        }
+    }
+
+    /// Nobody is served any more.
+    pub(super) fn close_all(&self) {
+        for station in self.stations.borrow().iter() {
+            station.closing.raise();
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.running.borrow().is_empty()
+        self.stations.borrow().is_empty()
     }
 
     /// The pids of all wardens: our only children.
     pub(super) fn wardens(&self) -> Vec<u32> {
-        self.running.borrow().keys().copied().collect()
+        let stations = self.stations.borrow();
+        stations.iter().filter_map(|it| it.warden.get()).collect()
     }
 
     /// The longest of all ladders.
     pub(super) fn ladder(&self) -> Duration {
-        let running = self.running.borrow();
-        running
-            .values()
-            .map(|entry| entry.ladder)
-            .max()
-            .unwrap_or_default()
+        let stations = self.stations.borrow();
+        let ladders = stations.iter().map(|station| {
+            let ladder = server::ladder(&station.hello);
+            ladder.after_eof + ladder.after_term
+        });
+        ladders.max().unwrap_or_default()
     }
 
-    pub(super) fn each<T>(&self, look: impl FnMut(&Entry) -> T) -> Vec<T> {
-        self.running.borrow().values().map(look).collect()
+    pub(super) fn each<T>(&self, look: impl FnMut(&Station) -> T) -> Vec<T> {
+        let stations = self.stations.borrow();
+        stations
+            .iter()
+            .map(|station| &**station)
+            .map(look)
+            .collect()
     }
 
-    /// Waits until the session has no server any more: two of one session might share a store.
-    pub(super) async fn without(&self, session: &str) {
-        let has_one = || {
-            let running = self.running.borrow();
-            running.values().any(|entry| entry.session == session)
+    /// Waits until nothing is left of those that had this station's slot before it.
+    pub(super) async fn until_first(&self, station: &Rc<Station>) {
+        let slot = Slot::of(station);
+        let is_first = || {
+            let stations = self.stations.borrow();
+            let first = stations.iter().find(|other| Slot::of(other) == slot);
+            first.is_none_or(|first| Rc::ptr_eq(first, station))
         };
-        while has_one() {
+        while !is_first() {
             self.emptied.notified().await;
         }
     }

@@ -3,10 +3,9 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-
-use crate::shim::lines::Inbox;
 
 /// Who wants to add to more than this waits. Soft: one line may be longer than all of it.
 const FULL: usize = 1 << 20;
@@ -26,34 +25,52 @@ struct Waiting {
     chunks: VecDeque<Vec<u8>>,
     /// Of all chunks, and of the one that is being written.
     bytes: usize,
-    /// Counts the times it was emptied: what is being written then is of no interest any more.
-    era: u64,
     ended: bool,
+    /// When something was last taken, or began to wait; `None` while nothing waits.
+    moved: Option<Instant>,
 }
 
 impl Queue {
     /// Adds a line and its newline.
     pub(super) fn push(&self, line: &[u8]) {
-        self.add(line, b"\n");
-    }
-
-    /// Adds bytes as they are.
-    pub(super) fn push_raw(&self, bytes: &[u8]) {
-        self.add(bytes, b"");
-    }
-
-    fn add(&self, bytes: &[u8], end: &[u8]) {
         let mut waiting = self.waiting.borrow_mut();
-        let length = bytes.len() + end.len();
+        let length = line.len() + 1;
         let fits = |last: &Vec<u8>| last.len() + length <= CHUNK;
         if !waiting.chunks.back().is_some_and(fits) {
             waiting.chunks.push_back(Vec::with_capacity(length));
         }
         let last = waiting.chunks.back_mut().expect("one was just seen to");
-        last.extend_from_slice(bytes);
-        last.extend_from_slice(end);
+        last.extend_from_slice(line);
+        last.push(b'\n');
         waiting.bytes += length;
+        waiting.moved.get_or_insert_with(Instant::now);
         self.news.notify_one();
+    }
+
+    /// Adds a line and its newline; a long one without a copy.
+    pub(super) fn push_line(&self, mut line: Vec<u8>) {
+        if line.len() < CHUNK {
+            return self.push(&line);
+        }
+        line.push(b'\n');
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.bytes += line.len();
+        waiting.moved.get_or_insert_with(Instant::now);
+        waiting.chunks.push_back(line);
+        self.news.notify_one();
+    }
+
+    /// How many bytes wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.borrow().bytes
+    }
+
+    /// For how long nothing of what waits has been taken.
+    pub(super) fn stands_still_for(&self) -> Duration {
+        self.waiting
+            .borrow()
+            .moved
+            .map_or(Duration::ZERO, |moved| moved.elapsed())
     }
 
     /// Waits until it is not full.
@@ -82,24 +99,6 @@ impl Queue {
         self.waiting.borrow().ended
     }
 
-    /// Forgets what waits.
-    pub(super) fn clear(&self) {
-        let mut waiting = self.waiting.borrow_mut();
-        waiting.chunks.clear();
-        waiting.bytes = 0;
-        waiting.era += 1;
-        self.room.notify_waiters();
-    }
-
-    /// Forgets all that is added, until [`end`](Self::end).
-    pub(super) async fn discard(&self) {
-        while !self.is_ended() {
-            self.clear();
-            self.has_news().await;
-        }
-        self.clear();
-    }
-
     /// Waits until somebody added something, or nobody will any more.
     pub(super) async fn has_news(&self) {
         while self.is_empty() && !self.is_ended() {
@@ -121,33 +120,16 @@ impl Queue {
                 self.news.notified().await;
                 continue;
             };
-            let era = self.waiting.borrow().era;
             let mut rest = &chunk[..];
             while !rest.is_empty() {
                 let count = write(rest).await?;
                 rest = &rest[count..];
+                let mut waiting = self.waiting.borrow_mut();
+                waiting.bytes -= count;
+                waiting.moved = (waiting.bytes > 0).then(Instant::now);
             }
-            let mut waiting = self.waiting.borrow_mut();
-            if waiting.era == era {
-                waiting.bytes -= chunk.len();
-            }
-            drop(waiting);
             self.room.notify_waiters();
         }
-    }
-}
-
-/// Gives back the room that a long line took, now and not with the next line: there may be none for
-/// hours. All whole lines must have been taken.
-pub(super) fn give_back(inbox: &mut Inbox, longest: usize) {
-    if longest < FULL {
-        return;
-    }
-    if let Some(rest) = inbox.rest() {
-        let _ = inbox.fill(rest.len(), |room| {
-            room.copy_from_slice(&rest);
-            Ok(rest.len())
-        });
     }
 }
 
@@ -185,40 +167,23 @@ mod tests {
             let queue = Queue::default();
             queue.push(b"one");
             queue.push(&[b'x'; CHUNK]);
-            queue.push_raw(b"two");
+            queue.push(b"two");
             queue.end();
             let all = taken(&queue, usize::MAX).await;
-            assert!(all.starts_with(b"one\nxxx") && all.ends_with(b"x\ntwo"));
-            assert_eq!(all.len(), 4 + CHUNK + 1 + 3);
+            assert!(all.starts_with(b"one\nxxx") && all.ends_with(b"x\ntwo\n"));
+            assert_eq!(all.len(), 4 + CHUNK + 1 + 4);
             assert!(queue.is_empty());
         });
     }
 
     #[test]
-    fn a_full_queue_has_room_again_when_it_is_written_or_forgotten() {
+    fn a_full_queue_has_room_again_when_it_is_written() {
         on_a_runtime(async {
             let queue = Queue::default();
             queue.push(&vec![b'x'; FULL]);
             assert!(queue.is_full());
             taken(&queue, usize::MAX).await;
             queue.has_room().await;
-            queue.push(&vec![b'x'; FULL]);
-            queue.clear();
-            queue.has_room().await;
-            assert!(queue.is_empty());
-        });
-    }
-
-    #[test]
-    fn what_was_being_written_when_all_was_forgotten_does_not_count() {
-        on_a_runtime(async {
-            let queue = Queue::default();
-            queue.push(b"for the lost one");
-            assert_eq!(taken(&queue, 3).await, b"for");
-            queue.clear();
-            queue.push(b"next");
-            queue.end();
-            assert_eq!(taken(&queue, usize::MAX).await, b"next\n");
             assert!(queue.is_empty());
         });
     }

@@ -1,11 +1,11 @@
-//! The server of one client, under its warden; and the next one when it is lost.
+//! The process of a station, under its warden: from its start until nothing is left of it.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,76 +14,74 @@ use kennel_core::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
 use kennel_sys::tree::{self, Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::unix::pipe;
 
-use super::client::Link;
 use super::house::House;
-use super::pool::Entry;
-use super::{queue, start, watch};
-use crate::shim::budget::Budget;
-use crate::shim::lines::Inbox;
+use super::station::Station;
+use super::{start, watch};
+use crate::shim::lines::{CHUNK, Inbox};
 
-/// How much is read at once.
-const CHUNK: usize = 64 * 1024;
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
 /// How much of what the server said on stderr is kept for an error.
+/// A longer line on stderr is taken in parts.
+const LONGEST_COMPLAINT: usize = 128 * 1024;
 const TAIL_LINES: usize = 20;
 const TAIL_LINE_BYTES: usize = 500;
 
-/// Sees to it that the client has a server, for as long as it wants one.
-pub(super) async fn attend(
-    house: Rc<House>,
-    link: Rc<Link>,
-    hello: Rc<ClientHello>,
-    session: String,
-) {
-    let mut seat = Seat {
-        house,
-        link,
-        hello,
-        session,
-        budget: Budget::default(),
-        said: RefCell::default(),
+/// Starts the station's server when it is its turn, and serves its clients with it; returns when nothing is left.
+pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
+    let turn = async {
+        house.pool.until_first(&station).await;
+        tokio::time::sleep_until(station.start_at.into()).await;
     };
-    loop {
-        match seat.one_server().await {
-            Next::Nothing => break,
-            Next::At(start) => tokio::select! {
-                () = tokio::time::sleep_until(start.into()) => {}
-                () = seat.link.left.up() => break,
-            },
-            Next::WhenAsked => tokio::select! {
-                () = seat.link.to_server.has_news() => {}
-                () = seat.link.left.up() => break,
-            },
-        }
-        if !seat.link.wants_more() {
-            break;
+    tokio::select! {
+        () = turn => {}
+        () = deserted(&house, &station, Some(Duration::ZERO)) => station.closing.raise(),
+        () = station.closing.up() => {}
+    }
+    let attendant = Attendant {
+        house: Rc::clone(&house),
+        station: Rc::clone(&station),
+    };
+    if !station.closing.is_up() {
+        match attendant.start() {
+            Ok(server) => attendant.serve_with(server).await,
+            Err(error) => attendant.refused(error.raw_os_error().unwrap_or(0)),
         }
     }
-    seat.link.finish();
+    attendant.lost(String::new());
+    house.pool.ended(&station);
+    house.freed.notify_waiters();
+    house.stir();
 }
 
-/// The place of one client's server, whichever it is.
-struct Seat {
+/// Waits until the last client has been gone for as long as its server may wait for the next.
+async fn deserted(house: &House, station: &Station, linger: Option<Duration>) {
+    loop {
+        while station.clients() > 0 {
+            station.stirred.notified().await;
+        }
+        let linger = match station.lingers(house) {
+            true => linger,
+            false => Some(Duration::ZERO),
+        };
+        let end = linger.map(|linger| Instant::now() + linger);
+        while station.clients() == 0 {
+            tokio::select! {
+                // Somebody may have come in the very same moment.
+                () = watch::until(end) => if station.clients() == 0 { return },
+                () = station.stirred.notified() => {}
+            }
+        }
+    }
+}
+
+/// Whoever looks after one process.
+struct Attendant {
     house: Rc<House>,
-    link: Rc<Link>,
-    /// What to run.
-    hello: Rc<ClientHello>,
-    session: String,
-    budget: Budget,
-    said: RefCell<VecDeque<String>>,
-}
-
-/// What comes after a server.
-enum Next {
-    Nothing,
-    /// Another one, then.
-    At(Instant),
-    /// Another one, when the client says something.
-    WhenAsked,
+    station: Rc<Station>,
 }
 
 /// What is known of a server so far.
@@ -112,40 +110,18 @@ impl Course {
     }
 }
 
-impl Seat {
-    /// Starts a server and serves the client with it; returns when nothing is left of it.
-    async fn one_server(&mut self) -> Next {
-        tokio::select! {
-            () = self.house.pool.without(&self.session) => {}
-            () = self.link.left.up() => return Next::Nothing,
-        }
-        self.said.borrow_mut().clear();
-        match self.start() {
-            Ok(server) => self.serve_with(server).await,
-            Err(error) => self.lost(Some(error.raw_os_error().unwrap_or(0))),
-        }
-    }
-
+impl Attendant {
     fn start(&self) -> io::Result<Server> {
         let records = self.house.meeting.trees().ok();
-        let server = Server::start(&self.hello, records.as_ref().map(AsFd::as_fd))?;
-        let ladder = ladder(&self.hello);
-        let entry = Entry {
-            session: self.session.clone(),
-            pid: None,
-            since: start::now(),
-            ladder: ladder.after_eof + ladder.after_term,
-            link: Rc::clone(&self.link),
-            asked_before: self.link.asked(),
-        };
-        self.house.pool.started(server.warden(), entry);
+        let server = Server::start(&self.station.hello, records.as_ref().map(AsFd::as_fd))?;
+        self.station.warden.set(Some(server.tree.warden().pid()));
+        self.station.since.set(start::now());
         self.house.stir();
         Ok(server)
     }
 
-    async fn serve_with(&mut self, server: Server) -> Next {
-        let (house, link) = (Rc::clone(&self.house), Rc::clone(&self.link));
-        let warden = server.warden();
+    async fn serve_with(&self, server: Server) {
+        let (house, station) = (&self.house, &self.station);
         let Server {
             tree,
             stdin,
@@ -154,57 +130,62 @@ impl Seat {
         } = server;
         let Ok(news) = watch::registered(tree.as_fd(), Interest::READABLE) else {
             // Dropping the tree asks for its end; nobody can tell when that is.
-            house.pool.ended(warden);
-            return self.lost(Some(Errno::MFILE.raw_os_error()));
+            return self.refused(Errno::MFILE.raw_os_error());
         };
-        let (mut heard, mut errors) = (Inbox::default(), Inbox::default());
-        let mut feed = Some(Box::pin(feed(&link, stdin)));
+        let mut voice = Voice::new(house, station, stdout);
+        let mut complaints = Complaints::new(house, station, stderr);
+        let mut feed = Some(Box::pin(feed(station, stdin)));
+        let mut deserted = pin!(deserted(house, station, house.linger));
         let mut course = Course::default();
-        let mut next = None;
         loop {
             // Not before it is known to have run at all: one that could not be started is silent, too.
-            if course.silent && course.started && next.is_none() {
+            if course.silent && course.started && station.clients() > 0 {
                 // What it said last is in the pipe, or nobody will ever say it.
-                self.last_errors(&stderr, &mut errors);
+                complaints.hear_the_rest();
+                self.lost(complaints.last());
+            }
+            if station.closing.is_up() && !course.stopped {
                 feed = None;
-                next = Some(self.lost(None));
                 course.stop(&tree);
             }
             tokio::select! {
                 biased;
                 report = next_report(&tree, &news) => match report {
-                    Some(report) => self.note(&mut course, warden, &report),
+                    Some(report) => self.note(&mut course, &report),
                     None => break,
                 },
-                () = link.left.up(), if !course.stopped => course.stop(&tree),
-                () = async { feed.as_mut().expect("looked at").await }, if feed.is_some() => feed = None,
-                open = hear(&link, &stdout, &mut heard), if !course.silent => course.silent = !open,
-                open = self.hear_errors(&stderr, &mut errors), if !course.calm => course.calm = !open,
+                () = station.closing.up(), if !course.stopped => {}
+                () = &mut deserted, if !course.stopped => station.closing.raise(),
+                // It hears nothing any more: whoever asks it something would wait for ever.
+                () = async { feed.as_mut().expect("looked at").await }, if feed.is_some() => {
+                    feed = None;
+                    course.stop(&tree);
+                }
+                open = voice.hear(), if !course.silent => course.silent = !open,
+                open = complaints.hear(), if !course.calm => course.calm = !open,
             }
         }
         drop((feed, news));
-        self.reap(tree, warden, course.announced).await;
-        let next = match next {
-            Some(next) => next,
-            None => {
-                if !course.silent {
-                    self.rest_of(&stdout, &mut heard).await;
-                }
-                self.last_errors(&stderr, &mut errors);
-                self.lost(course.refused)
-            }
-        };
-        house.freed.notify_waiters();
-        next
+        self.reap(tree, course.announced).await;
+        if !course.silent {
+            voice.hear_the_rest();
+        }
+        complaints.hear_the_rest();
+        match course.refused {
+            Some(errno) => self.refused(errno),
+            None => self.lost(complaints.last()),
+        }
     }
 
-    fn note(&self, course: &mut Course, warden: u32, report: &Report) {
-        let house = &self.house;
+    fn note(&self, course: &mut Course, report: &Report) {
+        let (house, station) = (&self.house, &self.station);
         match report {
             Report::Started { pid, .. } => {
                 course.started = true;
-                house.pool.runs_as(warden, *pid);
-                house.log.line(format_args!("server {pid} runs"));
+                station.pid.set(Some(*pid));
+                house
+                    .log
+                    .line(format_args!("server {pid} runs for {}", station.class));
                 house.stir();
             }
             Report::Refused(errno) => {
@@ -219,168 +200,196 @@ impl Seat {
     }
 
     /// Nothing is left of the tree; or its warden was killed, and what it left is ours to end.
-    async fn reap(&self, mut tree: Tree, warden: u32, announced: bool) {
-        let house = &self.house;
+    async fn reap(&self, mut tree: Tree, announced: bool) {
         watch::end_of(tree.warden(), Duration::from_millis(10)).await;
         // One that somebody else has reaped is reaped.
         let _ = tree.wait();
-        house.pool.ended(warden);
+        let warden = self.station.warden.take();
         if !announced {
-            let strays = tree::end_strays(&house.pool.wardens());
-            house.log.line(format_args!(
-                "warden {warden} ended unannounced; strays ended: {}",
+            let strays = tree::end_strays(&self.house.pool.wardens());
+            self.house.log.line(format_args!(
+                "warden {} ended unannounced; strays ended: {}",
+                warden.unwrap_or_default(),
                 strays.map_or_else(|error| error.to_string(), |count| count.to_string())
             ));
         }
-        house.stir();
+        self.station.pid.set(None);
     }
 
-    /// The server is gone: what that means for its client.
-    fn lost(&mut self, refused: Option<i32>) -> Next {
-        // A bare client would not understand: to it, this is the end.
-        if !self.link.wants_more() || self.link.is_bare() {
-            self.link.finish();
-            return Next::Nothing;
+    /// The server could not even be started.
+    fn refused(&self, errno: i32) {
+        let detail = refusal(&self.station.hello, errno);
+        self.house.log.line(format_args!("no server: {detail}"));
+        self.tell_clients(&Lost {
+            reason: SERVER_UNAVAILABLE.into(),
+            detail,
+            final_word: true,
+            exit: Some(exit_code(errno)),
+        });
+    }
+
+    /// The server is gone: those who are still its clients begin again with the next one.
+    fn lost(&self, last_words: String) {
+        if self.station.clients() == 0 {
+            return self.station.closing.raise();
         }
-        let start = match refused {
-            Some(_) => None,
-            None => self.budget.spend(Instant::now()),
-        };
-        let (reason, detail) = match refused {
-            Some(errno) => (SERVER_UNAVAILABLE, refusal(&self.hello, errno)),
-            None => (SERVER_RESTARTED, self.tail()),
-        };
-        self.house.log.line(format_args!(
-            "a server is lost{}",
-            match (refused, start) {
-                (Some(_), _) => format!(": {detail}"),
-                (None, Some(_)) => String::new(),
-                (None, None) => " once too often: the next only when it is asked for".into(),
-            }
-        ));
-        if start.is_some() {
+        let next = self.house.pool.lost(&self.station);
+        self.house.log.line(match next {
+            Some(_) => "a server is lost",
+            None => "a server is lost once too often: the next only when it is asked for",
+        });
+        if next.is_some() {
             self.house.restarts.set(self.house.restarts.get() + 1);
         }
-        self.link.lost_server();
-        self.link.tell(&Control::Lost(Lost {
-            reason: reason.into(),
-            detail,
-            final_word: start.is_none(),
-        }));
-        start.map_or(Next::WhenAsked, Next::At)
+        self.tell_clients(&Lost {
+            reason: SERVER_RESTARTED.into(),
+            detail: last_words,
+            final_word: next.is_none(),
+            exit: None,
+        });
     }
 
-    /// What the ended server had said, and nobody had read yet.
-    async fn rest_of(&self, stdout: &pipe::Receiver, inbox: &mut Inbox) {
-        let link = &self.link;
-        loop {
-            tokio::select! {
-                () = link.to_client.has_room() => {}
-                () = link.left.up() => return,
-            }
-            let read = inbox.fill(CHUNK, |room| stdout.try_read(room));
-            pass_on(link, inbox);
-            if !matches!(read, Ok(1..)) {
-                break;
-            }
+    fn tell_clients(&self, lost: &Lost) {
+        self.station.server_ended(&self.house);
+        for link in self.station.dismiss_all().values() {
+            link.lost_server(lost);
         }
-        last_line(link, inbox);
+        self.house.stir();
+    }
+}
+
+/// What a server says on stdout.
+struct Voice<'a> {
+    house: &'a House,
+    station: &'a Station,
+    stdout: pipe::Receiver,
+    inbox: Inbox,
+    /// There was more to be read than was read.
+    more: bool,
+}
+
+impl<'a> Voice<'a> {
+    fn new(house: &'a House, station: &'a Station, stdout: pipe::Receiver) -> Voice<'a> {
+        Voice {
+            house,
+            station,
+            stdout,
+            inbox: Inbox::default(),
+            more: false,
+        }
     }
 
-    /// Reads some of the server's stderr; `false` at its end.
-    async fn hear_errors(&self, stderr: &pipe::Receiver, inbox: &mut Inbox) -> bool {
-        self.link.to_client.has_room().await;
-        if stderr.readable().await.is_err() {
-            return false;
+    /// Passes on some of it; `false` at its end.
+    async fn hear(&mut self) -> bool {
+        self.station.may_speak().await;
+        // One that has more to say than is read at once lets others have a turn.
+        if std::mem::take(&mut self.more) {
+            tokio::task::yield_now().await;
         }
-        let read = inbox.fill(CHUNK, |room| stderr.try_read(room));
-        self.note_errors(inbox, matches!(read, Ok(0)));
+        let read = self.stdout.read_buf(self.inbox.room()).await;
+        self.more = matches!(read, Ok(CHUNK..));
+        self.pass_on();
+        let open = still_open(&read);
+        if !open {
+            self.last_line();
+        }
+        open
+    }
+
+    /// What an ended server had said, and nobody had read yet.
+    fn hear_the_rest(&mut self) {
+        while let Ok(1..) = self.stdout.try_read_buf(self.inbox.room()) {
+            self.pass_on();
+        }
+        self.last_line();
+    }
+
+    fn pass_on(&mut self) {
+        while let Some(line) = self.inbox.next_line() {
+            self.station.hear_server(self.house, line);
+        }
+    }
+
+    fn last_line(&mut self) {
+        if let Some(rest) = self.inbox.rest() {
+            self.station.hear_server(self.house, &rest);
+        }
+    }
+}
+
+/// What a server says on stderr.
+struct Complaints<'a> {
+    house: &'a House,
+    station: &'a Station,
+    stderr: pipe::Receiver,
+    inbox: Inbox,
+    more: bool,
+    last: VecDeque<String>,
+}
+
+impl<'a> Complaints<'a> {
+    fn new(house: &'a House, station: &'a Station, stderr: pipe::Receiver) -> Complaints<'a> {
+        Complaints {
+            house,
+            station,
+            stderr,
+            inbox: Inbox::default(),
+            more: false,
+            last: VecDeque::new(),
+        }
+    }
+
+    /// Reads some of it; `false` at its end.
+    async fn hear(&mut self) -> bool {
+        if std::mem::take(&mut self.more) {
+            tokio::task::yield_now().await;
+        }
+        let read = self.stderr.read_buf(self.inbox.room()).await;
+        self.more = matches!(read, Ok(CHUNK..));
+        // One that never ends its lines (a progress bar) must not fill our memory.
+        self.take_lines(matches!(read, Ok(0)) || self.inbox.len() > LONGEST_COMPLAINT);
         still_open(&read)
     }
 
-    fn last_errors(&self, stderr: &pipe::Receiver, inbox: &mut Inbox) {
-        while matches!(inbox.fill(CHUNK, |room| stderr.try_read(room)), Ok(1..)) {
-            self.note_errors(inbox, false);
-        }
-        self.note_errors(inbox, true);
+    /// As much as the pipe holds, once: one that goes on writing would keep us here for ever.
+    fn hear_the_rest(&mut self) {
+        let _ = self.stderr.try_read_buf(self.inbox.room());
+        self.take_lines(true);
     }
 
-    fn note_errors(&self, inbox: &mut Inbox, ended: bool) {
-        while let Some(line) = inbox.next_line() {
+    fn take_lines(&mut self, ended: bool) {
+        while let Some(line) = self.inbox.next_line() {
             let line = String::from_utf8_lossy(line).into_owned();
-            self.note_error(line);
+            self.take(line);
         }
-        if ended && let Some(rest) = inbox.rest() {
-            self.note_error(String::from_utf8_lossy(&rest).into_owned());
+        if ended && let Some(rest) = self.inbox.rest() {
+            self.take(String::from_utf8_lossy(&rest).into_owned());
         }
     }
 
-    fn note_error(&self, line: String) {
+    fn take(&mut self, line: String) {
         self.house.log.line(format_args!("server says: {line}"));
-        let mut said = self.said.borrow_mut();
-        if said.len() == TAIL_LINES {
-            said.pop_front();
+        if self.last.len() == TAIL_LINES {
+            self.last.pop_front();
         }
-        said.push_back(line.chars().take(TAIL_LINE_BYTES).collect());
-        self.link.tell(&Control::Stderr(line));
+        self.last
+            .push_back(line.chars().take(TAIL_LINE_BYTES).collect());
+        self.station.tell_its_starter(&Control::Stderr(line));
     }
 
-    fn tail(&self) -> String {
-        let said = self.said.borrow();
-        let lines: Vec<&str> = said.iter().map(String::as_str).collect();
+    fn last(&self) -> String {
+        let lines: Vec<&str> = self.last.iter().map(String::as_str).collect();
         lines.join("\n")
     }
 }
 
-/// Writes what the client says to the server, and closes its stdin behind the last.
-async fn feed(link: &Link, mut stdin: pipe::Sender) {
-    let written = link
-        .to_server
-        .write_out(async |bytes| stdin.write(bytes).await)
-        .await;
-    drop(stdin);
-    // A server that reads no more is not lost: its stdout tells. What is said to it is said to nobody.
-    if written.is_err() {
-        link.to_server.discard().await;
-    }
-}
-
-/// Passes on some of what the server says; `false` at its end.
-async fn hear(link: &Link, stdout: &pipe::Receiver, inbox: &mut Inbox) -> bool {
-    link.to_client.has_room().await;
-    if stdout.readable().await.is_err() {
-        return false;
-    }
-    let read = inbox.fill(CHUNK, |room| stdout.try_read(room));
-    pass_on(link, inbox);
-    let open = still_open(&read);
-    if !open {
-        last_line(link, inbox);
-    }
-    open
-}
-
-fn pass_on(link: &Link, inbox: &mut Inbox) {
-    let mut longest = 0;
-    while let Some(line) = inbox.next_line() {
-        longest = longest.max(line.len());
-        match line {
-            // It would be taken for a word of ours.
-            [b'!', ..] if !link.is_bare() => {
-                let text = String::from_utf8_lossy(line).into_owned();
-                link.tell(&Control::Stderr(text));
-            }
-            line => link.to_client.push(line),
+/// Writes what the clients say to the server, until it hears no more.
+async fn feed(station: &Station, mut stdin: pipe::Sender) {
+    loop {
+        let chunk = station.next_chunk().await;
+        if stdin.write_all(&chunk).await.is_err() {
+            return;
         }
-    }
-    queue::give_back(inbox, longest);
-}
-
-fn last_line(link: &Link, inbox: &mut Inbox) {
-    match inbox.rest() {
-        Some(rest) if link.is_bare() => link.to_client.push_raw(&rest),
-        Some(rest) => link.to_client.push(&rest),
-        None => {}
     }
 }
 
@@ -447,13 +456,9 @@ impl Server {
             stderr: errors,
         })
     }
-
-    fn warden(&self) -> u32 {
-        self.tree.warden().pid()
-    }
 }
 
-fn ladder(hello: &ClientHello) -> Ladder {
+pub(super) fn ladder(hello: &ClientHello) -> Ladder {
     let (after_eof, after_term) = hello.spec.ladder;
     Ladder {
         after_eof: Duration::from_millis(after_eof),
@@ -476,6 +481,13 @@ fn refusal(hello: &ClientHello, errno: i32) -> String {
         }
         Errno::ACCESS => format!("{program}: permission denied"),
         errno => format!("{program}: {}", io::Error::from(errno)),
+    }
+}
+
+fn exit_code(errno: i32) -> u8 {
+    match Errno::from_raw_os_error(errno) {
+        Errno::NOENT => 127,
+        _ => 126,
     }
 }
 

@@ -29,8 +29,6 @@ use super::watchdog::Watchdog;
 use super::{accept, state, watch};
 use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
 
-/// An orphaned start must not hold `spawn.lock` for ever.
-const ALARM: Duration = Duration::from_secs(5);
 /// Nobody is refused for coming at the same time as a thousand others.
 const BACKLOG: i32 = 4096;
 /// How long what an earlier daemon left behind has to end by itself.
@@ -104,9 +102,13 @@ fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
         }
     };
     let aside = log.aside();
-    let alarm = Watchdog::arm(ALARM, move || {
+    let patience = orders.alarm;
+    let alarm = Watchdog::arm(patience, move || {
         if let Some(log) = aside {
-            log.line(format_args!("not ready after {} s: ended", ALARM.as_secs()));
+            log.line(format_args!(
+                "not ready after {} s: ended",
+                patience.as_secs_f32()
+            ));
         }
     });
     tell_panics(&log);

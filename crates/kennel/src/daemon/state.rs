@@ -39,6 +39,9 @@ pub(crate) struct ServerState {
     pub(crate) class: Option<String>,
     pub(crate) since: u64,
     pub(crate) requests: u64,
+    /// How many share it.
+    #[serde(default)]
+    pub(crate) clients: usize,
 }
 
 /// Writes the state whenever it changed.
@@ -61,12 +64,13 @@ fn write(house: &House) {
         clients: clients.values().map(|link| link.state()).collect(),
         servers: house
             .pool
-            .each(|entry| {
+            .each(|station| {
                 Some(ServerState {
-                    pid: entry.pid?,
-                    class: None,
-                    since: entry.since,
-                    requests: entry.link.asked() - entry.asked_before,
+                    pid: station.pid.get()?,
+                    class: Some(station.class.to_string()),
+                    since: station.since.get(),
+                    requests: station.requests(),
+                    clients: station.clients(),
                 })
             })
             .into_iter()

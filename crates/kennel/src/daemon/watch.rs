@@ -1,8 +1,8 @@
-//! Ends as events: of a process, of a connection.
+//! Ends as events: of a process, of a connection, of a time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kennel_sys::process::ProcessRef;
 use tokio::io::Interest;
@@ -33,6 +33,14 @@ pub(super) async fn end_of_any(processes: &[ProcessRef], sweep: Duration) {
             () = end_of(one, sweep) => {}
             () = Box::pin(end_of_any(rest, sweep)) => {}
         },
+    }
+}
+
+/// Waits until then; for ever, if there is no such moment.
+pub(super) async fn until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake.into()).await,
+        None => std::future::pending().await,
     }
 }
 

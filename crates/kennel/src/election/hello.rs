@@ -21,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) enum Answer {
     Hello(DaemonHello),
+    /// It is there.
+    Pong,
     /// It takes no new clients.
     Leaving,
     /// It closed the connection.
@@ -38,7 +40,20 @@ pub(super) fn exchange(
     watch: &mut Watch,
     abandoned: &Bell,
 ) -> io::Result<Answer> {
-    let mut words = hello.line();
+    say(socket, hello.line(), watch, abandoned)
+}
+
+/// Asks whether it is there, on a connection that is good for nothing else.
+pub(super) fn ping(socket: &UnixStream, watch: &mut Watch, abandoned: &Bell) -> io::Result<Answer> {
+    say(socket, Control::Ping.line(), watch, abandoned)
+}
+
+fn say(
+    socket: &UnixStream,
+    mut words: Vec<u8>,
+    watch: &mut Watch,
+    abandoned: &Bell,
+) -> io::Result<Answer> {
     words.push(b'\n');
     let mut unsent = &words[..];
     let mut heard = Vec::new();
@@ -87,6 +102,7 @@ fn understand(line: &[u8]) -> Option<Answer> {
         Err(_) => {}
     }
     match Control::parse(line) {
+        Some(Control::Pong) => Some(Answer::Pong),
         Some(Control::Going | Control::Moved | Control::Stopped) => Some(Answer::Leaving),
         Some(_) => None,
         None => Some(Answer::Gone),
@@ -161,8 +177,11 @@ mod tests {
                 command: Vec::new(),
                 cwd: Text::from(&b"/"[..]),
                 ladder: (1, 1),
+                cache: true,
+                in_turn: false,
             },
             env,
+            shares: kennel_core::hello::Shares::default(),
         }
     }
 

@@ -108,6 +108,8 @@ pub(crate) enum Outcome {
         )]
         generation: String,
     },
+    /// The suspect answers: whoever is its client stays so.
+    NotStuck,
     /// No daemon can be had.
     Solo {
         /// Why, for the person who wonders.
@@ -148,6 +150,7 @@ fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Pending> {
         .spawn(move || {
             let election = Election {
                 suspect: None,
+                attached: false,
                 starts: 0,
                 hang_ups: 0,
                 wanted,
@@ -192,6 +195,8 @@ struct Election<'a> {
     wanted: Wanted,
     /// The daemon that did not answer in this election or before it.
     suspect: Option<ProcessRef>,
+    /// The shim is the suspect's client, and stays so if it answers.
+    attached: bool,
     /// How many daemons it has started.
     starts: u32,
     /// How often it got no answer but the end.
@@ -213,6 +218,7 @@ type Why = String;
 impl Election<'_> {
     fn run(mut self) -> Outcome {
         self.suspect = self.wanted.suspect.take();
+        self.attached = self.suspect.is_some();
         let deadline = Instant::now() + AGAIN_FOR;
         let mut pause = Pause::new(self.abandoned);
         loop {
@@ -336,6 +342,8 @@ impl Election<'_> {
                 }));
             }
             Answer::Abandoned => return Err(ABANDONED.to_owned()),
+            // It was not asked that.
+            Answer::Pong => BUSY,
             Answer::Leaving => {
                 let daemon = watch.take_process();
                 let until = [self.abandoned.as_fd()];
@@ -377,14 +385,36 @@ impl Election<'_> {
             };
         }
         let answer = match connect::knock(meeting) {
-            Door::Open(reached) => self.greet(reached, Patience::Last)?,
+            Door::Open(reached) => self.ask(reached)?,
             Door::Busy | Door::Absent => self.watch_on(&suspect)?,
         };
         if self.suspect.take().is_none() {
-            return Ok(Some(answer));
+            let stays = self.attached && suspect.is_alive();
+            return Ok(Some(if stays {
+                Round::Done(Outcome::NotStuck)
+            } else {
+                answer
+            }));
         }
         stuck::end(meeting, &suspect)?;
         Ok(None)
+    }
+
+    /// Asks a suspect on a connection of its own: on the one we may have, the question could be behind lines
+    /// that its server does not take, or the answer behind lines that our app does not.
+    fn ask(&mut self, reached: Reached) -> Result<Round, Why> {
+        let mut watch = Watch::new(reached.daemon, Patience::Last);
+        let answer = hello::ping(&reached.socket, &mut watch, self.abandoned)
+            .map_err(|error| format!("cannot speak with the daemon: {error}"))?;
+        match answer {
+            Answer::Abandoned => Err(ABANDONED.to_owned()),
+            Answer::Silent(Look::Unseen) => Err(UNSEEN.to_owned()),
+            Answer::Silent(Look::Stuck) => {
+                self.suspect = watch.take_process();
+                Ok(Round::Again(STUCK.to_owned()))
+            }
+            _ => Ok(Round::Again(BUSY.to_owned())),
+        }
     }
 
     /// A suspect that cannot even be asked: one that works meanwhile is none.

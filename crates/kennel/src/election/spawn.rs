@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kennel_sys::events::Bell;
 use kennel_sys::lock::Lock;
@@ -44,6 +44,9 @@ const LOG: &str = "log";
 const LOG_TAIL: u64 = 2048;
 const LOG_TAIL_LINES: usize = 10;
 
+/// A daemon that is not ready in time ends by itself: what it says last tells more than silence.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
 /// No report of a start is longer.
 const LONGEST_REPORT: usize = 4096;
 
@@ -69,7 +72,7 @@ pub(super) fn start(
     let (socket, first) = UnixStream::pair().map_err(cannot)?;
     socket.set_nonblocking(true).map_err(cannot)?;
 
-    let orders = orders(meeting.key(), &spawn_lock, &ready, &first, &wanted.policy);
+    let orders = orders(meeting.key(), &spawn_lock, &ready, &first, wanted);
     let handed = [spawn_lock.as_fd(), ready.as_fd(), first.as_fd()];
     detach::spawn(command(order.program, &orders), &handed).map_err(cannot)?;
     // The daemon's alone from now on: their end is to be seen here.
@@ -111,23 +114,24 @@ fn orders(
     spawn_lock: &File,
     ready: &OwnedFd,
     first: &UnixStream,
-    policy: &Policy,
+    wanted: &Wanted,
 ) -> String {
     let Policy {
         linger,
         grace,
         max_idle,
         owner,
-    } = policy;
+    } = &wanted.policy;
     let owner = owner.map_or_else(|| "-".to_owned(), |owner| owner.to_string());
     format!(
-        "key={key},spawn={},ready={},first={},linger={},grace={},max-idle={},owner={owner}",
+        "key={key},spawn={},ready={},first={},linger={},grace={},max-idle={},alarm={},owner={owner}",
         spawn_lock.as_raw_fd(),
         ready.as_raw_fd(),
         first.as_raw_fd(),
         linger.as_millis(),
         grace.as_millis(),
         max_idle.as_millis(),
+        wanted.start_timeout.as_millis(),
     )
 }
 
@@ -137,6 +141,8 @@ fn command(program: &Path, orders: &str) -> Command {
         .arg0("kennel")
         .args(["daemon", orders])
         .env_clear()
+        // What a long line took is given back to the system, and not kept for the next one.
+        .env("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -164,7 +170,7 @@ enum Report {
 
 fn wait_for_report(pipe: OwnedFd, order: &Order<'_>, meeting: &Meeting) -> Result<Report, String> {
     let abandoned = order.abandoned;
-    let deadline = Instant::now() + order.wanted.start_timeout;
+    let deadline = Instant::now() + order.wanted.start_timeout + LAST_WORDS;
     let mut newborn = Newborn::of(meeting);
     let mut pipe = File::from(pipe);
     let mut heard = Vec::new();

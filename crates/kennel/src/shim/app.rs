@@ -19,12 +19,6 @@ const PIPE_BUF: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Input;
 
-impl Input {
-    pub(crate) fn read(&self, room: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(rustix::stdio::stdin(), room)?)
-    }
-}
-
 impl AsFd for Input {
     fn as_fd(&self) -> BorrowedFd<'_> {
         rustix::stdio::stdin()
@@ -59,6 +53,12 @@ impl Output {
 
     pub(crate) fn stderr() -> Output {
         Output::of(rustix::stdio::stderr())
+    }
+
+    /// Whether it is the very socket that is our stdin: its end of input says nothing about its reader.
+    pub(crate) fn is_stdin(&self) -> bool {
+        let of = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        of(self.inherited).is_ok_and(|ours| of(rustix::stdio::stdin()) == Ok(ours))
     }
 
     fn of(inherited: BorrowedFd<'static>) -> Output {

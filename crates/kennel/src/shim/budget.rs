@@ -28,6 +28,13 @@ impl Budget {
         self.0.push_back(now + wait);
         Some(now + wait)
     }
+
+    /// Whether nothing of it counts any more.
+    pub(crate) fn is_forgotten(&self, now: Instant) -> bool {
+        self.0
+            .iter()
+            .all(|&start| now.saturating_duration_since(start) >= WITHIN)
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@ use std::time::Instant;
 use kennel_core::hello::Control;
 use kennel_core::session::{SERVER_RESTARTED, Verdict};
 
+use super::lines::Outbox;
 use super::link::Link;
+use super::watch::Who;
 use super::{STDERR_WAITING, Shim};
-use crate::election::{Outcome, Pending};
+use crate::election::Outcome;
 
 /// Whether a connection to a daemon goes on; of two answers the lesser counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,12 +22,18 @@ enum Stays {
 
 impl Shim {
     pub(super) fn hear_election(&mut self) {
-        let Some(outcome) = self.election.as_ref().and_then(Pending::take) else {
+        let Some(outcome) = self.election.as_ref().and_then(|election| election.take()) else {
             return;
         };
         self.election = None;
         match outcome {
+            Outcome::NotStuck => match &mut self.link {
+                Some(link) => link.is_there(),
+                // Gone in the same moment.
+                None => self.lose_daemon(),
+            },
             Outcome::Connected { socket, daemon, .. } => {
+                let socket = self.watch.over(socket, Who::Daemon);
                 self.link = Some(Link::new(socket, daemon));
                 self.session.upstream_attached();
             }
@@ -43,30 +51,40 @@ impl Shim {
         };
         while let Some(line) = link.from.next_line() {
             let verdict = match Control::parse(line) {
-                None => self.session.from_upstream(line),
+                None => {
+                    self.answered_once = true;
+                    self.session.from_upstream(line)
+                }
+                Some(Control::Moved) => {
+                    link.moved = true;
+                    continue;
+                }
                 Some(word) => {
-                    stays = stays.min(self.obey(word));
+                    stays = stays.min(self.obey(word, &mut link.to));
                     continue;
                 }
             };
             match verdict {
-                Verdict::Forward => self.to_app.push(line),
+                Verdict::Forward => self.to_app.push_last(&mut link.from),
                 Verdict::Replace(line) => self.to_app.push(&line),
                 Verdict::Drop => {}
                 Verdict::Abandon => stays = Stays::No,
             }
         }
-        self.link = Some(link);
-        if stays != Stays::Yes {
-            self.lose_daemon();
+        // It serves those it has to the end: nothing that is under way is lost on the way to another one.
+        if link.moved && self.session.in_flight() == 0 {
+            stays = stays.min(Stays::No);
         }
-        if stays == Stays::NotUntilNeeded && !self.session.app_is_done() {
-            self.next_start = None;
+        self.link = Some(link);
+        match stays {
+            Stays::Yes => {}
+            Stays::No => self.lose_daemon(),
+            Stays::NotUntilNeeded => self.rest(),
         }
     }
 
     /// Does what a word of Kennel's says; tells whether the connection goes on.
-    fn obey(&mut self, word: Control) -> Stays {
+    fn obey(&mut self, word: Control, to_daemon: &mut Outbox) -> Stays {
         match word {
             Control::Stderr(line) => {
                 if self.to_stderr.len() + line.len() < STDERR_WAITING {
@@ -74,20 +92,59 @@ impl Shim {
                 }
             }
             Control::Lost(lost) => {
+                // As a shell would: nobody ever had this server.
+                if !self.answered_once && lost.exit.is_some() {
+                    crate::fail(&lost.detail);
+                    self.refused = lost.exit;
+                }
                 self.session.upstream_lost(&lost.reason);
                 if lost.final_word || self.session.app_is_done() {
                     self.given_up = true;
                     self.session
                         .give_up("the server ended, and does not start again", &lost.detail);
                 } else {
-                    self.session.upstream_attached();
+                    self.begin_again(to_daemon);
                 }
             }
-            Control::Going | Control::Moved => return Stays::No,
+            Control::Going => return Stays::No,
             Control::Stopped => return Stays::NotUntilNeeded,
-            Control::Ping | Control::Pong | Control::Unknown => {}
+            Control::Solo(why) => {
+                self.sharing = None;
+                self.why_solo = Some(why);
+                return Stays::No;
+            }
+            Control::Moved | Control::Ping | Control::Pong | Control::Again | Control::Unknown => {}
         }
         Stays::Yes
+    }
+
+    /// Somebody asks again for a server that was given up: the daemon tries again, too.
+    pub(super) fn ask_again(&mut self) {
+        if self.given_up
+            && let Some(mut link) = self.link.take()
+        {
+            self.given_up = false;
+            self.begin_again(&mut link.to);
+            self.link = Some(link);
+        }
+    }
+
+    /// On the same connection, with the next server.
+    fn begin_again(&mut self, to_daemon: &mut Outbox) {
+        to_daemon.push(&Control::Again.line());
+        self.session.upstream_attached();
+    }
+
+    /// A person stopped it. That is no crash, and costs no budget; what waits still wants an answer.
+    fn rest(&mut self) {
+        self.link = None;
+        self.given_up = false;
+        self.session.upstream_lost(SERVER_RESTARTED);
+        if self.session.app_is_done() || self.session.in_flight() == 0 {
+            self.session.give_up("it was stopped", "");
+        } else {
+            self.next_start = Some(Instant::now());
+        }
     }
 
     /// The daemon is gone, or does not answer: elect anew, as the budget allows. Without anything to ask,
@@ -98,6 +155,10 @@ impl Shim {
         self.session.upstream_lost(SERVER_RESTARTED);
         if self.session.app_is_done() {
             return self.session.give_up("the daemon ended", "");
+        }
+        if self.election.is_some() {
+            // The one that asks after it finds another.
+            return;
         }
         match self.budget.spend(Instant::now()) {
             Some(at) => self.next_start = Some(at),

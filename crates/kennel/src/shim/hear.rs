@@ -7,9 +7,11 @@ use kennel_core::session::Verdict;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{self, Report};
 
+use super::lines::Outbox;
 use super::sleep::Ready;
-use super::{CHUNK, End, STDERR_WAITING, Shim, Upstream};
+use super::{End, STDERR_WAITING, Shim, Upstream};
 use crate::listing::SoloRecord;
+use crate::sharing::eras;
 
 impl Shim {
     pub(super) fn look(&mut self, ready: &Ready) -> io::Result<Option<End>> {
@@ -39,11 +41,12 @@ impl Shim {
         if ready.daemon_speaks {
             self.hear_daemon();
         }
-        if let Some(link) = &mut self.link
+        if self.election.is_none()
+            && let Some(link) = &mut self.link
             && let Err(suspect) = link.look_after(self.session.in_flight() > 0)
         {
             self.suspect = suspect;
-            self.lose_daemon();
+            self.elect();
         }
         if ready.app_speaks {
             self.hear_app()?;
@@ -52,19 +55,28 @@ impl Shim {
     }
 
     fn hear_app(&mut self) -> io::Result<()> {
-        let stdin = &self.stdin;
-        match self.from_app.fill(CHUNK, |room| stdin.read(room)) {
+        match self.from_app.read(&self.stdin) {
             Ok(0) => {
                 self.stdin_open = false;
-                if let Some(line) = self.from_app.rest() {
-                    self.take_from_app(&line);
+                if let Some(line) = self.from_app.rest()
+                    && let Some((verdict, to)) = self.take_from_app(&line)
+                {
+                    match verdict {
+                        Verdict::Forward => to.push(&line),
+                        Verdict::Replace(line) => to.push(&line),
+                        Verdict::Drop | Verdict::Abandon => {}
+                    }
                 }
                 self.session.app_eof();
             }
             Ok(_) => {
                 let mut inbox = std::mem::take(&mut self.from_app);
                 while let Some(line) = inbox.next_line() {
-                    self.take_from_app(line);
+                    match self.take_from_app(line) {
+                        Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
+                        Some((Verdict::Replace(line), to)) => to.push(&line),
+                        Some((Verdict::Drop | Verdict::Abandon, _)) | None => {}
+                    }
                 }
                 self.from_app = inbox;
             }
@@ -76,12 +88,9 @@ impl Shim {
         Ok(())
     }
 
-    fn take_from_app(&mut self, line: &[u8]) {
-        if self.given_up && self.link.is_some() {
-            // The daemon tries again with the next line it hears.
-            self.given_up = false;
-            self.session.upstream_attached();
-        }
+    /// What to do with a line of the app's, and whom it is for; `None` while there is nobody.
+    fn take_from_app(&mut self, line: &[u8]) -> Option<(Verdict, &mut Outbox)> {
+        self.ask_again();
         let upstream = self.server.is_some() || self.link.is_some() || self.election.is_some();
         let nobody_comes = !upstream && self.next_start.is_none();
         if nobody_comes && !self.session.app_is_done() {
@@ -92,21 +101,16 @@ impl Shim {
             }
         }
         let verdict = self.session.from_app(line);
-        let to = match (&mut self.link, &mut self.server) {
-            (Some(link), _) => &mut link.to,
+        match (&mut self.link, &mut self.server) {
+            (Some(link), _) => Some((verdict, &mut link.to)),
             (
                 None,
                 Some(Upstream {
                     server,
                     lost: false,
                 }),
-            ) => &mut server.to,
-            (None, _) => return,
-        };
-        match verdict {
-            Verdict::Forward => to.push(line),
-            Verdict::Replace(line) => to.push(&line),
-            Verdict::Drop | Verdict::Abandon => {}
+            ) => Some((verdict, &mut server.to)),
+            (None, _) => None,
         }
     }
 
@@ -122,14 +126,27 @@ impl Shim {
             }
             self.answered_once = true;
             match self.session.from_upstream(line) {
-                Verdict::Forward => self.to_app.push(line),
+                Verdict::Forward => self.to_app.push_last(&mut server.from),
                 Verdict::Replace(line) => self.to_app.push(&line),
                 Verdict::Drop => {}
                 Verdict::Abandon => abandoned = true,
             }
         }
+        self.remember_era();
         if !open || abandoned {
             self.lose();
+        }
+    }
+
+    /// For the sessions to come: who speaks the stateless protocol may share. Nothing else depends on it.
+    fn remember_era(&mut self) {
+        if !self.era_remembered
+            && let Some(modern) = self.session.is_modern()
+        {
+            self.era_remembered = true;
+            if let Some(records) = &self.records {
+                let _ = eras::remember(&records.user, &self.spec.key, modern);
+            }
         }
     }
 
@@ -169,8 +186,9 @@ impl Shim {
 
     /// Nothing is left of its tree. What it said last may still be in its pipes.
     fn server_is_gone(&mut self) {
+        // Not until it is closed: somebody outside of the tree may have it open for ever.
         while let Some(Upstream { server, .. }) = &self.server
-            && server.stdout.is_some()
+            && server.has_said_more()
         {
             self.hear_server();
         }
@@ -186,7 +204,7 @@ impl Shim {
         let Some(records) = &self.records else {
             return;
         };
-        let entry = self.spec.entry(server);
+        let entry = self.spec.entry(server, self.why_solo.clone());
         self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());
     }
 

@@ -1,8 +1,7 @@
 //! A daemon as the shim's upstream: one socket, lines both ways, and Kennel's own words among them.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,9 @@ use kennel_core::hello::Control;
 use kennel_sys::process::ProcessRef;
 
 use super::lines::{Inbox, Outbox};
+use super::watch::Watched;
 use crate::election::stuck::{Look, Patience, Watch};
 
-/// How much is read at once.
-const CHUNK: usize = 64 * 1024;
 /// A daemon that owes an answer this long is asked whether it is there.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 /// How often one that was asked is looked at.
@@ -22,11 +20,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(crate) struct Link {
-    socket: UnixStream,
+    pub(super) socket: Watched<UnixStream>,
     pub(crate) daemon: Option<ProcessRef>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
     said_all: bool,
+    /// Its place is gone: it serves those it has, and others meet elsewhere.
+    pub(crate) moved: bool,
     /// When it last said anything.
     heard: Instant,
     /// It was asked, and has not answered.
@@ -34,13 +34,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(socket: UnixStream, daemon: Option<ProcessRef>) -> Link {
+    pub(super) fn new(socket: Watched<UnixStream>, daemon: Option<ProcessRef>) -> Link {
         Link {
             socket,
             daemon,
             from: Inbox::default(),
             to: Outbox::default(),
             said_all: false,
+            moved: false,
             heard: Instant::now(),
             asked: None,
         }
@@ -48,7 +49,7 @@ impl Link {
 
     /// Writes what it takes now. One that takes no more tells so when it is read.
     pub(crate) fn flush(&mut self) {
-        let mut socket = &self.socket;
+        let mut socket = &*self.socket;
         if self.to.flush(|bytes| socket.write(bytes)).is_err() {
             self.to.clear();
         }
@@ -64,9 +65,7 @@ impl Link {
 
     /// Reads what it said; `false` once it is gone.
     pub(crate) fn read(&mut self) -> bool {
-        let mut socket = &self.socket;
-        let read = self.from.fill(CHUNK, |room| socket.read(room));
-        match read {
+        match self.from.read(&self.socket) {
             Ok(0) => false,
             Ok(_) => {
                 self.heard = Instant::now();
@@ -105,6 +104,12 @@ impl Link {
         }
     }
 
+    /// It was heard of elsewhere.
+    pub(crate) fn is_there(&mut self) {
+        self.heard = Instant::now();
+        self.asked = None;
+    }
+
     /// When to look after it next.
     pub(crate) fn next_look(&self, something_waits: bool) -> Option<Duration> {
         match &self.asked {
@@ -112,11 +117,5 @@ impl Link {
             Some(_) => Some(LOOK_EVERY),
             None => Some(ASK_AFTER.saturating_sub(self.heard.elapsed())),
         }
-    }
-}
-
-impl AsFd for Link {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }

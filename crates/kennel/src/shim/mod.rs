@@ -1,9 +1,9 @@
 //! The shim: the process the app starts. It speaks MCP on stdin and stdout, and it *is* the session: it
 //! ends when its app is gone, and never because something behind it died.
 //!
-//! One thread, one `poll` over the app, the server, whoever started us, and signals. What the lines mean
-//! is decided by [`Session`]; this is its hands: `sleep` is where it waits, `hear` and `client` what it does
-//! about what it hears.
+//! One thread, one sleep on the app, the server, whoever started us, and signals. What the lines mean
+//! is decided by [`Session`]; this is its hands: `sleep` is where it waits, `watch` what for, `hear` and `client`
+//! what it does about what it hears.
 //!
 //! ```text
 //! app ── stdin ──> Inbox ──> Session::from_app ──────> Outbox ── pipe ──> server
@@ -19,6 +19,7 @@ mod link;
 mod records;
 mod server;
 mod sleep;
+mod watch;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -32,6 +33,7 @@ use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
 use kennel_sys::starter::{self, Starter};
 use kennel_sys::tree::{self, Exit};
+use rustix::event::epoll::Event;
 
 use app::{Input, Output};
 use budget::Budget;
@@ -40,18 +42,15 @@ use link::Link;
 use records::Records;
 use server::Server;
 pub(crate) use server::Spec;
+use watch::{Watch, Watched, Who};
 
 use crate::election::{self, Pending, Policy, Wanted};
 use crate::listing::SoloRecord;
 
-/// How much is read at once.
-const CHUNK: usize = 64 * 1024;
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
 /// What of the server's stderr may wait for an app that does not read it; more is dropped.
 const STDERR_WAITING: usize = 256 * 1024;
-/// After the app's EOF, with nothing in flight, the server has this long for its exit code to be ours.
-const FAREWELL: Duration = Duration::from_millis(80);
 /// What is left of a tree that lost both its guardians gets this long after SIGTERM.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 
@@ -81,23 +80,31 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         }
         _ => Starter::Nobody,
     };
+    let watch = match watch(&signals, &starter) {
+        Ok(watch) => watch,
+        Err(error) => return crate::fail(&format!("cannot wait for events: {error}")),
+    };
     let mut shim = Shim {
         records: Records::open(),
         session: Session::new(),
-        stdin: Input,
+        stdin: watch.over(Input, Who::Stdin),
         stdin_open: true,
-        stdout: Output::stdout(),
-        stderr: Output::stderr(),
+        ends_apart: !Output::stdout().is_stdin(),
+        stdout: watch.over(Output::stdout(), Who::Stdout),
+        stderr: watch.over(Output::stderr(), Who::Stderr),
         from_app: Inbox::default(),
         to_app: Outbox::default(),
         to_stderr: Outbox::default(),
         sharing,
+        why_solo: spec.why_solo.clone(),
         election: None,
         suspect: None,
         link: None,
         server: None,
         given_up: false,
         next_start: Some(Instant::now()),
+        era_remembered: false,
+        refused: None,
         answered_once: false,
         started_once: false,
         budget: Budget::default(),
@@ -107,6 +114,8 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         spec,
         starter,
         signals,
+        watch,
+        happened: Vec::new(),
     };
     match shim.serve() {
         Ok(end) => end.code(),
@@ -114,22 +123,41 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
     }
 }
 
+/// What is waited for from the first moment to the last.
+fn watch(signals: &Signals, starter: &Starter) -> io::Result<Watch> {
+    let watch = Watch::new()?;
+    watch.add(signals.as_fd(), Who::Signals)?;
+    if let Starter::Watch(watched) = starter {
+        let exits = watched
+            .iter()
+            .filter_map(|watched| watched.process.exit_fd());
+        for exit in exits {
+            watch.add(exit, Who::Starter)?;
+        }
+    }
+    Ok(watch)
+}
+
 struct Shim {
     spec: Spec,
     records: Option<Records>,
     session: Session,
 
-    stdin: Input,
+    stdin: Watched<Input>,
     stdin_open: bool,
-    stdout: Output,
-    stderr: Output,
+    stdout: Watched<Output>,
+    /// stdin and stdout are two: an end of the one is not the other's.
+    ends_apart: bool,
+    stderr: Watched<Output>,
     from_app: Inbox,
     to_app: Outbox,
     to_stderr: Outbox,
 
     /// How to be a daemon's client; `None` for a server of our own.
     sharing: Option<Sharing>,
-    election: Option<Pending>,
+    /// Why it has a server of its own, if anybody wonders.
+    why_solo: Option<String>,
+    election: Option<Watched<Pending>>,
     /// The daemon that did not answer.
     suspect: Option<ProcessRef>,
     link: Option<Link>,
@@ -138,6 +166,9 @@ struct Shim {
     given_up: bool,
     /// When the upstream is to be had, if it is not there.
     next_start: Option<Instant>,
+    era_remembered: bool,
+    /// The server cannot be started at all: the exit code for that.
+    refused: Option<u8>,
     /// Whether any server ever said anything: one that dies before that is broken, not unlucky.
     answered_once: bool,
     started_once: bool,
@@ -150,6 +181,8 @@ struct Shim {
 
     starter: Starter,
     signals: Signals,
+    watch: Watch,
+    happened: Vec<Event>,
 }
 
 /// The server, or what is left of one that the session has given up.
@@ -234,22 +267,34 @@ impl Shim {
             }
         }
         while self.session.poll_note().is_some() {}
-        let _ = self.to_stderr.flush(|bytes| self.stderr.write(bytes));
+        let stderr = &self.stderr;
+        if self.to_stderr.flush(|bytes| stderr.write(bytes)).is_err() {
+            // Nobody reads it: kept, it would be tried again and again.
+            self.to_stderr.clear();
+        }
     }
 
     /// Whether there is nothing left to do.
     fn over(&mut self) -> Option<End> {
+        if let Some(code) = self.refused {
+            return Some(End::Refused(code));
+        }
         if self.to_app.flush(|bytes| self.stdout.write(bytes)).is_err() {
             return Some(End::AppIsGone);
         }
         if !self.session.app_is_done() || !self.session.is_idle() || !self.to_app.is_empty() {
             return None;
         }
-        // Everything is answered. Its server's exit code is ours if it comes soon.
+        // Everything is answered. Its server has what it has to end by itself: for its last words, and because
+        // its exit code is ours.
         let leave_at = *self
             .leave_at
-            .get_or_insert_with(|| Instant::now() + FAREWELL);
-        let exited = self.last_exit.is_some() || self.server.is_none();
+            .get_or_insert_with(|| Instant::now() + self.spec.ladder.after_eof);
+        let exited = match &self.server {
+            None => true,
+            // What it said last is read before.
+            Some(upstream) => self.last_exit.is_some() && !upstream.server.has_said_more(),
+        };
         (exited || Instant::now() >= leave_at).then_some(End::AppIsDone(self.last_exit))
     }
 
@@ -259,6 +304,14 @@ impl Shim {
             return;
         }
         self.next_start = None;
+        if self.sharing.is_some() {
+            return self.elect();
+        }
+        self.start_own();
+    }
+
+    /// Looks for a daemon. With a suspect, the one it has may turn out to be the one.
+    fn elect(&mut self) {
         if let Some(sharing) = &self.sharing {
             let wanted = Wanted {
                 key: sharing.key.clone(),
@@ -268,12 +321,10 @@ impl Shim {
                 suspect: self.suspect.take(),
             };
             match election::elect(wanted) {
-                Ok(pending) => self.election = Some(pending),
+                Ok(pending) => self.election = Some(self.watch.over(pending, Who::Election)),
                 Err(error) => self.go_solo(&format!("no thread for an election: {error}")),
             }
-            return;
         }
-        self.start_own();
     }
 
     /// A subreaper only now: a daemon that an election starts must not become our child.
@@ -291,6 +342,9 @@ impl Shim {
             "no daemon, so this session has a server of its own: {why}"
         ));
         self.sharing = None;
+        self.why_solo = Some(why.to_owned());
+        self.link = None;
+        self.session.upstream_lost(SERVER_RESTARTED);
         self.start_own();
     }
 
@@ -303,7 +357,7 @@ impl Shim {
                 .give_up(&format!("the server cannot be started: {error}"), "");
         }
         let records = self.records.as_ref().map(|records| records.trees.as_fd());
-        match Server::start(&self.spec, records) {
+        match Server::start(&self.spec, records, &self.watch) {
             Ok(server) => {
                 self.last_exit = None;
                 self.server = Some(Upstream {

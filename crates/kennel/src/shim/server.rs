@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,14 +13,15 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use super::lines::{Inbox, Outbox};
+use super::watch::{Watch, Watched, Who};
 use crate::daemon::{ClientState, ServerState};
 use crate::listing::{self, Entry, Mode};
 
-/// How much is read at once.
-const CHUNK: usize = 64 * 1024;
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
 /// How much of what the server said on stderr is kept for an error.
+/// A longer line on stderr is passed on in parts: one that never ends must not fill our memory.
+const LONGEST_COMPLAINT: usize = 64 * 1024;
 const TAIL_LINES: usize = 20;
 const TAIL_LINE_BYTES: usize = 500;
 
@@ -30,11 +31,15 @@ pub(crate) struct Spec {
     pub(crate) command: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
+    /// Under which its era is remembered.
+    pub(crate) key: String,
+    /// Why the session has a server of its own, if it was decided before.
+    pub(crate) why_solo: Option<String>,
 }
 
 impl Spec {
     /// This session, as `kennel ps` lists it. Its environment is no part of it.
-    pub(super) fn entry(&self, server: u32) -> Option<Entry> {
+    pub(super) fn entry(&self, server: u32, why: Option<String>) -> Option<Entry> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let command: Vec<String> = self.command.iter().map(text).collect();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
@@ -44,10 +49,11 @@ impl Spec {
             class: None,
             since,
             requests: 0,
+            clients: 1,
         };
         Some(Entry {
             key: format!("solo-{}", std::process::id()),
-            name: crate::key::name_of(&command),
+            name: crate::sharing::launcher::name_of(&command),
             command,
             cwd: cwd.display().to_string(),
             mode: Mode::Solo,
@@ -55,6 +61,7 @@ impl Spec {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since,
             state: "serving".to_owned(),
+            why,
             owner: None,
             servers: vec![listing::Server {
                 state,
@@ -66,6 +73,7 @@ impl Spec {
                 app: None,
                 since,
             }],
+            saved_bytes: 0,
             identity: Some(ProcessRef::me().ok()?.identity().to_string()),
         })
     }
@@ -74,19 +82,23 @@ impl Spec {
 /// A running server, and what is on its way to and from it.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) tree: Tree,
+    pub(super) tree: Watched<Tree>,
     /// `None` once it was told that no more will come.
-    pub(crate) stdin: Option<OwnedFd>,
+    pub(super) stdin: Option<Watched<OwnedFd>>,
     /// `None` once it was closed.
-    pub(crate) stdout: Option<OwnedFd>,
-    pub(crate) stderr: Option<OwnedFd>,
+    pub(super) stdout: Option<Watched<OwnedFd>>,
+    pub(super) stderr: Option<Watched<OwnedFd>>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
     pub(crate) said: Tail,
 }
 
 impl Server {
-    pub(crate) fn start(spec: &Spec, records: Option<BorrowedFd<'_>>) -> io::Result<Server> {
+    pub(super) fn start(
+        spec: &Spec,
+        records: Option<BorrowedFd<'_>>,
+        watch: &Watch,
+    ) -> io::Result<Server> {
         let (stdin, to_server) = pipe()?;
         let (from_server, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
@@ -108,10 +120,10 @@ impl Server {
         }
         .start()?;
         Ok(Server {
-            tree,
-            stdin: Some(to_server),
-            stdout: Some(from_server),
-            stderr: Some(errors),
+            tree: watch.over(tree, Who::Warden),
+            stdin: Some(watch.over(to_server, Who::ServerIn)),
+            stdout: Some(watch.over(from_server, Who::ServerOut)),
+            stderr: Some(watch.over(errors, Who::ServerErr)),
             from: Inbox::default(),
             to: Outbox::default(),
             said: Tail::default(),
@@ -126,8 +138,10 @@ impl Server {
         };
         let written = self.to.flush(|bytes| Ok(rustix::io::write(stdin, bytes)?));
         if written.is_err() {
+            // It hears nothing any more: whoever asks it something would wait for ever.
             self.stdin = None;
             self.to.clear();
+            let _ = self.tree.stop();
         }
     }
 
@@ -136,14 +150,21 @@ impl Server {
         let Some(stdout) = &self.stdout else {
             return false;
         };
-        let read = self
-            .from
-            .fill(CHUNK, |room| Ok(rustix::io::read(stdout, room)?));
-        let open = still_open(&read);
+        let open = still_open(&self.from.read(stdout));
         if !open {
             self.stdout = None;
+            self.from.end();
         }
         open
+    }
+
+    /// Whether there is something to read now, be it the end.
+    pub(crate) fn has_said_more(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        self.stdout.as_ref().is_some_and(|stdout| {
+            let mut fds = [PollFd::new(stdout, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        })
     }
 
     /// Reads what it said on stderr, and hands over every whole line.
@@ -151,33 +172,27 @@ impl Server {
         let Some(stderr) = &self.stderr else {
             return;
         };
-        let read = self
-            .said
-            .lines
-            .fill(CHUNK, |room| Ok(rustix::io::read(stderr, room)?));
+        let read = self.said.lines.read(stderr);
         while let Some(line) = self.said.lines.next_line() {
             each(line);
             remember(&mut self.said.last, line);
         }
-        if !still_open(&read) {
+        let open = still_open(&read);
+        if !open {
             self.stderr = None;
-            if let Some(rest) = self.said.lines.rest() {
-                each(&rest);
-                remember(&mut self.said.last, &rest);
-            }
+        }
+        // One that never ends its lines (a progress bar) must not fill our memory.
+        if (!open || self.said.lines.len() > LONGEST_COMPLAINT)
+            && let Some(rest) = self.said.lines.rest()
+        {
+            each(&rest);
+            remember(&mut self.said.last, &rest);
         }
     }
 
     /// What its warden reported, if it did. Only when [`Tree`] is ready: else it blocks.
     pub(crate) fn report(&self) -> Option<Report> {
         self.tree.next_report().ok().flatten()
-    }
-}
-
-impl AsFd for Server {
-    /// Its warden's reports.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.tree.as_fd()
     }
 }
 

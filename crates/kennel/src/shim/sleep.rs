@@ -1,17 +1,22 @@
-//! Where the shim sleeps: one `poll` over everything that could happen.
+//! Where the shim sleeps, and on what.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use kennel_sys::process::{ProcessRef, SWEEP};
 use kennel_sys::starter::Starter;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::epoll::EventFlags;
 
 use super::lines::Outbox;
+use super::watch::{self, Who};
 use super::{ENOUGH, Shim, Upstream};
 
-/// What `poll` found, by who asked for it.
+/// What an output says when nobody reads it any more.
+const GONE: EventFlags = EventFlags::ERR
+    .union(EventFlags::HUP)
+    .union(EventFlags::RDHUP);
+
+/// What happened.
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) signalled: bool,
@@ -27,105 +32,100 @@ pub(super) struct Ready {
 }
 
 impl Shim {
-    pub(super) fn sleep(&self) -> io::Result<Ready> {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(8);
-        let mut place = |fd, events| {
-            fds.push(PollFd::from_borrowed_fd(fd, events));
-            fds.len() - 1
+    pub(super) fn sleep(&mut self) -> io::Result<Ready> {
+        let app_speaks = self.say_what_is_wanted()?;
+        let timeout = match app_speaks {
+            true => Some(Duration::ZERO),
+            false => self.timeout(),
         };
-        let signals = place(self.signals.as_fd(), PollFlags::IN);
-        // Even with nothing to write: an error says that nobody reads any more.
-        let write = |waiting: &Outbox| {
-            if waiting.is_empty() {
-                PollFlags::empty()
-            } else {
-                PollFlags::OUT
-            }
+        self.watch.sleep(&mut self.happened, timeout)?;
+        let mut ready = Ready {
+            // Without an event for its end, it is looked at whenever we wake.
+            starter_stirs: self.lacks_events(),
+            app_speaks,
+            ..Ready::default()
         };
-        let stdout = place(self.stdout.as_fd(), write(&self.to_app) | PollFlags::RDHUP);
-        let mut stdin = None;
-        let (mut from_server, mut errors, mut reports) = (None, None, None);
-        let mut upstream_is_slow = false;
-        if let Some(Upstream { server, .. }) = &self.server {
-            if self.to_app.len() < ENOUGH {
-                from_server = server
-                    .stdout
-                    .as_ref()
-                    .map(|fd| place(fd.as_fd(), PollFlags::IN));
-            }
-            errors = server
-                .stderr
-                .as_ref()
-                .map(|fd| place(fd.as_fd(), PollFlags::IN));
-            reports = Some(place(server.as_fd(), PollFlags::IN));
-            upstream_is_slow = server.to.len() >= ENOUGH;
-            if let (Some(fd), false) = (&server.stdin, server.to.is_empty()) {
-                place(fd.as_fd(), PollFlags::OUT);
+        for event in &self.happened {
+            match watch::who(event) {
+                Some(Who::Signals) => ready.signalled = true,
+                Some(Who::Starter) => ready.starter_stirs = true,
+                Some(Who::Stdin) => ready.app_speaks = true,
+                Some(Who::Stdout) => ready.app_is_deaf = { event.flags }.intersects(GONE),
+                Some(Who::ServerOut) => ready.server_speaks = true,
+                Some(Who::ServerErr) => ready.server_complains = true,
+                Some(Who::Warden) => ready.warden_reports = true,
+                Some(Who::Election) => ready.elected = true,
+                Some(Who::Daemon) => ready.daemon_speaks = true,
+                // What waits for them is written whenever we wake.
+                Some(Who::Stderr | Who::ServerIn) | None => {}
             }
         }
-        let mut from_daemon = None;
-        if let Some(link) = &self.link {
-            let mut wanted = write(&link.to);
-            if self.to_app.len() < ENOUGH {
-                wanted |= PollFlags::IN;
+        Ok(ready)
+    }
+
+    /// Tells the kernel, where it has changed. `true` if the app's input is ready without an event.
+    fn say_what_is_wanted(&self) -> io::Result<bool> {
+        let to_write = |waiting: &Outbox| match waiting.is_empty() {
+            true => EventFlags::empty(),
+            false => EventFlags::OUT,
+        };
+        let when = |wanted: bool, events| wanted.then_some(events);
+        let app_listens = self.to_app.len() < ENOUGH;
+        let mut upstream_is_slow = false;
+        // Even with nothing to write: an error says that nobody reads any more.
+        let hangup = match self.ends_apart {
+            true => EventFlags::RDHUP,
+            false => EventFlags::empty(),
+        };
+        self.stdout.want(Some(to_write(&self.to_app) | hangup))?;
+        let waits = !self.to_stderr.is_empty();
+        self.stderr.want(when(waits, EventFlags::OUT))?;
+        if let Some(Upstream { server, .. }) = &self.server {
+            if let Some(stdout) = &server.stdout {
+                stdout.want(when(app_listens, EventFlags::IN))?;
             }
-            from_daemon = Some(place(link.as_fd(), wanted));
+            if let Some(stderr) = &server.stderr {
+                stderr.want(Some(EventFlags::IN))?;
+            }
+            if let Some(stdin) = &server.stdin {
+                stdin.want(when(!server.to.is_empty(), EventFlags::OUT))?;
+            }
+            server.tree.want(Some(EventFlags::IN))?;
+            upstream_is_slow = server.to.len() >= ENOUGH;
+        }
+        if let Some(link) = &self.link {
+            let listens = when(app_listens, EventFlags::IN).unwrap_or(EventFlags::empty());
+            link.socket.want(Some(to_write(&link.to) | listens))?;
             upstream_is_slow |= link.to.len() >= ENOUGH;
         }
-        let elected = self
-            .election
-            .as_ref()
-            .map(|pending| place(pending.as_fd(), PollFlags::IN));
-        if self.stdin_open && !upstream_is_slow && !self.session.queue_is_full() {
-            stdin = Some(place(self.stdin.as_fd(), PollFlags::IN));
+        if let Some(election) = &self.election {
+            election.want(Some(EventFlags::IN))?;
         }
-        if !self.to_stderr.is_empty() {
-            place(self.stderr.as_fd(), PollFlags::OUT);
-        }
-        let exits: Vec<Option<usize>> = self
-            .watched()
-            .map(|process| Some(place(process.exit_fd()?, PollFlags::IN)))
-            .collect();
-        let timeout = self
-            .timeout()
-            .and_then(|timeout| Timespec::try_from(timeout).ok());
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let happened =
-            |index: Option<usize>| index.is_some_and(|index| !fds[index].revents().is_empty());
-        let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::RDHUP | PollFlags::NVAL;
-        Ok(Ready {
-            signalled: happened(Some(signals)),
-            // Without an event for its end, it is looked at whenever we wake.
-            starter_stirs: exits.iter().any(|&exit| exit.is_none() || happened(exit)),
-            app_speaks: happened(stdin),
-            app_is_deaf: fds[stdout].revents().intersects(gone),
-            server_speaks: happened(from_server),
-            server_complains: happened(errors),
-            warden_reports: happened(reports),
-            daemon_speaks: happened(from_daemon),
-            elected: happened(elected),
-        })
+        let hears = self.stdin_open && !upstream_is_slow && !self.session.queue_is_full();
+        self.stdin.want(when(hears, EventFlags::IN))
     }
 
     fn timeout(&self) -> Option<Duration> {
-        let now = Instant::now();
-        let no_events = self.watched().any(|process| process.exit_fd().is_none());
         let next_start = self.next_start.filter(|_| self.server.is_none());
-        let moments = [next_start, self.leave_at].into_iter().flatten();
-        let moments = moments.map(|at| at.saturating_duration_since(now));
+        // While there is something to write, that is what is waited for.
+        let leave_at = self.leave_at.filter(|_| self.to_app.is_empty());
+        let moments = [next_start, leave_at].into_iter().flatten();
+        let moments = moments.map(|at| at.saturating_duration_since(Instant::now()));
         let look = self
             .link
             .as_ref()
             .and_then(|link| link.next_look(self.session.in_flight() > 0));
         let soonest = moments.chain(look).min();
-        match (soonest, no_events) {
+        match (soonest, self.lacks_events()) {
             (Some(soonest), true) => Some(soonest.min(SWEEP)),
             (None, true) => Some(SWEEP),
             (soonest, false) => soonest,
         }
+    }
+
+    /// Whether somebody is watched whose end the kernel does not tell.
+    fn lacks_events(&self) -> bool {
+        self.watched().any(|process| process.exit_fd().is_none())
     }
 
     pub(super) fn watched(&self) -> impl Iterator<Item = &ProcessRef> {

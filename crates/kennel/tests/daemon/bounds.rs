@@ -3,10 +3,11 @@
 use std::io::{BufRead, Read};
 use std::time::{Duration, Instant};
 
+use kennel_core::hello::Control;
 use kennel_testkit::wait_for;
 use serde_json::json;
 
-use crate::stage::{Cast, Daemon, hello};
+use crate::stage::{Cast, Daemon, INITIALIZE, hello};
 
 #[test]
 fn a_long_line_passes_both_ways_unchanged_and_its_room_is_given_back() {
@@ -16,13 +17,13 @@ fn a_long_line_passes_both_ways_unchanged_and_its_room_is_given_back() {
     let before = resident(daemon.process.pid());
     let text = "0123456789abcde€".repeat((32 << 20) / 18);
     let line =
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":\"{text}\"}}\n");
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[\"{text}\"]}}\n");
     let mut sender = client.stream().try_clone().unwrap();
     let sent = std::thread::spawn(move || std::io::Write::write_all(&mut sender, line.as_bytes()));
     let mut answer = Vec::new();
     client.reader.read_until(b'\n', &mut answer).unwrap();
     sent.join().unwrap().unwrap();
-    let expected = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"{text}\"}}\n");
+    let expected = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[\"{text}\"]}}\n");
     assert!(answer == expected.as_bytes(), "{} bytes", answer.len());
     wait_for("the room is given back", || {
         (resident(daemon.process.pid()) < 2 * before).then_some(())
@@ -36,9 +37,13 @@ fn a_client_that_does_not_read_holds_up_nobody_else_and_fills_no_memory() {
     let mut stalled = daemon.connect();
     stalled.greet(&hello(
         &daemon.scope,
-        &[b"sh", b"-c", b"read x; exec yes '{\"jsonrpc\":\"2.0\"}'"],
+        &[
+            b"sh",
+            b"-c",
+            b"read x; exec yes '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}'",
+        ],
     ));
-    stalled.say("{}");
+    stalled.say(r#"{"jsonrpc":"2.0","id":1,"method":"go"}"#);
     let mut client = daemon.client();
     for _ in 0..200 {
         assert_eq!(client.ask("echo", json!("a")), "a");
@@ -60,8 +65,12 @@ fn a_server_that_does_not_read_holds_up_its_client_and_nobody_else() {
     let mut deaf = daemon.connect();
     deaf.greet(&hello(&daemon.scope, &[b"sleep", b"600"]));
     deaf.stream().set_nonblocking(true).unwrap();
+    deaf.say(r#"{"jsonrpc":"2.0","id":1,"method":"go"}"#);
     // However little of it is taken, there are whole lines in it.
-    let lines = [&[b'x'; 999][..], b"\n"].concat().repeat(100);
+    let text = "x".repeat(900);
+    let line =
+        format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":[\"{text}\"]}}\n");
+    let lines = line.into_bytes().repeat(100);
     let start = Instant::now();
     let mut sent = 0;
     while start.elapsed() < Duration::from_millis(500) {
@@ -75,16 +84,27 @@ fn a_server_that_does_not_read_holds_up_its_client_and_nobody_else() {
 }
 
 #[test]
-fn what_is_said_to_a_server_that_closed_its_stdin_is_said_to_nobody() {
+fn a_server_that_hears_no_more_is_ended_before_anybody_waits_for_it() {
     let daemon = Daemon::start("closed-stdin");
-    let script = b"exec <&-; read x </dev/null; echo '{}'; exec sleep 600";
+    let script = b"read x; exec <&-; exec sleep 600";
     let mut client = daemon.connect();
     client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
-    assert_eq!(client.said().as_deref(), Some("{}"));
-    let line = [&vec![b'x'; 1 << 20][..], b"\n"].concat();
-    (0..8).for_each(|_| client.write(&line));
-    client.say("!ping");
-    assert_eq!(client.word(), kennel_core::hello::Control::Pong);
+    client.say(INITIALIZE);
+    let stop = &std::sync::atomic::AtomicBool::new(false);
+    let lost = std::thread::scope(|threads| {
+        let stream = client.stream().try_clone().unwrap();
+        let talking = move || {
+            let line = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n";
+            while !stop.load(std::sync::atomic::Ordering::Relaxed)
+                && std::io::Write::write_all(&mut &stream, line).is_ok()
+            {}
+        };
+        threads.spawn(talking);
+        let lost = client.word();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        lost
+    });
+    assert!(matches!(lost, Control::Lost(_)), "{lost:?}");
     daemon.stop();
 }
 
@@ -108,7 +128,8 @@ fn out_of_descriptors_it_does_not_spin_and_serves_again_later() {
     drop(crowd);
     let mut client = daemon.client();
     let served = wait_for("a server again", || {
-        client.say(r#"{"jsonrpc":"2.0","id":1,"method":"echo","params":1}"#);
+        client.say("!again");
+        client.say(r#"{"jsonrpc":"2.0","id":1,"method":"echo","params":[1]}"#);
         client.said().filter(|line| line.contains("result"))
     });
     assert!(served.contains("\"id\":1"));

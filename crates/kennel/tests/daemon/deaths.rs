@@ -141,8 +141,8 @@ fn a_killed_server_is_told_and_the_next_one_answers_on_the_same_connection() {
     assert_eq!((&*lost.reason, lost.final_word), (SERVER_RESTARTED, false));
     assert_eq!(lost.detail, "last words");
     // What was on its way to the lost one is not for the next one.
-    client.say(r#"{"jsonrpc":"2.0","id":"stale","method":"echo","params":0}"#);
-    client.say(INITIALIZE);
+    client.say(r#"{"jsonrpc":"2.0","id":"stale","method":"echo","params":[0]}"#);
+    client.begin_again();
     assert!(client.said().unwrap().contains(r#""id":"i""#));
     assert_ne!(client.server().pid(), server.pid());
     daemon.state_when("a restart", |state| state["restarts"] == 1);
@@ -166,20 +166,25 @@ fn a_server_that_dies_again_and_again_is_started_five_times_and_then_when_asked(
     let script = b"echo dying >&2; exit 3";
     let mut client = daemon.connect();
     client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
-    let losses: Vec<_> = (0..6).map(|_| client.lost()).collect();
+    client.say(INITIALIZE);
+    let mut next_loss = || {
+        let lost = client.lost();
+        client.begin_again();
+        lost
+    };
+    let losses: Vec<_> = (0..6).map(|_| next_loss()).collect();
     assert!(
         losses.iter().all(|lost| lost.detail == "dying"),
         "{losses:?}"
     );
     let finals: Vec<bool> = losses.iter().map(|lost| lost.final_word).collect();
     assert_eq!(finals, [false, false, false, false, false, true]);
-    client.say("!ping");
-    assert_eq!(client.word(), kennel_core::hello::Control::Pong);
-    client.say(INITIALIZE);
     assert!(
         client.lost().final_word,
         "one more attempt, because it asked"
     );
+    client.say("!ping");
+    assert_eq!(client.word(), kennel_core::hello::Control::Pong);
     daemon.stop();
 }
 
@@ -196,17 +201,19 @@ fn a_command_that_cannot_be_started_is_told_as_a_shell_would() {
     ] {
         let mut client = daemon.connect();
         client.greet(&hello(&daemon.scope, &[command.as_bytes()]));
+        client.say(INITIALIZE);
         let lost = client.lost();
         assert_eq!((&*lost.reason, lost.final_word), (SERVER_UNAVAILABLE, true));
         assert!(lost.detail.contains(words), "{}", lost.detail);
         assert!(lost.detail.contains(command), "{}", lost.detail);
-        client.say(INITIALIZE);
+        client.begin_again();
         assert!(client.lost().final_word);
     }
     let mut hello = daemon.hello();
     hello.spec.cwd = kennel_core::hello::Text::from(&b"/nowhere"[..]);
     let mut client = daemon.connect();
     client.greet(&hello);
+    client.say(INITIALIZE);
     assert!(client.lost().detail.contains("/nowhere"));
     daemon.stop();
 }
@@ -220,6 +227,7 @@ fn a_killed_warden_leaves_nothing_and_its_client_has_a_new_server() {
     let warden = ProcessRef::parent_of(&server).unwrap().unwrap();
     warden.signal(Signal::KILL).unwrap();
     client.lost();
+    client.say("!again");
     assert!(server.wait(Some(SOON)).unwrap());
     assert_ne!(client.server().pid(), server.pid());
     assert_eq!(other.server().pid(), untouched.pid());
@@ -254,6 +262,7 @@ fn a_stubborn_family_is_gone_with_its_client() {
     ];
     let mut client = daemon.connect();
     client.greet(&hello(&daemon.scope, &command));
+    client.say(r#"{"jsonrpc":"2.0","id":1,"method":"go"}"#);
     wait_until("the family is there", Duration::from_secs(20), || {
         (daemon.scope.signed().len() >= 4).then_some(())
     });

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, Lost, PROTOCOL, Spec, Text};
+use kennel_core::hello::{ClientHello, Control, DaemonHello, Lost, PROTOCOL, Shares, Spec, Text};
 use kennel_sys::Signal;
 use kennel_sys::detach;
 use kennel_sys::lock::{Lock, Mode};
@@ -98,7 +98,7 @@ impl Daemon {
         Connection::of(UnixStream::connect(self.socket_path()).expect("it accepts"))
     }
 
-    /// A client that has said hello, and has a server of its own.
+    /// A client that has said hello. What it asks without a handshake goes to a server of its own.
     pub(crate) fn client(&self) -> Connection {
         let mut connection = self.connect();
         connection.greet(&self.hello());
@@ -237,8 +237,11 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
             command: command.iter().copied().map(text).collect(),
             cwd: text(b"/"),
             ladder: (200, 200),
+            cache: true,
+            in_turn: false,
         },
         env,
+        shares: Shares::default(),
     }
 }
 
@@ -309,6 +312,12 @@ impl Connection {
         Control::parse(line.as_bytes()).unwrap_or_else(|| panic!("no word of Kennel's: {line}"))
     }
 
+    /// Begins again, with the next server.
+    pub(crate) fn begin_again(&self) {
+        self.say("!again");
+        self.say(INITIALIZE);
+    }
+
     #[track_caller]
     pub(crate) fn lost(&mut self) -> Lost {
         match self.word() {
@@ -319,6 +328,10 @@ impl Connection {
 
     #[track_caller]
     pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        // Params are a list or an object.
+        if !params.is_object() && !params.is_array() {
+            return self.ask(method, json!([params]))[0].clone();
+        }
         let id = format!("{method}!");
         self.say(
             &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(),

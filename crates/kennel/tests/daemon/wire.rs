@@ -35,7 +35,7 @@ fn hello_and_first_request_in_one_write_are_the_same_wherever_they_are_cut() {
     let daemon = Daemon::start("cut");
     let mut hello = daemon.hello();
     hello.env.truncate(4);
-    let request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":\"a€😀z\"}\n";
+    let request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[\"a€😀z\"]}\n";
     let whole = [&hello.line()[..], b"\n", request.as_bytes()].concat();
     let around_the_request = whole.len() - request.len() - 4..whole.len();
     let cuts = (0..whole.len())
@@ -46,7 +46,7 @@ fn hello_and_first_request_in_one_write_are_the_same_wherever_they_are_cut() {
         client.write(&whole[cut..]);
         client.daemon_hello();
         let answer = client.said().unwrap();
-        let expected = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"a€😀z\"}";
+        let expected = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[\"a€😀z\"]}";
         assert_eq!(answer, expected, "cut at {cut}");
     }
     daemon.stop();
@@ -80,17 +80,17 @@ fn a_bare_client_that_nobody_came_before_is_shown_out() {
 }
 
 #[test]
-fn each_client_has_a_server_of_its_own_and_its_bytes_pass_unchanged() {
+fn clients_without_a_handshake_have_each_a_server_of_its_own_and_their_bytes_pass_unchanged() {
     let daemon = Daemon::start("own");
     let (mut one, mut two) = (daemon.client(), daemon.client());
     assert_ne!(one.server().pid(), two.server().pid());
-    let odd = r#"{ "jsonrpc":"2.0","id" : 1e0,"method":"echo","params":{"z":1,"a":18446744073709551616,"\u00e9":"\/"}}"#;
+    let odd = r#"{ "jsonrpc":"2.0","id" : "a\/b","method":"echo","params":{"z":1,"a":18446744073709551616,"\u00e9":"\/"}}"#;
     one.say(odd);
     two.say(odd);
     for client in [&mut one, &mut two] {
         assert_eq!(
             client.said().unwrap(),
-            r#"{"jsonrpc":"2.0","id":1e0,"result":{"z":1,"a":18446744073709551616,"\u00e9":"\/"}}"#
+            r#"{"jsonrpc":"2.0","id":"a\/b","result":{"z":1,"a":18446744073709551616,"\u00e9":"\/"}}"#
         );
     }
     daemon.stop();
@@ -99,7 +99,7 @@ fn each_client_has_a_server_of_its_own_and_its_bytes_pass_unchanged() {
 #[test]
 fn a_server_starts_where_its_client_is_and_with_its_environment_without_kennels() {
     let daemon = Daemon::start("env");
-    let script = r#"read line; printf '{"cwd":"%s","token":"%s","ours":"%s"}\n' "$PWD" "$TOKEN" "$KENNEL_X""#;
+    let script = r#"read line; printf '{"jsonrpc":"2.0","id":1,"result":{"cwd":"%s","token":"%s","ours":"%s"}}\n' "$PWD" "$TOKEN" "$KENNEL_X""#;
     let mut hello = hello(&daemon.scope, &[b"sh", b"-c", script.as_bytes()]);
     let text = |bytes: &[u8]| kennel_core::hello::Text::from(bytes);
     hello.env.push((text(b"TOKEN"), text(b"t")));
@@ -108,8 +108,11 @@ fn a_server_starts_where_its_client_is_and_with_its_environment_without_kennels(
     hello.spec.cwd = text(home.as_os_str().as_bytes());
     let mut client = daemon.connect();
     client.greet(&hello);
-    client.say("{}");
-    let expected = format!(r#"{{"cwd":"{}","token":"t","ours":""}}"#, home.display());
+    client.say(r#"{"jsonrpc":"2.0","id":"x","method":"go"}"#);
+    let expected = format!(
+        r#"{{"jsonrpc":"2.0","id":"x","result":{{"cwd":"{}","token":"t","ours":""}}}}"#,
+        home.display()
+    );
     assert_eq!(client.said().unwrap(), expected);
     daemon.stop();
 }
@@ -144,12 +147,12 @@ fn what_the_server_says_on_stderr_reaches_its_client_and_the_log() {
 #[test]
 fn a_line_of_the_server_is_not_taken_for_a_word_of_kennels() {
     let daemon = Daemon::start("forged");
-    let script = b"read line; echo '!moved'; echo '{}'";
+    let script = br#"read line; echo '!moved'; echo '{"jsonrpc":"2.0","id":1,"result":{}}'"#;
     let mut client = daemon.connect();
     client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
-    client.say("{}");
-    assert_eq!(client.line().unwrap(), "!stderr \"!moved\"");
-    assert_eq!(client.line().unwrap(), "{}");
+    client.say(r#"{"jsonrpc":"2.0","id":"x","method":"go"}"#);
+    let answer = r#"{"jsonrpc":"2.0","id":"x","result":{}}"#;
+    assert_eq!(client.line().unwrap(), answer);
     daemon.stop();
 }
 
@@ -158,10 +161,10 @@ fn a_half_close_drains_the_slow_answer_and_then_the_connection_ends() {
     let daemon = Daemon::start("half");
     let mut client = daemon.client();
     client.say(r#"{"jsonrpc":"2.0","id":1,"method":"slow","params":{"ms":300}}"#);
-    client.say(r#"{"jsonrpc":"2.0","id":2,"method":"echo","params":2}"#);
+    client.say(r#"{"jsonrpc":"2.0","id":2,"method":"echo","params":[2]}"#);
     client.stream().shutdown(Shutdown::Write).unwrap();
     let all = String::from_utf8(client.rest()).unwrap();
-    let expected = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"slow\"}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":2}\n";
+    let expected = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"slow\"}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":[2]}\n";
     assert_eq!(all, expected);
     daemon.state_when("nobody is left", |state| state["servers"] == json!([]));
     daemon.stop();
@@ -193,7 +196,7 @@ fn no_secret_is_written_down() {
     let mut client = daemon.connect();
     client.greet(&hello);
     client.say(&format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"echo","params":"{CANARY}"}}"#
+        r#"{{"jsonrpc":"2.0","id":1,"method":"echo","params":["{CANARY}"]}}"#
     ));
     client.said().unwrap();
     let mut bad = daemon.connect();

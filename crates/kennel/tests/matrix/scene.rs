@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
 use kennel_sys::events;
-use kennel_sys::process::ProcessRef;
+use kennel_sys::process::{Identity, ProcessRef};
 use kennel_testkit::{Client, DEADLINE, Rng, Scope, bin, wait_for};
 use serde_json::json;
 
@@ -47,6 +47,8 @@ struct Scene<'a> {
     started: usize,
     owner: Option<Client>,
     last_death: Instant,
+    /// Who had signed the roll when the victims died.
+    doomed: Vec<Identity>,
     /// Last: what is still there goes with it.
     scope: Scope,
 }
@@ -62,6 +64,7 @@ impl<'a> Scene<'a> {
             started: 0,
             owner,
             last_death: Instant::now(),
+            doomed: Vec::new(),
             scope,
         };
         let apps = if cell.victim == Victim::DaemonAndShims {
@@ -151,7 +154,12 @@ impl<'a> Scene<'a> {
     fn wait_until_ready(&mut self) {
         if self.cell.around == Around::Stubborn {
             // They answer nothing, but they sign the roll.
-            let wanted = self.apps.len() * 3;
+            // Through a daemon they share one.
+            let families = match self.cell.mode {
+                Mode::Solo => self.apps.len(),
+                Mode::Daemon => 1,
+            };
+            let wanted = families * 3;
             wait_for("the families", || {
                 (self.scope.signed().len() >= wanted).then_some(())
             });
@@ -169,19 +177,18 @@ impl<'a> Scene<'a> {
 
     /// The next start, which ends what nobody was in charge of any more.
     fn start_anew(&mut self) {
-        let before = self.scope.signed();
         self.apps.clear();
         self.start_app();
         if self.cell.around == Around::Stubborn {
             wait_for("a new family", || {
-                (self.scope.signed().len() >= before.len() + 3).then_some(())
+                (self.scope.signed().len() >= self.doomed.len() + 3).then_some(())
             });
         } else {
             self.wait_until_ready();
         }
         wait_for("the next start to end the tree", || {
             let gone = |identity| ProcessRef::find(identity).unwrap().is_none();
-            before.iter().all(gone).then_some(())
+            self.doomed.iter().all(gone).then_some(())
         });
     }
 
@@ -234,6 +241,7 @@ impl<'a> Scene<'a> {
     fn kill_the_victim(&mut self) {
         let victims = self.victims();
         assert!(!victims.is_empty(), "there is a victim");
+        self.doomed = self.scope.signed();
         for victim in &victims {
             victim.signal(self.cell.how).unwrap();
         }

@@ -92,11 +92,14 @@ fn wanted(key: &str) -> Wanted {
                 command: vec![Text::from(&b"cat"[..])],
                 cwd: Text::from(&b"/"[..]),
                 ladder: (100, 100),
+                cache: true,
+                in_turn: false,
             },
             env: vec![(
                 Text::from(&b"PATH"[..]),
                 Text::from(std::env::var_os("PATH").unwrap().as_bytes()),
             )],
+            shares: Default::default(),
         },
         policy: Policy {
             linger: Duration::ZERO,
@@ -135,6 +138,7 @@ fn connected(outcome: Outcome) -> Attached {
             daemon: daemon.unwrap(),
             generation,
         },
+        Outcome::NotStuck => panic!("it is not stuck"),
         Outcome::Solo { why } => panic!("solo: {why}"),
     }
 }
@@ -143,7 +147,7 @@ fn connected(outcome: Outcome) -> Attached {
 fn solo(outcome: Outcome) -> String {
     match outcome {
         Outcome::Solo { why } => why,
-        Outcome::Connected { daemon, .. } => panic!("connected to {daemon:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -32,13 +32,14 @@ fn attach_all(key: &str, shims: usize) -> Vec<Attached> {
     all
 }
 
-/// A line to its server, which is `cat`, and back.
+/// A question to its server, which is `cat`: it asks us the same.
 #[track_caller]
 fn speak(attached: &Attached) {
     let mut socket = &attached.socket;
     socket.set_nonblocking(false).unwrap();
-    socket.write_all(b"{\"hear\":1}\n").unwrap();
-    assert_eq!(hear(attached), "{\"hear\":1}\n");
+    let question = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"hear\"}\n";
+    socket.write_all(question.as_bytes()).unwrap();
+    assert_eq!(hear(attached), question);
 }
 
 #[track_caller]

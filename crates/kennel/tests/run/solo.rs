@@ -1,79 +1,20 @@
 //! `kennel run` with a server of its own: what the app hears, and what is left when somebody dies.
-#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Client, Rng, Scope, bin, count, on_each_kernel, run, wait_for};
+use kennel_testkit::{Client, DEADLINE, Rng, Scope, bin, count, on_each_kernel, run, wait_for};
 use serde_json::json;
 
-fn kennel(scope: &Scope) -> Command {
-    scope.command(env!("CARGO_BIN_EXE_kennel"))
-}
-
-/// `kennel run` before the server that does as it is told.
-fn obedient(scope: &Scope) -> Command {
-    let mut command = kennel(scope);
-    command
-        .args(["run", "--stop-after", "50ms,50ms", "--"])
-        .arg(bin("tk-server"))
-        .env("TESTKIT_ROLL", scope.roll());
-    command
-}
-
-/// The server's process, as it says itself.
-fn server_of(client: &mut Client) -> ProcessRef {
-    let pid = client.request("pid", json!({}))["result"].as_u64().unwrap();
-    ProcessRef::open(u32::try_from(pid).unwrap()).unwrap()
-}
-
-#[test]
-fn rule_11_what_the_app_hears_is_what_the_server_said_to_the_byte() {
-    let scope = Scope::new("bytes");
-    let odd = [
-        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"0"}}}"#,
-        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-        r#"{ "id" : "sträng-😀", "method":"echo" ,"jsonrpc":"2.0","params":{"n":1.0e2,"e":"\u00e4\/","z":{"b":1,"a":2}}}"#,
-        r#"{"jsonrpc":"2.0","id":1,"method":"slow","params":{"ms":300}}"#,
-        r#"{"jsonrpc":"2.0","id":"1","method":"echo","params":[]}"#,
-    ]
-    .join("\n");
-    let hear = |mut command: Command| {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // All at once, no newline at the end, and EOF at once: everything is answered, the slow one too.
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(odd.as_bytes())
-            .unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(
-            String::from_utf8_lossy(&output.stderr),
-            "",
-            "a quiet run says nothing"
-        );
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let direct = hear(scope.command(bin("tk-server")));
-    assert_eq!(direct.lines().count(), 4);
-    assert_eq!(hear(obedient(&scope)), direct);
-    scope.nothing_left_within("after EOF", Duration::from_secs(60));
-}
+use crate::stage::{kennel, server_of, solo, warden_of};
 
 #[test]
 fn a_session_goes_on_when_its_server_dies() {
     let scope = Scope::new("crash");
-    let mut client = Client::begin(&mut obedient(&scope));
+    let mut client = Client::begin(&mut solo(&scope));
     for round in 0..3 {
         let server = server_of(&mut client);
         let begun = format!("round {round} has begun");
@@ -100,7 +41,7 @@ fn a_session_goes_on_when_its_server_dies() {
 #[test]
 fn a_request_of_a_dead_server_is_cancelled_and_its_late_answer_goes_nowhere() {
     let scope = Scope::new("reverse");
-    let mut client = Client::begin(&mut obedient(&scope));
+    let mut client = Client::begin(&mut solo(&scope));
     client.say("{\"jsonrpc\":\"2.0\",\"id\":50,\"method\":\"ask\"}\n");
     assert!(client.line().unwrap().contains("roots/list"));
     assert!(client.line().unwrap().contains("asked"));
@@ -120,7 +61,7 @@ fn a_request_of_a_dead_server_is_cancelled_and_its_late_answer_goes_nowhere() {
 #[test]
 fn a_server_that_ends_too_often_is_given_up_with_its_last_words_and_tried_again_later() {
     let scope = Scope::new("budget");
-    let mut client = Client::begin(&mut obedient(&scope));
+    let mut client = Client::begin(&mut solo(&scope));
     client.request("say", json!({"stderr": "the disk is full"}));
     let mut refused = None;
     for _ in 0..10 {
@@ -210,7 +151,7 @@ fn the_servers_own_exit_code_is_ours_after_eof_and_switched_off_kennel_is_not_th
 fn without_a_runtime_directory_it_works_with_one_line_of_warning() {
     let scope = Scope::new("no-dir");
     std::fs::write(scope.path("file"), "").unwrap();
-    let mut command = obedient(&scope);
+    let mut command = solo(&scope);
     let mut client = Client::begin(command.env("KENNEL_RUNTIME_DIR", scope.path("file")));
     assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
     client.close();
@@ -227,11 +168,7 @@ fn the_stdin_it_inherited_keeps_its_flags() {
     let witness = theirs.try_clone().unwrap();
     let (answers, stdout) = std::io::pipe().unwrap();
     let reader = stdout.try_clone().unwrap();
-    let mut child = obedient(&scope)
-        .stdin(theirs)
-        .stdout(stdout)
-        .spawn()
-        .unwrap();
+    let mut child = solo(&scope).stdin(theirs).stdout(stdout).spawn().unwrap();
     writeln!(&ours, r#"{{"jsonrpc":"2.0","id":1,"method":"ping"}}"#).unwrap();
     let mut line = String::new();
     BufReader::new(answers).read_line(&mut line).unwrap();
@@ -249,7 +186,7 @@ fn the_stdin_it_inherited_keeps_its_flags() {
 #[test]
 fn lines_of_megabytes_pass_whole() {
     let scope = Scope::new("large");
-    let mut client = Client::begin(&mut obedient(&scope));
+    let mut client = Client::begin(&mut solo(&scope));
     for megabytes in [1, 8, 32] {
         let text = "x".repeat(megabytes << 20);
         let answer = client.request("echo", json!({ "text": text }));
@@ -400,12 +337,14 @@ fn rule_2_what_outlives_shim_and_warden_is_ended_by_the_next_start() {
         shim.kill().unwrap();
         warden.signal(Signal::KILL).unwrap();
         shim.wait().unwrap();
+        // While it is there, it is in charge.
+        assert!(warden.wait(Some(DEADLINE)).unwrap());
         assert!(
             family
                 .iter()
                 .any(|identity| ProcessRef::find(identity).unwrap().is_some())
         );
-        let mut next = Client::begin(&mut obedient(&scope));
+        let mut next = Client::begin(&mut solo(&scope));
         assert!(
             family
                 .iter()
@@ -437,48 +376,4 @@ fn lesson_19_killed_within_the_first_moments_it_leaves_nothing() {
         scope.nothing_left_within("killed at start", Duration::from_secs(60));
         shim.wait().unwrap();
     }
-}
-
-#[test]
-fn an_idle_session_sleeps() {
-    let scope = Scope::new("idle");
-    let mut client = Client::begin(&mut obedient(&scope));
-    client.request("ping", json!({}));
-    let shim = client.pid();
-    let warden = warden_of(shim).pid();
-    let switches = |pid: u32| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("voluntary_ctxt"))
-            .unwrap();
-        line.split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
-    };
-    let settle = || {
-        let seconds = if kennel_testkit::full() { 60 } else { 6 };
-        kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(seconds))).unwrap();
-    };
-    kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(500))).unwrap();
-    let before = [switches(shim), switches(warden)];
-    settle();
-    assert_eq!(
-        [switches(shim), switches(warden)],
-        before,
-        "shim and warden woke for nothing"
-    );
-}
-
-fn warden_of(parent: u32) -> ProcessRef {
-    wait_for("the warden", || {
-        let children =
-            std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
-        children.split_whitespace().find_map(|pid| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-            (name.trim() == "kennel-warden").then(|| ProcessRef::open(pid.parse().ok()?).ok())?
-        })
-    })
 }

@@ -1,0 +1,258 @@
+//! A server's place in the daemon: its clients, and what is on its way to it. It is there before its process
+//! and as long as anything of that is left.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use kennel_core::hello::{ClientHello, Control};
+use kennel_core::lifetime::ClientId;
+use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
+use kennel_core::time::Moment;
+use tokio::sync::Notify;
+
+use super::client::Link;
+use super::house::{Flag, House};
+use super::lanes::Lanes;
+
+/// A client that has this much on its way to the server is not read for now.
+const FULL: usize = 1 << 20;
+/// One that does not read holds nobody up: with this much on its way to it, of which it has taken nothing for
+/// [`PATIENCE`], or with [`TOO_MUCH`], it is dropped. Alone on a server, it holds up the server instead.
+const MUCH: usize = 16 << 20;
+const PATIENCE: Duration = Duration::from_secs(2);
+const TOO_MUCH: usize = 256 << 20;
+
+pub(super) struct Station {
+    pub(super) class: Class,
+    /// What to run, and whose wish it was.
+    pub(super) hello: Rc<ClientHello>,
+    /// When the process may be started.
+    pub(super) start_at: Instant,
+    mux: RefCell<Mux>,
+    lanes: RefCell<Lanes>,
+    members: RefCell<BTreeMap<ClientId, Rc<Link>>>,
+    /// What stands at the other end, once it runs.
+    pub(super) warden: Cell<Option<u32>>,
+    pub(super) pid: Cell<Option<u32>>,
+    pub(super) since: Cell<u64>,
+    /// It is on its way out: nobody joins it.
+    pub(super) closing: Flag,
+    /// There is something to write.
+    news: Notify,
+    /// Something was written, or somebody came or left.
+    pub(super) stirred: Notify,
+}
+
+impl Station {
+    pub(super) fn new(class: Class, hello: Rc<ClientHello>, start_at: Instant) -> Station {
+        let policy = Policy {
+            cache: hello.spec.cache,
+            in_turn: hello.spec.in_turn,
+        };
+        Station {
+            mux: RefCell::new(Mux::new(class.clone(), policy)),
+            class,
+            hello,
+            start_at,
+            lanes: RefCell::default(),
+            members: RefCell::default(),
+            warden: Cell::new(None),
+            pid: Cell::new(None),
+            since: Cell::new(super::start::now()),
+            closing: Flag::default(),
+            news: Notify::new(),
+            stirred: Notify::new(),
+        }
+    }
+
+    pub(super) fn join(&self, house: &House, id: ClientId, link: &Rc<Link>) {
+        self.members.borrow_mut().insert(id, Rc::clone(link));
+        self.mux.borrow_mut().join(id, &link.session());
+        self.settle(house);
+        self.stirred.notify_waiters();
+    }
+
+    pub(super) fn leave(&self, house: &House, id: ClientId) {
+        if self.members.borrow_mut().remove(&id).is_some() {
+            self.mux.borrow_mut().leave(id);
+            self.settle(house);
+            self.stirred.notify_waiters();
+        }
+    }
+
+    pub(super) fn hear_client(&self, house: &House, id: ClientId, line: &[u8]) {
+        self.mux.borrow_mut().from_client(id, line, house.now());
+        self.settle(house);
+    }
+
+    pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
+        self.mux.borrow_mut().from_server(line, house.now());
+        self.settle(house);
+        self.learn_era(house);
+    }
+
+    /// Whether another client may join: why not, for people.
+    pub(super) fn newcomers(&self) -> Result<(), &'static str> {
+        let mux = self.mux.borrow();
+        match mux.ambiguous() {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether its process may be left to itself for a while when its last client has gone.
+    pub(super) fn lingers(&self, house: &House) -> bool {
+        !house.closed.is_up()
+            && self.class.is_shared()
+            && self.newcomers().is_ok()
+            && self.mux.borrow().knows_discover() != Some(false)
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.mux.borrow().requests()
+    }
+
+    pub(super) fn clients(&self) -> usize {
+        self.members.borrow().len()
+    }
+
+    /// The server is gone.
+    pub(super) fn server_ended(&self, house: &House) {
+        self.mux.borrow_mut().server_ended();
+        self.settle(house);
+        self.learn_era(house);
+    }
+
+    /// This client will say no more, and waits for its answers.
+    pub(super) fn client_eof(&self, house: &House, id: ClientId) {
+        self.mux.borrow_mut().client_eof(id);
+        self.settle(house);
+    }
+
+    fn learn_era(&self, house: &House) {
+        if self.mux.borrow().knows_discover() == Some(false) {
+            house.found_legacy();
+        }
+    }
+
+    /// Everyone leaves at once.
+    pub(super) fn dismiss_all(&self) -> BTreeMap<ClientId, Rc<Link>> {
+        self.closing.raise();
+        self.stirred.notify_waiters();
+        std::mem::take(&mut *self.members.borrow_mut())
+    }
+
+    /// Says a word of Kennel's own to the client whose wish this server was, if it is still there.
+    pub(super) fn tell_its_starter(&self, word: &Control) {
+        let members = self.members.borrow();
+        let its = |link: &&Rc<Link>| link.session() == self.hello.session;
+        if let Some(starter) = members.values().find(its) {
+            starter.tell(word);
+        }
+    }
+
+    /// Whether this client has said more than the server has taken.
+    pub(super) fn is_crowded(&self, id: ClientId) -> bool {
+        self.lanes.borrow().waiting(Lane::Of(id)) >= FULL
+    }
+
+    /// Whether an answer of this client's is still to come.
+    pub(super) fn owes(&self, id: ClientId) -> bool {
+        self.mux.borrow().waits_for(id) > 0
+    }
+
+    /// Waits until the server may be heard: alone with it, a client that does not read holds it up.
+    pub(super) async fn may_speak(&self) {
+        loop {
+            let alone = {
+                let members = self.members.borrow();
+                match members.values().next() {
+                    Some(link) if members.len() == 1 && link.to_client.is_full() => Rc::clone(link),
+                    _ => return,
+                }
+            };
+            tokio::select! {
+                () = alone.to_client.has_room() => {}
+                () = self.stirred.notified() => {}
+            }
+        }
+    }
+
+    /// What is to be written to the server next.
+    pub(super) async fn next_chunk(&self) -> Vec<u8> {
+        loop {
+            if let Some(chunk) = self.lanes.borrow_mut().next_chunk() {
+                self.stirred.notify_waiters();
+                return chunk;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// Does what follows from what happened.
+    fn settle(&self, house: &House) {
+        loop {
+            let next = self.mux.borrow_mut().poll();
+            match next {
+                None => break,
+                Some(Out::ToServer { lane, line }) => {
+                    self.lanes.borrow_mut().push(lane, line);
+                    self.news.notify_one();
+                }
+                Some(Out::ToClient { client, line }) => self.deliver(house, client, line),
+                Some(Out::Dismiss { client, why }) => {
+                    let link = self.members.borrow_mut().remove(&client);
+                    if let Some(link) = link {
+                        house
+                            .log
+                            .line(format_args!("client {} goes solo: {why}", client.0));
+                        link.go_solo(why);
+                        self.stirred.notify_waiters();
+                    }
+                }
+            }
+        }
+        loop {
+            let note = self.mux.borrow_mut().poll_note();
+            match note {
+                None => break,
+                Some(note) => house.log.line(note),
+            }
+        }
+    }
+
+    fn deliver(&self, house: &House, id: ClientId, line: Vec<u8>) {
+        let members = self.members.borrow();
+        let Some(link) = members.get(&id) else {
+            return;
+        };
+        link.to_client.push_line(line);
+        let waiting = link.to_client.len();
+        let stands_still = waiting > MUCH && link.to_client.stands_still_for() > PATIENCE;
+        if members.len() > 1 && (stands_still || waiting > TOO_MUCH) {
+            house.log.line(format_args!(
+                "client {} does not read: {waiting} bytes wait for it",
+                id.0
+            ));
+            link.left.raise();
+        } else if link.is_half_closed() && self.mux.borrow().waits_for(id) == 0 {
+            link.finish();
+        }
+    }
+}
+
+/// Moments of the daemon's own clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub(super) fn now(self) -> Moment {
+        Moment::START + self.0.elapsed()
+    }
+}

@@ -1,0 +1,214 @@
+//! What a command line starts behind its launchers: `npx -y @x/y@1` starts the package `@x/y`.
+//!
+//! Each launcher's grammar is known here, and nothing is guessed: an option nobody wrote down may take a
+//! value, and the word after it would be taken for a package.
+
+mod grammar;
+mod package;
+
+use grammar::Grammar;
+pub(crate) use package::{Registry, normalised};
+
+/// How many launchers may stand before each other: `env`, `sh -c`, `uv run`, `python -m`, and no more.
+const DEPTH: usize = 5;
+
+/// What is started, as far as the words of a command say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Launched {
+    /// A package of a registry.
+    Package {
+        /// Where it comes from.
+        registry: Registry,
+        /// Its name without version; several, if the program may be of any of them.
+        names: Vec<String>,
+        /// Which of its programs; the one that is called like the package if there is none.
+        program: Option<String>,
+    },
+    /// A module of Python.
+    Module(String),
+    /// A file that an interpreter reads.
+    Script(String),
+    /// A program, by its name or path.
+    Program(String),
+}
+
+impl Launched {
+    /// What people call it.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Launched::Package { names, program, .. } => {
+                let package = names.first().map_or("server", String::as_str);
+                base(program.as_deref().unwrap_or(package))
+            }
+            Launched::Module(name) => name,
+            Launched::Script(path) | Launched::Program(path) => base(path),
+        }
+    }
+}
+
+/// What people call the server of this command: what a launcher launches, else the program.
+pub(crate) fn name_of<W: AsRef<str>>(command: &[W]) -> String {
+    match launched(command) {
+        Some(launched) => launched.name().to_owned(),
+        None => {
+            let program = command.first().map_or("server", AsRef::as_ref);
+            base(program).to_owned()
+        }
+    }
+}
+
+/// What this command starts; `None` where its words do not say it for sure.
+pub(crate) fn launched<W: AsRef<str>>(command: &[W]) -> Option<Launched> {
+    let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+    look(&words, DEPTH)
+}
+
+fn look(words: &[&str], depth: usize) -> Option<Launched> {
+    let (&program, rest) = words.split_first()?;
+    let depth = depth.checked_sub(1)?;
+    match base(program) {
+        "env" => look(behind_env(rest)?, depth),
+        "sh" | "bash" | "dash" | "zsh" => {
+            let line = shell_line(rest)?;
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            look(behind_assignments(&words), depth)
+        }
+        "npx" | "bunx" => npm_package(&grammar::NPX, rest),
+        "npm" => npm_package(&grammar::NPX, after(rest, &["exec", "x"])?),
+        "pnpx" => npm_package(&grammar::NPX, rest),
+        "pnpm" | "yarn" => npm_package(&grammar::NPX, after(rest, &["dlx"])?),
+        "bun" => match after(rest, &["x"]) {
+            Some(rest) => npm_package(&grammar::NPX, rest),
+            None => script(&grammar::BUN, after(rest, &["run"]).unwrap_or(rest)),
+        },
+        "deno" => deno(after(rest, &["run"])?),
+        "node" | "nodejs" => script(&grammar::NODE, rest),
+        "uvx" => pypi_package(&grammar::UVX, "--from", rest),
+        "uv" => uv(rest, depth),
+        "pipx" => pypi_package(&grammar::PIPX, "--spec", after(rest, &["run"])?),
+        name if is_python(name) => python(rest),
+        "docker" | "podman" | "nerdctl" => None,
+        _ => Some(of_path(program, Launched::Program)),
+    }
+}
+
+/// `npx [options] package`, `npx -p package program`.
+fn npm_package(grammar: &Grammar, words: &[&str]) -> Option<Launched> {
+    let line = grammar.read(words)?;
+    package::launched(&line, &["-p", "--package"], package::npm)
+}
+
+/// `uvx [options] package`, `uvx --from package program`.
+fn pypi_package(grammar: &Grammar, from: &str, words: &[&str]) -> Option<Launched> {
+    let line = grammar.read(words)?;
+    package::launched(&line, &[from], package::pypi)
+}
+
+fn uv(words: &[&str], depth: usize) -> Option<Launched> {
+    let line = grammar::UV.read(words)?;
+    match line.operands {
+        ["tool", "run", rest @ ..] => pypi_package(&grammar::UVX, "--from", rest),
+        ["run", rest @ ..] => {
+            let line = grammar::UV.read(rest)?;
+            match line.value_of(&["-m", "--module"]) {
+                Some(module) => Some(Launched::Module(module.to_owned())),
+                None if line.operands.first()?.ends_with(".py") => {
+                    Some(Launched::Script(line.operands[0].to_owned()))
+                }
+                // A program of the project's environment, or Python itself.
+                None => look(line.operands, depth),
+            }
+        }
+        _ => None,
+    }
+}
+
+fn python(words: &[&str]) -> Option<Launched> {
+    // Python stops reading options at `-m`: what follows the module is the module's.
+    let at = words
+        .iter()
+        .position(|word| !word.starts_with('-') || *word == "-m");
+    let (options, rest) = words.split_at(at?);
+    let known = grammar::PYTHON.read(options)?;
+    match rest {
+        ["-m", module, ..] if known.operands.is_empty() => Some(Launched::Module((*module).into())),
+        [path, ..] if *path != "-m" => Some(Launched::Script((*path).to_owned())),
+        _ => None,
+    }
+}
+
+fn deno(words: &[&str]) -> Option<Launched> {
+    let line = grammar::DENO.read(words)?;
+    let what = *line.operands.first()?;
+    match what.strip_prefix("npm:") {
+        Some(spec) => package::launched_alone(package::npm(spec)?, line.elsewhere),
+        None if what.contains("://") || what.starts_with("jsr:") => None,
+        None => Some(of_path(what, Launched::Script)),
+    }
+}
+
+fn script(grammar: &Grammar, words: &[&str]) -> Option<Launched> {
+    let line = grammar.read(words)?;
+    Some(of_path(line.operands.first()?, Launched::Script))
+}
+
+/// A file of an installed package stands for the package.
+fn of_path(path: &str, otherwise: impl FnOnce(String) -> Launched) -> Launched {
+    match package::of_installed_file(path) {
+        Some(name) => Launched::Package {
+            registry: Registry::Npm,
+            names: vec![name],
+            program: None,
+        },
+        None => otherwise(path.to_owned()),
+    }
+}
+
+fn behind_env<'a, 'w>(words: &'a [&'w str]) -> Option<&'a [&'w str]> {
+    let line = grammar::ENV.read(words)?;
+    Some(behind_assignments(line.operands))
+}
+
+fn behind_assignments<'a, 'w>(words: &'a [&'w str]) -> &'a [&'w str] {
+    let is_assignment = |word: &&str| match word.split_once('=') {
+        Some((name, _)) => {
+            !name.is_empty() && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+        }
+        None => false,
+    };
+    let at = words.iter().position(|word| !is_assignment(word));
+    &words[at.unwrap_or(words.len())..]
+}
+
+/// The line of `sh -c line`, if it is one command and means what it says: nothing a shell would change.
+fn shell_line<'w>(words: &[&'w str]) -> Option<&'w str> {
+    let (line, options) = words.split_last()?;
+    let (last, before) = options.split_last()?;
+    let letters = |word: &str| {
+        let letters = word.strip_prefix('-').unwrap_or_default();
+        !letters.is_empty() && letters.chars().all(|c| "cel".contains(c))
+    };
+    let known = letters(last) && last.contains('c') && before.iter().all(|word| letters(word));
+    let plain = |c: char| c.is_ascii_alphanumeric() || " @%+=:,./_-".contains(c);
+    let line = line.strip_prefix("exec ").unwrap_or(line);
+    (known && line.chars().all(plain)).then_some(line)
+}
+
+fn after<'a, 'w>(words: &'a [&'w str], verbs: &[&str]) -> Option<&'a [&'w str]> {
+    let (first, rest) = words.split_first()?;
+    verbs.contains(first).then_some(rest)
+}
+
+fn is_python(name: &str) -> bool {
+    let version = name.strip_prefix("python");
+    version.is_some_and(|version| version.chars().all(|c| c == '.' || c.is_ascii_digit()))
+}
+
+/// The last part of a path or of a scoped name.
+pub(super) fn base(word: &str) -> &str {
+    let word = word.trim_end_matches('/');
+    word.rsplit('/').next().unwrap_or(word)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! Slow is not stuck (lesson 28): a daemon that has much to do, or waits for a slow server, is left alone.
+
+use std::process::{Child, Stdio};
+use std::thread::available_parallelism;
+
+use kennel_testkit::{Client, Scope};
+use serde_json::{Value, json};
+
+use crate::stage::{log, meeting_place, server_of, serves, shared, the_daemon};
+
+/// How long the server hears nothing.
+const LONG: u64 = 20_000;
+
+/// A process for every core that does nothing but use it.
+fn hogs(scope: &Scope) -> Vec<Child> {
+    let hog = || {
+        let mut shell = scope.command("sh");
+        shell.args(["-c", "while :; do :; done"]);
+        shell.stdin(Stdio::null()).spawn().unwrap()
+    };
+    let cores = available_parallelism().unwrap().get();
+    (0..cores).map(|_| hog()).collect()
+}
+
+fn generation(scope: &Scope) -> Value {
+    let record = std::fs::read(meeting_place(scope).join("daemon.json")).unwrap();
+    serde_json::from_slice::<Value>(&record).unwrap()["generation"].clone()
+}
+
+#[test]
+fn rule_3_a_busy_daemon_is_never_taken_for_stuck() {
+    let scope = Scope::new("busy");
+    let mut client = Client::begin(&mut shared(&scope));
+    let mut other = Client::begin(&mut shared(&scope));
+    let (daemon, generation_before) = (the_daemon(&scope), generation(&scope));
+    let servers = [server_of(&mut client), server_of(&mut other)];
+    let mut hogs = hogs(&scope);
+
+    // The server hears nothing for long, and a long line is under way to it: neither moves, nor does the daemon.
+    let slow = client.send("slow", json!({"ms": LONG}));
+    let text = "x".repeat(32 << 20);
+    let long = client.send("echo", json!({ "text": text }));
+    serves(&mut other);
+    let mut newcomer = Client::begin(&mut shared(&scope));
+    serves(&mut newcomer);
+
+    let answer = client.answer(slow);
+    assert_eq!(answer["result"], "slow", "{answer}\n{}", log(&scope));
+    let answer = client.answer(long);
+    assert_eq!(
+        answer["result"]["text"].as_str().map(str::len),
+        Some(text.len()),
+        "{:.300}\n{}",
+        answer.to_string(),
+        log(&scope)
+    );
+    for client in [&mut client, &mut other, &mut newcomer] {
+        serves(client);
+    }
+    assert_eq!(the_daemon(&scope).pid(), daemon.pid());
+    assert_eq!(generation(&scope), generation_before);
+    assert!(
+        servers.iter().all(|server| server.is_alive()),
+        "nothing is killed"
+    );
+    for hog in &mut hogs {
+        hog.kill().unwrap();
+        hog.wait().unwrap();
+    }
+}

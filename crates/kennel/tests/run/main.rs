@@ -1,0 +1,14 @@
+//! `kennel run`, from outside: with a server of its own, and through a daemon.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod busy;
+mod cleaner;
+mod cold;
+mod idle;
+mod overdue;
+mod places;
+mod shared;
+mod solo;
+mod stage;
+mod strangers;
+mod unseen;

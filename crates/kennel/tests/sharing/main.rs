@@ -1,0 +1,8 @@
+//! Many clients on one server, and nobody notices.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod addressed;
+mod crowd;
+mod one_server;
+mod stage;
+mod state;
