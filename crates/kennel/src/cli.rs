@@ -62,7 +62,11 @@ const RUN_EXAMPLES: &str = "Examples:
   kennel run --cwd ~/project --stop-after 5s,1s -- python3 server.py
   kennel run --share always --linger 5m -- uvx some-server
 
-The timers: --linger is how long a daemon outlives its last client; --grace how long its owner must be
+Sessions with the same command, directory and environment share one server where that is known to be safe
+(--share auto): docs/SHARING.md has the table, ~/.config/kennel/servers.toml has the last word, and `kennel ps`
+says why a session is on its own.
+
+The timers: --linger is how long a shared server outlives its last client; --grace how long its owner must be
 gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is
 how long a server may take to end. Durations are written 500ms, 30s, 5m, 2h.
 
