@@ -41,7 +41,7 @@ enum Command {
 
     /// Show what Kennel does, with nothing else installed
     ///
-    /// Starts sessions with a server that is built in, kills the server, the daemon and an app under them, and
+    /// Starts ten sessions that share a server that is built in, kills the server, the daemon and an app under them, and
     /// measures how long it takes until they go on, or until nothing is left. Takes a few seconds, in a
     /// directory of its own, and leaves nothing behind.
     Demo {

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 
+/// How many apps there are.
+const APPS: usize = 10;
 /// Nothing in the show takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -39,41 +41,40 @@ pub(crate) fn show() -> ExitCode {
 fn acts(stage: &Path) -> io::Result<()> {
     println!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n");
 
-    println!("1. Two apps, each with a session; their servers run behind one daemon.");
-    let mut first = Session::begin(stage, Part::Server, true)?;
-    let mut second = Session::begin(stage, Part::Server, true)?;
-    let server = first.server()?;
-    second.server()?;
+    println!(
+        "1. {APPS} apps begin a session with the same server. One server runs where {APPS} would."
+    );
+    let mut sessions = Vec::new();
+    for _ in 0..APPS {
+        sessions.push(Session::begin(stage, Part::Server, true)?);
+    }
+    let server = the_one_server(&mut sessions)?;
     let daemon = daemon_of(stage)?;
     println!(
-        "   running:  daemon {}, sessions {} and {}, servers {} and {}",
+        "   running:  {APPS} sessions, one daemon ({}), one server ({})",
         daemon.pid(),
-        first.pid(),
-        second.pid(),
-        server.pid(),
-        second.server()?.pid()
+        server.pid()
     );
 
-    println!("\n2. The server of the first is killed with -9. The session goes on with a new one.");
+    println!("\n2. The server is killed with -9. All sessions go on with a new one.");
     let killed = Instant::now();
     server.signal(Signal::KILL)?;
     server.wait(Some(PATIENCE))?;
-    let new = first.server()?;
+    let new = the_one_server(&mut sessions)?;
     println!(
-        "   server {} -> {}, answering again after {}",
+        "   server {} -> {}, all {APPS} answering again after {}",
         server.pid(),
         new.pid(),
         since(killed)
     );
 
-    println!("\n3. The daemon is killed with -9. Both sessions go on with a new daemon.");
+    println!("\n3. The daemon is killed with -9. All sessions go on with a new daemon.");
     let killed = Instant::now();
     daemon.signal(Signal::KILL)?;
     daemon.wait(Some(PATIENCE))?;
-    first.server()?;
-    second.server()?;
+    the_one_server(&mut sessions)?;
     println!(
-        "   daemon {} -> {}, both answering again after {}",
+        "   daemon {} -> {}, all {APPS} answering again after {}",
         daemon.pid(),
         daemon_of(stage)?.pid(),
         since(killed)
@@ -109,16 +110,32 @@ fn acts(stage: &Path) -> io::Result<()> {
         since(killed)
     );
 
-    println!("\n5. The apps are done. When nobody came back for a while, the daemon goes too.");
+    println!(
+        "\n5. The apps are done. When nobody came back for a while, server and daemon go too."
+    );
     let done = Instant::now();
     let daemon = daemon_of(stage)?;
-    first.end()?;
-    second.end()?;
+    for session in sessions {
+        session.end()?;
+    }
     if !daemon.wait(Some(PATIENCE))? {
         return Err(io::Error::other("the daemon is still there"));
     }
     println!("   nothing left after {} (it lingered 500 ms)", since(done));
     Ok(())
+}
+
+/// The server that answers all of them.
+fn the_one_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
+    let mut servers = Vec::new();
+    for session in sessions {
+        servers.push(session.server()?);
+    }
+    servers.dedup_by_key(|server| server.pid());
+    match servers.len() {
+        1 => Ok(servers.remove(0)),
+        several => Err(io::Error::other(format!("{several} servers run, not one"))),
+    }
 }
 
 fn since(start: Instant) -> String {
@@ -160,18 +177,21 @@ impl Session {
             from,
             asked: 0,
         };
-        session.ask("initialize")?;
+        session.ask(
+            "initialize",
+            r#"{"protocolVersion":"2025-06-18","capabilities":{}}"#,
+        )?;
         Ok(session)
     }
 
-    fn ask(&mut self, method: &str) -> io::Result<u32> {
+    fn ask(&mut self, method: &str, params: &str) -> io::Result<u32> {
         let to = self.to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         // One that was under way when a server died is answered with an error: ask again, as an app would.
         for _ in 0..50 {
             self.asked += 1;
             writeln!(
                 to,
-                r#"{{"jsonrpc":"2.0","id":{},"method":"{method}"}}"#,
+                r#"{{"jsonrpc":"2.0","id":{},"method":"{method}","params":{params}}}"#,
                 self.asked
             )?;
             let mut line = String::new();
@@ -186,12 +206,8 @@ impl Session {
 
     /// The server that answers now.
     fn server(&mut self) -> io::Result<ProcessRef> {
-        let pid = self.ask("tools/call")?;
+        let pid = self.ask("tools/call", r#"{"name":"pid"}"#)?;
         ProcessRef::open(pid)
-    }
-
-    fn pid(&self) -> u32 {
-        self.app.id()
     }
 
     /// Everyone below the app.

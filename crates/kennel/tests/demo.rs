@@ -12,9 +12,8 @@ fn the_demo_tells_its_story_and_leaves_nothing_behind() {
     assert_eq!(ended.code(), Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_eq!(ended.stderr, "");
     for words in [
-        "behind one daemon",
-        "answering again after",
-        "both answering again",
+        "10 sessions, one daemon",
+        "all 10 answering again after",
         "nothing left after",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
