@@ -16,6 +16,7 @@
 //! | [`events`] | sleeping until something happens |
 //! | [`signals`] | caught signals as something to poll |
 //! | [`env`](mod@env) | variables that must not travel on |
+//! | [`limits`] | as many descriptors as are allowed |
 //! | [`kernel`] | which features this kernel has, and the switch that turns them off in tests |
 //!
 //! # Platforms
@@ -34,6 +35,8 @@ pub mod events;
 mod identity;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod kernel;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod limits;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod lock;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -77,6 +77,7 @@ impl Launch<'_> {
         unsafe {
             command.pre_exec(move || {
                 reap_children_ourselves();
+                crate::limits::restore_descriptors();
                 // Out of our group: what ends us by group or terminal must leave the warden to its work.
                 rustix::process::setsid()?;
                 for &fd in &handed {

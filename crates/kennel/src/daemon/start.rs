@@ -41,6 +41,8 @@ const WARDENS: Duration = Duration::from_millis(2500);
 pub(super) fn run(orders: Orders) -> ExitCode {
     // Nobody's directory is kept busy by us.
     let _ = std::env::set_current_dir("/");
+    // Two for each client, and five for each server.
+    kennel_sys::limits::raise_descriptors();
     let handed = match Handed::take(&orders) {
         Ok(handed) => handed,
         Err(error) => return crate::fail(&format!("the daemon was handed nothing: {error}")),

@@ -111,7 +111,7 @@ fn a_server_that_hears_no_more_is_ended_before_anybody_waits_for_it() {
 #[test]
 fn out_of_descriptors_it_does_not_spin_and_serves_again_later() {
     let cast = Cast {
-        descriptors: Some(64),
+        ulimit: Some("-n 64"),
         ..Cast::default()
     };
     let daemon = Daemon::cast("emfile", cast);
@@ -133,6 +133,25 @@ fn out_of_descriptors_it_does_not_spin_and_serves_again_later() {
         client.said().filter(|line| line.contains("result"))
     });
     assert!(served.contains("\"id\":1"));
+    daemon.stop();
+}
+
+#[test]
+fn as_many_descriptors_as_are_allowed_are_taken_and_servers_get_no_more_than_before() {
+    let cast = Cast {
+        ulimit: Some("-Sn 64"),
+        ..Cast::default()
+    };
+    let daemon = Daemon::cast("ulimit", cast);
+    let crowd: Vec<_> = (0..100).map(|_| daemon.client()).collect();
+    let script =
+        br#"read line; printf '{"jsonrpc":"2.0","id":1,"result":{"limit":%s}}\n' "$(ulimit -n)""#;
+    let mut client = daemon.connect();
+    client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
+    client.say(r#"{"jsonrpc":"2.0","id":"x","method":"go"}"#);
+    let answer = client.said().unwrap();
+    assert!(answer.contains("\"limit\":64}"), "{answer}");
+    drop(crowd);
     daemon.stop();
 }
 

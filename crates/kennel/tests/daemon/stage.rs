@@ -27,8 +27,8 @@ pub(crate) struct Cast {
     pub(crate) linger: Duration,
     pub(crate) max_idle: Duration,
     pub(crate) owner: Option<Identity>,
-    /// How many descriptors it may have.
-    pub(crate) descriptors: Option<u32>,
+    /// What `ulimit` is told before it is started.
+    pub(crate) ulimit: Option<&'static str>,
     pub(crate) env: Vec<(&'static str, &'static str)>,
 }
 
@@ -38,7 +38,7 @@ impl Default for Cast {
             linger: Duration::from_secs(600),
             max_idle: Duration::from_secs(600),
             owner: None,
-            descriptors: None,
+            ulimit: None,
             env: Vec::new(),
         }
     }
@@ -171,11 +171,11 @@ pub(crate) fn spawn(scope: &Scope, cast: &Cast) -> (String, UnixStream) {
         cast.max_idle.as_millis(),
     );
     let program = env!("CARGO_BIN_EXE_kennel");
-    let mut command = match cast.descriptors {
+    let mut command = match cast.ulimit {
         None => scope.command(program),
-        Some(most) => {
+        Some(limit) => {
             let mut shell = scope.command("sh");
-            let script = format!("ulimit -n {most}; exec \"$@\"");
+            let script = format!("ulimit {limit}; exec \"$@\"");
             shell.args(["-c", &script, "sh", program]);
             shell
         }

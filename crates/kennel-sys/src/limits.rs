@@ -1,0 +1,28 @@
+//! How many descriptors this process may have: as many as it is allowed, where it serves many. What it starts
+//! gets back what was there before: programs that count on few (`select`) must not get more from us.
+
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What was there before it was raised.
+static BEFORE: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises the limit to what is allowed. Where that fails, nothing is worse than before.
+pub fn raise_descriptors() {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: before.maximum,
+        maximum: before.maximum,
+    };
+    if before.current != raised.current && setrlimit(Resource::Nofile, raised).is_ok() {
+        let _ = BEFORE.set(before);
+    }
+}
+
+/// For a child that is about to become another program. Only system calls are made.
+pub(crate) fn restore_descriptors() {
+    if let Some(before) = BEFORE.get() {
+        let _ = setrlimit(Resource::Nofile, before.clone());
+    }
+}
