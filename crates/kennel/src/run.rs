@@ -121,19 +121,28 @@ impl Place {
     }
 
     fn decide(&self, args: &Args) -> Decision {
+        let known = || {
+            // Looking creates nothing.
+            let user = RuntimeDir::find_of_user().ok().flatten();
+            let remembered = user.map(|user| eras::recall(&user, &self.key.hex));
+            sharing::decide(&Wish {
+                command: &args.command,
+                config: &ServersToml::of_user(),
+                remembered: remembered.unwrap_or_default(),
+            })
+        };
         match args.share {
-            Share::Always => Decision::asked_for(Rule::Always),
-            Share::Never => Decision::asked_for(Rule::Never),
-            Share::Auto => {
-                // Looking creates nothing.
-                let user = RuntimeDir::find_of_user().ok().flatten();
-                let remembered = user.map(|user| eras::recall(&user, &self.key.hex));
-                sharing::decide(&Wish {
-                    command: &args.command,
-                    config: &ServersToml::of_user(),
-                    remembered: remembered.unwrap_or_default(),
-                })
+            // How it is shared is no question of whether: others may share it by what is known.
+            Share::Always => {
+                let Decision { cache, in_turn, .. } = known();
+                Decision {
+                    cache,
+                    in_turn,
+                    ..Decision::asked_for(Rule::Always)
+                }
             }
+            Share::Never => Decision::asked_for(Rule::Never),
+            Share::Auto => known(),
         }
     }
 

@@ -34,8 +34,18 @@ impl Mux {
     pub(super) fn batch_from_client(&mut self, client: ClientId, batch: &Batch<'_>, now: Moment) {
         if !self.class.has_batches() {
             let message = "this version of the protocol has no batches: send one message a line";
-            let refused = error_reply(b"null", reply::INVALID_REQUEST, message, None);
-            self.say(client, refused);
+            // Under their ids: an answer without one is nobody's, and they would wait for ever.
+            for member in &batch.members {
+                if let Message::Request(request) = &member.message
+                    && self.calls.find(client, &request.id.key()).is_none()
+                {
+                    let id = request.id.raw();
+                    self.say(
+                        client,
+                        error_reply(id, reply::INVALID_REQUEST, message, None),
+                    );
+                }
+            }
             self.notes.push(Note::NoBatches(client));
             return;
         }

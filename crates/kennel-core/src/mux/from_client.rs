@@ -253,10 +253,8 @@ impl Mux {
             | Kind::Listen => {
                 self.lists.abandoned(minted);
                 self.calls.bury(minted, session);
-                match cancel {
-                    Some(cancel) => self.tell_server(lane, cancel),
-                    None => self.tell_server(Lane::Own, abandoned(minted)),
-                }
+                let cancel = cancel.unwrap_or_else(|| abandoned(minted));
+                self.tell_server(lane, cancel);
                 self.turn_is_over(minted);
             }
         }

@@ -92,6 +92,7 @@ impl Mux {
             Kind::Listen => self.listen_answered(call, said, (id, response)),
             Kind::Unsubscribe => self.deliver(call, said, id),
             Kind::Plain | Kind::Turn => {
+                self.lists.may_have_changed(&self.handshake);
                 if let (Outcome::Result(result), Some(session), Era::Legacy) =
                     (response.outcome, &call.session, self.class.era())
                 {

@@ -110,6 +110,13 @@ impl Lists {
         self.in_flight.retain(|key, _| !lists.contains(&key.list));
     }
 
+    /// A call was answered that may have changed any list. Who asks from now on wants to see that, unless
+    /// the server would have said so.
+    pub(super) fn may_have_changed(&mut self, handshake: &Handshake) {
+        self.in_flight
+            .retain(|key, _| key.list == List::Discover || key.list.changes_are_told(handshake));
+    }
+
     /// Nobody waits for this call any more, and nobody may.
     pub(super) fn abandoned(&mut self, minted: Minted) {
         self.in_flight.retain(|_, other| *other != minted);

@@ -18,6 +18,7 @@
 //! | `lists.rs` | which requests are one question, and how long its answer is good |
 //! | `subscriptions.rs`, `levels.rs` | what the server is to hold for all |
 //! | `tasks.rs` | which session a task belongs to |
+//! | `turns.rs` | whose call is next, where calls take turns |
 //! | `asks.rs` | whom the server's own requests are for |
 //! | `roots.rs` | whether all have the same roots |
 //! | `batch.rs` | nothing: it takes batches apart and puts their answers together |
@@ -112,7 +113,8 @@ pub enum Out {
 }
 
 /// What a line for the server may be written before and after. Within a lane, lines stay in order;
-/// between two lanes no order is relied on, except that `Front` goes first.
+/// between two lanes no order is relied on, except that `Front` goes
+/// first, up to half of what is written at once.
 ///
 /// The lane of a client that left is written to its end: its answers to the server are in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

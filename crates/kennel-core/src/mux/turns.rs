@@ -14,9 +14,15 @@ pub(super) struct Turns {
     /// The call the server is busy with.
     busy: Option<Minted>,
     /// What waits for its turn, of each client.
-    waiting: BTreeMap<ClientId, VecDeque<(Minted, Vec<u8>)>>,
+    waiting: BTreeMap<ClientId, Waiting>,
     /// Whose turn it was last.
     last: Option<ClientId>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    calls: VecDeque<(Minted, Vec<u8>)>,
+    bytes: usize,
 }
 
 impl Turns {
@@ -26,8 +32,9 @@ impl Turns {
         let turn = self.waiting.range((after, Bound::Unbounded)).next();
         let client = *turn.or_else(|| self.waiting.first_key_value())?.0;
         let queue = self.waiting.get_mut(&client)?;
-        let (minted, line) = queue.pop_front()?;
-        if queue.is_empty() {
+        let (minted, line) = queue.calls.pop_front()?;
+        queue.bytes -= line.len();
+        if queue.calls.is_empty() {
             self.waiting.remove(&client);
         }
         self.last = Some(client);
@@ -39,10 +46,11 @@ impl Turns {
         let Some(queue) = self.waiting.get_mut(&client) else {
             return false;
         };
-        let before = queue.len();
-        queue.retain(|(other, _)| *other != minted);
-        let waited = queue.len() < before;
-        if queue.is_empty() {
+        let place = queue.calls.iter().position(|(it, _)| *it == minted);
+        let call = place.and_then(|place| queue.calls.remove(place));
+        let waited = call.is_some();
+        queue.bytes -= call.map_or(0, |(_, line)| line.len());
+        if queue.calls.is_empty() {
             self.waiting.remove(&client);
         }
         waited
@@ -50,10 +58,17 @@ impl Turns {
 }
 
 impl Mux {
+    /// How much of a client's waits for its turn.
+    pub fn bytes_in_turn(&self, client: ClientId) -> usize {
+        let waiting = self.turns.waiting.get(&client);
+        waiting.map_or(0, |queue| queue.bytes)
+    }
+
     /// Sends a call when it is its turn.
     pub(super) fn take_turn(&mut self, client: ClientId, minted: Minted, line: Vec<u8>) {
         let queue = self.turns.waiting.entry(client).or_default();
-        queue.push_back((minted, line));
+        queue.bytes += line.len();
+        queue.calls.push_back((minted, line));
         if self.turns.busy.is_none() {
             self.next_turn();
         }

@@ -48,7 +48,12 @@ impl EraSeen {
             && key == answered
         {
             *self = match (outcome, is_probe) {
-                (Outcome::Result(_), _) => EraSeen::Told(true),
+                (Outcome::Result(_), true) => EraSeen::Told(true),
+                // Some legacy servers answer whatever they are asked; only a modern one says this.
+                (Outcome::Result(result), false) => match result.member("resultType") {
+                    Ok(Some(_)) => EraSeen::Told(true),
+                    Ok(None) | Err(_) => EraSeen::Untold,
+                },
                 (Outcome::Error(_), true) => EraSeen::Told(false),
                 (Outcome::Error(_), false) => EraSeen::Untold,
             };

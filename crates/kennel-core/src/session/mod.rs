@@ -15,6 +15,7 @@
 //! | `in_flight.rs` | the app's requests that wait for an answer |
 //! | `queue.rs` | the app's lines that wait for an upstream |
 //! | `reverse.rs` | the server's requests that wait for the app's answer, and their ids |
+//! | `era.rs` | which protocol the server was seen to speak |
 //! | `batch.rs` | nothing: it takes batches apart and puts them together |
 //! | `from_app.rs`, `from_upstream.rs` | nothing: what follows from a line |
 

@@ -153,7 +153,10 @@ fn what_a_client_that_leaves_had_in_flight_is_cancelled() {
     play.leave(1);
     let gone = |id: &str| {
         let params = format!(r#"{{"requestId":{id},"reason":"client_gone"}}"#);
-        (Lane::Own, notice("notifications/cancelled", &params))
+        (
+            Lane::Of(ClientId(1)),
+            notice("notifications/cancelled", &params),
+        )
     };
     assert_eq!(play.server_heard_in_lanes(), [gone(&first), gone(&second)]);
     play.server(&result(&first, "{}"));
@@ -283,7 +286,7 @@ fn what_is_cancelled_of_a_batch_is_not_waited_for() {
 fn a_batch_is_refused_where_the_version_has_none_and_taken_apart_from_the_server() {
     let mut play = Play::legacy(2);
     play.client(1, &format!("[{}]", call("1", "a")));
-    assert_eq!(refusal(&play.heard(1)[0]), ("null".into(), -32600));
+    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32600));
     play.nobody_hears();
 
     let first = play.asks(1, &call("1", "a"));

@@ -21,7 +21,10 @@ fn the_answer_to_the_first_request_tells_what_the_server_speaks() {
     let (good, bad) = (r#""result":{}"#, r#""error":{"code":-32601,"message":""}"#);
     assert_eq!(asked("server/discover", &modern, good), Some(true));
     assert_eq!(asked("server/discover", &modern, bad), Some(false));
-    assert_eq!(asked("tools/list", &modern, good), Some(true));
+    let complete = r#""result":{"resultType":"complete"}"#;
+    assert_eq!(asked("tools/list", &modern, complete), Some(true));
+    // A lenient legacy server answers it as well.
+    assert_eq!(asked("tools/list", &modern, good), None);
     // A refused call says nothing about the protocol.
     assert_eq!(asked("tools/call", &modern, bad), None);
     let legacy = r#"{"protocolVersion":"2025-06-18","capabilities":{}}"#;

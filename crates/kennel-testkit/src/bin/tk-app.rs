@@ -29,6 +29,8 @@ fn main() {
     let (options, command) = (&arguments[..dashes], &arguments[dashes + 1..]);
     let asked = |option: &str| options.iter().any(|word| word == option);
 
+    // As apps are: whoever adopts what it leaves behind is in another session, and known by that.
+    let _ = rustix::process::setsid();
     if asked("subreaper") {
         kennel_sys::tree::become_subreaper().expect("a subreaper");
     }

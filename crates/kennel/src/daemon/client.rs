@@ -143,6 +143,10 @@ impl Visit<'_> {
             if !opens_again(&station, line) {
                 return station.hear_client(self.house, self.id, line);
             }
+            // Of a server that it leaves: nobody else will answer.
+            for id in station.in_flight_of(self.id) {
+                self.link.to_client.push(&no_such_method(&id));
+            }
             self.leave_server();
         }
         let is_opening = matches!(&*self.link.place.borrow(), Place::Opening);

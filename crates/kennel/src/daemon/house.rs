@@ -48,7 +48,8 @@ pub(super) struct House {
     pub(super) closed: Flag,
     pub(super) moved: Cell<bool>,
     pub(super) restarts: Cell<u64>,
-    legacy: Cell<bool>,
+    /// Whether any server of this daemon has shown to know the modern era.
+    modern: Cell<Option<bool>>,
     looked: Cell<Instant>,
     next_id: Cell<u64>,
 }
@@ -82,7 +83,7 @@ impl House {
             closed: Flag::default(),
             moved: Cell::new(false),
             restarts: Cell::new(0),
-            legacy: Cell::new(false),
+            modern: Cell::new(None),
             looked: Cell::new(Instant::now()),
             next_id: Cell::new(1),
         }
@@ -92,14 +93,16 @@ impl House {
         self.clock.now()
     }
 
-    /// A server of this daemon has shown that it does not know the modern era.
-    pub(super) fn found_legacy(&self) {
-        self.legacy.set(true);
+    /// A server of this daemon has shown whether it knows the modern era. One that did so once is not
+    /// forgotten for another that was killed before it could.
+    pub(super) fn saw_era(&self, modern: bool) {
+        self.modern
+            .set(Some(modern || self.modern.get() == Some(true)));
     }
 
     /// Whether a server of this daemon has shown that it does not know the modern era.
     pub(super) fn is_known_to_be_legacy(&self) -> bool {
-        self.legacy.get()
+        self.modern.get() == Some(false)
     }
 
     /// A client counts from its connection on (lesson 30).

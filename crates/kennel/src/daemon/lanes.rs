@@ -3,80 +3,102 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use kennel_core::lifetime::ClientId;
 use kennel_core::mux::Lane;
 
 /// Lines are put together up to this, to be written at once. Less than a pipe holds: what is written cannot
 /// be overtaken any more.
-const CHUNK: usize = 16 * 1024;
+pub(super) const CHUNK: usize = 16 * 1024;
 /// What one lane may add to a chunk before it is the next one's turn.
 const TURN: usize = 1024;
+/// What the front may have of a chunk while others wait: it is for all, and may be the flood of one.
+const FRONT: usize = CHUNK / 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    lanes: BTreeMap<Lane, Waiting>,
-    /// Whose turn it was last.
+    lanes: BTreeMap<Lane, VecDeque<Line>>,
+    /// How much of what waits each client has said, in whatever lane it is.
+    bytes: BTreeMap<ClientId, usize>,
+    /// Whose turn it was last, the front aside.
     last: Option<Lane>,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    lines: VecDeque<Vec<u8>>,
-    bytes: usize,
+#[derive(Debug)]
+struct Line {
+    bytes: Vec<u8>,
+    by: Option<ClientId>,
 }
 
 impl Lanes {
-    pub(super) fn push(&mut self, lane: Lane, line: Vec<u8>) {
-        let waiting = self.lanes.entry(lane).or_default();
-        waiting.bytes += line.len();
-        waiting.lines.push_back(line);
+    /// Adds a line; `by` is who said it, if it is in a lane that is not one client's.
+    pub(super) fn push(&mut self, lane: Lane, bytes: Vec<u8>, by: Option<ClientId>) {
+        let by = match lane {
+            Lane::Of(client) => Some(client),
+            Lane::Front | Lane::Own => by,
+        };
+        if let Some(client) = by {
+            *self.bytes.entry(client).or_default() += bytes.len();
+        }
+        self.lanes
+            .entry(lane)
+            .or_default()
+            .push_back(Line { bytes, by });
     }
 
-    /// How many bytes wait in a lane.
-    pub(super) fn waiting(&self, lane: Lane) -> usize {
-        self.lanes.get(&lane).map_or(0, |waiting| waiting.bytes)
+    /// How many bytes of a client's wait.
+    pub(super) fn waiting(&self, client: ClientId) -> usize {
+        self.bytes.get(&client).copied().unwrap_or_default()
     }
 
-    /// What is to be written next: all that is at the front, then some of each lane in turn.
+    /// What is to be written next: what is at the front, then some of each lane in turn.
     pub(super) fn next_chunk(&mut self) -> Option<Vec<u8>> {
         let mut chunk = Vec::new();
         while chunk.len() < CHUNK
-            && let Some(lane) = self.next_lane()
+            && let Some(lane) = self.next_lane(chunk.len() < FRONT)
         {
-            self.last = Some(lane);
+            if lane != Lane::Front {
+                self.last = Some(lane);
+            }
             self.take_from(lane, &mut chunk);
         }
         (!chunk.is_empty()).then_some(chunk)
     }
 
-    fn next_lane(&self) -> Option<Lane> {
-        let after_last = |last| {
-            let rest = (std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded);
-            self.lanes.range(rest).next()
-        };
+    fn next_lane(&self, front_first: bool) -> Option<Lane> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let after = |lane| self.lanes.range((Excluded(lane), Unbounded)).next();
         let front = self.lanes.get_key_value(&Lane::Front);
-        let turn = front.or_else(|| self.last.and_then(after_last));
-        turn.or_else(|| self.lanes.first_key_value())
-            .map(|(&lane, _)| lane)
+        let turn = front.filter(|_| front_first);
+        let turn = turn.or_else(|| self.last.and_then(after));
+        let turn = turn.or_else(|| after(Lane::Front));
+        turn.or(front).map(|(&lane, _)| lane)
     }
 
     fn take_from(&mut self, lane: Lane, chunk: &mut Vec<u8>) {
-        let Some(waiting) = self.lanes.get_mut(&lane) else {
+        let Some(lines) = self.lanes.get_mut(&lane) else {
             return;
         };
         let end = chunk.len() + TURN;
         while chunk.len() < end
-            && let Some(mut line) = waiting.lines.pop_front()
+            && let Some(Line { mut bytes, by }) = lines.pop_front()
         {
-            waiting.bytes -= line.len();
-            line.push(b'\n');
+            if let Some(client) = by
+                && let Some(waiting) = self.bytes.get_mut(&client)
+            {
+                *waiting -= bytes.len();
+                if *waiting == 0 {
+                    self.bytes.remove(&client);
+                }
+            }
+            bytes.push(b'\n');
             // A long one is not copied.
             if chunk.is_empty() {
-                *chunk = line;
+                *chunk = bytes;
             } else {
-                chunk.append(&mut line);
+                chunk.append(&mut bytes);
             }
         }
-        if waiting.lines.is_empty() {
+        if lines.is_empty() {
             self.lanes.remove(&lane);
         }
     }
@@ -84,8 +106,6 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use kennel_core::lifetime::ClientId;
-
     use super::*;
 
     fn of(client: u64) -> Lane {
@@ -100,9 +120,9 @@ mod tests {
     #[test]
     fn a_lane_is_written_in_order_and_the_front_before_it() {
         let mut lanes = Lanes::default();
-        lanes.push(of(1), b"one".to_vec());
-        lanes.push(of(1), b"two".to_vec());
-        lanes.push(Lane::Front, b"first".to_vec());
+        lanes.push(of(1), b"one".to_vec(), None);
+        lanes.push(of(1), b"two".to_vec(), None);
+        lanes.push(Lane::Front, b"first".to_vec(), None);
         assert_eq!(all(&mut lanes), "first\none\ntwo\n");
         assert_eq!(lanes.next_chunk(), None);
     }
@@ -111,12 +131,12 @@ mod tests {
     fn a_flood_of_one_lets_the_others_through() {
         let mut lanes = Lanes::default();
         for _ in 0..10_000 {
-            lanes.push(of(1), vec![b'x'; 100]);
+            lanes.push(of(1), vec![b'x'; 100], None);
         }
-        assert_eq!(lanes.waiting(of(1)), 1_000_000);
+        assert_eq!(lanes.waiting(ClientId(1)), 1_000_000);
         lanes.next_chunk();
         for client in [2, 3] {
-            lanes.push(of(client), format!("client {client}").into_bytes());
+            lanes.push(of(client), format!("client {client}").into_bytes(), None);
         }
         let next = String::from_utf8(lanes.next_chunk().unwrap()).unwrap();
         assert!(next.contains("client 2\nclient 3\n"), "{next}");
@@ -125,8 +145,8 @@ mod tests {
     #[test]
     fn a_line_longer_than_all_bounds_is_written_whole() {
         let mut lanes = Lanes::default();
-        lanes.push(of(1), vec![b'x'; CHUNK * 10]);
-        lanes.push(of(2), b"y".to_vec());
+        lanes.push(of(1), vec![b'x'; CHUNK * 10], None);
+        lanes.push(of(2), b"y".to_vec(), None);
         assert_eq!(lanes.next_chunk().unwrap().len(), CHUNK * 10 + 1);
         assert_eq!(lanes.next_chunk().unwrap(), b"y\n");
         assert_eq!(lanes.next_chunk(), None);

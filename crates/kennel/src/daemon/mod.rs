@@ -45,6 +45,6 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let orders = arguments.next().and_then(|word| Orders::parse(&word));
     match orders {
         Some(orders) => start::run(orders),
-        None => crate::fail("the daemon is started by `kennel run --share always`, not by hand"),
+        None => crate::fail("the daemon is started by `kennel run`, not by hand"),
     }
 }

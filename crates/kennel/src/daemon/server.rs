@@ -24,9 +24,9 @@ use crate::shim::lines::{CHUNK, Inbox};
 
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
-/// How much of what the server said on stderr is kept for an error.
 /// A longer line on stderr is taken in parts.
 const LONGEST_COMPLAINT: usize = 128 * 1024;
+/// How much of what the server said on stderr is kept for an error.
 const TAIL_LINES: usize = 20;
 const TAIL_LINE_BYTES: usize = 500;
 
@@ -139,7 +139,7 @@ impl Attendant {
         let mut course = Course::default();
         loop {
             // Not before it is known to have run at all: one that could not be started is silent, too.
-            if course.silent && course.started && station.clients() > 0 {
+            if course.silent && course.started && !station.closing.is_up() {
                 // What it said last is in the pipe, or nobody will ever say it.
                 complaints.hear_the_rest();
                 self.lost(complaints.last());
@@ -159,7 +159,7 @@ impl Attendant {
                 // It hears nothing any more: whoever asks it something would wait for ever.
                 () = async { feed.as_mut().expect("looked at").await }, if feed.is_some() => {
                     feed = None;
-                    course.stop(&tree);
+                    station.closing.raise();
                 }
                 open = voice.hear(), if !course.silent => course.silent = !open,
                 open = complaints.hear(), if !course.calm => course.calm = !open,
@@ -241,6 +241,7 @@ impl Attendant {
         if next.is_some() {
             self.house.restarts.set(self.house.restarts.get() + 1);
         }
+        self.station.server_ended(&self.house);
         self.tell_clients(&Lost {
             reason: SERVER_RESTARTED.into(),
             detail: last_words,
@@ -250,7 +251,6 @@ impl Attendant {
     }
 
     fn tell_clients(&self, lost: &Lost) {
-        self.station.server_ended(&self.house);
         for link in self.station.dismiss_all().values() {
             link.lost_server(lost);
         }
@@ -431,10 +431,10 @@ impl Server {
         let (stdin, to_server) = pipe()?;
         let (from_server, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
-        for pipe in [&to_server, &from_server] {
-            // Smaller pipes only cost turns: an unprivileged user may have used up its share of larger ones.
-            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_SIZE);
-        }
+        // Smaller pipes only cost turns: an unprivileged user may have used up its share of larger ones.
+        let _ = rustix::pipe::fcntl_setpipe_size(&from_server, PIPE_SIZE);
+        // What is in it cannot be overtaken any more: the flood of one client would be everybody's.
+        let _ = rustix::pipe::fcntl_setpipe_size(&to_server, super::lanes::CHUNK);
         let to_server = pipe::Sender::from_owned_fd(to_server)?;
         let from_server = pipe::Receiver::from_owned_fd(from_server)?;
         let errors = pipe::Receiver::from_owned_fd(errors)?;

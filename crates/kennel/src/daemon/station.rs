@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
-use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
+use kennel_core::mux::{Class, Mux, Out, Policy};
 use kennel_core::time::Moment;
 use tokio::sync::Notify;
 
@@ -84,7 +84,7 @@ impl Station {
 
     pub(super) fn hear_client(&self, house: &House, id: ClientId, line: &[u8]) {
         self.mux.borrow_mut().from_client(id, line, house.now());
-        self.settle(house);
+        self.settle_for(house, Some(id));
     }
 
     pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
@@ -132,8 +132,8 @@ impl Station {
     }
 
     fn learn_era(&self, house: &House) {
-        if self.mux.borrow().knows_discover() == Some(false) {
-            house.found_legacy();
+        if let Some(modern) = self.mux.borrow().knows_discover() {
+            house.saw_era(modern);
         }
     }
 
@@ -155,12 +155,17 @@ impl Station {
 
     /// Whether this client has said more than the server has taken.
     pub(super) fn is_crowded(&self, id: ClientId) -> bool {
-        self.lanes.borrow().waiting(Lane::Of(id)) >= FULL
+        self.lanes.borrow().waiting(id) + self.mux.borrow().bytes_in_turn(id) >= FULL
     }
 
     /// Whether an answer of this client's is still to come.
     pub(super) fn owes(&self, id: ClientId) -> bool {
         self.mux.borrow().waits_for(id) > 0
+    }
+
+    /// The ids of this client's requests that have no answer yet, as it spelled them.
+    pub(super) fn in_flight_of(&self, id: ClientId) -> Vec<Vec<u8>> {
+        self.mux.borrow().in_flight_of(id)
     }
 
     /// Waits until the server may be heard: alone with it, a client that does not read holds it up.
@@ -193,12 +198,17 @@ impl Station {
 
     /// Does what follows from what happened.
     fn settle(&self, house: &House) {
+        self.settle_for(house, None);
+    }
+
+    /// The same, after something that this client said.
+    fn settle_for(&self, house: &House, by: Option<ClientId>) {
         loop {
             let next = self.mux.borrow_mut().poll();
             match next {
                 None => break,
                 Some(Out::ToServer { lane, line }) => {
-                    self.lanes.borrow_mut().push(lane, line);
+                    self.lanes.borrow_mut().push(lane, line, by);
                     self.news.notify_one();
                 }
                 Some(Out::ToClient { client, line }) => self.deliver(house, client, line),

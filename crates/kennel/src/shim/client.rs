@@ -153,7 +153,8 @@ impl Shim {
         self.link = None;
         self.given_up = false;
         self.session.upstream_lost(SERVER_RESTARTED);
-        if self.session.app_is_done() {
+        // What was never sent still wants its answer.
+        if self.session.app_is_done() && self.session.in_flight() == 0 {
             return self.session.give_up("the daemon ended", "");
         }
         if self.election.is_some() {

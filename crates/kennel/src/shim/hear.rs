@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Instant;
 
+use kennel_core::message::Message;
 use kennel_core::session::Verdict;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{self, Report};
@@ -90,15 +91,9 @@ impl Shim {
 
     /// What to do with a line of the app's, and whom it is for; `None` while there is nobody.
     fn take_from_app(&mut self, line: &[u8]) -> Option<(Verdict, &mut Outbox)> {
-        self.ask_again();
-        let upstream = self.server.is_some() || self.link.is_some() || self.election.is_some();
-        let nobody_comes = !upstream && self.next_start.is_none();
-        if nobody_comes && !self.session.app_is_done() {
-            // A later request tries again, as the budget allows.
-            if let Some(at) = self.budget.spend(Instant::now()) {
-                self.session.upstream_expected();
-                self.next_start = Some(at);
-            }
+        if self.is_left_alone() && asks_something(line) {
+            self.ask_again();
+            self.expect_a_server();
         }
         let verdict = self.session.from_app(line);
         match (&mut self.link, &mut self.server) {
@@ -111,6 +106,23 @@ impl Shim {
                 }),
             ) => Some((verdict, &mut server.to)),
             (None, _) => None,
+        }
+    }
+
+    /// Whether there is no server, and none will come by itself.
+    fn is_left_alone(&self) -> bool {
+        let upstream = self.server.is_some() || self.link.is_some() || self.election.is_some();
+        self.given_up || (!upstream && self.next_start.is_none())
+    }
+
+    /// A later request tries again, as the budget allows.
+    fn expect_a_server(&mut self) {
+        if self.is_left_alone()
+            && !self.session.app_is_done()
+            && let Some(at) = self.budget.spend(Instant::now())
+        {
+            self.session.upstream_expected();
+            self.next_start = Some(at);
         }
     }
 
@@ -217,5 +229,14 @@ impl Shim {
         };
         crate::fail(&format!("{program}: {words}"));
         code
+    }
+}
+
+/// Whether this needs a server: a ping is the session's own to answer, and who only tells something can wait.
+fn asks_something(line: &[u8]) -> bool {
+    match Message::parse(line) {
+        Ok(Message::Request(request)) => !request.method.is("ping"),
+        Ok(Message::Batch(_)) => true,
+        Ok(Message::Notification(_) | Message::Response(_)) | Err(_) => false,
     }
 }

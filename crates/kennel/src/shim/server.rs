@@ -19,9 +19,9 @@ use crate::listing::{self, Entry, Mode};
 
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
-/// How much of what the server said on stderr is kept for an error.
 /// A longer line on stderr is passed on in parts: one that never ends must not fill our memory.
 const LONGEST_COMPLAINT: usize = 64 * 1024;
+/// How much of what the server said on stderr is kept for an error.
 const TAIL_LINES: usize = 20;
 const TAIL_LINE_BYTES: usize = 500;
 
