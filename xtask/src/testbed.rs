@@ -13,7 +13,11 @@ pub(crate) const VARIABLE: &str = "TESTKIT_BED";
 
 const NPM: &[&str] = &[
     "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
     "@modelcontextprotocol/sdk@1.32.2",
+    // The second generation of the SDK, of both eras.
+    "@modelcontextprotocol/client@2.4.0",
+    "@modelcontextprotocol/inspector@2.12.0",
 ];
 const PYPI: &[&str] = &["mcp==2.3.0"];
 

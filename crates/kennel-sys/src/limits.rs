@@ -23,6 +23,6 @@ pub fn raise_descriptors() {
 /// For a child that is about to become another program. Only system calls are made.
 pub(crate) fn restore_descriptors() {
     if let Some(before) = BEFORE.get() {
-        let _ = setrlimit(Resource::Nofile, before.clone());
+        let _ = setrlimit(Resource::Nofile, *before);
     }
 }

@@ -7,4 +7,5 @@ mod odd;
 mod sdks;
 mod servers;
 mod survival;
+mod together;
 mod ways;

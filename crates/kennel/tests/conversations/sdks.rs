@@ -1,9 +1,9 @@
 //! The official clients, in their own languages. What they read is copied on the way, byte for byte.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kennel_testkit::{Scope, run, tool};
+use kennel_testkit::{Client, Scope, tool};
 use serde_json::{Value, json};
 
 use crate::servers::{self, Server, bed};
@@ -13,8 +13,9 @@ use crate::ways::sounds_the_same;
 const COPY: &str = r#"copy=$1; shift; "$@" | tee "$copy""#;
 
 /// Asks what `TESTKIT_ASKED` says, one after the other, of the server that the arguments start. An error is
-/// an answer.
+/// an answer. Where clients are to meet, nobody asks before two are there.
 const TYPESCRIPT: &str = r#"
+import { readdirSync, writeFileSync } from "node:fs";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { CreateMessageRequestSchema, ResultSchema } from "@modelcontextprotocol/sdk/types.js";
@@ -25,6 +26,11 @@ client.setRequestHandler(CreateMessageRequestSchema, () => ({
   role: "assistant", model: "none", content: { type: "text", text: "grüße from the client" },
 }));
 await client.connect(transport);
+const meeting = process.env.TESTKIT_MEETING;
+if (meeting) {
+  writeFileSync(`${meeting}/${process.pid}`, "");
+  while (readdirSync(meeting).length < 2) await new Promise((later) => setTimeout(later, 20));
+}
 let answers = 0;
 for (const [method, params] of JSON.parse(process.env.TESTKIT_ASKED)) {
   await client.request({ method, params }, ResultSchema).catch((error) => {
@@ -51,6 +57,10 @@ async def main():
     async with stdio_client(parameters) as (read, write):
         async with ClientSession(read, write, sampling_callback=sample) as session:
             await session.initialize()
+            if meeting := os.environ.get("TESTKIT_MEETING"):
+                open(f"{meeting}/{os.getpid()}", "w").close()
+                while len(os.listdir(meeting)) < 2:
+                    await asyncio.sleep(0.02)
             for method, params in json.loads(os.environ["TESTKIT_ASKED"]):
                 try:
                     await session.send_request(types.Request[dict, str](method=method, params=params), types.Result)
@@ -66,59 +76,75 @@ asyncio.run(main())
 #[test]
 fn needs_testbed_the_official_typescript_client_hears_the_same() {
     let scope = Scope::new("ts-sdk");
-    // Where its packages are found: beside them.
-    let place = bed()
-        .join("npm")
-        .join(format!("client-{}.mjs", std::process::id()));
-    let script = Removed(&place);
-    std::fs::write(script.0, TYPESCRIPT).unwrap();
-    hears_the_same(&scope, &[tool("node").unwrap().as_path(), script.0]);
+    hears_the_same(&scope, &typescript(&scope));
 }
 
 #[test]
 fn needs_testbed_the_official_python_client_hears_the_same() {
     let scope = Scope::new("py-sdk");
-    let script = scope.path("client.py");
-    std::fs::write(&script, PYTHON).unwrap();
-    hears_the_same(&scope, &[&bed().join("python/bin/python"), &script]);
+    hears_the_same(&scope, &python(&scope));
 }
 
-/// A file that is not the scope's to remove.
-struct Removed<'a>(&'a Path);
+/// A client's command line.
+pub(crate) type Script = [PathBuf; 2];
 
-impl Drop for Removed<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
-    }
+pub(crate) fn typescript(scope: &Scope) -> Script {
+    let script = scope.path("client.mjs");
+    std::fs::write(&script, TYPESCRIPT).unwrap();
+    // Its packages are looked for beside it.
+    let packages = bed().join("npm/node_modules");
+    std::os::unix::fs::symlink(packages, scope.path("node_modules")).unwrap();
+    [tool("node").unwrap(), script]
+}
+
+pub(crate) fn python(scope: &Scope) -> Script {
+    let script = scope.path("client.py");
+    std::fs::write(&script, PYTHON).unwrap();
+    [bed().join("python/bin/python"), script]
 }
 
 #[track_caller]
-fn hears_the_same(scope: &Scope, client: &[&Path]) {
+fn hears_the_same(scope: &Scope, client: &Script) {
     let mut everything = servers::everything();
     let sample = json!({"name": "trigger-sampling-request", "arguments": {"prompt": "say it"}});
     everything.asked.push(("tools/call", sample));
     for server in [everything, servers::python(scope), servers::notes(scope)] {
         let heard = sounds_the_same(scope, &server, |command| {
-            hear(scope, client, &server, &command)
+            let copy = scope.path("copy");
+            let mut listening = listen(scope, client, &server, &command, &copy);
+            hear(Client::start(&mut listening), &server, &copy)
         });
         let all = heard.concat();
         assert!(all.contains(server.said), "{all}");
     }
 }
 
-fn hear(scope: &Scope, client: &[&Path], server: &Server, command: &Command) -> Vec<String> {
-    let copy = scope.path("copy");
-    let mut line = scope.command(client[0]);
+/// The client, with what it reads of `command` copied.
+pub(crate) fn listen(
+    scope: &Scope,
+    client: &Script,
+    server: &Server,
+    command: &Command,
+    copy: &Path,
+) -> Command {
+    let mut line = scope.command(&client[0]);
     line.args(&client[1..])
         .args(["sh", "-c", COPY, "sh"])
-        .arg(&copy)
+        .arg(copy)
         .arg(command.get_program())
         .args(command.get_args())
         .env("TESTKIT_ASKED", asked(server));
-    let ended = run(&mut line);
+    line
+}
+
+/// What it has read when it ends, all answers in it.
+#[track_caller]
+pub(crate) fn hear(mut client: Client, server: &Server, copy: &Path) -> Vec<String> {
+    client.close();
+    let ended = client.wait();
     let all = format!("{} answers", server.asked.len());
     assert_eq!(ended.stdout.trim(), all, "{}", ended.stderr);
-    let heard = std::fs::read_to_string(&copy).unwrap();
+    let heard = std::fs::read_to_string(copy).unwrap();
     heard.split_inclusive('\n').map(str::to_owned).collect()
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn sounds_the_same(
 
 /// Without the ids of the server's own requests, which the session gives out, and in an order that does not
 /// depend on which of two independent messages was quicker.
-fn comparable(mut lines: Vec<String>) -> Vec<String> {
+pub(crate) fn comparable(mut lines: Vec<String>) -> Vec<String> {
     for line in &mut lines {
         if let Some(id) = id_of_a_request(line) {
             line.replace_range(id, "…");
