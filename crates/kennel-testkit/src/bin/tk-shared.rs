@@ -10,6 +10,7 @@
 //! | `log` | `level`, `tag` | says so in a log message |
 //! | `change` | | says that the list of tools has changed |
 //! | `seen` | | what it has been told so far |
+//! | `leave` | `ms` | ends after so long, whoever is there |
 //!
 //! A cancelled call is not answered. It signs the roll of `TESTKIT_ROLL` if there is one.
 #![expect(clippy::print_stdout, reason = "stdout is its protocol")]
@@ -53,6 +54,8 @@ struct Server {
     counter: u64,
     /// Calls that wait for an answer of the client, by the id of our request.
     asked: HashMap<u64, Value>,
+    /// When it ends.
+    leaves: Option<Instant>,
     seen: Seen,
 }
 
@@ -85,6 +88,7 @@ impl Server {
     fn serve(&mut self, lines: &Receiver<Value>) {
         loop {
             let next = self.due.keys().next().map(|&(at, _)| at);
+            let next = next.into_iter().chain(self.leaves).min();
             let patience = next.map_or(Duration::from_secs(3600), |at| {
                 at.saturating_duration_since(Instant::now())
             });
@@ -95,6 +99,9 @@ impl Server {
                 Err(RecvTimeoutError::Disconnected) => self.say_all(),
             }
             self.say_due();
+            if self.leaves.is_some_and(|at| at <= Instant::now()) {
+                return;
+            }
         }
     }
 
@@ -204,6 +211,11 @@ impl Server {
             Some("change") => {
                 notify("notifications/tools/list_changed", &json!({}));
                 self.finish(id, &answer(id, "changed"));
+            }
+            Some("leave") => {
+                let time = Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0));
+                self.leaves = Some(Instant::now() + time);
+                self.finish(id, &answer(id, "soon"));
             }
             Some("seen") => {
                 let seen = json!({

@@ -103,3 +103,28 @@ fn whose_roots_differ_goes_solo_and_takes_its_session_with_it() {
     drop((one, two));
     scope.nothing_left_within("linger and all", Duration::from_secs(30));
 }
+
+#[test]
+fn requests_piped_to_a_server_that_takes_no_newcomers_are_answered_by_ones_own() {
+    let scope = Scope::new("piped-solo");
+    let (mut one, mut two) = (able(&scope), able(&scope));
+    let work = json!({"name": "work", "arguments": {"ms": 600_000, "tag": "x"}});
+    one.send("tools/call", work);
+    wait_for("it is at work", || {
+        (seen(&mut two)["calls"].as_u64() >= Some(2)).then_some(())
+    });
+    let call = ask(&mut two, "sampling/createMessage", "whose?");
+    two.answer(call);
+
+    let mut piped = Client::start(&mut shared_with(&scope, &["--linger", "100ms"]));
+    let capabilities = json!({"sampling": {}, "roots": {}});
+    piped.send(
+        "initialize",
+        json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": {"name": "x", "version": "0"}}),
+    );
+    piped.send("tools/list", json!({}));
+    piped.close();
+    let ended = piped.wait();
+    let results = ended.stdout.matches("\"result\"").count();
+    assert_eq!(results, 2, "{}{}", ended.stdout, ended.stderr);
+}

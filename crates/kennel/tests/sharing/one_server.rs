@@ -75,6 +75,43 @@ fn a_server_outlives_its_last_client_for_as_long_as_it_may_and_the_next_one_find
 }
 
 #[test]
+fn a_server_that_ended_while_nobody_was_there_is_not_joined_though_a_helper_of_it_lives() {
+    let scope = Scope::new("silent-linger");
+    let line = format!(
+        "sleep 1000 <&0 >/dev/null 2>&1 & exec {}",
+        bin("tk-shared").display()
+    );
+    let begin = || {
+        let mut run = kennel(&scope);
+        run.args(["run", "--share", "always", "--linger", "10m"])
+            .args(["--stop-after", "100ms,100ms", "--", "sh", "-c", &line]);
+        Client::begin(&mut run)
+    };
+    let mut first = begin();
+    first.call("leave", json!({"ms": 300}));
+    first.close();
+    assert!(first.wait().status.success());
+    wait_for("the server is gone", || {
+        servers(&scope).is_empty().then_some(())
+    });
+    seen(&mut begin());
+}
+
+#[test]
+fn a_stopped_server_is_woken_by_a_request_and_not_by_a_ping() {
+    let scope = Scope::new("stopped");
+    let mut client = session(&scope);
+    seen(&mut client);
+    let stopped = kennel_testkit::run(kennel(&scope).args(["stop", "--all"]));
+    assert_eq!(stopped.code(), Some(0), "{}", stopped.stderr);
+    assert_eq!(client.request("ping", json!({}))["result"], json!({}));
+    client.say("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n");
+    assert_eq!(client.request("ping", json!({}))["result"], json!({}));
+    assert!(listing(&scope).is_empty(), "{:?}", listing(&scope));
+    seen(&mut client);
+}
+
+#[test]
 fn linger_over_nothing_is_left() {
     let scope = Scope::new("linger-over");
     let mut client = Client::begin(&mut shared_with(&scope, &["--linger", "100ms"]));
