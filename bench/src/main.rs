@@ -8,6 +8,7 @@
 )]
 
 mod app_death;
+mod crowd;
 #[cfg(target_os = "linux")]
 mod exit_event;
 mod long_lines;
@@ -40,6 +41,7 @@ benchmarks:
   spawn        from the start of `kennel run` to its first answer, and to the daemon
   memory       what a shim, a warden and the daemon hold, per client
   long-lines   lines of 1, 8 and 32 MB, and the memory they leave behind
+  crowd        1 to 1000 clients on one server
   exit-event   from the kill of a process to the event, against a bare loop
   app-death    from the kill of an app to the end of its server, pipe held open
 
@@ -54,11 +56,12 @@ machine meets all ways alike, for they take turns; run it again before you belie
 exit codes: 0 all within their bounds, 1 not within them or not measured, 2 usage";
 
 /// What can be measured, by name.
-const BENCHMARKS: [(&str, Benchmark); 6] = [
+const BENCHMARKS: [(&str, Benchmark); 7] = [
     ("round-trip", round_trip::run),
     ("spawn", spawn),
     ("memory", memory::run),
     ("long-lines", long_lines::run),
+    ("crowd", crowd::run),
     ("exit-event", exit_event),
     ("app-death", app_death::run),
 ];

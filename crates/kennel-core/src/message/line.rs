@@ -14,7 +14,8 @@ pub fn splice_id(line: &[u8], id: &Id<'_>, new_id: &[u8]) -> Vec<u8> {
 /// The line with other bytes in some places, which are given in order and do not overlap.
 pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     let added: usize = edits.iter().map(|(_, new)| new.len()).sum();
-    let mut spliced = Vec::with_capacity(line.len() + added);
+    // And a byte for the newline of whoever writes it: a long line is not moved for that.
+    let mut spliced = Vec::with_capacity(line.len() + added + 1);
     let mut done = 0;
     for (place, new) in edits {
         spliced.extend_from_slice(&line[done..place.start]);

@@ -264,6 +264,7 @@ pub(super) async fn serve(
     socket: Socket,
     peer: Peer,
 ) {
+    let socket = Rc::new(socket);
     let ended = attend(&house, id, &link, &socket, peer).await;
     house.log.line(format_args!(
         "client {} (process {}) left: {ended}",
@@ -285,7 +286,7 @@ async fn attend(
     house: &Rc<House>,
     id: ClientId,
     link: &Rc<Link>,
-    socket: &Socket,
+    socket: &Rc<Socket>,
     peer: Peer,
 ) -> String {
     let seen_elsewhere = peer.process.is_some() && counts_otherwise(peer.pid);
@@ -311,6 +312,7 @@ async fn attend(
         return "it only asked whether we are here".into();
     }
     let visit = Visit { house, id, link };
+    link.to_client.goes_straight_to(Rc::downgrade(socket));
     match ClientHello::parse(&first.line) {
         Some(Ok(hello)) => {
             // Rule 6: where the connection's process is another one, or unknown, its word is checked.

@@ -45,6 +45,10 @@ impl Lanes {
             .push_back(Line { bytes, by });
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
     /// How many bytes of a client's wait.
     pub(super) fn waiting(&self, client: ClientId) -> usize {
         self.bytes.get(&client).copied().unwrap_or_default()

@@ -3,9 +3,13 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
+use std::rc::Weak;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+
+use super::socket::Socket;
 
 /// Who wants to add to more than this waits. Soft: one line may be longer than all of it.
 const FULL: usize = 1 << 20;
@@ -16,6 +20,8 @@ const CHUNK: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: RefCell<Waiting>,
+    /// Where a line may go at once when none waits: whoever writes the queue out is not woken for it.
+    straight: RefCell<Weak<Socket>>,
     news: Notify,
     room: Notify,
 }
@@ -23,6 +29,8 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     chunks: VecDeque<Vec<u8>>,
+    /// This much of the first chunk is written.
+    done: usize,
     /// Of all chunks, and of the one that is being written.
     bytes: usize,
     ended: bool,
@@ -31,33 +39,65 @@ struct Waiting {
 }
 
 impl Queue {
+    /// From now on lines may go straight to this socket.
+    pub(super) fn goes_straight_to(&self, socket: Weak<Socket>) {
+        *self.straight.borrow_mut() = socket;
+    }
+
     /// Adds a line and its newline.
     pub(super) fn push(&self, line: &[u8]) {
+        if !self.joins_others(line) {
+            let mut own = Vec::with_capacity(line.len() + 1);
+            own.extend_from_slice(line);
+            self.add(own);
+        }
+    }
+
+    /// Adds a line and its newline; a long one without a copy.
+    pub(super) fn push_line(&self, line: Vec<u8>) {
+        if !self.joins_others(&line) {
+            self.add(line);
+        }
+    }
+
+    /// Puts a short line behind others that wait.
+    fn joins_others(&self, line: &[u8]) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         let length = line.len() + 1;
-        let fits = |last: &Vec<u8>| last.len() + length <= CHUNK;
-        if !waiting.chunks.back().is_some_and(fits) {
-            waiting.chunks.push_back(Vec::with_capacity(length));
-        }
-        let last = waiting.chunks.back_mut().expect("one was just seen to");
+        let last = waiting.chunks.back_mut();
+        let Some(last) = last.filter(|last| last.len() + length <= CHUNK) else {
+            return false;
+        };
         last.extend_from_slice(line);
         last.push(b'\n');
+        self.waits(&mut waiting, length);
+        true
+    }
+
+    fn add(&self, mut line: Vec<u8>) {
+        line.push(b'\n');
+        let mut waiting = self.waiting.borrow_mut();
+        let mut length = line.len();
+        if waiting.bytes == 0 {
+            waiting.done = self.write_at_once(&line);
+            length -= waiting.done;
+        }
+        if length > 0 {
+            waiting.chunks.push_back(line);
+            self.waits(&mut waiting, length);
+        }
+    }
+
+    fn waits(&self, waiting: &mut Waiting, length: usize) {
         waiting.bytes += length;
         waiting.moved.get_or_insert_with(Instant::now);
         self.news.notify_one();
     }
 
-    /// Adds a line and its newline; a long one without a copy.
-    pub(super) fn push_line(&self, mut line: Vec<u8>) {
-        if line.len() < CHUNK {
-            return self.push(&line);
-        }
-        line.push(b'\n');
-        let mut waiting = self.waiting.borrow_mut();
-        waiting.bytes += line.len();
-        waiting.moved.get_or_insert_with(Instant::now);
-        waiting.chunks.push_back(line);
-        self.news.notify_one();
+    /// What the socket takes now. If it takes nothing more for good, whoever writes the queue out will see.
+    fn write_at_once(&self, line: &[u8]) -> usize {
+        let socket = self.straight.borrow().upgrade();
+        socket.map_or(0, |socket| socket.try_write(line).unwrap_or(0))
     }
 
     /// How many bytes wait.
@@ -112,7 +152,10 @@ impl Queue {
         mut write: impl AsyncFnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<()> {
         loop {
-            let next = self.waiting.borrow_mut().chunks.pop_front();
+            let (next, done) = {
+                let mut waiting = self.waiting.borrow_mut();
+                (waiting.chunks.pop_front(), mem::take(&mut waiting.done))
+            };
             let Some(chunk) = next else {
                 if self.is_ended() {
                     return Ok(());
@@ -120,7 +163,7 @@ impl Queue {
                 self.news.notified().await;
                 continue;
             };
-            let mut rest = &chunk[..];
+            let mut rest = &chunk[done..];
             while !rest.is_empty() {
                 let count = write(rest).await?;
                 rest = &rest[count..];
@@ -138,7 +181,9 @@ mod tests {
     use super::*;
 
     fn on_a_runtime(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
         runtime.unwrap().block_on(test);
     }
 
@@ -173,6 +218,36 @@ mod tests {
             assert!(all.starts_with(b"one\nxxx") && all.ends_with(b"x\ntwo\n"));
             assert_eq!(all.len(), 4 + CHUNK + 1 + 4);
             assert!(queue.is_empty());
+        });
+    }
+
+    #[test]
+    fn what_goes_straight_comes_before_what_has_to_wait() {
+        on_a_runtime(async {
+            use std::io::Read;
+            let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            let socket = std::rc::Rc::new(Socket::new(ours).unwrap());
+            let queue = Queue::default();
+            queue.goes_straight_to(std::rc::Rc::downgrade(&socket));
+            queue.push(b"one");
+            assert!(queue.is_empty());
+            // Longer than the socket takes at once.
+            queue.push_line(vec![b'x'; 4 << 20]);
+            let left = queue.len();
+            assert!(left > 0 && left < 4 << 20);
+            queue.push(b"two");
+            assert_eq!(queue.len(), left + 4);
+            queue.end();
+            let reading = std::thread::spawn(move || {
+                let mut all = Vec::new();
+                theirs.read_to_end(&mut all).map(|_| all)
+            });
+            let written = queue.write_out(async |bytes| socket.write(bytes).await);
+            written.await.unwrap();
+            drop(socket);
+            let all = reading.join().unwrap().unwrap();
+            let expected = [&b"one\n"[..], &vec![b'x'; 4 << 20], b"\ntwo\n"].concat();
+            assert!(all == expected);
         });
     }
 

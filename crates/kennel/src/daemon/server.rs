@@ -1,7 +1,9 @@
 //! The process of a station, under its warden: from its start until nothing is left of it.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -14,7 +16,7 @@ use kennel_core::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
 use kennel_sys::tree::{self, Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::unix::pipe;
 
 use super::house::House;
@@ -132,9 +134,12 @@ impl Attendant {
             // Dropping the tree asks for its end; nobody can tell when that is.
             return self.refused(Errno::MFILE.raw_os_error());
         };
-        let mut voice = Voice::new(house, station, stdout);
-        let mut complaints = Complaints::new(house, station, stderr);
-        let mut feed = Some(Box::pin(feed(station, stdin)));
+        let voice = Voice::new(house, station, stdout);
+        let complaints = Complaints::new(house, station, stderr);
+        // Each goes on by itself: what is said costs one wake, and no look at all the rest.
+        let mut voice_ends = pin!(voice.listen());
+        let mut complaints_end = pin!(complaints.listen());
+        let mut feed = Some(Box::pin(station.feed(stdin)));
         let mut deserted = pin!(deserted(house, station, house.linger));
         let mut course = Course::default();
         loop {
@@ -161,8 +166,8 @@ impl Attendant {
                     feed = None;
                     station.closing.raise();
                 }
-                open = voice.hear(), if !course.silent => course.silent = !open,
-                open = complaints.hear(), if !course.calm => course.calm = !open,
+                () = &mut voice_ends, if !course.silent => course.silent = true,
+                () = &mut complaints_end, if !course.calm => course.calm = true,
             }
         }
         drop((feed, news));
@@ -262,10 +267,7 @@ impl Attendant {
 struct Voice<'a> {
     house: &'a House,
     station: &'a Station,
-    stdout: pipe::Receiver,
-    inbox: Inbox,
-    /// There was more to be read than was read.
-    more: bool,
+    heard: Heard,
 }
 
 impl<'a> Voice<'a> {
@@ -273,45 +275,40 @@ impl<'a> Voice<'a> {
         Voice {
             house,
             station,
-            stdout,
-            inbox: Inbox::default(),
-            more: false,
+            heard: Heard::new(stdout),
         }
     }
 
-    /// Passes on some of it; `false` at its end.
-    async fn hear(&mut self) -> bool {
-        self.station.may_speak().await;
-        // One that has more to say than is read at once lets others have a turn.
-        if std::mem::take(&mut self.more) {
-            tokio::task::yield_now().await;
+    /// Passes it on, to its end.
+    async fn listen(&self) {
+        loop {
+            self.station.may_speak().await;
+            let read = self.heard.more().await;
+            self.pass_on();
+            if !still_open(&read) {
+                return self.last_line();
+            }
         }
-        let read = self.stdout.read_buf(self.inbox.room()).await;
-        self.more = matches!(read, Ok(CHUNK..));
-        self.pass_on();
-        let open = still_open(&read);
-        if !open {
-            self.last_line();
-        }
-        open
     }
 
     /// What an ended server had said, and nobody had read yet.
-    fn hear_the_rest(&mut self) {
-        while let Ok(1..) = self.stdout.try_read_buf(self.inbox.room()) {
+    fn hear_the_rest(&self) {
+        while let Ok(1..) = self.heard.now() {
             self.pass_on();
         }
         self.last_line();
     }
 
-    fn pass_on(&mut self) {
-        while let Some(line) = self.inbox.next_line() {
+    fn pass_on(&self) {
+        let mut inbox = self.heard.inbox.borrow_mut();
+        while let Some(line) = inbox.next_line() {
             self.station.hear_server(self.house, line);
         }
     }
 
-    fn last_line(&mut self) {
-        if let Some(rest) = self.inbox.rest() {
+    fn last_line(&self) {
+        let rest = self.heard.inbox.borrow_mut().rest();
+        if let Some(rest) = rest {
             self.station.hear_server(self.house, &rest);
         }
     }
@@ -321,10 +318,8 @@ impl<'a> Voice<'a> {
 struct Complaints<'a> {
     house: &'a House,
     station: &'a Station,
-    stderr: pipe::Receiver,
-    inbox: Inbox,
-    more: bool,
-    last: VecDeque<String>,
+    heard: Heard,
+    last: RefCell<VecDeque<String>>,
 }
 
 impl<'a> Complaints<'a> {
@@ -332,64 +327,93 @@ impl<'a> Complaints<'a> {
         Complaints {
             house,
             station,
-            stderr,
-            inbox: Inbox::default(),
-            more: false,
-            last: VecDeque::new(),
+            heard: Heard::new(stderr),
+            last: RefCell::default(),
         }
     }
 
-    /// Reads some of it; `false` at its end.
-    async fn hear(&mut self) -> bool {
-        if std::mem::take(&mut self.more) {
-            tokio::task::yield_now().await;
+    /// Writes it down, to its end.
+    async fn listen(&self) {
+        loop {
+            let read = self.heard.more().await;
+            // One that never ends its lines (a progress bar) must not fill our memory.
+            let too_long = self.heard.inbox.borrow().len() > LONGEST_COMPLAINT;
+            self.take_lines(matches!(read, Ok(0)) || too_long);
+            if !still_open(&read) {
+                return;
+            }
         }
-        let read = self.stderr.read_buf(self.inbox.room()).await;
-        self.more = matches!(read, Ok(CHUNK..));
-        // One that never ends its lines (a progress bar) must not fill our memory.
-        self.take_lines(matches!(read, Ok(0)) || self.inbox.len() > LONGEST_COMPLAINT);
-        still_open(&read)
     }
 
     /// As much as the pipe holds, once: one that goes on writing would keep us here for ever.
-    fn hear_the_rest(&mut self) {
-        let _ = self.stderr.try_read_buf(self.inbox.room());
+    fn hear_the_rest(&self) {
+        let _ = self.heard.now();
         self.take_lines(true);
     }
 
-    fn take_lines(&mut self, ended: bool) {
-        while let Some(line) = self.inbox.next_line() {
-            let line = String::from_utf8_lossy(line).into_owned();
-            self.take(line);
+    fn take_lines(&self, ended: bool) {
+        let mut inbox = self.heard.inbox.borrow_mut();
+        while let Some(line) = inbox.next_line() {
+            self.take(String::from_utf8_lossy(line).into_owned());
         }
-        if ended && let Some(rest) = self.inbox.rest() {
+        if ended && let Some(rest) = inbox.rest() {
             self.take(String::from_utf8_lossy(&rest).into_owned());
         }
     }
 
-    fn take(&mut self, line: String) {
+    fn take(&self, line: String) {
         self.house.log.line(format_args!("server says: {line}"));
-        if self.last.len() == TAIL_LINES {
-            self.last.pop_front();
+        let mut last = self.last.borrow_mut();
+        if last.len() == TAIL_LINES {
+            last.pop_front();
         }
-        self.last
-            .push_back(line.chars().take(TAIL_LINE_BYTES).collect());
+        last.push_back(line.chars().take(TAIL_LINE_BYTES).collect());
         self.station.tell_its_starter(&Control::Stderr(line));
     }
 
     fn last(&self) -> String {
-        let lines: Vec<&str> = self.last.iter().map(String::as_str).collect();
+        let last = self.last.borrow();
+        let lines: Vec<&str> = last.iter().map(String::as_str).collect();
         lines.join("\n")
     }
 }
 
-/// Writes what the clients say to the server, until it hears no more.
-async fn feed(station: &Station, mut stdin: pipe::Sender) {
-    loop {
-        let chunk = station.next_chunk().await;
-        if stdin.write_all(&chunk).await.is_err() {
-            return;
+/// A pipe of the server's, and what came of it. Nothing is borrowed while somebody waits for more.
+struct Heard {
+    pipe: RefCell<pipe::Receiver>,
+    inbox: RefCell<Inbox>,
+    /// There was more to be read than was read.
+    unread: Cell<bool>,
+}
+
+impl Heard {
+    fn new(pipe: pipe::Receiver) -> Heard {
+        Heard {
+            pipe: RefCell::new(pipe),
+            inbox: RefCell::default(),
+            unread: Cell::new(false),
         }
+    }
+
+    /// Reads something; 0 at the end. One that has more to say than is read at once lets others have a turn.
+    async fn more(&self) -> io::Result<usize> {
+        if self.unread.take() {
+            tokio::task::yield_now().await;
+        }
+        let read = poll_fn(|context| {
+            let (mut pipe, mut inbox) = (self.pipe.borrow_mut(), self.inbox.borrow_mut());
+            pin!(pipe.read_buf(inbox.room())).poll(context)
+        });
+        let read = read.await;
+        self.unread.set(matches!(read, Ok(CHUNK..)));
+        read
+    }
+
+    /// Reads what is there.
+    fn now(&self) -> io::Result<usize> {
+        self.pipe
+            .borrow()
+            .try_read_buf(self.inbox.borrow_mut().room())
     }
 }
 

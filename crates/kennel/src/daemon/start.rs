@@ -239,8 +239,8 @@ impl Prepared {
                 ));
             }
             let sweep = sweep(&self.log);
-            let owner = self.orders.owner.as_ref();
-            let watched = owner.map_or(Owner::None, |_| Owner::Watched);
+            let owner = self.orders.owner;
+            let watched = owner.as_ref().map_or(Owner::None, |_| Owner::Watched);
             self.log.line(format_args!(
                 "daemon {} of key {}, pid {}",
                 made.generation,
@@ -267,8 +267,12 @@ impl Prepared {
             }
             handed.say(format_args!("ready {}", house.generation));
             drop(self.alarm);
-            life::live(&house, &made.signals, owner).await;
-            ExitCode::SUCCESS
+            // A task of its own: what is waited for here is looked at for every line of every client.
+            let live = async move { life::live(&house, &made.signals, owner.as_ref()).await };
+            match tokio::task::spawn_local(live).await {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            }
         })
     }
 }

@@ -3,13 +3,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::io;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
-use kennel_core::mux::{Class, Mux, Out, Policy};
+use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
 use kennel_core::time::Moment;
+use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
 use super::client::Link;
@@ -32,6 +34,12 @@ pub(super) struct Station {
     pub(super) start_at: Instant,
     mux: RefCell<Mux>,
     lanes: RefCell<Lanes>,
+    /// The server's stdin: a line may go there at once when none waits.
+    stdin: RefCell<Weak<pipe::Sender>>,
+    /// Of a line that went there the rest, before all that waits in the lanes.
+    cut: Cell<Option<Chunk>>,
+    /// What was taken out to be written is not written yet.
+    writing: Cell<bool>,
     members: RefCell<BTreeMap<ClientId, Rc<Link>>>,
     /// What stands at the other end, once it runs.
     pub(super) warden: Cell<Option<u32>>,
@@ -57,6 +65,9 @@ impl Station {
             hello,
             start_at,
             lanes: RefCell::default(),
+            stdin: RefCell::default(),
+            cut: Cell::new(None),
+            writing: Cell::new(false),
             members: RefCell::default(),
             warden: Cell::new(None),
             pid: Cell::new(None),
@@ -185,15 +196,64 @@ impl Station {
         }
     }
 
-    /// What is to be written to the server next.
-    pub(super) async fn next_chunk(&self) -> Vec<u8> {
+    /// Writes what the clients say to the server, until it hears no more.
+    pub(super) async fn feed(&self, stdin: pipe::Sender) {
+        let stdin = Rc::new(stdin);
+        *self.stdin.borrow_mut() = Rc::downgrade(&stdin);
         loop {
-            if let Some(chunk) = self.lanes.borrow_mut().next_chunk() {
+            let chunk = self.next_chunk().await;
+            self.writing.set(true);
+            let mut rest = &chunk.line[chunk.done..];
+            while !rest.is_empty() {
+                match stdin.try_write(rest) {
+                    Ok(count) => rest = &rest[count..],
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if stdin.writable().await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return,
+                }
+            }
+            self.writing.set(false);
+        }
+    }
+
+    /// What is to be written to the server next.
+    async fn next_chunk(&self) -> Chunk {
+        loop {
+            if let Some(rest) = self.cut.take() {
+                return rest;
+            }
+            if let Some(line) = self.lanes.borrow_mut().next_chunk() {
                 self.stirred.notify_waiters();
-                return chunk;
+                return Chunk { line, done: 0 };
             }
             self.news.notified().await;
         }
+    }
+
+    /// A line for the server. At once, if none waits: nobody is woken for it then.
+    fn tell_server(&self, lane: Lane, mut line: Vec<u8>, by: Option<ClientId>) {
+        let cut = self.cut.take();
+        if cut.is_none()
+            && !self.writing.get()
+            && self.lanes.borrow().is_empty()
+            && let Some(stdin) = self.stdin.borrow().upgrade()
+        {
+            line.push(b'\n');
+            // If it hears no more, whoever writes the rest will see.
+            let done = stdin.try_write(&line).unwrap_or(0);
+            if done < line.len() {
+                self.cut.set(Some(Chunk { line, done }));
+                self.news.notify_one();
+            }
+            return;
+        }
+        self.cut.set(cut);
+        self.lanes.borrow_mut().push(lane, line, by);
+        self.news.notify_one();
     }
 
     /// Does what follows from what happened.
@@ -207,10 +267,7 @@ impl Station {
             let next = self.mux.borrow_mut().poll();
             match next {
                 None => break,
-                Some(Out::ToServer { lane, line }) => {
-                    self.lanes.borrow_mut().push(lane, line, by);
-                    self.news.notify_one();
-                }
+                Some(Out::ToServer { lane, line }) => self.tell_server(lane, line, by),
                 Some(Out::ToClient { client, line }) => self.deliver(house, client, line),
                 Some(Out::Dismiss { client, why }) => {
                     let link = self.members.borrow_mut().remove(&client);
@@ -251,6 +308,13 @@ impl Station {
             link.finish();
         }
     }
+}
+
+/// Whole lines, and how much of them is written.
+#[derive(Debug)]
+struct Chunk {
+    line: Vec<u8>,
+    done: usize,
 }
 
 /// Moments of the daemon's own clock.
