@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod fuzz;
 mod leftovers;
 mod nextest;
 mod preflight;
@@ -40,6 +41,7 @@ Examples:
   cargo xtask test -- a_late_client      only tests whose name contains this
   cargo xtask test -- -E 'package(notes)'
   cargo xtask bench exit-event           one benchmark, in release mode
+  cargo xtask fuzz mux --seconds 600     ten minutes of random schedules
   .ci/run                                what has to pass before a change lands";
 
 #[derive(Debug, Subcommand)]
@@ -48,6 +50,8 @@ enum Chore {
     Test(test::Args),
     /// Build the benchmarks in release mode and run those named, or all of them
     Bench(bench::Args),
+    /// Throw random lines and schedules at kennel-core, steered by what of it they reach
+    Fuzz(fuzz::Args),
     /// Check that the code still compiles for a platform Kennel does not serve yet
     Unserved,
 }
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Test(args) => test::run(&args),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Unserved => unserved::run(),
     };
     match outcome {

@@ -5,5 +5,6 @@ mod addressed;
 mod auto;
 mod crowd;
 mod one_server;
+mod slow;
 mod stage;
 mod state;

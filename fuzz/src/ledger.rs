@@ -1,0 +1,96 @@
+//! Who asked what, and what has been answered (rule 4).
+
+use std::collections::BTreeMap;
+
+use kennel_core::message::{Key, Message, result_reply};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The requests of one side.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    rows: BTreeMap<Key, Row>,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    /// Not answered yet.
+    open: usize,
+    /// Of these, cancelled where it cannot be told from outside which came first.
+    doubtful: usize,
+}
+
+impl Ledger {
+    pub(crate) fn asked(&mut self, key: Key) {
+        self.rows.entry(key).or_default().open += 1;
+    }
+
+    /// Whether anybody waited for it.
+    pub(crate) fn answered(&mut self, key: &Key) -> bool {
+        let Some(row) = self.rows.get_mut(key).filter(|row| row.open > 0) else {
+            return false;
+        };
+        row.open -= 1;
+        row.doubtful = row.doubtful.min(row.open);
+        true
+    }
+
+    /// It will not be answered.
+    pub(crate) fn cancelled(&mut self, key: &Key) {
+        assert!(
+            self.answered(key),
+            "{key} is in flight, and nobody asked it"
+        );
+    }
+
+    /// It may be answered, or not.
+    pub(crate) fn perhaps_cancelled(&mut self, key: &Key) {
+        if let Some(row) = self.rows.get_mut(key) {
+            row.doubtful = row.open.min(row.doubtful + 1);
+        }
+    }
+
+    pub(crate) fn is_open(&self, key: &Key) -> bool {
+        self.rows.get(key).is_some_and(|row| row.open > 0)
+    }
+
+    /// Everyone who waits for certain.
+    pub(crate) fn waiting(&self) -> Vec<&Key> {
+        let waits = |(_, row): &(&Key, &Row)| row.open > row.doubtful;
+        self.rows.iter().filter(waits).map(|(key, _)| key).collect()
+    }
+}
+
+/// The messages of a line: itself, or its members.
+pub(crate) fn messages<'m, 'a>(message: &'m Message<'a>) -> Vec<&'m Message<'a>> {
+    match message {
+        Message::Batch(batch) => batch.members.iter().map(|it| &it.message).collect(),
+        alone => vec![alone],
+    }
+}
+
+/// A line that was handed out, which is one.
+#[track_caller]
+pub(crate) fn well_formed(line: &[u8]) -> Message<'_> {
+    let shown = || String::from_utf8_lossy(line);
+    Message::parse(line).unwrap_or_else(|why| panic!("{why}: {}", shown()))
+}
+
+/// The id of what was meant as a request and is none, if it can be told: it may be answered.
+pub(crate) fn meant(line: &[u8]) -> Option<Key> {
+    #[derive(Deserialize)]
+    struct Meant<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+        #[serde(borrow, rename = "method")]
+        _method: &'a RawValue,
+    }
+
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    let meant: Meant<'_> = serde_json::from_slice(line).ok()?;
+    let answer = result_reply(meant.id.get().as_bytes(), "{}");
+    let id = Message::parse(&answer).ok()?.id()?;
+    Some(id.key())
+}

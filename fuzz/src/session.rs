@@ -1,0 +1,226 @@
+//! One app and its upstreams, as bytes tell it.
+//!
+//! Each line is a step, and its first byte says which: `>…` the app says the rest of the line, `<…` the upstream
+//! does; `+` an upstream is there, `-` it is lost, `!` none can be had, `?` one is to be expected again, `.` the
+//! app will say no more; `~` the upstream does not read until the next step; `an` the upstream answers its `n`th
+//! open request.
+
+use std::collections::BTreeMap;
+
+use kennel_core::message::{Key, Message, result_reply};
+use kennel_core::session::{SERVER_RESTARTED, Session, Verdict};
+
+use crate::ledger::{Ledger, meant, messages, well_formed};
+
+pub(crate) fn check(bytes: &[u8]) {
+    let mut world = World::default();
+    for line in bytes.split(|&byte| byte == b'\n') {
+        if let Some((step, rest)) = line.split_first() {
+            world.step(*step, rest);
+        }
+    }
+    world.finish();
+}
+
+#[derive(Default)]
+struct World {
+    session: Session,
+    done: bool,
+    app: Ledger,
+    /// What the present upstream asked.
+    upstream: Ledger,
+    /// What the present upstream was asked: its ids as spelled.
+    open: BTreeMap<Key, Vec<u8>>,
+    /// What the app was asked.
+    questions: BTreeMap<Key, Vec<u8>>,
+    /// Answers to lines that are no messages.
+    replies: Ledger,
+}
+
+impl World {
+    fn step(&mut self, step: u8, rest: &[u8]) {
+        let nth = |count: usize| usize::from(rest.first().copied().unwrap_or(0)) % count.max(1);
+        let mut reads = true;
+        match step {
+            b'>' if !self.done => self.app_says(rest),
+            b'<' => self.upstream_says(rest),
+            b'+' => {
+                self.lost();
+                self.session.upstream_attached();
+            }
+            b'-' => {
+                self.lost();
+                self.session.upstream_lost(SERVER_RESTARTED);
+            }
+            b'!' => {
+                self.lost();
+                self.session.give_up("it is away", "oh");
+            }
+            b'?' => self.session.upstream_expected(),
+            b'.' => {
+                self.done = true;
+                self.session.app_eof();
+            }
+            b'~' => reads = false,
+            b'a' => {
+                if let Some(id) = self.open.values().nth(nth(self.open.len())).cloned() {
+                    self.upstream_says(&result_reply(&id, "{}"));
+                }
+            }
+            b'q' if !self.done => {
+                if let Some(id) = self
+                    .questions
+                    .values()
+                    .nth(nth(self.questions.len()))
+                    .cloned()
+                {
+                    self.app_says(&result_reply(&id, "{}"));
+                }
+            }
+            _ => {}
+        }
+        self.settle(reads);
+    }
+
+    /// Nothing of what was between us and the upstream is of use to the next.
+    fn lost(&mut self) {
+        if self.session.is_attached() {
+            self.open.clear();
+            self.upstream = Ledger::default();
+        }
+    }
+
+    fn app_says(&mut self, line: &[u8]) {
+        match Message::parse(line) {
+            Ok(message) => {
+                for message in messages(&message) {
+                    match message {
+                        Message::Request(request) => self.app.asked(request.id.key()),
+                        Message::Notification(it) => {
+                            if let Ok(Some(id)) = it.cancelled() {
+                                self.app.perhaps_cancelled(&id.key());
+                            }
+                        }
+                        Message::Response(it) => {
+                            if let Some(id) = it.id {
+                                self.questions.remove(&id.key());
+                            }
+                        }
+                        Message::Batch(_) => panic!("a batch in a batch"),
+                    }
+                }
+            }
+            Err(_) => {
+                if let Some(key) = meant(line) {
+                    self.replies.asked(key);
+                }
+            }
+        }
+        match self.session.from_app(line) {
+            Verdict::Forward => self.upstream_hears(line),
+            Verdict::Replace(line) => self.upstream_hears(&line),
+            Verdict::Drop => {}
+            Verdict::Abandon => panic!("an app is not abandoned"),
+        }
+    }
+
+    fn upstream_says(&mut self, line: &[u8]) {
+        if let Ok(message) = Message::parse(line)
+            && self.session.is_attached()
+        {
+            for message in messages(&message) {
+                match message {
+                    Message::Request(request) => self.upstream.asked(request.id.key()),
+                    Message::Notification(it) => {
+                        if let Ok(Some(id)) = it.cancelled() {
+                            self.upstream.perhaps_cancelled(&id.key());
+                        }
+                    }
+                    Message::Response(it) => {
+                        if let Some(id) = it.id {
+                            self.open.remove(&id.key());
+                        }
+                    }
+                    Message::Batch(_) => panic!("a batch in a batch"),
+                }
+            }
+        }
+        match self.session.from_upstream(line) {
+            Verdict::Forward => self.app_hears(line),
+            Verdict::Replace(line) => self.app_hears(&line),
+            Verdict::Drop => {}
+            Verdict::Abandon => {
+                assert!(!self.session.is_attached(), "an abandoned one is lost");
+                self.open.clear();
+                self.upstream = Ledger::default();
+            }
+        }
+    }
+
+    fn settle(&mut self, reads: bool) {
+        while let Some(line) = self.session.poll_to_app() {
+            self.app_hears(&line);
+        }
+        while reads && let Some(line) = self.session.poll_to_upstream() {
+            assert!(self.session.is_attached(), "somebody hears it");
+            self.upstream_hears(&line);
+        }
+        while let Some(note) = self.session.poll_note() {
+            assert!(!note.to_string().contains('\n'), "one line of the log");
+        }
+    }
+
+    fn app_hears(&mut self, line: &[u8]) {
+        for message in messages(&well_formed(line)) {
+            match message {
+                Message::Request(request) => {
+                    let id = request.id;
+                    self.questions.insert(id.key(), id.raw().to_vec());
+                }
+                Message::Notification(_) => {}
+                Message::Response(it) => {
+                    // An error without an id answers nothing.
+                    if let Some(id) = it.id.filter(|id| id.raw() != b"null") {
+                        let key = id.key();
+                        let asked = self.app.answered(&key) || self.replies.answered(&key);
+                        assert!(asked, "the app never asked {key}");
+                    }
+                }
+                Message::Batch(_) => panic!("a batch in a batch"),
+            }
+        }
+    }
+
+    fn upstream_hears(&mut self, line: &[u8]) {
+        for message in messages(&well_formed(line)) {
+            match message {
+                Message::Request(request) => {
+                    let id = request.id;
+                    self.open.insert(id.key(), id.raw().to_vec());
+                }
+                Message::Notification(_) => {}
+                Message::Response(it) => {
+                    let key = it.id.expect("it answers something").key();
+                    assert!(self.upstream.answered(&key), "it never asked {key}");
+                }
+                Message::Batch(_) => panic!("a batch in a batch"),
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.settle(true);
+        self.lost();
+        self.session.give_up("it is away", "oh");
+        self.settle(true);
+        assert_eq!(self.session.in_flight(), 0);
+        let waiting: Vec<_> = self
+            .app
+            .waiting()
+            .into_iter()
+            .filter(|key| !matches!(key, Key::Odd(_)))
+            .collect();
+        assert!(waiting.is_empty(), "the app waits for {waiting:?}");
+        assert!(self.session.is_idle(), "nothing is owed to anybody");
+    }
+}

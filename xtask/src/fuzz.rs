@@ -1,0 +1,177 @@
+//! `cargo xtask fuzz`: ever new bytes for kennel-core, and what must hold for each of them.
+//!
+//! The engine steers by what of the code was reached. The compiler builds that in where it is told so, in a place
+//! of its own below the target directory: nothing else is built anew for it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::Outcome;
+use crate::report::{Report, succeeds};
+use crate::test::random;
+use crate::workspace::Workspace;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask fuzz                       a minute for each target
+  cargo xtask fuzz mux --seconds 600     ten minutes for one
+  cargo run -p kennel-fuzz -- mux FILE   one find once more, without the engine";
+
+/// What counts for reached: every branch, and what was compared there.
+const COVERAGE: &str = "-Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What to throw bytes at; none: all of them
+    #[arg(value_parser = ["message", "mux", "session", "hello"])]
+    targets: Vec<String>,
+    /// For how long, each
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    seconds: u32,
+    /// Begin with the random choices of an earlier run [default: fresh]
+    #[arg(long, value_name = "N")]
+    seed: Option<u32>,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    let all = ["message", "mux", "session", "hello"].map(str::to_owned);
+    let targets = match &args.targets[..] {
+        [] => &all[..],
+        named => named,
+    };
+    // Zero would be read as none given.
+    let seed = args
+        .seed
+        .unwrap_or(u32::try_from(random() >> 33).map_or(1, |seed| seed | 1));
+    let fuzz = Fuzz::load()?;
+    println!("seed {seed}, {} s for each target", args.seconds);
+    let mut report = Report::new()?;
+    if report.step("build", || fuzz.build()) {
+        for target in targets {
+            report.step(target, || fuzz.throw_at(target, args.seconds, seed));
+        }
+    }
+    Ok(report.close())
+}
+
+#[derive(Debug)]
+struct Fuzz {
+    workspace: Workspace,
+    /// What the compiler calls this machine. Named, so that the coverage is not built into build scripts.
+    host: String,
+    /// Where all of it is built and kept.
+    place: PathBuf,
+}
+
+impl Fuzz {
+    fn load() -> Outcome<Fuzz> {
+        let workspace = Workspace::load()?;
+        let place = workspace.target.join("fuzz");
+        Ok(Fuzz {
+            host: host()?,
+            place,
+            workspace,
+        })
+    }
+
+    fn build(&self) -> Outcome<bool> {
+        let mut cargo = self.workspace.cargo();
+        cargo
+            .args(["build", "--release", "--package", "kennel-fuzz"])
+            .args(["--features", "engine", "--target", &self.host])
+            .env("CARGO_TARGET_DIR", &self.place)
+            .env("CARGO_ENCODED_RUSTFLAGS", encoded(COVERAGE))
+            .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+            .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_STRIP", "none")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+        succeeds(&mut cargo)
+    }
+
+    /// Whether no rule was broken. What was reached is kept for the next time, and what broke a rule is named.
+    fn throw_at(&self, target: &str, seconds: u32, seed: u32) -> Outcome<bool> {
+        let reached = self.place.join("corpus").join(target);
+        let finds = self.place.join("finds").join(target);
+        fs::create_dir_all(&reached)?;
+        fs::create_dir_all(&finds)?;
+        let kept = self.workspace.root.join("fuzz");
+        let program = self.place.join(&self.host).join("release/kennel-fuzz");
+        let mut engine = Command::new(program);
+        engine
+            .env("FUZZ_TARGET", target)
+            .current_dir(&self.workspace.root)
+            .arg(format!("-seed={seed}"))
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(option("-dict", &kept.join("words.dict")))
+            // A prefix, hence the slash at its end.
+            .arg(option("-artifact_prefix", &finds.join("")))
+            .args(["-max_len=4096", "-timeout=10", "-rss_limit_mb=1024"])
+            .args(["-verbosity=0", "-print_funcs=0", "-print_final_stats=1"])
+            .arg(reached)
+            .arg(kept.join("corpus").join(target));
+        let held = succeeds(&mut engine)?;
+        if !held {
+            let finds = finds.display();
+            println!(
+                "what broke a rule is below {finds}; once it is mended, it belongs into fuzz/corpus/{target}"
+            );
+        }
+        Ok(held)
+    }
+}
+
+fn host() -> Outcome<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("-vV").output();
+    let output = output.map_err(|error| format!("cannot run rustc: {error}"))?;
+    host_in(&String::from_utf8_lossy(&output.stdout))
+        .ok_or_else(|| "rustc does not say what it compiles for".into())
+}
+
+fn host_in(version: &str) -> Option<String> {
+    let mut lines = version.lines();
+    let host = lines.find_map(|line| line.strip_prefix("host: "))?;
+    Some(host.to_owned())
+}
+
+/// Flags as cargo takes them apart again, whatever is in them.
+fn encoded(flags: &str) -> String {
+    flags.split_whitespace().collect::<Vec<_>>().join("\u{1f}")
+}
+
+fn option(name: &str, path: &Path) -> OsString {
+    let mut option = OsString::from(name);
+    option.push("=");
+    option.push(path);
+    option
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_what_the_compiler_says() {
+        let version = "rustc 1.95.0\nhost: x86_64-unknown-linux-gnu\nLLVM version: 22\n";
+        assert_eq!(
+            host_in(version).expect("a host"),
+            "x86_64-unknown-linux-gnu"
+        );
+        assert_eq!(host_in("rustc 1.95.0\n"), None);
+        assert!(host().is_ok());
+    }
+
+    #[test]
+    fn every_flag_of_the_compiler_is_one_to_cargo() {
+        let flags = encoded(COVERAGE);
+        assert!(flags.split('\u{1f}').all(|flag| flag.starts_with("-C")));
+    }
+}
