@@ -216,7 +216,8 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
     }
 }
 
-struct AnyKey;
+/// What a key means, which need not be text: then no name is like it.
+pub(super) struct AnyKey;
 
 impl<'a> DeserializeSeed<'a> for AnyKey {
     type Value = String;

@@ -6,10 +6,10 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
-use serde_json::error::Category;
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::member::AnyKey;
 use super::{
     Batch, Id, Malformed, Member, Message, Method, Notification, Outcome, Part, Request, Response,
     scan,
@@ -122,39 +122,42 @@ fn present<'a, D: Deserializer<'a>>(from: D) -> Result<Option<&'a RawValue>, D::
 
 /// `object` is a slice of `line`.
 fn parse_object<'a>(line: &'a str, object: &'a str) -> Result<Message<'a>, Malformed> {
-    #[derive(Deserialize)]
-    struct Values<'a> {
-        #[serde(borrow, default, deserialize_with = "present")]
-        jsonrpc: Option<&'a RawValue>,
-        #[serde(borrow, default, deserialize_with = "present")]
-        id: Option<&'a RawValue>,
-        #[serde(borrow, default, deserialize_with = "present")]
-        method: Option<&'a RawValue>,
-        #[serde(borrow, default, deserialize_with = "present")]
-        params: Option<&'a RawValue>,
-        #[serde(borrow, default, deserialize_with = "present")]
-        result: Option<&'a RawValue>,
-        #[serde(borrow, default, deserialize_with = "present")]
-        error: Option<&'a RawValue>,
+    struct Members<'a, 'e> {
+        line: &'a str,
+        envelope: &'e mut Envelope<'a>,
     }
 
-    let values: Values<'a> =
-        serde_json::from_str(object).map_err(|error| match error.classify() {
-            // No field has a type of its own, so the data can be wrong in one way only.
-            Category::Data => Malformed::Shape("a key of the envelope comes twice"),
-            Category::Io | Category::Syntax | Category::Eof => {
-                not_json(&error, offset(line, object))
+    impl<'a> Visitor<'a> for Members<'a, '_> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "an object")
+        }
+
+        fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
+            while let Some(key) = object.next_key_seed(AnyKey)? {
+                let value = part_of(self.line, object.next_value()?);
+                if let Some(place) = self.envelope.part_mut(&key)
+                    && place.replace(value).is_some()
+                {
+                    return Err(M::Error::custom("twice"));
+                }
             }
-        })?;
-    let part = |raw: Option<&'a RawValue>| raw.map(|raw| part_of(line, raw));
-    let envelope = Envelope {
-        jsonrpc: part(values.jsonrpc),
-        id: part(values.id),
-        method: part(values.method),
-        params: part(values.params),
-        result: part(values.result),
-        error: part(values.error),
+            Ok(())
+        }
+    }
+
+    // All of it, for keys are not judged below: they may mean no text.
+    serde_json::from_str::<&RawValue>(object)
+        .map_err(|error| not_json(&error, offset(line, object)))?;
+    let mut envelope = Envelope::default();
+    let members = Members {
+        line,
+        envelope: &mut envelope,
     };
+    serde_json::Deserializer::from_str(object)
+        .deserialize_map(members)
+        .map_err(|_| Malformed::Shape("a key of the envelope comes twice"))?;
     envelope.message()
 }
 

@@ -39,6 +39,10 @@ pub(crate) fn malformed(line: &[u8], why: Malformed) -> Option<(Key, Vec<u8>)> {
     let Malformed::Shape(_) = why else {
         return None;
     };
+    // A list of two values would be read as one as well.
+    if !line.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
     let meant: Meant<'_> = serde_json::from_slice(line).ok()?;
     let id = Id::alone(meant.id.get()).filter(Id::is_acceptable)?;
     let message = why.to_string();

@@ -267,11 +267,12 @@ impl Mux {
         let Some(gone) = self.clients.remove(&client) else {
             return;
         };
+        // First: the last request that is given up would complete its batch.
+        self.batches.leave(client);
         let requests: Vec<Key> = self.calls.of(client).map(|(key, _)| key.clone()).collect();
         for key in requests {
             self.no_more_wanted(client, &key, &gone.session, None);
         }
-        self.batches.leave(client);
         self.release_all(client);
         self.asks_left(client);
         self.settle_level();

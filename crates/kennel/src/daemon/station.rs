@@ -24,7 +24,7 @@ const FULL: usize = 1 << 20;
 /// [`PATIENCE`], or with [`TOO_MUCH`], it is dropped. Alone on a server, it holds up the server instead.
 const MUCH: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
-const TOO_MUCH: usize = 256 << 20;
+const TOO_MUCH: usize = 128 << 20;
 
 pub(super) struct Station {
     pub(super) class: Class,
