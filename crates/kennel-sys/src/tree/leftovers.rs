@@ -36,6 +36,18 @@ pub struct Ended {
 /// it is below one of these.
 pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
     let mut ended = Ended::default();
+    // All are asked before the first is waited for: whoever starts waits for one rung, not for one a tree.
+    let asked = Instant::now();
+    for cookie in record::cookies(dir)? {
+        let Ok(Some(record)) = Record::read(dir, &cookie) else {
+            continue;
+        };
+        if let Standing::Abandoned = standing(&record) {
+            for process in members(&cookie, Some(&record))? {
+                let _ = process.signal(Signal::TERM);
+            }
+        }
+    }
     for cookie in record::cookies(dir)? {
         let record = match Record::read(dir, &cookie) {
             Ok(record) => record,
@@ -52,7 +64,8 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
             // Its numbers mean nothing any more, and nobody of it survived the boot.
             Some(Standing::EarlierBoot) => {}
             Some(Standing::Abandoned) => {
-                let (gone, left) = end_tree(&cookie, record.as_ref(), after_term)?;
+                let rest = after_term.saturating_sub(asked.elapsed());
+                let (gone, left) = end_tree(&cookie, record.as_ref(), rest)?;
                 ended.processes += gone;
                 ended.left += left;
                 if left > 0 {
