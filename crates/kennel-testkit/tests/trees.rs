@@ -211,6 +211,28 @@ fn rule_2_what_outlives_both_is_ended_by_the_next_start() {
     });
 }
 
+#[test]
+fn what_a_warden_was_writing_when_it_was_killed_goes_with_its_record() {
+    let scope = Scope::new("half-written");
+    let mut served = Served::family(&scope, SLOW, "family", 1);
+    all_signed(&scope, 2);
+    served.child.kill().unwrap();
+    served.warden().signal(Signal::KILL).unwrap();
+    served.child.wait().unwrap();
+    wait_for("the warden to end", || {
+        (!served.warden().is_alive()).then_some(())
+    });
+    let trees = std::fs::read_dir(scope.path("trees")).unwrap();
+    let names: Vec<String> = trees
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    std::fs::write(scope.path("trees").join(format!(".{}", names[0])), "half").unwrap();
+    next_start(&scope);
+    assert_eq!(records_left(&scope), 0);
+}
+
 fn next_start(scope: &Scope) {
     let output = scope
         .command(bin("tk-tree"))

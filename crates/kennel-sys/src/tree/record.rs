@@ -61,7 +61,7 @@ impl Record {
 
     /// Appears whole or not at all (lesson 4).
     pub(super) fn write(&self, dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
-        let aside = format!(".{cookie}");
+        let aside = aside(cookie);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(dir, &aside, flags, Mode::RUSR | Mode::WUSR)?;
@@ -130,8 +130,15 @@ impl Record {
 }
 
 pub(super) fn remove(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
+    // A warden that was killed while it wrote left this beside it.
+    let _ = rustix::fs::unlinkat(dir, aside(cookie), AtFlags::empty());
     rustix::fs::unlinkat(dir, cookie, AtFlags::empty())?;
     Ok(())
+}
+
+/// Where a record is written before it takes its name.
+fn aside(cookie: &str) -> String {
+    format!(".{cookie}")
 }
 
 /// The cookies on record.
