@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::client::Link;
 use super::house::{Flag, House};
-use super::lanes::Lanes;
+use super::lanes::{self, Lanes};
 
 /// A client that has this much on its way to the server is not read for now.
 const FULL: usize = 1 << 20;
@@ -25,6 +25,10 @@ const FULL: usize = 1 << 20;
 const MUCH: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 const TOO_MUCH: usize = 128 << 20;
+/// What is longer than this goes through a wider pipe: nothing can overtake it any more, and some servers take
+/// the longer for a line the more parts it comes in.
+const LONG: usize = 64 * 1024;
+const WIDE: usize = 256 * 1024;
 
 pub(super) struct Station {
     pub(super) class: Class,
@@ -204,6 +208,10 @@ impl Station {
             let chunk = self.next_chunk().await;
             self.writing.set(true);
             let mut rest = &chunk.line[chunk.done..];
+            let is_long = rest.len() > LONG;
+            if is_long {
+                widen(&stdin, WIDE);
+            }
             while !rest.is_empty() {
                 match stdin.try_write(rest) {
                     Ok(count) => rest = &rest[count..],
@@ -215,6 +223,9 @@ impl Station {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => return,
                 }
+            }
+            if is_long {
+                widen(&stdin, lanes::CHUNK);
             }
             self.writing.set(false);
         }
@@ -315,6 +326,11 @@ impl Station {
 struct Chunk {
     line: Vec<u8>,
     done: usize,
+}
+
+/// How much a pipe holds. One that has more in it, or whose owner has no more to spend, stays as it is.
+fn widen(pipe: &pipe::Sender, size: usize) {
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, size);
 }
 
 /// Moments of the daemon's own clock.
