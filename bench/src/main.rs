@@ -15,6 +15,7 @@ mod long_lines;
 mod memory;
 mod place;
 mod quiet;
+mod recovery;
 mod report;
 mod round_trip;
 mod route;
@@ -43,6 +44,7 @@ benchmarks:
   long-lines   lines of 1, 8 and 32 MB, and the memory they leave behind
   crowd        1 to 1000 clients on one server
   exit-event   from the kill of a process to the event, against a bare loop
+  recovery     from the kill of a server or a daemon to the next answer
   app-death    from the kill of an app to the end of its server, pipe held open
 
 options:
@@ -56,13 +58,14 @@ machine meets all ways alike, for they take turns; run it again before you belie
 exit codes: 0 all within their bounds, 1 not within them or not measured, 2 usage";
 
 /// What can be measured, by name.
-const BENCHMARKS: [(&str, Benchmark); 7] = [
+const BENCHMARKS: [(&str, Benchmark); 8] = [
     ("round-trip", round_trip::run),
     ("spawn", spawn),
     ("memory", memory::run),
     ("long-lines", long_lines::run),
     ("crowd", crowd::run),
     ("exit-event", exit_event),
+    ("recovery", recovery::run),
     ("app-death", app_death::run),
 ];
 
