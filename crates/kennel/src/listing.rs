@@ -62,13 +62,36 @@ impl Entry {
         ProcessRef::find(&identity).ok().flatten()
     }
 
-    /// Whether a person means this one.
-    pub(crate) fn is_called(&self, word: &str) -> bool {
-        // A solo session's key ends in a number, and 12 is no short form of 123.
-        let short = self.mode == Mode::Shared && word.len() >= 4 && self.key.starts_with(word);
-        self.name == word || self.key == word || short
+    /// Whether this is its whole name or key. Several may have a name.
+    fn is_called(&self, word: &str) -> bool {
+        self.name == word || self.key == word
+    }
+
+    /// Whether its key begins so. A solo session's ends in a number, and 12 is no short form of 123.
+    fn begins_with(&self, word: &str) -> bool {
+        self.mode == Mode::Shared && word.len() >= 4 && self.key.starts_with(word)
     }
 }
+
+/// Whom a person means: all of a name, or the one whose key begins so.
+pub(crate) fn called<'a>(
+    entries: &'a [Entry],
+    word: &str,
+) -> Result<Vec<&'a Entry>, Ambiguous<'a>> {
+    let whole: Vec<&Entry> = entries.iter().filter(|it| it.is_called(word)).collect();
+    if !whole.is_empty() {
+        return Ok(whole);
+    }
+    let short: Vec<&Entry> = entries.iter().filter(|it| it.begins_with(word)).collect();
+    match short.len() {
+        0 | 1 => Ok(short),
+        _ => Err(Ambiguous(short)),
+    }
+}
+
+/// Several keys begin with the same letters: nobody knows which one is meant.
+#[derive(Debug)]
+pub(crate) struct Ambiguous<'a>(pub(crate) Vec<&'a Entry>);
 
 /// Everyone who runs now.
 pub(crate) fn all() -> Result<Vec<Entry>, DirError> {

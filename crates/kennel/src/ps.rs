@@ -10,11 +10,13 @@ use kennel_sys::Signal;
 use kennel_sys::events;
 
 use crate::daemon::{LOG, OLDER_LOG};
-use crate::listing::{self, Entry, Mode};
+use crate::listing::{self, Ambiguous, Entry, Mode};
 use crate::meeting::Meeting;
 
 /// Exit code for "nothing found".
 const NOTHING: u8 = 3;
+/// Exit code for a question that cannot be answered as it was put.
+const USAGE: u8 = 2;
 /// How long a daemon may take to stop its servers: two long rungs, and some.
 const STOPPING: Duration = Duration::from_secs(60);
 /// How often a log is looked at with `-f`: a file offers no event to everyone (rule 10 names `--watch` and the like).
@@ -29,7 +31,7 @@ pub(crate) struct PsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
-    /// A name or key that `kennel ps` shows
+    /// A name or key that `kennel ps` shows, or the first letters of one key
     #[arg(required_unless_present = "all")]
     which: Option<String>,
 
@@ -119,12 +121,14 @@ pub(crate) fn stop(args: &StopArgs) -> ExitCode {
         Ok(entries) => entries,
         Err(error) => return crate::fail(&error.to_string()),
     };
-    let meant = |entry: &&Entry| {
-        args.which
-            .as_deref()
-            .is_none_or(|word| entry.is_called(word))
+    let chosen = match args.which.as_deref() {
+        None => Ok(entries.iter().collect()),
+        Some(word) => listing::called(&entries, word),
     };
-    let chosen: Vec<&Entry> = entries.iter().filter(meant).collect();
+    let chosen: Vec<&Entry> = match chosen {
+        Ok(chosen) => chosen,
+        Err(ambiguous) => return which_one(args.which.as_deref().unwrap_or_default(), &ambiguous),
+    };
     if chosen.is_empty() {
         return nothing_called(args.which.as_deref().unwrap_or("anything"));
     }
@@ -221,6 +225,16 @@ fn nothing_called(word: &str) -> ExitCode {
         "nothing that runs is called {word}; `kennel ps` shows what does"
     ));
     ExitCode::from(NOTHING)
+}
+
+fn which_one(word: &str, Ambiguous(several): &Ambiguous<'_>) -> ExitCode {
+    let line = |entry: &&Entry| format!("\n  {} ({}, in {})", entry.key, entry.name, entry.cwd);
+    let lines: String = several.iter().map(line).collect();
+    crate::fail(&format!(
+        "{} keys begin with {word}: say more of the one you mean{lines}",
+        several.len()
+    ));
+    ExitCode::from(USAGE)
 }
 
 fn age(since: u64) -> String {

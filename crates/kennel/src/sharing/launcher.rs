@@ -7,7 +7,7 @@ mod grammar;
 mod package;
 
 use grammar::Grammar;
-pub(crate) use package::{Registry, normalised};
+pub(crate) use package::{Registry, is_installed, normalised};
 
 /// How many launchers may stand before each other: `env`, `sh -c`, `uv run`, `python -m`, and no more.
 const DEPTH: usize = 5;

@@ -7,7 +7,7 @@
 mod rows;
 
 use super::Rule;
-use super::launcher::{Launched, Registry, normalised};
+use super::launcher::{Launched, Registry, is_installed, normalised};
 pub(crate) use rows::ROWS;
 
 /// What is known about one server.
@@ -56,7 +56,11 @@ impl Row {
                 names.iter().all(named) && program.as_ref().is_none_or(ours)
             }
             Launched::Module(module) => self.module == Some(module.as_str()),
-            Launched::Program(_) => self.programs.contains(&launched.name()),
+            // What anybody may have put anywhere is vouched for by nobody; to keep it alone needs no voucher.
+            Launched::Program(path) => {
+                let trusted = self.rule == Rule::Never || is_installed(path);
+                trusted && self.programs.contains(&launched.name())
+            }
             Launched::Script(_) => false,
         }
     }

@@ -1,6 +1,7 @@
 //! `kennel run --share always`: sessions through one daemon, from outside.
 
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -249,6 +250,40 @@ fn a_person_sees_what_runs_and_stops_it_and_a_session_starts_it_again_when_neede
             .contains("attached")
     );
     assert_eq!(run(kennel(&scope).args(["stop", "nobody"])).code(), Some(3));
+}
+
+#[test]
+fn the_beginning_of_two_keys_stops_neither_and_names_both() {
+    let scope = Scope::new("short-key");
+    let mut client = Client::begin(&mut shared(&scope));
+    serves(&mut client);
+    let key = listing(&scope)[0]["key"].as_str().unwrap().to_owned();
+    // Keys that begin alike are rare: a second one by hand, of a daemon that lives.
+    let (beginning, rest) = key.split_at(8);
+    let last = if rest.ends_with('0') { '1' } else { '0' };
+    let other = format!("{beginning}{}{last}", &rest[..rest.len() - 1]);
+    let daemons_dir = scope.runtime_dir().join("daemons");
+    let twin = daemons_dir.join(&other);
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&twin)
+        .unwrap();
+    std::fs::copy(
+        daemons_dir.join(&key).join("daemon.json"),
+        twin.join("daemon.json"),
+    )
+    .unwrap();
+
+    let stopped = run(kennel(&scope).args(["stop", beginning]));
+    assert_eq!(stopped.code(), Some(2), "{}", stopped.stdout);
+    for key in [&key, &other] {
+        assert!(stopped.stderr.contains(key), "{}", stopped.stderr);
+    }
+    the_daemon(&scope);
+
+    // A whole key means one.
+    assert_eq!(run(kennel(&scope).args(["stop", &key])).code(), Some(0));
+    assert_eq!(daemons(&scope).len(), 0);
 }
 
 #[test]

@@ -147,6 +147,27 @@ pub(super) fn of_installed_file(path: &str) -> Option<String> {
     }
 }
 
+/// Where package managers put the programs of a project, of an environment and of a person.
+const THEIR_DIRS: [[&str; 2]; 5] = [
+    ["node_modules", ".bin"],
+    ["venv", "bin"],
+    [".venv", "bin"],
+    ["env", "bin"],
+    [".local", "bin"],
+];
+/// And of a machine.
+const SYSTEM_DIRS: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"];
+
+/// Whether a program is where installers put them: found by its bare name, or in a directory that is theirs.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let Some((dir, _)) = program.rsplit_once('/') else {
+        return true;
+    };
+    let parts: Vec<&str> = dir.split('/').collect();
+    let theirs = THEIR_DIRS.iter().any(|end| parts.ends_with(end));
+    (theirs || SYSTEM_DIRS.contains(&dir)) && !parts.contains(&"..")
+}
+
 /// A Python package's name as the index compares it: `Mcp_Server.Git` is `mcp-server-git`.
 pub(crate) fn normalised(name: &str) -> String {
     let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());

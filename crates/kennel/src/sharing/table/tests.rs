@@ -89,6 +89,23 @@ fn spellings(row: &Row) -> (Vec<String>, Vec<String>) {
         same.push(format!("{program} --flag"));
         same.push(format!("/opt/app/node_modules/.bin/{program}"));
         same.push(format!("uv run {program}"));
+        same.push(format!("/home/a/project/.venv/bin/{program}"));
+        same.push(format!("venv/bin/{program}"));
+        same.push(format!("/usr/local/bin/{program}"));
+        // Anybody may call anything so: only what stays alone anyway is believed.
+        let anywhere = [
+            format!("/somewhere/else/{program}"),
+            format!("./{program}"),
+            format!("/opt/bin/{program}"),
+            format!("/tmp/my-venv/bin/{program}"),
+            format!("/a/node_modules/.bin/../../{program}"),
+            format!("/a/venv/bin/../../venv/bin/{program}"),
+            format!("uv run /somewhere/else/{program}"),
+        ];
+        match row.rule {
+            Rule::Never => same.extend(anywhere),
+            Rule::Always | Rule::InTurn | Rule::Modern => others.extend(anywhere),
+        }
         others.push(format!("{program}-pro"));
         others.push(format!("echo {program}"));
         others.push(format!("node /opt/{program}"));
