@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control, Lost, Text};
 use kennel_core::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
-use kennel_sys::tree::{self, Ladder, Launch, Report, Tree};
+use kennel_sys::tree::{self, Exit, Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, Interest};
@@ -197,9 +197,14 @@ impl Attendant {
                 course.refused = Some(*errno);
                 course.announced = true;
             }
-            Report::Exited(exit) => house
-                .log
-                .line(format_args!("the server's first process ended: {exit:?}")),
+            Report::Exited(exit) => {
+                let log = &house.log;
+                log.line(format_args!("the server's first process ended: {exit:?}"));
+                // One that is asked to end is, too; it has said by then what it is.
+                if matches!(exit, Exit::Signal(_)) {
+                    station.was_killed(house);
+                }
+            }
             Report::Empty => course.announced = true,
         }
     }

@@ -49,6 +49,10 @@ pub(super) struct Station {
     pub(super) warden: Cell<Option<u32>>,
     pub(super) pid: Cell<Option<u32>>,
     pub(super) since: Cell<u64>,
+    /// It ended instead of an answer to `server/discover`.
+    ended_on_discover: Cell<bool>,
+    /// Its first process was ended by a signal.
+    killed: Cell<bool>,
     /// It is on its way out: nobody joins it.
     pub(super) closing: Flag,
     /// There is something to write.
@@ -76,6 +80,8 @@ impl Station {
             warden: Cell::new(None),
             pid: Cell::new(None),
             since: Cell::new(super::start::now()),
+            ended_on_discover: Cell::new(false),
+            killed: Cell::new(false),
             closing: Flag::default(),
             news: Notify::new(),
             stirred: Notify::new(),
@@ -135,9 +141,28 @@ impl Station {
 
     /// The server is gone.
     pub(super) fn server_ended(&self, house: &House) {
+        let told = self.mux.borrow().knows_discover().is_some();
         self.mux.borrow_mut().server_ended();
         self.settle(house);
-        self.learn_era(house);
+        if !told && self.mux.borrow().knows_discover().is_some() {
+            self.ended_on_discover.set(true);
+            self.learn_from_its_end(house);
+        }
+    }
+
+    /// Its first process was ended by a signal: that may have been anybody's wish.
+    pub(super) fn was_killed(&self, house: &House) {
+        self.killed.set(true);
+        self.learn_from_its_end(house);
+    }
+
+    /// One that ends on the question does not know it; one that was killed meanwhile has said nothing.
+    fn learn_from_its_end(&self, house: &House) {
+        match (self.ended_on_discover.get(), self.killed.get()) {
+            (true, false) => house.saw_era(false),
+            (true, true) => house.saw_no_era(),
+            (false, _) => {}
+        }
     }
 
     /// This client will say no more, and waits for its answers.
@@ -147,7 +172,8 @@ impl Station {
     }
 
     fn learn_era(&self, house: &House) {
-        if let Some(modern) = self.mux.borrow().knows_discover() {
+        let known = self.mux.borrow().knows_discover();
+        if let Some(modern) = known.filter(|_| !self.ended_on_discover.get()) {
             house.saw_era(modern);
         }
     }
@@ -259,6 +285,10 @@ impl Station {
             if done < line.len() {
                 self.cut.set(Some(Chunk { line, done }));
                 self.news.notify_one();
+            }
+            // It waited for its turn until now: whoever said it may say more.
+            if by.is_none_or(|by| lane != Lane::Of(by)) {
+                self.stirred.notify_waiters();
             }
             return;
         }

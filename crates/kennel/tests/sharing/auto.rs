@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::stage::{kennel, listing, server_of, shake_hands};
 
-const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(crate) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(crate) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// As an app would start it, with nothing said about sharing.
 fn auto(scope: &Scope) -> Client {

@@ -4,6 +4,7 @@
 mod addressed;
 mod auto;
 mod crowd;
+mod eras;
 mod one_server;
 mod slow;
 mod stage;

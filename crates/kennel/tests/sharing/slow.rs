@@ -1,14 +1,15 @@
 //! One that reads nothing: the others do not notice, the daemon does not grow, and when it reads again it works.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Client, Scope, full, wait_for};
+use kennel_testkit::{Client, Scope, bin, full, wait_for};
 use serde_json::{Value, json};
 
-use crate::stage::{log, seen, servers, session, shared};
+use crate::stage::{kennel, listing, log, seen, servers, session, shared};
 
 /// What a daemon may be in memory with a client that does not read: the most that is kept for it, twice, for a
 /// buffer may be doubled just then, and the daemon itself.
@@ -17,20 +18,25 @@ const BOUND: u64 = 300 << 20;
 /// An app that reads when it wants to.
 struct Sleeper {
     child: Child,
-    stdin: ChildStdin,
+    /// `None` while somebody else writes.
+    stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Sleeper {
     /// Its handshake is done; from here on it reads nothing.
     fn start(scope: &Scope) -> Sleeper {
-        let mut child = shared(scope)
+        Sleeper::start_with(&mut shared(scope))
+    }
+
+    fn start_with(command: &mut Command) -> Sleeper {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let stdin = child.stdin.take().unwrap();
+        let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let mut sleeper = Sleeper {
             child,
@@ -44,13 +50,13 @@ impl Sleeper {
         sleeper.ask(1, "initialize", params);
         sleeper.answer(1);
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        writeln!(sleeper.stdin, "{initialized}").unwrap();
+        writeln!(sleeper.stdin.as_ref().unwrap(), "{initialized}").unwrap();
         sleeper
     }
 
     fn ask(&mut self, id: u64, method: &str, params: Value) {
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        writeln!(self.stdin, "{request}").unwrap();
+        writeln!(self.stdin.as_ref().unwrap(), "{request}").unwrap();
     }
 
     /// Reads until it comes.
@@ -183,4 +189,92 @@ fn one_that_lets_a_flood_wait_is_dropped_with_a_reason_and_works_again_when_it_r
     assert!(answer.to_string().contains("awake"), "{answer}");
     assert_eq!(servers(&scope).len(), 1);
     assert_eq!(seen(&mut other)["initialize"], 1);
+}
+
+/// Requests that one writes before it reads the first answer, and how long each is.
+const UNREAD: u64 = 96;
+const LONG: usize = 128 << 10;
+
+/// All of them at once, from a thread of its own: an app that writes more than is taken has to wait.
+fn write_without_reading(sleeper: &mut Sleeper) -> JoinHandle<ChildStdin> {
+    let mut stdin = sleeper.stdin.take().unwrap();
+    std::thread::spawn(move || {
+        for id in 2..2 + UNREAD {
+            let arguments = json!({"tag": format!("{id}:{}", "x".repeat(LONG))});
+            let params = json!({"name": "work", "arguments": arguments});
+            let request =
+                json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            writeln!(stdin, "{request}").unwrap();
+        }
+        // Whoever closes its input is on its way out.
+        stdin
+    })
+}
+
+/// Each has its own answer, in the order they were asked.
+fn read_all(sleeper: &mut Sleeper) {
+    for id in 2..2 + UNREAD {
+        let answer = sleeper.answer(id);
+        let text = answer["result"]["content"][0]["text"].as_str();
+        let text = text.unwrap_or_else(|| panic!("{id}: {answer}"));
+        assert!(text.starts_with(&format!("{id}:")) && text.len() > LONG);
+    }
+}
+
+#[test]
+fn one_that_writes_much_and_reads_nothing_waits_alone_and_is_answered_when_it_reads() {
+    let scope = Scope::new("writes-only");
+    let mut nine: Vec<Client> = (0..9).map(|_| session(&scope)).collect();
+    let daemon = daemon(&scope);
+    let mut sleeper = Sleeper::start(&scope);
+    let writing = write_without_reading(&mut sleeper);
+    for _ in 0..5 {
+        let served = work(&mut nine, Duration::from_millis(100));
+        assert!(served.iter().all(|&calls| calls > 0), "{served:?}");
+        assert!(resident(&daemon) < BOUND);
+    }
+    read_all(&mut sleeper);
+    writing.join().unwrap();
+    for client in &mut nine {
+        seen(client);
+    }
+    assert_eq!(servers(&scope).len(), 1);
+}
+
+#[test]
+fn one_that_is_dropped_with_much_unread_has_an_answer_to_every_request_when_it_reads() {
+    let scope = Scope::new("writes-and-dropped");
+    let mut other = session(&scope);
+    let mut sleeper = Sleeper::start(&scope);
+    let writing = write_without_reading(&mut sleeper);
+    wait_for("it is dropped", || {
+        tell_all(&mut other, 1 << 20);
+        log(&scope).contains("does not read").then_some(())
+    });
+    // The outcome of some is not known (rule 5), but each has one answer (rule 4).
+    let mut answered = std::collections::BTreeSet::new();
+    while answered.len() < UNREAD as usize {
+        let mut line = String::new();
+        assert_ne!(sleeper.stdout.read_line(&mut line).unwrap(), 0, "it ended");
+        let message: Value = serde_json::from_str(&line).unwrap();
+        if let Some(id) = message["id"].as_u64() {
+            assert!(answered.insert(id), "{id} twice");
+        }
+    }
+    writing.join().unwrap();
+    seen(&mut other);
+}
+
+#[test]
+fn where_calls_take_turns_more_than_is_taken_at_once_goes_on_as_it_is_answered() {
+    let scope = Scope::new("much-in-turn");
+    let config = scope.path("home").join(".config/kennel");
+    std::fs::create_dir_all(&config).unwrap();
+    let entry = "[[server]]\nmatch = \"tk-shared\"\nshare = \"in-turn\"\n";
+    std::fs::write(config.join("servers.toml"), entry).unwrap();
+    let mut client = Sleeper::start_with(kennel(&scope).args(["run", "--"]).arg(bin("tk-shared")));
+    assert_eq!(listing(&scope)[0]["mode"], "shared");
+    let writing = write_without_reading(&mut client);
+    read_all(&mut client);
+    writing.join().unwrap();
 }
