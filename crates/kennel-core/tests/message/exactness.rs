@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::chance::holds;
 use crate::lines::{id, message};
+use crate::odd;
 
 #[test]
 fn any_bytes_are_judged_without_a_panic() {
@@ -95,6 +96,23 @@ fn rule_11_a_splice_changes_the_id_and_not_one_byte_more() {
         prop_assert_eq!(splice_id(&spliced, &new, id.raw()), line.as_bytes());
         Ok(())
     });
+}
+
+#[test]
+fn rule_11_odd_but_legal_lines_are_understood_and_change_in_their_id_alone() {
+    for line in odd::requests("tools/call").iter().chain(&odd::answers()) {
+        let what = line.what;
+        for (old, new) in [("7", r#""a longer one""#), (r#""\u0037\/""#, "1")] {
+            let text = line.with_id(old);
+            let message = Message::parse(text.as_bytes());
+            let message = message.unwrap_or_else(|why| panic!("{what}: {why}"));
+            check_parts(text.as_bytes(), &message).expect(what);
+            let id = message.id().expect(what);
+            assert_eq!(id.raw(), old.as_bytes(), "{what}");
+            let spliced = splice_id(text.as_bytes(), &id, new.as_bytes());
+            assert!(spliced == line.with_id(new).into_bytes(), "{what}");
+        }
+    }
 }
 
 #[test]

@@ -4,4 +4,5 @@
 mod chance;
 mod exactness;
 mod lines;
+mod odd;
 mod shapes;

@@ -9,6 +9,7 @@ use proptest::prop_assert_eq;
 
 use crate::chance::holds;
 use crate::lines;
+use crate::odd;
 use crate::play::{Play, call, cancel, class_of, id_of, initialize, reason, request, result};
 
 #[test]
@@ -39,6 +40,24 @@ fn rule_11_odd_but_legal_lines_pass_to_the_byte_but_for_the_ids() {
     };
     play.server(&answer(&minted));
     assert_eq!(play.heard(1), [answer(r#""\u0031""#)]);
+}
+
+#[test]
+fn rule_11_whatever_is_odd_passes_both_ways_with_another_id() {
+    let mut play = Play::legacy(2);
+    let ids = ["7", r#""\u0037\/""#];
+    let requests = odd::requests("tools/call");
+    for ((request, answer), id) in requests.iter().zip(odd::answers()).zip(ids.iter().cycle()) {
+        let what = request.what;
+        play.client(2, &request.with_id(id));
+        let heard = play.server_heard();
+        assert_eq!(heard.len(), 1, "{what}");
+        let minted = heard[0].strip_prefix(&*request.before);
+        let minted = minted.and_then(|rest| rest.strip_suffix(&*request.after));
+        let minted = minted.unwrap_or_else(|| panic!("{what} was changed"));
+        play.server(&answer.with_id(minted));
+        assert!(play.heard(2) == [answer.with_id(id)], "{what}");
+    }
 }
 
 #[test]

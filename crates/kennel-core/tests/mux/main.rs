@@ -12,6 +12,8 @@ mod lines;
 mod lists;
 mod modern;
 mod modern_rules;
+#[path = "../message/odd.rs"]
+mod odd;
 mod play;
 mod roots;
 mod rules;
