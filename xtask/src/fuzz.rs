@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::Outcome;
 use crate::report::{Report, succeeds};
 use crate::test::random;
 use crate::workspace::Workspace;
+use crate::{Outcome, preflight};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,6 +50,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let seed = args
         .seed
         .unwrap_or(u32::try_from(random() >> 33).map_or(1, |seed| seed | 1));
+    // Without it nothing is run: that is a failure, with `CI=true` as without.
+    println!("c++: {}", preflight::cpp_compiler()?);
     let fuzz = Fuzz::load()?;
     println!("seed {seed}, {} s for each target", args.seconds);
     let mut report = Report::new()?;

@@ -82,6 +82,23 @@ pub(crate) fn check() -> Outcome<Vec<String>> {
     Ok(gaps)
 }
 
+/// The compiler of C++ that the fuzzing engine is built with: `CXX`, or what is called so everywhere.
+pub(crate) fn cpp_compiler() -> Outcome<String> {
+    cpp_compiler_named(&std::env::var("CXX").unwrap_or_default())
+}
+
+fn cpp_compiler_named(name: &str) -> Outcome<String> {
+    // Options may follow it.
+    let program = name.split_whitespace().next().unwrap_or("c++");
+    version(program, None).ok_or_else(|| {
+        format!(
+            "{program} is missing, the compiler of C++ that the fuzzing engine is built with: install g++ or \
+             clang, or name one with CXX. NOT TESTED: random lines and schedules"
+        )
+        .into()
+    })
+}
+
 /// The version of a tool that every pass can run.
 fn look_for(tool: &str) -> Result<String, String> {
     let version = version(tool, None).ok_or("is missing")?;
@@ -147,6 +164,18 @@ mod tests {
                 names.extend(calls.filter_map(|call| Some(call.split_once('"')?.0.to_owned())));
             }
         }
+    }
+
+    #[test]
+    fn a_missing_compiler_is_named_with_what_to_do() {
+        let missing = cpp_compiler_named("no-such-compiler -O2").expect_err("it is missing");
+        let missing = missing.to_string();
+        assert!(
+            missing.starts_with("no-such-compiler is missing"),
+            "{missing}"
+        );
+        assert!(missing.contains("install g++ or clang"), "{missing}");
+        assert!(cpp_compiler_named("sh -x").is_ok());
     }
 
     #[test]
