@@ -12,7 +12,7 @@ use crate::{demo, ps, run};
 /// One process where ten would run, none where nobody is left, and a session that goes on when the
 /// server behind it dies.
 #[derive(Debug, Parser)]
-#[command(name = "kennel", version, after_help = EXAMPLES)]
+#[command(name = "kennel", version = version(), after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,6 +49,11 @@ enum Command {
         #[arg(hide = true)]
         part: Option<demo::Part>,
     },
+}
+
+/// Made once, and never freed: the parser wants to keep it.
+fn version() -> &'static str {
+    String::leak(crate::this_build::text())
 }
 
 const EXAMPLES: &str = "Examples:

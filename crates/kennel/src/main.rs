@@ -26,6 +26,8 @@ mod sharing;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod shim;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod this_build;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod timers;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 mod unserved;

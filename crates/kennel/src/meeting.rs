@@ -40,6 +40,9 @@ pub(crate) struct DaemonRecord {
     pub(crate) generation: String,
     /// The program's version.
     pub(crate) version: String,
+    /// Which build of it.
+    #[serde(default)]
+    pub(crate) build: String,
     /// When it started, in seconds since 1970.
     pub(crate) since: u64,
     /// What it is called: the server's own name.

@@ -65,8 +65,8 @@ pub(crate) fn ps(args: &PsArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "{:<20} {:<17} {:<7} {:>7} {:>7} {:>8} {:>5}",
-        "NAME", "KEY", "MODE", "SERVERS", "CLIENTS", "MEMORY", "AGE"
+        "{:<20} {:<17} {:<7} {:>7} {:>7} {:>8} {:>5} {}",
+        "NAME", "KEY", "MODE", "SERVERS", "CLIENTS", "MEMORY", "AGE", "VERSION"
     );
     for entry in &entries {
         let name: String = entry.name.chars().take(20).collect();
@@ -80,12 +80,13 @@ pub(crate) fn ps(args: &PsArgs) -> ExitCode {
             .filter_map(|server| server.rss_bytes)
             .sum();
         println!(
-            "{name:<20} {:<17} {mode:<7} {:>7} {:>7} {:>5} MB {:>5}",
+            "{name:<20} {:<17} {mode:<7} {:>7} {:>7} {:>5} MB {:>5} {}",
             entry.key,
             entry.servers.len(),
             entry.clients.len(),
             memory >> 20,
-            age(entry.since)
+            age(entry.since),
+            entry.version
         );
         for note in notes(entry) {
             println!("  {note}");

@@ -18,6 +18,7 @@ use crate::election::Policy;
 use crate::key::{self, Ingredients, Key};
 use crate::sharing::{self, Decision, Fate, Rule, ServersToml, Wish, eras};
 use crate::shim::{self, Origin, Sharing, Spec};
+use crate::this_build;
 use crate::timers::Timers;
 
 #[derive(Debug, clap::Args)]
@@ -156,7 +157,7 @@ impl Place {
         let me = ProcessRef::me().map(|me| *me.identity());
         let shared = |fate| fate == Fate::Shared;
         ClientHello {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: this_build::version(),
             protocol: PROTOCOL,
             pid: std::process::id(),
             identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
@@ -178,6 +179,8 @@ impl Place {
                 legacy: shared(decision.legacy),
                 modern: shared(decision.modern),
             },
+            build: this_build::text(),
+            program: text(this_build::program().unwrap_or_default().as_os_str()),
         }
     }
 }

@@ -7,10 +7,12 @@
 //! What crosses versions is a field that can be left out or ignored: an unknown field, and an unknown
 //! word behind the `!`, is no error.
 
+mod build;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use build::{Build, NoBuild};
 pub use text::Text;
 
 /// The version of this wire. Both sides say theirs; neither is refused for it alone.
@@ -42,6 +44,16 @@ pub struct ClientHello {
     /// With whom it may share its server.
     #[serde(default)]
     pub shares: Shares,
+    /// Which build it is: the text of a [`Build`].
+    #[serde(default)]
+    pub build: String,
+    /// Where that build is: an older daemon may become it.
+    #[serde(default = "nowhere")]
+    pub program: Text,
+}
+
+fn nowhere() -> Text {
+    Text::from(&b""[..])
 }
 
 /// Which sessions may share a server: those of an era, as far as anybody knows what it keeps per session.
@@ -102,6 +114,9 @@ pub struct DaemonHello {
     pub protocol: u32,
     /// Which daemon of this key it is; random.
     pub generation: String,
+    /// Which build it is: the text of a [`Build`].
+    #[serde(default)]
+    pub build: String,
 }
 
 /// A line of Kennel's own.
@@ -282,7 +297,21 @@ mod tests {
             },
             env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))],
             shares: Shares::default(),
+            build: "0.1.0+7".into(),
+            program: Text::from(&b"/usr/bin/kennel"[..]),
         }
+    }
+
+    #[test]
+    fn a_hello_from_before_builds_were_told_is_understood() {
+        let mut old = hello();
+        (old.build, old.program) = (String::new(), Text::from(&b""[..]));
+        let line = String::from_utf8(old.line()).unwrap();
+        let line = line.replacen(r#","build":"","program":"""#, "", 1);
+        assert!(!line.contains("build"), "{line}");
+        assert_eq!(ClientHello::parse(line.as_bytes()), Some(Ok(old)));
+        let daemon = br#"!hello {"version":"0.1.0","protocol":1,"generation":"g"}"#;
+        assert_eq!(DaemonHello::parse(daemon).unwrap().build, "");
     }
 
     #[test]

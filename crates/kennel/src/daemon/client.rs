@@ -17,6 +17,7 @@ use super::state::ClientState;
 use super::station::Station;
 use super::{start, watch};
 use crate::shim::lines::Inbox;
+use crate::this_build;
 
 /// A client, as its server knows it.
 pub(super) struct Link {
@@ -446,9 +447,10 @@ fn announced(hello: &ClientHello, known: &[ProcessRef]) -> Announced {
 
 fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
     let answer = DaemonHello {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: this_build::version(),
         protocol: PROTOCOL,
         generation: house.generation.clone(),
+        build: this_build::text(),
     };
     link.to_client.push(&answer.line());
     for older in house.clients.borrow().values() {

@@ -187,7 +187,8 @@ impl Made {
         meeting.write_record(&DaemonRecord {
             identity: ProcessRef::me()?.identity().to_string(),
             generation: generation.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::this_build::version(),
+            build: crate::this_build::text(),
             since: now(),
             // Until a client has said what to run.
             name: orders.key.clone(),

@@ -182,6 +182,8 @@ mod tests {
             },
             env,
             shares: kennel_core::hello::Shares::default(),
+            build: String::new(),
+            program: Text::from(&b""[..]),
         }
     }
 
@@ -204,6 +206,7 @@ mod tests {
             version: "\u{1F415}".into(),
             protocol: PROTOCOL,
             generation: "\u{1F415}g".into(),
+            build: "0.1.0+7".into(),
         };
         let words = [
             b"!later {}\n".as_slice(),

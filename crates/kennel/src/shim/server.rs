@@ -58,7 +58,7 @@ impl Spec {
             cwd: cwd.display().to_string(),
             mode: Mode::Solo,
             daemon_pid: None,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: crate::this_build::version(),
             since,
             state: "serving".to_owned(),
             why,

@@ -242,6 +242,8 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
         },
         env,
         shares: Shares::default(),
+        build: String::new(),
+        program: Text::from(&b""[..]),
     }
 }
 

@@ -100,6 +100,8 @@ fn wanted(key: &str) -> Wanted {
                 Text::from(std::env::var_os("PATH").unwrap().as_bytes()),
             )],
             shares: Default::default(),
+            build: String::new(),
+            program: Text::from(&b""[..]),
         },
         policy: Policy {
             linger: Duration::ZERO,
