@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A point in monotonic time: nanoseconds since a start the caller chose.
 ///
 /// Only moments with the same start can be compared. Arithmetic saturates: no sum runs past
@@ -19,7 +21,7 @@ use std::time::Duration;
 ///
 /// assert!(now + Duration::from_secs(1) > now);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Moment(u64);
 
 impl Moment {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// How long a shared server outlives its last client.
 pub const SHARED_LINGER: Duration = Duration::from_secs(60);
 
@@ -15,7 +17,7 @@ pub const GRACE: Duration = Duration::from_secs(5);
 pub const MAX_IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// The three patiences of a [`Lifetime`](super::Lifetime).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Policy {
     /// How long to outlive the last client; `None`: an empty house alone is never a reason to end,
     /// for authors whose server does not count its sessions.
@@ -44,11 +46,11 @@ impl Policy {
 }
 
 /// One client, for as long as it is attached. The caller numbers them and uses no number twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ClientId(pub u64);
 
 /// Whether a client's process can be watched.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Sight {
     /// It cannot: only its traffic shows that it lives.
     Unseen,

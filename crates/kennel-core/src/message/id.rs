@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Malformed, Part};
 
 /// The largest integer that every reader takes for itself: past it a double cannot tell neighbours.
@@ -58,7 +60,7 @@ impl<'a> Id<'a> {
 }
 
 /// What an id means. `1` and `"1"` differ; `"a"` and `"\u0061"` do not.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Key {
     /// An integer every SDK takes.
     Number(i64),

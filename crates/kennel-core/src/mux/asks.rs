@@ -7,19 +7,22 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Key, Outcome, Part, Request, Response, reply};
 
 use super::calls::Kind;
 use super::refused::{ambiguous_client, client_gone};
 use super::said::{From, Kept, Said};
+use super::snapshot::{bytes, pairs};
 use super::{Lane, Mux, Note, Side};
 
 /// Where a server's request says which task it is about.
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// A question that waits for a client's answer.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ask {
     client: ClientId,
     pub(super) about: About,
@@ -27,14 +30,15 @@ pub(super) struct Ask {
     pub(super) server: Option<ServerId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ServerId {
     pub(super) key: Key,
     /// As spelled.
+    #[serde(with = "bytes")]
     pub(super) raw: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum About {
     /// Any other client could answer it as well: its line is kept for that.
     Roots(Option<Kept>),
@@ -42,9 +46,10 @@ pub(super) enum About {
     Other,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Asks {
     open: BTreeMap<i64, Ask>,
+    #[serde(with = "pairs")]
     by_server: BTreeMap<Key, i64>,
     minted: i64,
     /// Tasks that clients began for the server; the latest.
@@ -100,6 +105,11 @@ impl Asks {
         closed.collect()
     }
 
+    /// Whether nobody was asked anything that is not answered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
     /// Whether a client's roots will be known, whoever wants to know them.
     pub(super) fn is_asked_for_roots(&self, client: ClientId) -> bool {
         let asks = |ask: &Ask| ask.client == client && matches!(ask.about, About::Roots(_));
@@ -112,6 +122,15 @@ impl Asks {
             self.by_server.remove(&server.key);
         }
         Some(ask)
+    }
+}
+
+/// What could have been meant for any client, for people.
+pub(super) fn ambiguous_method(method: &str) -> &'static str {
+    match method {
+        "sampling/createMessage" => "sampling/createMessage",
+        "elicitation/create" => "elicitation/create",
+        _ => "a request of its own",
     }
 }
 
@@ -149,11 +168,7 @@ impl Mux {
                 Whom::Ambiguous => {
                     self.tell_server(Lane::Own, ambiguous_client(id.raw()));
                     self.notes.push(Note::Ambiguous);
-                    self.ambiguous = Some(match method {
-                        "sampling/createMessage" => "sampling/createMessage",
-                        "elicitation/create" => "elicitation/create",
-                        _ => "a request of its own",
-                    });
+                    self.ambiguous = Some(ambiguous_method(method));
                 }
             },
         }

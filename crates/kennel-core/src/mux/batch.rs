@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Batch, Message, error_reply, reply};
 use crate::time::Moment;
@@ -9,13 +11,13 @@ use crate::time::Moment;
 use super::said::{From, Said};
 use super::{Mux, Note, Out};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Batches {
     open: BTreeMap<u64, Open>,
     next: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Open {
     client: ClientId,
     /// Requests without their answer, and one more while the batch is read.

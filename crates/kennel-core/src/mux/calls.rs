@@ -8,17 +8,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::Key;
 
 use super::Lane;
 use super::levels::Before;
 use super::lists::ListKey;
+use super::snapshot::{bytes, maybe_bytes, pairs};
 
 /// An id given here, to a request of either direction: from 1 up, and never twice.
 pub(super) type Minted = u64;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) kind: Kind,
     /// Where it was written; what cancels it must follow there.
@@ -27,13 +30,14 @@ pub(super) struct Call {
     /// The session of who waited first, or last. `None`: the mux itself asked.
     pub(super) session: Option<Arc<str>>,
     /// What its client knows the progress by, as spelled there. The server knows it by the call's id.
+    #[serde(with = "maybe_bytes")]
     pub(super) token: Option<Vec<u8>>,
     /// It set a log level of its own (modern).
     pub(super) logs: bool,
 }
 
 /// What follows from the answer, beside giving it to those who wait.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Kind {
     Plain,
     /// One of those that take turns.
@@ -55,26 +59,29 @@ pub(super) enum Kind {
 }
 
 /// Somebody who waits for an answer.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Waiter {
     pub(super) client: ClientId,
     pub(super) key: Key,
     /// As spelled.
+    #[serde(with = "bytes")]
     pub(super) id: Vec<u8>,
     pub(super) batch: Option<u64>,
     /// The request, should it have to be asked separately after all.
+    #[serde(with = "maybe_bytes")]
     pub(super) again: Option<Vec<u8>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Ghost {
     pub(super) session: Arc<str>,
     pub(super) logs: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Calls {
     calls: BTreeMap<Minted, Call>,
+    #[serde(with = "pairs")]
     by_client: BTreeMap<(ClientId, Key), Minted>,
     ghosts: BTreeMap<Minted, Ghost>,
     /// Sessions with more ghosts than are remembered one by one; `None` for those beyond counting.
@@ -175,6 +182,11 @@ impl Calls {
             .range(first..)
             .take_while(move |((other, _), _)| *other == client)
             .map(|((_, key), minted)| (key, *minted))
+    }
+
+    /// All calls in flight.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = &Call> {
+        self.calls.values()
     }
 
     /// The calls in flight, but for what the mux asked itself.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::message::{Malformed, Message, Part, Request};
 
 /// Where a request of the modern era says which version it is of.
@@ -20,7 +22,7 @@ pub enum Era {
 
 /// What sessions on one server have in common. A server shows different tools to clients of different
 /// capabilities, and speaks one version to all, so only sessions of one class may share it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Class {
     kind: Kind,
     version: String,
@@ -30,7 +32,7 @@ pub struct Class {
     names: Vec<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 enum Kind {
     Legacy,
     Modern,

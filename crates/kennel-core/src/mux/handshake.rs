@@ -1,5 +1,7 @@
 //! The handshake (legacy): the server hears one, and every client has its own.
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Message, Outcome, Part, Request, Response, reply};
 
@@ -9,7 +11,7 @@ use super::refused::Refused;
 use super::said::{From, Kept, Said};
 use super::{Lane, Mux, Note};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Handshake {
     state: State,
     /// Whose `initialize` the server heard.
@@ -22,7 +24,7 @@ pub(super) struct Handshake {
     pub(super) resources: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 enum State {
     #[default]
     None,
@@ -31,7 +33,7 @@ enum State {
 }
 
 /// How far a client's own handshake is.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(super) enum Greeting {
     #[default]
     None,

@@ -1,5 +1,7 @@
 //! Log levels (legacy): each client has its own, and the server the most verbose of them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Notification, Outcome, Request, Response, reply};
 
@@ -10,7 +12,7 @@ use super::said::From;
 use super::{Lane, Mux};
 
 /// How important a message is; the most verbose level comes first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) enum Level {
     Debug,
     Info,
@@ -26,14 +28,14 @@ pub(super) enum Level {
 const UNSET: Level = Level::Info;
 
 /// The levels before a change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Before {
     at_server: Option<Level>,
     /// Of who asked for the change; nobody, if it was the mux.
     of_client: Option<(ClientId, Option<Level>)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Levels {
     /// What the server was last told. `None`: nothing ever, or it refused.
     at_server: Option<Level>,

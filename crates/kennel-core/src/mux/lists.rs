@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Message, Outcome, Part, Request, Response};
 use crate::time::Moment;
@@ -18,10 +20,11 @@ use super::from_client::{LOG_LEVEL, in_meta};
 use super::handshake::{Handshake, waiter};
 use super::refused::Refused;
 use super::said::{From, Kept, Said};
+use super::snapshot::pairs;
 use super::{Lane, Mux};
 
 /// What is listed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) enum List {
     Tools,
     Prompts,
@@ -32,21 +35,22 @@ pub(super) enum List {
 }
 
 /// What is the same question: of the modern era, all that it says.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) struct ListKey {
     list: List,
     params: String,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Lists {
     /// Those another client may wait for as well.
+    #[serde(with = "pairs")]
     in_flight: BTreeMap<ListKey, Minted>,
     /// Oldest first.
     kept: VecDeque<Entry>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     key: ListKey,
     answer: Kept,

@@ -23,6 +23,7 @@
 //! | `roots.rs` | whether all have the same roots |
 //! | `batch.rs` | nothing: it takes batches apart and puts their answers together |
 //! | `from_client.rs`, `from_server.rs` | what follows from a line |
+//! | `snapshot.rs` | nothing: it says how all of this is written down, and whether it is a good moment |
 //! | `refused.rs`, `note.rs`, `said.rs` | nothing: words, and lines with other ids |
 
 mod asks;
@@ -38,12 +39,15 @@ mod note;
 mod refused;
 mod roots;
 mod said;
+mod snapshot;
 mod subscriptions;
 mod tasks;
 mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::message::{Key, Message};
 
@@ -65,7 +69,7 @@ pub use class::{Class, Era, Opening, opening};
 pub use note::{Note, Side, Unaddressed};
 
 /// What may be shared beyond the process itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Policy {
     /// Whether lists are asked for once and kept for others, where the protocol says for how long.
     pub cache: bool,
@@ -117,7 +121,7 @@ pub enum Out {
 /// first, up to half of what is written at once.
 ///
 /// The lane of a client that left is written to its end: its answers to the server are in it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Lane {
     /// What changes the server for all clients: written before anybody's lane.
     Front,
@@ -156,7 +160,7 @@ pub enum Lane {
 /// let line = br#"{"jsonrpc":"2.0","id":"a","result":{"x":1.0}}"#.to_vec();
 /// assert_eq!(mux.poll(), Some(Out::ToClient { client: ClientId(7), line }));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Mux {
     class: Class,
     policy: Policy,
@@ -172,14 +176,20 @@ pub struct Mux {
     tasks: Tasks,
     roots: Roots,
     turns: Turns,
+    #[serde(skip)]
     out: VecDeque<Out>,
+    #[serde(skip)]
     notes: Notes,
     requests: u64,
-    ambiguous: Option<&'static str>,
+    #[serde(with = "snapshot::words")]
+    ambiguous: Option<Words>,
     knows_discover: Option<bool>,
 }
 
-#[derive(Debug)]
+/// Words of ours, which are there for good.
+type Words = &'static str;
+
+#[derive(Debug, Serialize, Deserialize)]
 struct Client {
     session: Arc<str>,
     greeting: Greeting,
@@ -193,7 +203,7 @@ struct Client {
 }
 
 /// Who ever joined, as far as it matters.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Sessions {
     first: Option<Arc<str>>,
     several: bool,

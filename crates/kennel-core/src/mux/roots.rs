@@ -3,6 +3,8 @@
 //! The first answer the server hears is the reference. Whoever else is there, or comes later, is asked
 //! by the mux itself, and goes solo if the answer differs.
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Outcome, Part, Response};
 
@@ -11,7 +13,7 @@ use super::refused::{client_gone, no_roots};
 use super::said::{From, Kept};
 use super::{Lane, Mux, Note};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Roots {
     /// The server wants to know them.
     pub(super) asked: bool,

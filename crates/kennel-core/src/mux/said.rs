@@ -2,9 +2,13 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Member, Part, splice};
 use crate::time::Moment;
+
+use super::snapshot::bytes;
 
 /// The bytes of one message: a whole line, or its part of a batch. Places are those in the line.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +67,9 @@ pub(super) struct From<'a> {
 }
 
 /// A message kept to be said again under other ids.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
+    #[serde(with = "bytes")]
     line: Vec<u8>,
     id: Range<usize>,
 }

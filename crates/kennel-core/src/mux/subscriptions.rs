@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 use crate::message::{Key, Outcome, Part, Request, Response, quoted, reply};
 
@@ -14,13 +16,13 @@ use super::refused::Refused;
 use super::said::{From, Said};
 use super::{Lane, Mux};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Subscriptions {
     by_uri: BTreeMap<String, Subscription>,
 }
 
 /// What the server was last asked to hold, and for whom.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Subscription {
     /// Until it is answered.
     call: Option<Minted>,

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::message::{Notification, Outcome, Part, Request, Response};
 
 use super::calls::{Call, Kind, Minted};
@@ -12,7 +14,7 @@ use super::refused::Refused;
 use super::said::{Edit, From, Said};
 use super::{Mux, Note, Unaddressed};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Tasks {
     by_id: BTreeMap<String, Task>,
     next: u64,
@@ -20,7 +22,7 @@ pub(super) struct Tasks {
     forgot: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Task {
     session: Arc<str>,
     ended: bool,

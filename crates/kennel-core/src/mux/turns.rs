@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
+use serde::{Deserialize, Serialize};
+
 use crate::lifetime::ClientId;
 
 use super::calls::Minted;
 use super::{Lane, Mux};
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Turns {
     /// The call the server is busy with.
     busy: Option<Minted>,
@@ -19,7 +21,7 @@ pub(super) struct Turns {
     last: Option<ClientId>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Waiting {
     calls: VecDeque<(Minted, Vec<u8>)>,
     bytes: usize,

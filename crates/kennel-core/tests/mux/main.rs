@@ -18,6 +18,8 @@ mod play;
 mod roots;
 mod rules;
 mod shared_state;
+mod snapshot;
 mod tasks;
 mod turns;
+mod twins;
 mod world;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
+use kennel_core::mux::{Class, ClientId, Out, Policy};
 use kennel_core::time::Moment;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::test_runner::TestCaseResult;
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::chance::holds;
 use crate::play::{ENVELOPE, cancel, error, notice, request, result};
+use crate::twins::Twins;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -71,7 +72,7 @@ fn rules_4_and_11_hold_in_the_modern_era() {
         1 => which.prop_map(Step::EndBySide),
     ];
     holds("modern mux", collection::vec(step, 0..100), |steps| {
-        let mut mux = Mux::new(Class::modern(), Policy::default());
+        let mut mux = Twins::new(Class::modern(), Policy::default());
         let mut world = World::default();
         for step in steps {
             world.play(&mut mux, step)?;
@@ -92,7 +93,7 @@ fn rules_4_and_11_hold_in_the_modern_era() {
 }
 
 impl World {
-    fn play(&mut self, mux: &mut Mux, step: Step) -> TestCaseResult {
+    fn play(&mut self, mux: &mut Twins, step: Step) -> TestCaseResult {
         match step {
             Step::Join => {
                 self.joined += 1;
@@ -189,12 +190,12 @@ impl World {
         }
     }
 
-    fn server_says(&mut self, mux: &mut Mux, line: &str) -> TestCaseResult {
+    fn server_says(&mut self, mux: &mut Twins, line: &str) -> TestCaseResult {
         mux.from_server(line.as_bytes(), Moment::START);
         self.poll(mux)
     }
 
-    fn poll(&mut self, mux: &mut Mux) -> TestCaseResult {
+    fn poll(&mut self, mux: &mut Twins) -> TestCaseResult {
         while let Some(out) = mux.poll() {
             match out {
                 Out::ToServer { line, .. } => self.server_hears(&text(line))?,

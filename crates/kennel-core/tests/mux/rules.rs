@@ -1,7 +1,7 @@
 //! What holds for every order of events.
 
 use kennel_core::message::Message;
-use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
+use kennel_core::mux::{Class, ClientId, Out, Policy};
 use kennel_core::time::Moment;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::sample::select;
@@ -11,6 +11,7 @@ use proptest::{collection, prop_assert, prop_oneof};
 use crate::chance::holds;
 use crate::lines::message;
 use crate::play::{class_of, initialize_with};
+use crate::twins::Twins;
 use crate::world::{Step, What, World};
 
 const METHODS: &[&str] = &[
@@ -25,6 +26,7 @@ const METHODS: &[&str] = &[
     "tasks/list",
     "roots/list",
     "sampling/createMessage",
+    "tools/call",
     "subscriptions/listen",
     "notifications/cancelled",
     "notifications/progress",
@@ -128,36 +130,44 @@ fn whatever_is_said_only_messages_pass_and_nothing_panics() {
         1 => collection::vec(one, 1..4).prop_map(|lines| format!("[{}]", lines.join(","))),
     ];
     let steps = collection::vec((0..12_u8, line), 0..60);
-    holds("only messages", (0..3_u8, steps), |(class, steps)| {
-        let class = match class {
-            0 => class_of(&initialize_with("0", "2025-03-26", r#"{"roots":{}}"#)),
-            1 => Class::modern(),
-            _ => Class::private(),
-        };
-        let mut mux = Mux::new(class, Policy::default());
-        for (what, line) in steps {
-            let client = ClientId(u64::from(what % 3));
-            match what {
-                0 => mux.leave(client),
-                1..4 => mux.join(client, &what.to_string()),
-                4..9 => mux.from_client(client, line.as_bytes(), Moment::START),
-                _ => mux.from_server(line.as_bytes(), Moment::START),
-            }
-            while let Some(out) = mux.poll() {
-                match out {
-                    Out::ToServer { line, .. } | Out::ToClient { line, .. } => {
-                        prop_assert!(Message::parse(&line).is_ok());
+    holds(
+        "only messages",
+        (0..3_u8, any::<bool>(), steps),
+        |(class, in_turn, steps)| {
+            let class = match class {
+                0 => class_of(&initialize_with("0", "2025-03-26", r#"{"roots":{}}"#)),
+                1 => Class::modern(),
+                _ => Class::private(),
+            };
+            let policy = Policy {
+                in_turn,
+                ..Policy::default()
+            };
+            let mut mux = Twins::new(class, policy);
+            for (what, line) in steps {
+                let client = ClientId(u64::from(what % 3));
+                match what {
+                    0 => mux.leave(client),
+                    1..4 => mux.join(client, &what.to_string()),
+                    4..9 => mux.from_client(client, line.as_bytes(), Moment::START),
+                    _ => mux.from_server(line.as_bytes(), Moment::START),
+                }
+                while let Some(out) = mux.poll() {
+                    match out {
+                        Out::ToServer { line, .. } | Out::ToClient { line, .. } => {
+                            prop_assert!(Message::parse(&line).is_ok());
+                        }
+                        Out::Dismiss { .. } => {}
                     }
-                    Out::Dismiss { .. } => {}
                 }
             }
-        }
-        for client in 0..3 {
-            mux.leave(ClientId(client));
-            prop_assert!(mux.waits_for(ClientId(client)) == 0);
-        }
-        Ok(())
-    });
+            for client in 0..3 {
+                mux.leave(ClientId(client));
+                prop_assert!(mux.waits_for(ClientId(client)) == 0);
+            }
+            Ok(())
+        },
+    );
 }
 
 fn steps(what: impl Strategy<Value = What>) -> impl Strategy<Value = Vec<Step>> {

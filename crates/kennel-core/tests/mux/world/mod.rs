@@ -9,11 +9,12 @@ mod server;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use kennel_core::mux::{ClientId, Lane, Mux, Out, Policy};
+use kennel_core::mux::{ClientId, Lane, Out, Policy};
 use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
 
 use crate::play::{INITIALIZED, cancel, class_of, initialize, notice, request};
+use crate::twins::Twins;
 
 /// One thing that happens. The numbers of a step choose among what there is to choose from.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ pub(crate) enum What {
 pub(crate) struct Step(pub(crate) What, pub(crate) usize, pub(crate) usize);
 
 pub(crate) struct World {
-    mux: Mux,
+    mux: Twins,
     clients: BTreeMap<u64, Client>,
     server: Server,
     facts: BTreeMap<u64, Fact>,
@@ -153,7 +154,7 @@ impl World {
     pub(crate) fn new() -> World {
         let class = class_of(&initialize("0"));
         World {
-            mux: Mux::new(class, Policy::default()),
+            mux: Twins::new(class, Policy::default()),
             clients: BTreeMap::new(),
             server: Server::default(),
             facts: BTreeMap::new(),

@@ -1,0 +1,86 @@
+//! Two muxes that hear the same: one stays where it is, the other is written down and read back again and again,
+//! as if its process became another. What follows must be the same.
+
+use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
+use kennel_core::time::Moment;
+
+/// Every so many events one of them moves.
+const MOVES: usize = 5;
+
+pub(crate) struct Twins {
+    stays: Mux,
+    moves: Mux,
+    events: usize,
+}
+
+#[expect(clippy::wrong_self_convention, reason = "the names of the mux's own")]
+impl Twins {
+    pub(crate) fn new(class: Class, policy: Policy) -> Twins {
+        Twins {
+            stays: Mux::new(class.clone(), policy),
+            moves: Mux::new(class, policy),
+            events: 0,
+        }
+    }
+
+    pub(crate) fn join(&mut self, client: ClientId, session: &str) {
+        self.both(|mux| mux.join(client, session));
+    }
+
+    pub(crate) fn leave(&mut self, client: ClientId) {
+        self.both(|mux| mux.leave(client));
+    }
+
+    pub(crate) fn from_client(&mut self, client: ClientId, line: &[u8], now: Moment) {
+        self.both(|mux| mux.from_client(client, line, now));
+    }
+
+    pub(crate) fn from_server(&mut self, line: &[u8], now: Moment) {
+        self.both(|mux| mux.from_server(line, now));
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Out> {
+        let next = self.stays.poll();
+        assert_eq!(next, self.moves.poll(), "the one that moved says otherwise");
+        if next.is_none() {
+            while let Some(note) = self.stays.poll_note() {
+                assert_eq!(Some(note), self.moves.poll_note());
+            }
+            assert_eq!(self.moves.poll_note(), None);
+        }
+        next
+    }
+
+    pub(crate) fn waits_for(&self, client: ClientId) -> usize {
+        let waits = self.stays.waits_for(client);
+        assert_eq!(waits, self.moves.waits_for(client));
+        waits
+    }
+
+    pub(crate) fn in_flight_of(&self, client: ClientId) -> Vec<Vec<u8>> {
+        let open = self.stays.in_flight_of(client);
+        assert_eq!(open, self.moves.in_flight_of(client));
+        open
+    }
+
+    fn both(&mut self, happens: impl Fn(&mut Mux)) {
+        self.events += 1;
+        if self.events.is_multiple_of(MOVES) {
+            // All that followed was asked for.
+            while self.poll().is_some() {}
+            self.moves = moved(&self.moves);
+        }
+        happens(&mut self.stays);
+        happens(&mut self.moves);
+        let all = |mux: &Mux| (mux.is_quiet(), mux.ambiguous(), mux.requests());
+        assert_eq!(all(&self.stays), all(&self.moves));
+    }
+}
+
+/// The same mux after its text.
+pub(crate) fn moved(mux: &Mux) -> Mux {
+    let text = serde_json::to_string(mux).expect("it has a text");
+    let back: Mux = serde_json::from_str(&text).expect("its text is a mux");
+    assert_eq!(serde_json::to_string(&back).ok().as_ref(), Some(&text));
+    back
+}
