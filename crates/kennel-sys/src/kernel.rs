@@ -1,6 +1,6 @@
 //! Which features this kernel has: probed once, and each can be switched off in tests.
 //!
-//! `KENNEL_FEATURES_OFF=pidfs,peer-pidfd,pidfd` makes a process behave as on a kernel without them,
+//! `KENNEL_FEATURES_OFF=pidfs,peer-pidfd,pidfd,sock-diag` makes a process behave as on a kernel without them,
 //! so that every fallback is tested on every machine.
 
 use std::sync::OnceLock;
@@ -16,6 +16,8 @@ pub struct Features {
     pub pidfs: bool,
     /// A socket tells its peer as a process file descriptor (Linux 6.5).
     pub peer_pidfd: bool,
+    /// Sockets can be asked for by netlink. Not probed: where the answer is no, whoever asks reads `/proc`.
+    pub sock_diag: bool,
 }
 
 /// The features in force for this process.
@@ -34,6 +36,7 @@ fn without(present: Features, off: &str) -> Features {
         pidfd,
         pidfs: pidfd && present.pidfs && !off("pidfs"),
         peer_pidfd: pidfd && present.peer_pidfd && !off("peer-pidfd"),
+        sock_diag: present.sock_diag && !off("sock-diag"),
     }
 }
 
@@ -45,6 +48,7 @@ mod tests {
         pidfd: true,
         pidfs: true,
         peer_pidfd: true,
+        sock_diag: true,
     };
 
     #[test]
@@ -64,13 +68,21 @@ mod tests {
                 ..ALL
             }
         );
-        let none = Features {
+        assert_eq!(
+            without(ALL, "sock-diag"),
+            Features {
+                sock_diag: false,
+                ..ALL
+            }
+        );
+        let no_process = Features {
             pidfd: false,
             pidfs: false,
             peer_pidfd: false,
+            sock_diag: true,
         };
-        assert_eq!(without(ALL, "pidfd"), none);
-        assert_eq!(without(ALL, "pidfs, peer-pidfd, pidfd"), none);
-        assert_eq!(without(none, ""), none);
+        assert_eq!(without(ALL, "pidfd"), no_process);
+        assert_eq!(without(ALL, "pidfs, peer-pidfd, pidfd"), no_process);
+        assert_eq!(without(no_process, ""), no_process);
     }
 }

@@ -9,6 +9,7 @@
 //! | [`process`] | [`ProcessRef`](process::ProcessRef): a process as a reference, not a number |
 //! | [`starter`] | who started us, and whom to watch so that we end with it |
 //! | [`peer`] | who is at the other end of a unix socket |
+//! | [`net`] | who listens on a port, and who is connected to it |
 //! | [`tree`] | one server with all its descendants, under a warden |
 //! | [`detach`] | starting a process that is nobody's |
 //! | [`runtime_dir`] | the user's meeting place, checked before it is believed |
@@ -39,6 +40,8 @@ pub mod kernel;
 pub mod limits;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod lock;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod net;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod peer;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

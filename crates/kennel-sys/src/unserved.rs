@@ -474,6 +474,56 @@ pub mod lock {
     }
 }
 
+/// Who listens on a port, and who is connected to it.
+pub mod net {
+    use std::io;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use super::process::ProcessRef;
+    use super::unsupported;
+
+    /// A socket that takes connections.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Listener {
+        /// Where it listens.
+        pub address: SocketAddr,
+        /// The socket's inode.
+        pub inode: u64,
+        /// Whose it is.
+        pub uid: u32,
+    }
+
+    /// Connections to a set of ports.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Sessions {
+        /// How many are open.
+        pub open: usize,
+        /// How long ago the last one closed.
+        pub last_closed: Option<Duration>,
+    }
+
+    /// Unsupported.
+    pub fn listeners() -> io::Result<Vec<Listener>> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn sessions(_ports: &[u16]) -> io::Result<Sessions> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn holders(_inodes: &[u64]) -> io::Result<Vec<ProcessRef>> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn sockets_of(_process: &ProcessRef) -> io::Result<Vec<u64>> {
+        unsupported()
+    }
+}
+
 /// One server with all its descendants.
 pub mod tree {
     use std::ffi::OsString;
@@ -587,6 +637,11 @@ pub mod tree {
 
     /// Unsupported.
     pub fn end_strays(_known: &[u32]) -> io::Result<usize> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn below(_root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
         unsupported()
     }
 

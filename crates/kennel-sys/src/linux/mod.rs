@@ -9,6 +9,6 @@ pub(crate) use pidfd::{
 };
 pub(crate) use procfs::{
     boot_id, children_of_this_process, environ_has, fd_identity, first_argument, holds_file,
-    now_in_ticks, pid_namespace, processes, runs_our_program, session_of, stat,
+    now_in_ticks, pid_namespace, processes, runs_our_program, session_of, sockets_of, stat,
     thread_count_of_this_process,
 };

@@ -27,6 +27,7 @@ pub(crate) fn probe_features() -> Features {
         pidfd: own.is_ok(),
         pidfs,
         peer_pidfd,
+        sock_diag: true,
     }
 }
 

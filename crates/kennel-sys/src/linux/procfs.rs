@@ -167,6 +167,24 @@ pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
     Ok(false)
 }
 
+/// The inodes of the sockets a process has open; an error where its table may not be read.
+pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
+    require_our_own()?;
+    let mut sockets = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(gone)? {
+        // A descriptor closed since the listing is one that is not held.
+        let Ok(target) = std::fs::read_link(entry?.path()) else {
+            continue;
+        };
+        let inode: Option<u64> = target.to_str().and_then(|text| {
+            let number = text.strip_prefix("socket:[")?.strip_suffix(']')?;
+            number.parse().ok()
+        });
+        sockets.extend(inode);
+    }
+    Ok(sockets)
+}
+
 /// Whether the environment a process was started with holds `pair` (`NAME=value`).
 pub(crate) fn environ_has(pid: u32, pair: &str) -> bool {
     require_our_own()

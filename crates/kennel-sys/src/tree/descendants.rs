@@ -59,9 +59,34 @@ pub(super) fn only_daemons_left() -> bool {
 }
 
 /// A daemon that was first needed inside a server (an app may itself be one) lands below that server's
-/// warden. It is nobody's: the ladder spares it, and what is below it.
+/// warden, and so does a guardian, which guards a detached server. It is nobody's: the ladder spares it, and
+/// what is below it.
 pub(super) fn is_a_daemon_of_ours(pid: u32) -> bool {
-    os::runs_our_program(pid) && os::first_argument(pid).is_some_and(|word| word == b"daemon")
+    os::runs_our_program(pid)
+        && os::first_argument(pid).is_some_and(|word| word == b"daemon" || word == b"guardian")
+}
+
+/// Everyone below `root`, each held as a reference. A snapshot: what is forked meanwhile may be missing.
+pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
+    let children = children_by_parent()?;
+    let mut everyone: Vec<ProcessRef> = Vec::new();
+    let mut line: Vec<(u32, Option<usize>)> = vec![(root.pid(), None)];
+    while let Some((parent_pid, parent)) = line.pop() {
+        for &pid in children.get(&parent_pid).into_iter().flatten() {
+            let Ok(process) = ProcessRef::open(pid) else {
+                continue;
+            };
+            // As in `signal_all`: below the one we hold, and so now (rule 6).
+            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
+                && process.is_alive()
+                && parent.map_or(root, |index| &everyone[index]).is_alive();
+            if is_child {
+                line.push((pid, Some(everyone.len())));
+                everyone.push(process);
+            }
+        }
+    }
+    Ok(everyone)
 }
 
 /// Everyone's children, in one look at the process table.

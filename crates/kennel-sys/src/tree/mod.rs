@@ -27,6 +27,7 @@ mod warden;
 
 use std::time::Duration;
 
+pub use descendants::below;
 pub use leftovers::{Ended, end_leftovers, orphaned_wardens};
 pub use start::{Exit, Launch, Report, Tree};
 pub use strays::{become_subreaper, end_strays};

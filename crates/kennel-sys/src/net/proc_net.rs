@@ -1,0 +1,87 @@
+//! Sockets as `/proc/net` lists them: all of them, every time. The fallback.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use super::Row;
+
+/// Every TCP socket of both families.
+pub(super) fn rows() -> io::Result<Vec<Row>> {
+    let mut rows = parse(&std::fs::read_to_string("/proc/net/tcp")?);
+    match std::fs::read_to_string("/proc/net/tcp6") {
+        Ok(text) => rows.extend(parse(&text)),
+        // A kernel without IPv6.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(rows)
+}
+
+fn parse(text: &str) -> Vec<Row> {
+    let per_second = rustix::param::clock_ticks_per_second();
+    let row = |line: &str| -> Option<Row> {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (_, ticks) = fields.get(5)?.split_once(':')?;
+        let ticks = u64::from_str_radix(ticks, 16).ok()?;
+        Some(Row {
+            local: address(fields.get(1)?)?,
+            remote_port: address(fields.get(2)?)?.port(),
+            state: u8::from_str_radix(fields.get(3)?, 16).ok()?,
+            timer: Duration::from_millis(ticks * 1000 / per_second.max(1)),
+            uid: fields.get(7)?.parse().ok()?,
+            inode: fields.get(9)?.parse().ok()?,
+        })
+    };
+    text.lines().skip(1).filter_map(row).collect()
+}
+
+/// `0100007F:1F90`: the address as 32-bit numbers of this machine, the port as one of its own.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| {
+        let number = u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?;
+        Some(number.to_ne_bytes())
+    };
+    let address = match address.len() {
+        8 => IpAddr::from(Ipv4Addr::from(word(0)?)),
+        32 => {
+            let mut bytes = [0; 16];
+            for part in 0..4 {
+                bytes[part * 4..part * 4 + 4].copy_from_slice(&word(part * 8)?);
+            }
+            IpAddr::from(Ipv6Addr::from(bytes))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_table_reads_as_the_kernel_means_it() {
+        let text = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0
+   1: 0100007F:1F90 0100007F:C350 06 00000000:00000000 03:000005DC 00000000     0        0 0 3 0
+ garbage
+";
+        let rows = parse(text);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0].local, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!(
+            (rows[0].uid, rows[0].inode, rows[0].state),
+            (1000, 4711, 10)
+        );
+        assert_eq!(rows[1].remote_port, 50_000);
+        let ticks = rustix::param::clock_ticks_per_second();
+        assert_eq!(rows[1].timer, Duration::from_millis(1_500_000 / ticks));
+        let six = address("00000000000000000000000001000000:0050").unwrap();
+        assert_eq!(six, "[::1]:80".parse().unwrap());
+    }
+}
