@@ -43,12 +43,14 @@
 //!
 //! Servers with sessions of their own (sockets, HTTP) hold a [`Lease`] for each and set
 //! [`linger`](GuardBuilder::linger); a server bound to an editor names it as its
-//! [`owner`](GuardBuilder::owner_from_env). `uninstall` uses [`GuardBuilder::probe`] and
+//! [`owner`](GuardBuilder::owner_from_env), and tells with [`port_holders`] who has its port. `examples/ws` is
+//! such a server, whole. `uninstall` uses [`GuardBuilder::probe`] and
 //! [`GuardBuilder::seize`].
 
 mod builder;
 mod guard;
 mod owner;
+mod ports;
 mod refusal;
 mod shutdown;
 mod store;
@@ -56,7 +58,8 @@ mod watch;
 
 pub use builder::GuardBuilder;
 pub use guard::{Guard, Lease, Stopper};
-pub use owner::{OwnerError, announce_owner};
+pub use owner::{Owner, OwnerError, announce_owner};
+pub use ports::{PortHolder, port_holders};
 pub use refusal::Refusal;
 pub use shutdown::{Reason, Stopping};
-pub use store::{HeldAt, Seized, real_path};
+pub use store::{Held, HeldAt, Seized, hold_store, probe_store, real_path};

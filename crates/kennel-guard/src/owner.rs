@@ -5,6 +5,8 @@ use std::process::Command;
 
 use kennel_sys::process::{Identity, ProcessRef};
 
+use crate::refusal::Refusal;
+
 /// Why a value names no owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OwnerError {
@@ -21,12 +23,23 @@ pub enum OwnerError {
     Malformed(String),
 }
 
-/// An owner as it was found.
+/// An owner as it was found. A [`Guard`](crate::Guard) finds its own; this is for programs that watch
+/// over a server from outside.
 #[derive(Debug)]
-pub(crate) enum Owner {
+pub enum Owner {
+    /// It lives, and is this one, whoever has its pid later.
     Alive(ProcessRef),
     /// Gone before we looked.
     Gone,
+}
+
+impl Owner {
+    /// The owner that a flag or variable names: by its pid, or as [`announce_owner`] wrote it.
+    pub fn named(text: &str) -> Result<Owner, Refusal> {
+        parse(text)?
+            .capture()
+            .map_err(Refusal::io("look at the owner"))
+    }
 }
 
 /// What a flag or variable says: a pid, or an identity as [`announce_owner`] writes it.

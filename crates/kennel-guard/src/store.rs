@@ -27,9 +27,21 @@ pub(crate) struct Store {
     legacy: Vec<PathBuf>,
 }
 
-/// What is held while a guard lives. Dropped, it is free for others.
+/// Takes the store at `path` alone, without a [`Guard`](crate::Guard): for a program that watches over a
+/// server from outside. Others are told that `name` has it.
+pub fn hold_store(path: impl AsRef<Path>, name: &str) -> Result<Held, Refusal> {
+    Store::at(path.as_ref(), &[])?.take(Mode::Exclusive, name)
+}
+
+/// Who has the store at `path`; nobody, if the answer is empty. Creates nothing.
+pub fn probe_store(path: impl AsRef<Path>) -> Result<Vec<HeldAt>, Refusal> {
+    Store::at(path.as_ref(), &[])?.probe()
+}
+
+/// A store that is held. Dropped, it is free for others.
 #[derive(Debug)]
-pub(crate) struct Held {
+#[must_use = "the store is free again as soon as this is dropped"]
+pub struct Held {
     _lock: Lock,
     _legacy: Vec<Lock>,
     _dir: Hold,

@@ -178,6 +178,19 @@ impl ProcessRef {
         }
     }
 
+    /// How long ago it was started; `None` where that cannot be told.
+    pub fn age(&self) -> Option<Duration> {
+        let ticks = os::now_in_ticks().saturating_sub(self.identity.start?);
+        let per_second = rustix::param::clock_ticks_per_second().max(1);
+        Some(Duration::from_millis(ticks * 1000 / per_second))
+    }
+
+    /// What it was started as, for people; `None` where that cannot be told.
+    pub fn command_line(&self) -> Option<Vec<String>> {
+        let words = os::command_line(self.pid())?;
+        self.is_alive().then_some(words)
+    }
+
     /// Readable once the process has ended: for an event loop. `None` where the kernel offers no
     /// such event; look every [`SWEEP`] then.
     pub fn exit_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -105,6 +105,14 @@ pub mod process {
         pub fn is_alive(&self) -> bool {
             match self.0 {}
         }
+        /// How long ago it was started.
+        pub fn age(&self) -> Option<Duration> {
+            match self.0 {}
+        }
+        /// What it was started as.
+        pub fn command_line(&self) -> Option<Vec<String>> {
+            match self.0 {}
+        }
         /// Readable once it has ended.
         pub fn exit_fd(&self) -> Option<BorrowedFd<'_>> {
             match self.0 {}

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::shim::Origin;
-use crate::{demo, ps, run};
+use crate::{demo, guard, ps, run};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -27,6 +27,13 @@ enum Command {
     /// the server is left.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<run::Args>),
+
+    /// Run a server with ports (HTTP, WebSocket), bound to its owner
+    ///
+    /// When its owner is gone, however it went, and nobody is connected for a while, the server ends with
+    /// everything it started. A connection keeps it. Whoever comes to a port that is taken is told by whom.
+    #[command(after_help = GUARD_EXAMPLES)]
+    Guard(Box<guard::Args>),
 
     /// Show what runs
     Ps(ps::PsArgs),
@@ -59,8 +66,10 @@ fn version() -> &'static str {
 const EXAMPLES: &str = "Examples:
   kennel demo                   see sessions survive, and nothing survive them
   kennel run -- npx some-server run an MCP server behind kennel
+  kennel guard --owner-pid $PPID --port 8080 -- python3 -m http.server 8080
+                                run a server that ends with its owner
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found.";
+Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found, 98 port held by another.";
 
 const RUN_EXAMPLES: &str = "Examples:
   kennel run -- npx -y @modelcontextprotocol/server-everything
@@ -81,9 +90,33 @@ session to stdin alone.
 
 Exit codes: the server's own after the app closed stdin; 127 command not found, 126 not executable.";
 
+const GUARD_EXAMPLES: &str = "Examples:
+  kennel guard --owner-pid $PPID --port 8080 -- python3 -m http.server 8080
+  kennel guard --detach --json --port 6505 --port 9500 --owner-pid 4711 -- node server.js
+  kennel guard --takeover older --state ~/.local/share/thing -- thing serve
+
+The owner: when it is gone (killed, exited, a zombie) and nobody has been connected for --grace, the whole
+server ends: SIGTERM, and what is left after --stop-after is killed. A connection that comes cancels that; its end
+begins the grace anew. Without an owner, kennel passes signals and the exit code on, and cleans up.
+
+A port that is taken: a guarded server of the same command in the same directory whose owner is gone and that
+nobody uses is replaced (--takeover orphan); with --takeover older, so is one whose program or script has changed
+on disk. One that is wanted is `already running`: exit code 0 and its facts. Anybody else keeps the port: exit
+code 98, with who it is. The successor is checked before the incumbent is stopped: that its program is there and
+executable, that its interpreter is, that its script parses.
+
+With --detach, `kennel ps`, `kennel logs` and `kennel stop` show it, what it said, and its end.
+
+Environment: KENNEL_OWNER_PID names the owner, and does not reach the server; KENNEL_OFF=1 runs the server as if
+kennel were not there.
+
+Exit codes: the server's own, 128 and its number if a signal ended it; 0 if nobody needed it any more, or if it
+runs already; 98 port held by another; 127 command not found, 126 not executable; 1 anything else.";
+
 pub(crate) fn run(origin: Origin) -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(*args, origin),
+        Command::Guard(args) => guard::run(*args),
         Command::Ps(args) => ps::ps(&args),
         Command::Stop(args) => ps::stop(&args),
         Command::Logs(args) => ps::logs(&args),

@@ -1,4 +1,4 @@
-//! Who runs: daemons by their records, solo sessions by theirs. Looking creates nothing, and believes no
+//! Who runs: daemons by their records, solo sessions and guards by theirs. Looking creates nothing, and believes no
 //! record whose process is gone (rule 6).
 
 use std::path::Path;
@@ -8,6 +8,7 @@ use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{ClientState, DaemonState, STATE, ServerState};
+use crate::guard::record::{self as guards, Guarded};
 use crate::meeting::Meeting;
 
 /// Where solo sessions write down who they are.
@@ -35,7 +36,10 @@ pub(crate) struct Entry {
     /// What as many servers as clients would hold in memory beyond what these do.
     #[serde(default)]
     pub(crate) saved_bytes: u64,
-    /// Who this is: the daemon, or the shim of a solo session.
+    /// What only a guarded server has: ports, connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) guarded: Option<Guarded>,
+    /// Who this is: the daemon, the shim of a solo session, or the guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,
 }
@@ -45,6 +49,7 @@ pub(crate) struct Entry {
 pub(crate) enum Mode {
     Solo,
     Shared,
+    Guard,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +68,7 @@ impl Entry {
     }
 
     /// Whether this is its whole name or key. Several may have a name.
-    fn is_called(&self, word: &str) -> bool {
+    pub(crate) fn is_called(&self, word: &str) -> bool {
         self.name == word || self.key == word
     }
 
@@ -97,6 +102,7 @@ pub(crate) struct Ambiguous<'a>(pub(crate) Vec<&'a Entry>);
 pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
     let mut all: Vec<Entry> = Meeting::all()?.iter().filter_map(daemon).collect();
     all.extend(solo_sessions()?);
+    all.extend(RuntimeDir::find_of_user()?.iter().flat_map(guards::entries));
     all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));
     Ok(all)
 }
@@ -126,6 +132,7 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         saved_bytes: saved(&servers),
         servers,
         clients,
+        guarded: None,
         identity: Some(record.identity),
     })
 }
@@ -160,7 +167,7 @@ fn saved(servers: &[Server]) -> u64 {
     servers.iter().map(beyond_the_first).sum()
 }
 
-fn with_memory(state: ServerState) -> Server {
+pub(crate) fn with_memory(state: ServerState) -> Server {
     let rss_bytes = rss(state.pid);
     Server { state, rss_bytes }
 }

@@ -12,6 +12,8 @@ mod duration;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod election;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod guard;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod key;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod listing;
@@ -36,12 +38,13 @@ use std::process::ExitCode;
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 fn main() -> ExitCode {
-    // Before anything else is looked at: a warden is started often, and is to be small and quick. Both are
-    // started by Kennel itself, so that `ps` tells them apart; neither is for people.
+    // Before anything else is looked at: a warden is started often, and is to be small and quick. All three are
+    // started by Kennel itself, so that `ps` tells them apart; none is for people.
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next().as_deref().and_then(|word| word.to_str()) {
         Some("warden") => return kennel_sys::tree::warden_main(arguments).into(),
         Some("daemon") => return daemon::main(arguments),
+        Some("guardian") => return guard::guardian(arguments),
         _ => {}
     }
     // While whoever started us is still there (lesson 19).

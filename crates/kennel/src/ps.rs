@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kennel_sys::Signal;
 use kennel_sys::events;
+use kennel_sys::runtime_dir::{Access, RuntimeDir};
 
 use crate::daemon::{LOG, OLDER_LOG};
+use crate::guard::record::{self as guards, Guarded};
 use crate::listing::{self, Ambiguous, Entry, Mode};
 use crate::meeting::Meeting;
 
@@ -73,6 +75,7 @@ pub(crate) fn ps(args: &PsArgs) -> ExitCode {
         let mode = match entry.mode {
             Mode::Solo => "solo",
             Mode::Shared => "shared",
+            Mode::Guard => "guard",
         };
         let memory: u64 = entry
             .servers
@@ -83,7 +86,10 @@ pub(crate) fn ps(args: &PsArgs) -> ExitCode {
             "{name:<20} {:<17} {mode:<7} {:>7} {:>7} {:>5} MB {:>5} {}",
             entry.key,
             entry.servers.len(),
-            entry.clients.len(),
+            entry
+                .guarded
+                .as_ref()
+                .map_or(entry.clients.len(), |guarded| guarded.connections),
             memory >> 20,
             age(entry.since),
             entry.version
@@ -112,9 +118,29 @@ fn notes(entry: &Entry) -> Vec<String> {
         let megabytes = entry.saved_bytes >> 20;
         notes.push(format!("saves {megabytes} MB against a server for each"));
     }
+    notes.extend(
+        entry
+            .guarded
+            .as_ref()
+            .map(|guarded| guard_note(entry, guarded)),
+    );
     let why = entry.why.as_ref();
     notes.extend(why.map(|why| format!("on its own: {why}")));
     notes
+}
+
+fn guard_note(entry: &Entry, guarded: &Guarded) -> String {
+    let ports: Vec<String> = guarded.ports.iter().map(u16::to_string).collect();
+    let ports = match &ports[..] {
+        [] => "no port".to_owned(),
+        [port] => format!("port {port}"),
+        several => format!("ports {}", several.join(", ")),
+    };
+    match (entry.owner, guarded.owner_alive) {
+        (Some(owner), Some(true)) => format!("listens on {ports}; its owner is {owner}"),
+        (_, Some(_)) => format!("listens on {ports}; {}", entry.state),
+        (_, None) => format!("listens on {ports}; without an owner"),
+    }
 }
 
 pub(crate) fn stop(args: &StopArgs) -> ExitCode {
@@ -164,6 +190,11 @@ pub(crate) fn stop(args: &StopArgs) -> ExitCode {
 }
 
 pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
+    match guards::log_of(&args.which) {
+        Ok(Some(dir)) => return shown(show_log(&dir, args.follow)),
+        Ok(None) => {}
+        Err(error) => return crate::fail(&error.to_string()),
+    }
     let meetings = match Meeting::all() {
         Ok(meetings) => meetings,
         Err(error) => return crate::fail(&error.to_string()),
@@ -177,7 +208,10 @@ pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
     let Some(meeting) = meetings.iter().find(is_meant) else {
         return nothing_called(&args.which);
     };
-    let shown = show_log(meeting, args.follow);
+    shown(show_log(meeting.dir(), args.follow))
+}
+
+fn shown(shown: io::Result<()>) -> ExitCode {
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads has seen enough.
@@ -186,13 +220,8 @@ pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
     }
 }
 
-fn show_log(meeting: &Meeting, follow: bool) -> io::Result<()> {
-    let open = |name| {
-        meeting
-            .dir()
-            .open_file(name, kennel_sys::runtime_dir::Access::Read)
-            .ok()
-    };
+fn show_log(dir: &RuntimeDir, follow: bool) -> io::Result<()> {
+    let open = |name| dir.open_file(name, Access::Read).ok();
     let mut stdout = io::stdout().lock();
     if let Some(mut older) = open(OLDER_LOG) {
         io::copy(&mut older, &mut stdout)?;

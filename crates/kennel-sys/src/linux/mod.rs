@@ -8,7 +8,7 @@ pub(crate) use pidfd::{
     exited, identity_of, open_process, peer_process, pid_of, probe_features, send_signal, wait_exit,
 };
 pub(crate) use procfs::{
-    boot_id, children_of_this_process, environ_has, fd_identity, first_argument, holds_file,
-    now_in_ticks, pid_namespace, processes, runs_our_program, session_of, sockets_of, stat,
-    thread_count_of_this_process,
+    boot_id, children_of_this_process, command_line, environ_has, fd_identity, first_argument,
+    holds_file, now_in_ticks, pid_namespace, processes, runs_our_program, session_of, sockets_of,
+    stat, thread_count_of_this_process,
 };

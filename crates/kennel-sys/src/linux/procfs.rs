@@ -95,6 +95,20 @@ pub(crate) fn first_argument(pid: u32) -> Option<Vec<u8>> {
     line.split(|&byte| byte == 0).nth(1).map(<[u8]>::to_vec)
 }
 
+/// All arguments a process was started with; `None` if it hides them, or is a kernel's thread.
+pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
+    require_our_own().ok()?;
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words = line
+        .strip_suffix(&[0])
+        .unwrap_or(&line)
+        .split(|&byte| byte == 0);
+    let words: Vec<String> = words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    (!line.is_empty()).then_some(words)
+}
+
 /// The session a process is in; 0 if its leader lives outside our pid namespace.
 pub(crate) fn session_of(pid: u32) -> Option<u32> {
     // SAFETY: takes and returns plain numbers. (Not rustix's: its pids cannot be 0.)

@@ -1,4 +1,4 @@
-//! The daemon's log: one file and one older one. It holds no environment and no line of MCP.
+//! The log of a daemon or of a detached server: one file and one older one. It holds no environment and no line of MCP.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -19,9 +19,9 @@ const LONGEST: u64 = 1 << 20;
 /// More of one line is not kept.
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// Where the daemon writes down what happens. Failing to is no reason to stop serving.
+/// Where what happens is written down. Failing to is no reason to stop serving.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(crate) struct Log {
     dir: OwnedFd,
     open: RefCell<Open>,
 }
@@ -33,7 +33,7 @@ struct Open {
 }
 
 impl Log {
-    pub(super) fn open(dir: &RuntimeDir) -> Result<Log, DirError> {
+    pub(crate) fn open(dir: &RuntimeDir) -> Result<Log, DirError> {
         let mut file = dir.open_file(LOG, Access::Create)?;
         let length = file.seek(SeekFrom::End(0)).unwrap_or(0);
         let handle = dir.as_fd().try_clone_to_owned();
@@ -47,7 +47,7 @@ impl Log {
     }
 
     /// Adds a line with the time.
-    pub(super) fn line(&self, text: impl Display) {
+    pub(crate) fn line(&self, text: impl Display) {
         let line = stamped(&text.to_string());
         let mut open = self.open.borrow_mut();
         if open.length > 0 && open.length + line.len() as u64 > LONGEST {

@@ -74,6 +74,7 @@ impl Spec {
                 since,
             }],
             saved_bytes: 0,
+            guarded: None,
             identity: Some(ProcessRef::me().ok()?.identity().to_string()),
         })
     }

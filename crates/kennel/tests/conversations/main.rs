@@ -4,7 +4,10 @@
 
 mod lines;
 mod odd;
-#[expect(dead_code, reason = "what answers is a server here, and not the corpus")]
+#[expect(
+    dead_code,
+    reason = "what answers is a server here, and not the corpus"
+)]
 #[path = "../../../kennel-core/tests/message/odd.rs"]
 mod odd_lines;
 mod overheard;

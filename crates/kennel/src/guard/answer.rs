@@ -1,0 +1,216 @@
+//! What a person or a program is told: on stdout and stderr here, or through the pipe of the one who waits
+//! for a detached server.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::port::{Holder, Who};
+use crate::listing::Entry;
+
+/// Exit code for a port that somebody else has.
+pub(super) const HELD: u8 = 98;
+
+/// The end of a command: its code, and its words for each stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Answer {
+    pub(super) code: u8,
+    pub(super) out: Option<String>,
+    pub(super) err: Option<String>,
+}
+
+/// Where answers go.
+#[derive(Debug)]
+pub(super) enum Voice {
+    /// Our own streams.
+    Here,
+    /// Whoever waits until a detached server listens; `None` once it has heard.
+    Away(Option<File>),
+}
+
+/// How a start ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    Started { ready: bool, replaced: Option<u32> },
+    AlreadyRunning,
+}
+
+impl Voice {
+    /// Tells the answer, once; nobody hears a second one.
+    pub(super) fn tell(&mut self, answer: &Answer) {
+        match self {
+            Voice::Here => answer.print(),
+            Voice::Away(pipe) => {
+                if let Some(mut pipe) = pipe.take() {
+                    let text = serde_json::to_string(answer).expect("strings and numbers");
+                    // Whoever waited may have gone.
+                    let _ = writeln!(pipe, "{text}");
+                }
+            }
+        }
+    }
+
+    /// Whether somebody waits for the server to listen.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(self, Voice::Away(Some(_)))
+    }
+}
+
+impl Answer {
+    pub(super) fn failed(code: u8, words: impl Into<String>) -> Answer {
+        Answer {
+            code,
+            out: None,
+            err: Some(words.into()),
+        }
+    }
+
+    /// Not `println!`: a pipe that nobody reads any more is no reason to panic.
+    pub(super) fn print(&self) {
+        if let Some(out) = &self.out {
+            let _ = writeln!(std::io::stdout(), "{out}");
+        }
+        if let Some(err) = &self.err {
+            let _ = writeln!(std::io::stderr(), "kennel: {err}");
+        }
+    }
+
+    /// The server runs: its facts.
+    pub(super) fn running(entry: &Entry, status: Status, json: bool) -> Answer {
+        let guarded = entry.guarded.as_ref();
+        let ports = guarded.map_or(&[][..], |guarded| &guarded.ports[..]);
+        let guard = entry.process().map(|process| process.pid());
+        let server = entry.servers.first().map(|server| server.state.pid);
+        let connections = guarded.map_or(0, |guarded| guarded.connections);
+        let (word, ready, replaced) = match status {
+            Status::Started { ready, replaced } => ("started", ready, replaced),
+            Status::AlreadyRunning => ("already running", true, None),
+        };
+        let out = if json {
+            json!({
+                "status": word,
+                "ready": ready,
+                "name": entry.name,
+                "key": entry.key,
+                "pid": server,
+                "guard_pid": guard,
+                "ports": ports,
+                "command": entry.command,
+                "cwd": entry.cwd,
+                "since": entry.since,
+                "owner": entry.owner,
+                "owner_alive": guarded.and_then(|guarded| guarded.owner_alive),
+                "connections": connections,
+                "replaced": replaced,
+            })
+            .to_string()
+        } else {
+            let pid = server.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+            let mut line = format!("{word}: {} ({}), pid {pid}", entry.name, entry.key);
+            line += &on_ports(ports);
+            if let Status::AlreadyRunning = status {
+                line += &format!(", for {}", age(entry.since));
+                line += &match connections {
+                    0 => String::new(),
+                    1 => ", 1 connection".to_owned(),
+                    several => format!(", {several} connections"),
+                };
+            }
+            if let Some(replaced) = replaced {
+                line += &format!(", in place of pid {replaced}");
+            }
+            line
+        };
+        Answer {
+            code: 0,
+            out: Some(out),
+            err: None,
+        }
+    }
+
+    /// The port is somebody else's.
+    pub(super) fn held(holder: &Holder, json: bool) -> Answer {
+        let port = holder.port;
+        let (words, facts) = match &holder.who {
+            Who::Foreign(holder) => {
+                let pid = holder.process.as_ref().map(|process| process.pid());
+                let age = holder.process.as_ref().and_then(|process| process.age());
+                let facts = json!({
+                    "guarded": false,
+                    "pid": pid,
+                    "uid": holder.uid,
+                    "command": holder.command(),
+                    "age_seconds": age.map(|age| age.as_secs()),
+                });
+                let words = format!(
+                    "port {port} is held by {holder}, which kennel does not guard and leaves alone; \
+                     look at it with `ss -ltnp 'sport = :{port}'`, and stop it or use another port"
+                );
+                (words, facts)
+            }
+            Who::Guarded { entry, record } => {
+                let pid = entry.servers.first().map(|server| server.state.pid);
+                let facts = json!({
+                    "guarded": true,
+                    "pid": pid,
+                    "name": entry.name,
+                    "key": entry.key,
+                    "command": entry.command.join(" "),
+                    "age_seconds": now().saturating_sub(entry.since),
+                    "owner_alive": record.owner_alive(),
+                });
+                let name = &entry.name;
+                let key = &entry.key;
+                let leaving = match record.owner_alive() {
+                    Some(false) => {
+                        format!(
+                            "; its owner is gone, so it ends {} ms after its last connection",
+                            record.grace_ms
+                        )
+                    }
+                    _ => String::new(),
+                };
+                let words = format!(
+                    "port {port} is held by {name} ({key}, pid {}: {}, for {}), which kennel guards{leaving}; \
+                     `kennel ps` shows it, `kennel stop {key}` ends it",
+                    pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string()),
+                    entry.command.join(" "),
+                    age(entry.since),
+                );
+                (words, facts)
+            }
+        };
+        let out = json!({"status": "refused", "port": port, "holder": facts});
+        Answer {
+            code: HELD,
+            out: json.then(|| out.to_string()),
+            err: Some(words),
+        }
+    }
+}
+
+pub(super) fn on_ports(ports: &[u16]) -> String {
+    let list: Vec<String> = ports.iter().map(u16::to_string).collect();
+    match ports {
+        [] => String::new(),
+        [port] => format!(", port {port}"),
+        _ => format!(", ports {}", list.join(", ")),
+    }
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+fn age(since: u64) -> String {
+    match now().saturating_sub(since) {
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds @ ..7_200 => format!("{} min", seconds / 60),
+        seconds @ ..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}

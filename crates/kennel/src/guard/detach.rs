@@ -1,0 +1,89 @@
+//! A server that outlives whoever started it: a guardian of its own, out of our session and no child of ours,
+//! and we wait until it says that the server listens.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Parser;
+use kennel_guard::Owner;
+use kennel_sys::detach;
+use kennel_sys::process::{Identity, ProcessRef};
+use rustix::pipe::PipeFlags;
+
+use super::answer::{Answer, Voice};
+use super::{Args, serve};
+
+/// The command line again, as the guardian reads it.
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// Starts the guardian and tells what it said.
+pub(super) fn run(owner: Option<&Owner>) -> ExitCode {
+    match start(owner) {
+        Ok(answer) => {
+            answer.print();
+            ExitCode::from(answer.code)
+        }
+        Err(error) => crate::fail(&format!("the guardian cannot be started: {error}")),
+    }
+}
+
+fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
+    let (report, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    // Captured by us, at the start: who has that pid when the guardian looks may be somebody else.
+    let owner = match owner {
+        None => "none".to_owned(),
+        Some(Owner::Gone) => "gone".to_owned(),
+        Some(Owner::Alive(process)) => process.identity().to_string(),
+    };
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("kennel")
+        .args(["guardian", &theirs.as_raw_fd().to_string(), &owner])
+        .args(std::env::args_os().skip(2))
+        // Started from inside a server's tree, it must survive that tree.
+        .env_remove(kennel_sys::tree::COOKIE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    detach::spawn(command, &[theirs.as_fd()])?;
+    drop(theirs);
+    let mut line = String::new();
+    BufReader::new(File::from(report)).read_line(&mut line)?;
+    let answer = serde_json::from_str(&line);
+    Ok(answer
+        .unwrap_or_else(|_| Answer::failed(1, "the guardian ended before the server listened")))
+}
+
+/// Runs the guardian: `arguments` are what followed `kennel guardian`, as [`start`] put them there.
+pub(crate) fn guardian(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
+    let by_hand = || crate::fail("the guardian is started by `kennel guard --detach`, not by hand");
+    let mut word = || arguments.next().and_then(|word| word.into_string().ok());
+    let (Some(report), Some(owner)) = (word(), word()) else {
+        return by_hand();
+    };
+    let Some(report) = report.parse().ok().and_then(|fd| detach::adopt(fd).ok()) else {
+        return by_hand();
+    };
+    let owner = match owner.as_str() {
+        "none" => None,
+        "gone" => Some(Owner::Gone),
+        identity => match identity.parse::<Identity>() {
+            Ok(identity) => Some(match ProcessRef::find(&identity) {
+                Ok(Some(process)) => Owner::Alive(process),
+                Ok(None) | Err(_) => Owner::Gone,
+            }),
+            Err(_) => return by_hand(),
+        },
+    };
+    let line = std::iter::once("kennel guard".into()).chain(arguments);
+    let args = Line::parse_from(line).args;
+    let voice = Voice::Away(Some(File::from(report)));
+    ExitCode::from(serve(args, owner, voice))
+}

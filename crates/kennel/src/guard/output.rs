@@ -1,0 +1,103 @@
+//! What a detached server says: into a log that does not grow without end.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use kennel_sys::runtime_dir::{DirError, RuntimeDir};
+use rustix::pipe::PipeFlags;
+
+use crate::daemon::Log;
+use crate::shim::lines::Inbox;
+
+/// A longer line is written in parts: one that never ends must not fill our memory.
+const LONGEST_LINE: usize = 64 * 1024;
+/// How many of its last lines are shown to the person whose server did not start.
+const TAIL: usize = 10;
+
+/// The server's stdout and stderr, on their way into the log.
+pub(super) struct Output {
+    streams: Vec<(OwnedFd, Inbox)>,
+    log: Log,
+    last: RefCell<VecDeque<String>>,
+}
+
+impl Output {
+    /// The log in `dir`, and the server's ends of its streams.
+    pub(super) fn new(dir: &RuntimeDir) -> Result<(Output, [OwnedFd; 2]), String> {
+        let log = Log::open(dir).map_err(|error: DirError| error.to_string())?;
+        let pipe = || -> io::Result<(OwnedFd, OwnedFd)> {
+            let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+            rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK)?;
+            Ok((ours, theirs))
+        };
+        let both = pipe().and_then(|stdout| Ok((stdout, pipe()?)));
+        let ((stdout, their_stdout), (stderr, their_stderr)) =
+            both.map_err(|error| format!("no pipe for the server's output: {error}"))?;
+        let streams = [stdout, stderr].map(|stream| (stream, Inbox::default()));
+        let output = Output {
+            streams: streams.into(),
+            log,
+            last: RefCell::default(),
+        };
+        Ok((output, [their_stdout, their_stderr]))
+    }
+
+    /// Readable when the server said something, or closed a stream.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.streams.iter().map(|(stream, _)| stream.as_fd())
+    }
+
+    /// Writes down what came.
+    pub(super) fn pass_on(&mut self) {
+        let mut streams = std::mem::take(&mut self.streams);
+        streams.retain_mut(|(stream, inbox)| {
+            loop {
+                let read = inbox.read(&*stream);
+                while let Some(line) = inbox.next_line() {
+                    self.line(line);
+                }
+                let open = match &read {
+                    Ok(0) => false,
+                    Ok(_) => true,
+                    Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+                };
+                if (!open || inbox.len() > LONGEST_LINE)
+                    && let Some(rest) = inbox.rest()
+                {
+                    self.line(&rest);
+                }
+                if !open || read.is_err() {
+                    return open;
+                }
+            }
+        });
+        self.streams = streams;
+    }
+
+    /// Words of our own.
+    pub(super) fn note(&self, words: &str) {
+        self.log.line(format!("kennel: {words}"));
+    }
+
+    /// The last lines, ready to follow a sentence.
+    pub(super) fn tail(&self) -> String {
+        let last = self.last.borrow();
+        if last.is_empty() {
+            return "; it said nothing".to_owned();
+        }
+        let lines: Vec<&str> = last.iter().map(String::as_str).collect();
+        format!("; it said last:\n{}", lines.join("\n"))
+    }
+
+    fn line(&self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line);
+        self.log.line(&text);
+        let mut last = self.last.borrow_mut();
+        if last.len() == TAIL {
+            last.pop_front();
+        }
+        last.push_back(text.into_owned());
+    }
+}

@@ -1,0 +1,264 @@
+//! What a guard writes down about itself: for `ps`, `stop` and `logs`, and for the next one that wants its port.
+//!
+//! `guards/<pid>/record.json`, with the server's log beside it if it is detached. A record is believed while
+//! the process in it lives; after its end it stays beside the log, until newer ones push it out.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kennel_sys::net;
+use kennel_sys::process::{Identity, ProcessRef};
+use kennel_sys::runtime_dir::{DirError, RuntimeDir};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::sessions::Sessions;
+use super::startable::Stamp;
+use crate::daemon::{LOG, OLDER_LOG, ServerState};
+use crate::listing::{self, Entry, Mode};
+
+const GUARDS: &str = "guards";
+const RECORD: &str = "record.json";
+const LONGEST: usize = 1 << 20;
+/// So many that have ended are kept, with their logs.
+const KEPT: usize = 8;
+
+/// A guarded server, as it was when it was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) entry: Entry,
+    /// Two with the same are the same command in the same directory.
+    pub(super) sameness: String,
+    /// The owner's identity.
+    pub(super) owner: Option<String>,
+    pub(super) owner_was_gone: bool,
+    /// The ports that were named.
+    pub(super) ports: Vec<u16>,
+    pub(super) grace_ms: u64,
+    pub(super) program: Vec<Stamp>,
+    pub(super) detached: bool,
+    /// Why it ended, if it has.
+    pub(super) ended: Option<String>,
+}
+
+/// What `kennel ps` says of a guarded server, beyond what it says of all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Guarded {
+    /// What it listens on now.
+    pub(crate) ports: Vec<u16>,
+    /// How many are connected.
+    pub(crate) connections: usize,
+    /// `None`: it has no owner.
+    pub(crate) owner_alive: Option<bool>,
+    /// Whether it has a log.
+    pub(crate) detached: bool,
+}
+
+/// The record of this process, kept up to date.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) dir: RuntimeDir,
+    record: Record,
+}
+
+impl Record {
+    pub(super) fn process(&self) -> Option<ProcessRef> {
+        self.entry.process()
+    }
+
+    /// Whether the owner lives; `None` without one. What cannot be told is alive.
+    pub(super) fn owner_alive(&self) -> Option<bool> {
+        if self.owner_was_gone {
+            return Some(false);
+        }
+        let identity: Identity = self.owner.as_ref()?.parse().ok()?;
+        Some(ProcessRef::find(&identity).map_or(true, |found| found.is_some()))
+    }
+
+    /// The entry as it is now.
+    pub(super) fn look(&self) -> Option<Entry> {
+        let process = self.process()?;
+        let mut entry = self.entry.clone();
+        let ports = Sessions::on(&[]).listening(&process).unwrap_or_default();
+        let ports: Vec<u16> = ports.into_iter().collect();
+        let counted = match self.ports.is_empty() {
+            true => &ports,
+            false => &self.ports,
+        };
+        let connections = net::sessions(counted).map_or(0, |sessions| sessions.open);
+        let owner_alive = self.owner_alive();
+        entry.state = match (owner_alive, connections) {
+            (Some(false), 0) => "owner gone, ends unless somebody connects",
+            (Some(false), _) => "owner gone, ends after its last connection",
+            _ => "serving",
+        }
+        .to_owned();
+        entry.servers = entry
+            .servers
+            .into_iter()
+            .map(|server| listing::with_memory(server.state))
+            .collect();
+        entry.guarded = Some(Guarded {
+            ports,
+            connections,
+            owner_alive,
+            detached: self.detached,
+        });
+        Some(entry)
+    }
+}
+
+impl Kept {
+    /// Writes the record down, and makes room among those that have ended.
+    pub(super) fn keep(user: &RuntimeDir, record: Record) -> Result<Kept, DirError> {
+        let kept = Kept {
+            dir: place(user)?,
+            record,
+        };
+        kept.write()?;
+        make_room(user);
+        Ok(kept)
+    }
+
+    /// The server runs now.
+    pub(super) fn started(&mut self, server: u32) {
+        let state = ServerState {
+            pid: server,
+            class: None,
+            since: self.record.entry.since,
+            requests: 0,
+            clients: 0,
+        };
+        self.record.entry.servers = vec![listing::Server {
+            state,
+            rss_bytes: None,
+        }];
+        // Where it cannot be written, people do not see it; it is served all the same.
+        let _ = self.write();
+    }
+
+    pub(super) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(super) fn ended(mut self, why: &str) {
+        self.record.ended = Some(why.to_owned());
+        let _ = self.write();
+    }
+
+    fn write(&self) -> Result<(), DirError> {
+        let text = serde_json::to_vec(&self.record).expect("strings and numbers have a text");
+        self.dir.write_whole(RECORD, &text)
+    }
+}
+
+/// The directory of this process. What an earlier one with our pid left is not ours.
+pub(super) fn place(user: &RuntimeDir) -> Result<RuntimeDir, DirError> {
+    let dir = user
+        .subdir(GUARDS)?
+        .subdir(std::process::id().to_string())?;
+    Ok(dir)
+}
+
+/// Removes what an earlier process with our pid left.
+pub(super) fn clear(dir: &RuntimeDir) {
+    for name in [RECORD, LOG, OLDER_LOG] {
+        let _ = dir.unlink(name);
+    }
+}
+
+/// The guards that live, with their records.
+pub(super) fn living(user: &RuntimeDir) -> Vec<Record> {
+    let mut living = all(user);
+    living.retain(|(_, record)| record.ended.is_none() && record.process().is_some());
+    living.into_iter().map(|(_, record)| record).collect()
+}
+
+/// The guards that live, as `kennel ps` lists them.
+pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
+    let living = living(user);
+    living.iter().filter_map(Record::look).collect()
+}
+
+/// Where the log of the guard is that people call `word`: one that lives, else the last that did. `Err`: it
+/// has none, for it is in somebody's foreground.
+pub(crate) fn log_of(word: &str) -> Result<Option<RuntimeDir>, DirError> {
+    let Some(user) = RuntimeDir::find_of_user()? else {
+        return Ok(None);
+    };
+    let mut meant = all(&user);
+    meant.retain(|(_, record)| record.entry.is_called(word) && record.detached);
+    meant.sort_by_key(|(_, record)| (record.process().is_some(), record.entry.since));
+    Ok(meant.pop().map(|(dir, _)| dir))
+}
+
+fn all(user: &RuntimeDir) -> Vec<(RuntimeDir, Record)> {
+    let guards = user.existing_subdir(GUARDS).ok().flatten();
+    let Some(guards) = guards else {
+        return Vec::new();
+    };
+    let names = guards.entries().unwrap_or_default();
+    let read = |name| {
+        let dir = guards.existing_subdir(name).ok()??;
+        let text = dir.read_small(RECORD, LONGEST).ok()??;
+        Some((dir, serde_json::from_slice(&text).ok()?))
+    };
+    names.iter().filter_map(read).collect()
+}
+
+fn make_room(user: &RuntimeDir) {
+    let mut ended = all(user);
+    ended.retain(|(_, record)| record.process().is_none());
+    ended.sort_by_key(|(_, record)| std::cmp::Reverse(record.entry.since));
+    let Ok(Some(guards)) = user.existing_subdir(GUARDS) else {
+        return;
+    };
+    for (dir, _) in ended.into_iter().skip(KEPT) {
+        clear(&dir);
+        if let Some(name) = dir.path().file_name() {
+            let _ = guards.remove_subdir_if_empty(name);
+        }
+    }
+}
+
+/// The entry of this process.
+pub(super) fn entry(name: &str, command: &[OsString], cwd: &Path, owner: Option<u32>) -> Entry {
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let me = ProcessRef::me().ok();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Entry {
+        key: format!("guard-{}", std::process::id()),
+        name: name.to_owned(),
+        command: command.iter().map(text).collect(),
+        cwd: cwd.display().to_string(),
+        mode: Mode::Guard,
+        daemon_pid: None,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        since: since.map_or(0, |since| since.as_secs()),
+        state: "starting".to_owned(),
+        why: None,
+        owner,
+        servers: Vec::new(),
+        clients: Vec::new(),
+        saved_bytes: 0,
+        guarded: None,
+        identity: me.map(|me| me.identity().to_string()),
+    }
+}
+
+/// What tells one command from another: its words and its directory, to the byte.
+pub(super) fn sameness(command: &[OsString], cwd: &Path) -> String {
+    let mut hash = Sha256::new();
+    for word in command {
+        hash.update((word.len() as u64).to_le_bytes());
+        hash.update(word.as_bytes());
+    }
+    hash.update(cwd.as_os_str().as_bytes());
+    let digest = hash.finalize();
+    digest[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
