@@ -18,6 +18,7 @@
 //! | [`signals`] | caught signals as something to poll |
 //! | [`env`](mod@env) | variables that must not travel on |
 //! | [`limits`] | as many descriptors as are allowed |
+//! | [`memory`] | large pages for long lines |
 //! | [`kernel`] | which features this kernel has, and the switch that turns them off in tests |
 //!
 //! # Platforms
@@ -40,6 +41,8 @@ pub mod kernel;
 pub mod limits;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod lock;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod memory;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod net;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -40,6 +40,12 @@ pub mod limits {
     pub fn raise_descriptors() {}
 }
 
+/// Memory for what is long.
+pub mod memory {
+    /// Nothing is asked for here.
+    pub fn in_large_pages(_: &mut [std::mem::MaybeUninit<u8>]) {}
+}
+
 /// Starting a process that is nobody's.
 pub mod detach {
     use std::io;

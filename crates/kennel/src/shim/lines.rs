@@ -3,12 +3,17 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
 
 /// There is room for this much at least whenever something is read.
 pub(crate) const CHUNK: usize = 64 * 1024;
 /// What a buffer may keep for the next time: what a 32 MB line needed is given back.
 const KEPT: usize = 2 * CHUNK;
+/// A line that is as long as this and has not ended gets [`AMPLE`] room at once: nothing is used of that before it
+/// is filled, and it is not moved from place to place.
+const LONG: usize = 4 * CHUNK;
+const AMPLE: usize = 64 << 20;
 
 /// Cuts what arrives into lines.
 #[derive(Debug, Default)]
@@ -31,6 +36,15 @@ impl Inbox {
     /// Where to append what is read next, and room for it. Nothing is done to the room beforehand: what
     /// nobody reads into costs neither time nor memory.
     pub(crate) fn room(&mut self) -> &mut Vec<u8> {
+        if self.bytes.len() >= LONG
+            && self.bytes.capacity() < AMPLE
+            && self
+                .bytes
+                .try_reserve_exact(AMPLE - self.bytes.len())
+                .is_ok()
+        {
+            memory::in_large_pages(self.bytes.spare_capacity_mut());
+        }
         self.bytes.reserve(CHUNK);
         &mut self.bytes
     }
