@@ -1,19 +1,42 @@
 //! One app and its upstreams, as bytes tell it.
 //!
 //! Each line is a step, and its first byte says which: `>…` the app says the rest of the line, `<…` the upstream
-//! does; `+` an upstream is there, `-` it is lost, `!` none can be had, `?` one is to be expected again, `.` the
+//! does; `+` an upstream is there, `-` it is lost, `_` too, and all that it was asked and has not answered is
+//! known not to have reached it, `!` none can be had, `?` one is to be expected again, `.` the
 //! app will say no more; `~` the upstream does not read until the next step; `an` the upstream answers its `n`th
-//! open request.
+//! open request. A first line `*` has everything sent again, `0` nothing.
 
 use std::collections::BTreeMap;
 
-use kennel_core::message::{Key, Message, result_reply};
-use kennel_core::session::{SERVER_RESTARTED, Session, Verdict};
+use kennel_core::message::{Key, Message, Request, result_reply};
+use kennel_core::session::{Replay, SERVER_RESTARTED, Session, Unsent, Verdict};
 
 use crate::ledger::{Ledger, meant, messages, well_formed};
 
+/// What may be done twice, whoever says so.
+const HARMLESS: [&str; 11] = [
+    "server/discover",
+    "tools/list",
+    "prompts/list",
+    "prompts/get",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "completion/complete",
+    "logging/setLevel",
+];
+
 pub(crate) fn check(bytes: &[u8]) {
     let mut world = World::default();
+    let replay = match bytes.first() {
+        Some(b'*') => Replay::All,
+        Some(b'0') => Replay::None,
+        _ => Replay::Safe,
+    };
+    world.session = Session::replaying(replay);
+    world.replay = replay;
     for line in bytes.split(|&byte| byte == b'\n') {
         if let Some((step, rest)) = line.split_first() {
             world.step(*step, rest);
@@ -25,12 +48,15 @@ pub(crate) fn check(bytes: &[u8]) {
 #[derive(Default)]
 struct World {
     session: Session,
+    replay: Replay,
     done: bool,
     app: Ledger,
     /// What the present upstream asked.
     upstream: Ledger,
     /// What the present upstream was asked: its ids as spelled.
     open: BTreeMap<Key, Vec<u8>>,
+    /// What an upstream may have done of what is not answered: how often.
+    may_be_done: BTreeMap<Key, usize>,
     /// What the app was asked.
     questions: BTreeMap<Key, Vec<u8>>,
     /// Answers to lines that are no messages.
@@ -48,9 +74,21 @@ impl World {
                 self.lost();
                 self.session.upstream_attached();
             }
+            b'_' if self.session.is_attached() => {
+                let unsent: Vec<Key> = self.open.keys().cloned().collect();
+                for key in &unsent {
+                    if let Some(times) = self.may_be_done.get_mut(key) {
+                        *times = times.saturating_sub(1);
+                    }
+                }
+                self.lost();
+                self.session
+                    .upstream_lost(SERVER_RESTARTED, Unsent::These(&unsent));
+            }
             b'-' => {
                 self.lost();
-                self.session.upstream_lost(SERVER_RESTARTED);
+                self.session
+                    .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
             }
             b'!' => {
                 self.lost();
@@ -99,6 +137,7 @@ impl World {
                         Message::Notification(it) => {
                             if let Ok(Some(id)) = it.cancelled() {
                                 self.app.perhaps_cancelled(&id.key());
+                                self.may_be_done.remove(&id.key());
                             }
                         }
                         Message::Response(it) => {
@@ -182,6 +221,7 @@ impl World {
                     // An error without an id answers nothing.
                     if let Some(id) = it.id.filter(|id| id.raw() != b"null") {
                         let key = id.key();
+                        self.may_be_done.remove(&key);
                         let asked = self.app.answered(&key) || self.replies.answered(&key);
                         assert!(asked, "the app never asked {key}");
                     }
@@ -197,6 +237,7 @@ impl World {
                 Message::Request(request) => {
                     let id = request.id;
                     self.open.insert(id.key(), id.raw().to_vec());
+                    self.is_done(request);
                 }
                 Message::Notification(_) => {}
                 Message::Response(it) => {
@@ -206,6 +247,25 @@ impl World {
                 Message::Batch(_) => panic!("a batch in a batch"),
             }
         }
+    }
+
+    /// Rule 5: what may not be done twice is not asked twice.
+    fn is_done(&mut self, request: &Request<'_>) {
+        let key = request.id.key();
+        let times = self.may_be_done.entry(key.clone()).or_default();
+        *times += 1;
+        let method = request.method.name();
+        let is_state = matches!(&*method, "initialize" | "subscriptions/listen");
+        let own = matches!(&key, Key::Text(name) if name.starts_with("kennel-"));
+        let may_repeat = match self.replay {
+            Replay::All => *times <= 3,
+            Replay::None => false,
+            Replay::Safe => *times <= 3 && (HARMLESS.contains(&&*method) || method == "tools/call"),
+        };
+        assert!(
+            *times == 1 || is_state || own || may_repeat,
+            "{method} again"
+        );
     }
 
     fn finish(&mut self) {

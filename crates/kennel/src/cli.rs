@@ -84,7 +84,11 @@ The timers: --linger is how long a shared server outlives its last client; --gra
 gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is
 how long a server may take to end. Durations are written 500ms, 30s, 5m, 2h.
 
-Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...);
+When the server dies, its sessions go on with the next one. What was under way is asked again where that does
+no harm (--replay safe), and otherwise answered with an error that says that nobody knows whether it was done.
+
+Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...), and so is
+KENNEL_REPLAY;
 KENNEL_OFF=1 runs the server as if kennel were not there; KENNEL_PARENT_WATCH=off leaves the end of the
 session to stdin alone.
 

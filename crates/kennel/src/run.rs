@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kennel_core::hello::{self, ClientHello, PROTOCOL, Text};
 use kennel_core::lifetime;
+use kennel_core::session::{Replay, UnknownReplay};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::starter::{Role, Starter};
@@ -19,7 +20,7 @@ use crate::key::{self, Ingredients, Key};
 use crate::sharing::{self, Decision, Fate, Rule, ServersToml, Wish, eras};
 use crate::shim::{self, Origin, Sharing, Spec};
 use crate::this_build;
-use crate::timers::Timers;
+use crate::timers::{self, Timers};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,6 +34,15 @@ pub(crate) struct Args {
     /// for as long as the protocol allows.
     #[arg(long)]
     no_cache: bool,
+
+    /// Which requests are sent again when the server dies under them: safe, all or none [default: safe]
+    ///
+    /// safe: what does no harm a second time, which is lists, reads, prompts, completions, and calls of tools
+    /// that the server itself calls read-only or idempotent. all: everything; for servers whose every
+    /// call may be made twice. none: nothing. What is not sent again is answered with an error that says that
+    /// its outcome is unknown. What never reached the server is always sent, and what was cancelled never.
+    #[arg(long, value_name = "WHAT")]
+    replay: Option<String>,
 
     /// Start the server in this directory
     #[arg(long, value_name = "DIR")]
@@ -64,8 +74,15 @@ pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
     if std::env::var_os("KENNEL_OFF").is_some_and(|value| value == "1") {
         return become_the_server(&args);
     }
-    let timers = match args.timers.settle() {
-        Ok(timers) => timers,
+    let settled = args.timers.settle().and_then(|timers| {
+        let replay = timers::value("replay", &args.replay, |word| {
+            word.parse()
+                .map_err(|error: UnknownReplay| error.to_string())
+        })?;
+        Ok((timers, replay.unwrap_or_default()))
+    });
+    let (timers, replay): (_, Replay) = match settled {
+        Ok(settled) => settled,
         Err(error) => {
             crate::fail(&error);
             return ExitCode::from(2);
@@ -92,6 +109,7 @@ pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
         command: args.command,
         cwd: args.cwd,
         ladder,
+        replay,
         key: place.key.hex,
         why_solo: sharing.is_none().then_some(decision.why),
     };

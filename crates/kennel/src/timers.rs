@@ -63,7 +63,7 @@ impl Timers {
 }
 
 /// What a flag says, else its variable (`--max-idle`: `KENNEL_MAX_IDLE`).
-fn value<T>(
+pub(crate) fn value<T>(
     name: &str,
     flag: &Option<String>,
     parse: impl Fn(&str) -> Result<T, String>,

@@ -8,11 +8,14 @@
 //! word behind the `!`, is no error.
 
 mod build;
+mod ids;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::Key;
 pub use build::{Build, NoBuild};
+
 pub use text::Text;
 
 /// The version of this wire. Both sides say theirs; neither is refused for it alone.
@@ -158,6 +161,9 @@ pub struct Lost {
     /// If it could not be started at all: the exit code a shell has for that.
     #[serde(default)]
     pub exit: Option<u8>,
+    /// The ids of this client's requests that the server is known never to have heard.
+    #[serde(default, with = "ids", skip_serializing_if = "Vec::is_empty")]
+    pub unsent: Vec<Key>,
 }
 
 impl ClientHello {
@@ -353,6 +359,7 @@ mod tests {
             detail: "line\nline".into(),
             final_word: false,
             exit: None,
+            unsent: vec![Key::Number(-7), Key::Text("a \"b\"".into())],
         };
         for control in [
             Control::Ping,
@@ -375,5 +382,22 @@ mod tests {
             );
         }
         assert_eq!(Control::parse(b"{}"), None);
+    }
+
+    #[test]
+    fn a_loss_is_understood_whatever_an_older_or_later_version_says_of_what_was_not_sent() {
+        let unsent = |more: &str| {
+            let line = format!(r#"!lost {{"reason":"r"{more}}}"#);
+            match Control::parse(line.as_bytes()) {
+                Some(Control::Lost(lost)) => lost.unsent,
+                other => panic!("{line} is {other:?}"),
+            }
+        };
+        assert_eq!(unsent(""), []);
+        let known = [Key::Number(1), Key::Text("1".into())];
+        assert_eq!(unsent(r#","unsent":[1,"1",1.5,null,{"id":2}]"#), known);
+        for later in ["null", "7", r#"{"all":true}"#] {
+            assert_eq!(unsent(&format!(r#","unsent":{later}"#)), [], "{later}");
+        }
     }
 }

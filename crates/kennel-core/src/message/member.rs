@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Malformed, Part, parse, quoted};
+use super::{Id, Key, Malformed, Part, parse, quoted};
 
 impl<'a> Part<'a> {
     /// The bytes as they stand, which are text.
@@ -80,6 +80,12 @@ impl<'a> Part<'a> {
             false => Some(Cow::Borrowed(&self.text[1..self.text.len() - 1])),
             true => serde_json::from_str(self.text).ok().map(Cow::Owned),
         }
+    }
+
+    /// What this means as an id or a token. `None`: it is neither a string nor a number.
+    pub(crate) fn key(&self) -> Option<Key> {
+        let id = Id::new(*self).ok()?;
+        (self.text != "null").then(|| id.key())
     }
 
     /// The same text for the same value: keys sorted, no white space, one spelling for every string.

@@ -36,10 +36,22 @@ impl Session {
     /// one. A bad line is dropped, and so is one that begins with `!`.
     pub fn from_app(&mut self, line: &[u8]) -> Verdict {
         match Message::parse(line) {
-            Ok(Message::Batch(batch)) => self.batch_from_app(line, &batch),
             Ok(message) => {
-                let fate = self.judge_app(line, &message, false);
-                self.pass_on(line, &message, fate)
+                let verdict = match &message {
+                    Message::Batch(batch) => self.batch_from_app(line, batch),
+                    message => {
+                        let fate = self.judge_app(line, message, false);
+                        self.pass_on(line, message, fate)
+                    }
+                };
+                match &verdict {
+                    Verdict::Forward => self.handed_out(line, Some(&message)),
+                    Verdict::Replace(other) => {
+                        self.handed_out(other, Message::parse(other).ok().as_ref());
+                    }
+                    Verdict::Drop | Verdict::Abandon => {}
+                }
+                verdict
             }
             Err(why) => {
                 self.notes.push(Note::Malformed(Side::App, why));
@@ -137,7 +149,7 @@ impl Session {
             self.notes.push(Note::OddId(Side::App, key));
             return Fate::Stop;
         }
-        if self.in_flight.stage(&key).is_some() {
+        if self.in_flight.stage(&key).is_some() || self.errands.is_open(&key) {
             self.to_app.push_back(reply::duplicate_id(id, &key));
             self.notes.push(Note::DuplicateId(Side::App, key));
             return Fate::Stop;

@@ -3,7 +3,8 @@
 use crate::message::{Batch, Id, Key, Message, Notification, Outcome, Request, Response};
 
 use super::batch::{self, Edit};
-use super::in_flight::Stage;
+use super::in_flight::{Acknowledged, Stage, Unsent};
+use super::loss::SUBSCRIPTION;
 use super::note::{Note, Side};
 use super::reverse::Shown;
 use super::{Phase, Session, Verdict, reply};
@@ -26,7 +27,8 @@ enum Fate {
 impl Session {
     /// A line of the upstream.
     ///
-    /// Answers pass if somebody waits for them; a late, second or unknown one is dropped. The
+    /// Answers pass if somebody waits for them; a late, second or unknown one is dropped, and so is what
+    /// the app has heard from an earlier upstream: acknowledgements, and how far a request has come. The
     /// server's own requests pass, each under an id that no earlier upstream's request had; one
     /// whose id some SDKs drop, or that is open already, is answered with `-32600` instead. A
     /// bad line is dropped: some apps disconnect on one.
@@ -49,7 +51,7 @@ impl Session {
             }
         };
         if verdict == Verdict::Abandon {
-            self.upstream_lost(reply::SERVER_RESTARTED);
+            self.upstream_lost(reply::SERVER_RESTARTED, Unsent::Nothing);
         }
         self.behind_what_waits(line, verdict)
     }
@@ -119,6 +121,18 @@ impl Session {
     }
 
     fn notification_from_upstream(&mut self, notification: &Notification<'_>) -> Fate {
+        let passes = match &*notification.method.name() {
+            "notifications/progress" => self.in_flight.progress.passes(notification),
+            "notifications/subscriptions/acknowledged" => self.acknowledged(notification),
+            "notifications/tools/list_changed" => {
+                self.tools.forget();
+                true
+            }
+            _ => true,
+        };
+        if !passes {
+            return Fate::Stop;
+        }
         let id = match notification.cancelled() {
             Ok(Some(id)) => id,
             Ok(None) => return Fate::Pass,
@@ -141,6 +155,23 @@ impl Session {
         Fate::Stop
     }
 
+    /// A subscription is open. `false`: the app knows, from an earlier upstream.
+    fn acknowledged(&mut self, notification: &Notification<'_>) -> bool {
+        let member = |path: &[&str]| notification.params?.at(path).ok().flatten();
+        let subscription = member(&["_meta", SUBSCRIPTION]).and_then(|id| id.key());
+        let Some(state) = subscription.and_then(|key| self.in_flight.acknowledged(&key)) else {
+            return true;
+        };
+        if let Acknowledged::Again { tools } = *state {
+            *state = Acknowledged::Yes { tools };
+            return false;
+        }
+        let tools = member(&["notifications", "toolsListChanged"]);
+        let tools = tools.is_some_and(|it| it.text() == "true");
+        *state = Acknowledged::Yes { tools };
+        true
+    }
+
     fn response_from_upstream(&mut self, response: &Response<'_>) -> Fate {
         let Some(key) = response.id.map(|id| id.key()) else {
             self.notes.push(Note::UnknownAnswer(Side::Upstream, None));
@@ -151,10 +182,16 @@ impl Session {
         {
             return self.greeted(&response.outcome);
         }
+        if let Some(errand) = self.errands.end(&key) {
+            self.errand_done(errand, &response.outcome);
+            return Fate::Stop;
+        }
         self.era.answered(&key, &response.outcome);
         match self.in_flight.stage(&key) {
             Some(Stage::Sent | Stage::Cancelled) => {
-                self.in_flight.remove(&key);
+                if let Some(request) = self.in_flight.remove(&key) {
+                    self.learn(&request, &response.outcome);
+                }
                 Fate::Pass
             }
             Some(Stage::Handshake) => self.handshake_answered(&response.outcome),
@@ -171,21 +208,26 @@ impl Session {
     fn greeted(&mut self, outcome: &Outcome<'_>) -> Fate {
         let handshake = self
             .handshake
-            .as_ref()
+            .as_mut()
             .expect("a handshake is greeted with");
+        let answered = handshake.is_answered();
         match outcome {
-            Outcome::Error(_) if handshake.is_answered() => {
+            Outcome::Error(_) if answered => {
                 self.notes.push(Note::HandshakeRefused);
                 return Fate::Abandon;
             }
             Outcome::Error(_) => {}
-            Outcome::Result(_) => {
+            Outcome::Result(result) => {
                 let initialized = handshake.confirmation().map(<[u8]>::to_vec);
+                let changed = handshake.answered_again(result);
                 self.to_upstream.extend(initialized);
+                for list in changed {
+                    self.announce(list);
+                }
             }
         }
-        self.phase = Phase::Open;
-        match handshake.is_answered() {
+        self.open();
+        match answered {
             true => Fate::Stop,
             false => self.handshake_answered(outcome),
         }
@@ -196,7 +238,7 @@ impl Session {
         if let Some(handshake) = &mut self.handshake {
             self.in_flight.remove(&handshake.key().clone());
             match outcome {
-                Outcome::Result(_) => handshake.answer(),
+                Outcome::Result(result) => handshake.answer(result),
                 // There is nothing to say again: the app may begin another one.
                 Outcome::Error(_) => self.handshake = None,
             }

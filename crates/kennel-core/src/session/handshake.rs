@@ -1,6 +1,8 @@
 //! The handshake, kept to be said again.
 
-use crate::message::Key;
+use crate::message::{Key, Part};
+
+use super::offer::{List, Offer};
 
 /// What the app said to begin its session, and whether it was answered.
 #[derive(Debug)]
@@ -9,7 +11,8 @@ pub(super) struct Handshake {
     initialize: Vec<u8>,
     /// Once sent, it is part of every later handshake (lesson 37).
     initialized: Option<Vec<u8>>,
-    answered: bool,
+    /// What the app was answered, as far as it matters.
+    offer: Option<Offer>,
 }
 
 impl Handshake {
@@ -18,7 +21,7 @@ impl Handshake {
             key,
             initialize: initialize.to_vec(),
             initialized: None,
-            answered: false,
+            offer: None,
         }
     }
 
@@ -47,10 +50,25 @@ impl Handshake {
 
     /// Whether the app has a result: another would be one too many.
     pub(super) fn is_answered(&self) -> bool {
-        self.answered
+        self.offer.is_some()
     }
 
-    pub(super) fn answer(&mut self) {
-        self.answered = true;
+    pub(super) fn answer(&mut self, result: &Part<'_>) {
+        self.offer = Some(Offer::of(result));
+    }
+
+    /// Another server answered it. Gives the lists that may be others than the app knows, and that it
+    /// expects to hear of.
+    pub(super) fn answered_again(&mut self, result: &Part<'_>) -> Vec<List> {
+        let changed = self.offer.as_mut().map(|offer| offer.renew(result));
+        let mut changed = changed.unwrap_or_default();
+        changed.retain(|list| self.announces(*list));
+        changed
+    }
+
+    /// Whether the app expects to hear when this list changes.
+    pub(super) fn announces(&self, list: List) -> bool {
+        let offer = self.offer.as_ref();
+        self.initialized.is_some() && offer.is_some_and(|offer| offer.announces(list))
     }
 }

@@ -1,11 +1,17 @@
-//! The app's requests that wait for an answer.
+//! The app's requests that wait for an answer, and their bytes: what is lost on its way may have to be
+//! sent again.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::message::{Key, Request};
+use crate::message::{Key, Message, Request};
 
+use super::progress::{self, Progress};
 use super::queue::Ticket;
 use super::reply::shortened;
+
+/// How many bytes of requests in flight are kept to be sent again. What does not find room is answered with
+/// an error should its upstream be lost.
+pub const REPLAY_LIMIT: usize = 1 << 20;
 
 /// How far a request has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,7 +19,7 @@ pub(super) enum Stage {
     /// `initialize`: it is sent to one upstream after the other until one answers.
     Handshake,
 
-    /// It waits for an upstream.
+    /// It waits for an upstream: its bytes are in the queue.
     Queued(Ticket),
 
     /// The upstream has it.
@@ -25,6 +31,46 @@ pub(super) enum Stage {
     Cancelled,
 }
 
+/// What a request is to the session, by its method.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    Ping,
+    ListTools,
+    SetLevel,
+    Subscribe,
+    Unsubscribe,
+    Listen(Acknowledged),
+    Other,
+}
+
+/// Whether a subscription of the modern era is known to be open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Acknowledged {
+    No,
+    /// The app knows; and whether it is to hear of changed tools.
+    Yes {
+        tools: bool,
+    },
+    /// The app knows, and it is opened again: it is not to be told twice.
+    Again {
+        tools: bool,
+    },
+}
+
+impl What {
+    fn of(method: &str) -> What {
+        match method {
+            "ping" => What::Ping,
+            "tools/list" => What::ListTools,
+            "logging/setLevel" => What::SetLevel,
+            "resources/subscribe" => What::Subscribe,
+            "resources/unsubscribe" => What::Unsubscribe,
+            "subscriptions/listen" => What::Listen(Acknowledged::No),
+            _ => What::Other,
+        }
+    }
+}
+
 /// A request without its answer.
 #[derive(Debug)]
 pub(super) struct Awaited {
@@ -32,9 +78,67 @@ pub(super) struct Awaited {
     pub(super) id: Vec<u8>,
     /// For people: cut if it is long.
     pub(super) method: Box<str>,
+    pub(super) what: What,
+    /// What its progress is known by.
+    pub(super) token: Option<Key>,
     /// Older ones have less.
-    order: u64,
+    pub(super) order: u64,
     stage: Stage,
+    /// Its bytes, while an upstream has it and there was room for them.
+    kept: Option<Vec<u8>>,
+    /// How many upstreams may have heard it.
+    heard: u32,
+    /// Where its line ends in what the present upstream was sent.
+    end: u64,
+}
+
+impl Awaited {
+    /// Its bytes, if they are kept.
+    pub(super) fn kept(&self) -> Option<&[u8]> {
+        self.kept.as_deref()
+    }
+
+    /// The request itself, if it is kept.
+    pub(super) fn kept_request(&self) -> Option<Request<'_>> {
+        match Message::parse(self.kept()?) {
+            Ok(Message::Request(request)) => Some(request),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_ping(&self) -> bool {
+        self.what == What::Ping
+    }
+
+    /// Whether it lasts until either side ends it.
+    pub(super) fn is_subscription(&self) -> bool {
+        matches!(self.what, What::Listen(_))
+    }
+
+    /// Whether an upstream may have done it.
+    pub(super) fn may_be_done(&self) -> bool {
+        self.heard > 0
+    }
+
+    /// How often it was sent again.
+    pub(super) fn repeats(&self) -> u32 {
+        self.heard.saturating_sub(1)
+    }
+}
+
+/// Which requests a lost upstream is known never to have heard.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Unsent<'a> {
+    /// Nothing is known: all that was handed out may have been heard.
+    #[default]
+    Nothing,
+
+    /// Those with these ids.
+    These(&'a [Key]),
+
+    /// Those whose end is in this many of the bytes that were handed out last, newlines included: they
+    /// were not written.
+    LastBytes(usize),
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +146,10 @@ pub(super) struct InFlight {
     requests: BTreeMap<Key, Awaited>,
     /// The latest cancelled ones, oldest first; some may be answered since.
     cancelled: VecDeque<(u64, Key)>,
+    kept_bytes: usize,
     next: u64,
+    /// How far they have come.
+    pub(super) progress: Progress,
 }
 
 impl InFlight {
@@ -55,9 +162,34 @@ impl InFlight {
 
     /// Whether the upstream has it, and it is one that lasts until either side ends it.
     pub(super) fn is_subscription(&self, key: &Key) -> bool {
-        self.requests.get(key).is_some_and(|request| {
-            request.stage == Stage::Sent && &*request.method == "subscriptions/listen"
-        })
+        self.requests
+            .get(key)
+            .is_some_and(|request| request.stage == Stage::Sent && request.is_subscription())
+    }
+
+    /// Whether the subscription with this id is acknowledged, if the upstream has it.
+    pub(super) fn acknowledged(&mut self, key: &Key) -> Option<&mut Acknowledged> {
+        match self.requests.get_mut(key) {
+            Some(Awaited {
+                stage: Stage::Sent,
+                what: What::Listen(acknowledged),
+                ..
+            }) => Some(acknowledged),
+            _ => None,
+        }
+    }
+
+    /// The ids, as spelled, of subscriptions whose app is to hear of changed tools.
+    pub(super) fn hear_of_tools(&self) -> impl Iterator<Item = &[u8]> {
+        let hears = |request: &&Awaited| {
+            use Acknowledged::{Again, Yes};
+            let what = What::Listen;
+            request.what == what(Yes { tools: true }) || request.what == what(Again { tools: true })
+        };
+        self.requests
+            .values()
+            .filter(hears)
+            .map(|request| &request.id[..])
     }
 
     /// A request whose id is free.
@@ -65,17 +197,40 @@ impl InFlight {
         let awaited = Awaited {
             id: request.id.raw().to_vec(),
             method: shortened(&request.method),
+            what: What::of(&request.method.name()),
+            token: None,
             order: self.next,
             stage,
+            kept: None,
+            heard: 0,
+            end: 0,
         };
         self.next += 1;
         self.requests.insert(key, awaited);
     }
 
-    /// The upstream has got it.
-    pub(super) fn sent(&mut self, key: &Key) {
-        if let Some(request) = self.requests.get_mut(key) {
-            request.stage = Stage::Sent;
+    /// The upstream gets it, with its line's end there.
+    pub(super) fn sent(&mut self, request: &Request<'_>, bytes: &[u8], end: u64) {
+        let Some(awaited) = self.requests.get_mut(&request.id.key()) else {
+            return;
+        };
+        if let Stage::Handshake | Stage::Cancelled = awaited.stage {
+            return;
+        }
+        let again = awaited.heard > 0;
+        awaited.stage = Stage::Sent;
+        awaited.heard += 1;
+        awaited.end = end;
+        if self.kept_bytes + bytes.len() <= REPLAY_LIMIT {
+            self.kept_bytes += bytes.len();
+            awaited.kept = Some(bytes.to_vec());
+            awaited.token = progress::token(request.params);
+        }
+        if let What::Listen(Acknowledged::Yes { tools }) = awaited.what {
+            awaited.what = What::Listen(Acknowledged::Again { tools });
+        }
+        if let Some(token) = &awaited.token {
+            self.progress.sent(token, again);
         }
     }
 
@@ -85,6 +240,7 @@ impl InFlight {
             return;
         };
         request.stage = Stage::Cancelled;
+        self.kept_bytes -= request.kept.take().map_or(0, |kept| kept.len());
         self.cancelled.push_back((request.order, key.clone()));
         if self.cancelled.len() > InFlight::CANCELLED_LIMIT {
             self.forget_oldest_cancelled();
@@ -92,19 +248,57 @@ impl InFlight {
     }
 
     /// It is answered, or will never be.
-    pub(super) fn remove(&mut self, key: &Key) {
-        self.requests.remove(key);
+    pub(super) fn remove(&mut self, key: &Key) -> Option<Awaited> {
+        let request = self.requests.remove(key)?;
+        self.kept_bytes -= request.kept.as_ref().map_or(0, Vec::len);
+        self.ended(&request);
+        Some(request)
     }
 
-    /// Takes out what the lost upstream will not answer, and gives back what is owed, oldest first.
-    pub(super) fn upstream_lost(&mut self) -> Vec<Awaited> {
+    /// Takes out what the lost upstream will not answer, and gives back what is owed, oldest first, with
+    /// whether it is known never to have been heard. `handed` is how much that upstream was sent.
+    pub(super) fn upstream_lost(
+        &mut self,
+        unsent: Unsent<'_>,
+        handed: u64,
+    ) -> Vec<(Key, Awaited, bool)> {
         self.cancelled.clear();
-        self.take(|stage| matches!(stage, Stage::Sent | Stage::Cancelled))
+        let lost = self.take(|stage| matches!(stage, Stage::Sent | Stage::Cancelled));
+        let known_unsent = |key: &Key, request: &Awaited| match unsent {
+            Unsent::Nothing => false,
+            Unsent::These(keys) => keys.contains(key),
+            Unsent::LastBytes(count) => request.end > handed.saturating_sub(count as u64),
+        };
+        let judged = lost.into_iter().map(|(key, mut request)| {
+            let unsent = known_unsent(&key, &request);
+            request.heard -= u32::from(unsent);
+            (key, request, unsent)
+        });
+        judged.collect()
+    }
+
+    /// It waits for the next upstream; gives its bytes, which must be kept.
+    pub(super) fn wait_again(&mut self, key: Key, mut request: Awaited, at: Ticket) -> Vec<u8> {
+        let bytes = request.kept.take().unwrap_or_default();
+        request.stage = Stage::Queued(at);
+        self.requests.insert(key, request);
+        bytes
     }
 
     /// Takes out all that waits for an upstream, oldest first.
-    pub(super) fn unsent(&mut self) -> Vec<Awaited> {
-        self.take(|stage| matches!(stage, Stage::Handshake | Stage::Queued(_)))
+    pub(super) fn waiting(&mut self) -> Vec<Awaited> {
+        let waiting = self.take(|stage| matches!(stage, Stage::Handshake | Stage::Queued(_)));
+        for (_, request) in &waiting {
+            self.ended(request);
+        }
+        waiting.into_iter().map(|(_, request)| request).collect()
+    }
+
+    /// It is over.
+    pub(super) fn ended(&mut self, request: &Awaited) {
+        if let Some(token) = &request.token {
+            self.progress.ended(token);
+        }
     }
 
     /// How many are waited for.
@@ -116,14 +310,16 @@ impl InFlight {
     }
 
     /// Takes out those at such stages, and gives back those that are waited for.
-    fn take(&mut self, such: impl Fn(Stage) -> bool) -> Vec<Awaited> {
-        let mut taken: Vec<Awaited> = self
-            .requests
-            .extract_if(.., |_, request| such(request.stage))
-            .map(|(_, request)| request)
-            .filter(|request| request.stage != Stage::Cancelled)
-            .collect();
-        taken.sort_by_key(|request| request.order);
+    fn take(&mut self, such: impl Fn(Stage) -> bool) -> Vec<(Key, Awaited)> {
+        let taken = self.requests.extract_if(.., |_, it| such(it.stage));
+        let (mut taken, cancelled): (Vec<_>, Vec<_>) =
+            taken.partition(|(_, request)| request.stage != Stage::Cancelled);
+        for (_, request) in &cancelled {
+            self.ended(request);
+        }
+        let kept = |(_, request): &(Key, Awaited)| request.kept.as_ref().map_or(0, Vec::len);
+        self.kept_bytes -= taken.iter().map(kept).sum::<usize>();
+        taken.sort_by_key(|(_, request)| request.order);
         taken
     }
 
@@ -131,7 +327,7 @@ impl InFlight {
         if let Some((order, key)) = self.cancelled.pop_front()
             && self.requests.get(&key).is_some_and(|it| it.order == order)
         {
-            self.requests.remove(&key);
+            self.remove(&key);
         }
     }
 }

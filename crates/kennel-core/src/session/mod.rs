@@ -2,46 +2,69 @@
 //!
 //! A shim *is* the session: it outlives the server of its own, or the daemon, that it talks to (its
 //! **upstream**). [`Session`] stands between the two. It looks at each line that passes, lets it
-//! through unchanged (rule 11), and remembers just enough to begin again with another upstream: the
-//! handshake, and which requests wait for an answer. When an upstream is lost it answers for it, so
-//! that every request gets exactly one answer, and its own (rule 4).
+//! through unchanged (rule 11), and remembers just enough to begin again with another upstream.
 //!
-//! What it does not do yet: replay anything but the handshake. A request whose outcome is unknown is
-//! answered with an error that says so (rule 5); one that was never sent waits for the next upstream.
+//! The next upstream hears, in this order: the handshake; the log level and the subscriptions that stand;
+//! the requests that the lost one had and that may run twice, as they were sent; what waited meanwhile. The
+//! app hears nothing of it, neither second answers and acknowledgements nor progress that goes back. What
+//! may not run twice is answered with an error that says that its outcome is unknown (rule 5); so every
+//! request gets exactly one answer, and its own (rule 4). Which may run twice is [`Replay`]'s to say. An app that
+//! lists tools, prompts or resources is told that they changed if the next server is another one, or shows
+//! other tools, and the first had said that it might say so.
 //!
 //! | file | what it keeps |
 //! |---|---|
 //! | `handshake.rs` | `initialize` and `initialized`, to be sent again |
-//! | `in_flight.rs` | the app's requests that wait for an answer |
+//! | `offer.rs` | what the server offered by it, to be compared |
+//! | `standing.rs` | the log level, and subscriptions (legacy) |
+//! | `in_flight.rs` | the app's requests that wait for an answer, to be sent again |
 //! | `queue.rs` | the app's lines that wait for an upstream |
+//! | `tools.rs` | which tools the server said may be called twice, and how its list began |
+//! | `progress.rs` | how far the app was told its requests have come |
+//! | `errands.rs` | what the session asks on its own account |
 //! | `reverse.rs` | the server's requests that wait for the app's answer, and their ids |
 //! | `era.rs` | which protocol the server was seen to speak |
+//! | `replay.rs`, `loss.rs` | nothing: what becomes of what a lost upstream had, and how the next begins |
 //! | `batch.rs` | nothing: it takes batches apart and puts them together |
 //! | `from_app.rs`, `from_upstream.rs` | nothing: what follows from a line |
 
 mod batch;
 mod era;
+mod errands;
 mod from_app;
 mod from_upstream;
 mod handshake;
 mod in_flight;
+mod loss;
 mod note;
+mod offer;
+mod progress;
 mod queue;
+mod replay;
 mod reply;
 mod reverse;
+mod standing;
+mod tools;
 
 use std::collections::VecDeque;
 
+pub use in_flight::{REPLAY_LIMIT, Unsent};
 pub use note::{Note, Side};
 pub use queue::QUEUE_LIMIT;
+pub use replay::{Replay, UnknownReplay};
 pub use reply::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
 
 use era::EraSeen;
+use errands::Errands;
 use handshake::Handshake;
 use in_flight::InFlight;
 use queue::Queue;
 use reply::Refusal;
 use reverse::Reverse;
+use standing::Standing;
+use tools::Tools;
+
+use crate::message::Message;
 
 /// One session of one app, over however many upstreams.
 ///
@@ -64,22 +87,26 @@ use reverse::Reverse;
 /// (what is, is dropped). Lines have no newline, neither those handed in nor those handed out.
 ///
 /// ```
-/// use kennel_core::session::{SERVER_RESTARTED, Session, Verdict};
+/// use kennel_core::session::{SERVER_RESTARTED, Session, Unsent, Verdict};
 ///
 /// let mut session = Session::new();
 /// session.upstream_attached();
 /// let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}"#;
 /// assert_eq!(session.from_app(call), Verdict::Forward);
 ///
-/// session.upstream_lost(SERVER_RESTARTED);
+/// let list = br#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+/// assert_eq!(session.from_app(list), Verdict::Forward);
+///
+/// session.upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
 /// let answer = session.poll_to_app().expect("an error for the call");
 /// let data = r#""data":{"reason":"server_restarted","outcome":"unknown","replayed":false}"#;
 /// assert!(String::from_utf8(answer).expect("text").contains(data));
 ///
-/// let list = br#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
-/// assert_eq!(session.from_app(list), Verdict::Drop); // not forwarded: it waits
+/// let read = br#"{"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"a:b"}}"#;
+/// assert_eq!(session.from_app(read), Verdict::Drop); // not forwarded: it waits
 /// session.upstream_attached();
-/// assert_eq!(session.poll_to_upstream().as_deref(), Some(&list[..]));
+/// assert_eq!(session.poll_to_upstream().as_deref(), Some(&list[..])); // again: that does no harm
+/// assert_eq!(session.poll_to_upstream().as_deref(), Some(&read[..]));
 /// ```
 #[derive(Debug)]
 pub struct Session {
@@ -88,8 +115,14 @@ pub struct Session {
     in_flight: InFlight,
     queue: Queue,
     reverse: Reverse,
+    replay: Replay,
+    tools: Tools,
+    standing: Standing,
+    errands: Errands,
+    /// How many bytes the present upstream was sent.
+    handed: u64,
     to_app: VecDeque<Vec<u8>>,
-    /// For this upstream alone, and ahead of the queue: handshake, answers, cancellations.
+    /// For this upstream alone, and ahead of the queue: handshake, what stands, answers, cancellations.
     to_upstream: VecDeque<Vec<u8>>,
     notes: note::Notes,
     app_is_done: bool,
@@ -130,9 +163,19 @@ enum Phase {
 }
 
 impl Session {
-    /// A session that has no upstream yet.
+    /// A session that has no upstream yet, and sends again what is safe.
     pub fn new() -> Session {
+        Session::replaying(Replay::default())
+    }
+
+    /// A session that has no upstream yet.
+    pub fn replaying(replay: Replay) -> Session {
         Session {
+            replay,
+            tools: Tools::default(),
+            standing: Standing::default(),
+            errands: Errands::default(),
+            handed: 0,
             phase: Phase::Detached,
             handshake: None,
             in_flight: InFlight::default(),
@@ -144,61 +187,6 @@ impl Session {
             app_is_done: false,
             era: EraSeen::default(),
         }
-    }
-
-    /// An upstream is there that has heard nothing yet. It gets the handshake first, if the app began
-    /// one; once it has answered that, all that waits.
-    ///
-    /// Its answer goes to the app only if the app has none yet. A session of protocol 2026-07-28 has
-    /// no handshake, and goes on at once.
-    pub fn upstream_attached(&mut self) {
-        if self.is_attached() {
-            self.upstream_lost(SERVER_RESTARTED);
-        }
-        self.reverse.attached();
-        self.phase = match &self.handshake {
-            Some(handshake) => {
-                self.to_upstream.push_back(handshake.request().to_vec());
-                Phase::Greeting
-            }
-            None => Phase::Open,
-        };
-    }
-
-    /// The upstream is gone. What it was asked is answered for it: `-32603`, with this `reason` (one
-    /// word, as [`SERVER_RESTARTED`]) and an unknown outcome in its data. What it asked the app is
-    /// cancelled. The handshake, if the app has no answer to it yet, and what was never sent wait
-    /// for the next upstream.
-    pub fn upstream_lost(&mut self, reason: &str) {
-        if !self.is_attached() {
-            return;
-        }
-        self.phase = Phase::Detached;
-        self.to_upstream.clear();
-        for request in self.in_flight.upstream_lost() {
-            self.to_app
-                .push_back(reply::outcome_unknown(&request, reason));
-        }
-        for shown in self.reverse.upstream_lost() {
-            self.to_app.push_back(reply::cancelled(&shown, reason));
-        }
-    }
-
-    /// No upstream can be had. All that waits is refused, and so is every later request until an
-    /// upstream is attached or [expected](Self::upstream_expected) again: `-32603` with the reason
-    /// [`SERVER_UNAVAILABLE`], saying `why` (for people) and giving `detail` (the server's last words
-    /// on stderr) in its data. Pings are answered still: the session itself lives.
-    pub fn give_up(&mut self, why: &str, detail: &str) {
-        self.upstream_lost(SERVER_UNAVAILABLE);
-        let refusal = Refusal::new(why, detail);
-        self.queue.clear();
-        if self.handshake.as_ref().is_some_and(|it| !it.is_answered()) {
-            self.handshake = None;
-        }
-        for request in self.in_flight.unsent() {
-            self.to_app.push_back(refusal.reply(&request.id));
-        }
-        self.phase = Phase::GivenUp(refusal);
     }
 
     /// An upstream is to be expected after all: requests wait for it again.
@@ -221,16 +209,17 @@ impl Session {
     /// The next line for the upstream. With this it counts as sent.
     pub fn poll_to_upstream(&mut self) -> Option<Vec<u8>> {
         if let Some(line) = self.to_upstream.pop_front() {
+            self.handed_out(&line, None);
             return Some(line);
         }
         if !matches!(self.phase, Phase::Open) {
             return None;
         }
-        let waiting = self.queue.pop()?;
-        for key in &waiting.requests {
-            self.in_flight.sent(key);
-        }
-        Some(waiting.line)
+        let line = self.queue.pop()?.line;
+        // Only messages wait.
+        let message = Message::parse(&line).ok();
+        self.handed_out(&line, message.as_ref());
+        Some(line)
     }
 
     /// The next thing worth a line in the log.

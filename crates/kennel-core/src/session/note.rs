@@ -38,6 +38,18 @@ pub enum Note {
     /// The upstream answered the handshake with an error, as no earlier one had.
     HandshakeRefused,
 
+    /// The upstream refused something that an earlier one had accepted: a log level, a subscription.
+    StateRefused,
+
+    /// The upstream was lost; of what it had been asked, this many requests are asked again, and this
+    /// many were answered with an error.
+    Lost {
+        /// The next upstream gets them.
+        again: usize,
+        /// Their outcome is unknown, and a second time might do harm.
+        refused: usize,
+    },
+
     /// This many notes were not kept.
     Unnoted(usize),
 }
@@ -90,6 +102,14 @@ impl fmt::Display for Note {
             Note::NotificationLost => write!(f, "dropped a notification of the app: no server"),
             Note::Stale => write!(f, "dropped a line of a server that is lost already"),
             Note::HandshakeRefused => write!(f, "the server refused the handshake of this session"),
+            Note::StateRefused => write!(
+                f,
+                "the server refused a log level or a subscription that an earlier one had accepted"
+            ),
+            Note::Lost { again, refused } => write!(
+                f,
+                "the server was lost: {again} requests are sent again, {refused} answered with an error"
+            ),
             Note::Unnoted(count) => write!(f, "and {count} more like these"),
         }
     }

@@ -9,22 +9,35 @@ use super::batch;
 /// How many bytes may wait before the app's pipe is the better place for the rest.
 pub const QUEUE_LIMIT: usize = 1 << 20;
 
-/// Where a line stands in the queue.
+/// Where a line stands in the queue: what is to be sent again stands before all that waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Ticket(u64);
+pub(super) struct Ticket(i64);
 
 /// A line, and the requests in it.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) line: Vec<u8>,
     pub(super) requests: Vec<Key>,
+    /// It was sent before. Its bytes were bounded then, and do not keep the app from being heard.
+    again: bool,
+}
+
+impl Waiting {
+    fn counts(&self) -> usize {
+        match self.again {
+            true => 0,
+            false => self.line.len(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     lines: BTreeMap<Ticket, Waiting>,
     bytes: usize,
-    next: u64,
+    next: i64,
+    /// The place of the one that stood in front most lately.
+    first: i64,
 }
 
 impl Queue {
@@ -34,15 +47,35 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, line: Vec<u8>, requests: Vec<Key>) {
-        self.bytes += line.len();
-        self.lines
-            .insert(Ticket(self.next), Waiting { line, requests });
+        let waiting = Waiting {
+            line,
+            requests,
+            again: false,
+        };
+        self.bytes += waiting.counts();
+        self.lines.insert(Ticket(self.next), waiting);
         self.next += 1;
+    }
+
+    /// The place before all others.
+    pub(super) fn front(&mut self) -> Ticket {
+        self.first -= 1;
+        Ticket(self.first)
+    }
+
+    /// A request that was sent before, at its place.
+    pub(super) fn put_back(&mut self, at: Ticket, line: Vec<u8>, request: Key) {
+        let waiting = Waiting {
+            line,
+            requests: vec![request],
+            again: true,
+        };
+        self.lines.insert(at, waiting);
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiting> {
         let (_, waiting) = self.lines.pop_first()?;
-        self.bytes -= waiting.line.len();
+        self.bytes -= waiting.counts();
         Some(waiting)
     }
 
@@ -51,11 +84,11 @@ impl Queue {
         let Some(mut waiting) = self.lines.remove(&ticket) else {
             return;
         };
-        self.bytes -= waiting.line.len();
+        self.bytes -= waiting.counts();
         waiting.requests.retain(|request| request != key);
         if let Some(line) = without(&waiting.line, key) {
-            self.bytes += line.len();
             waiting.line = line;
+            self.bytes += waiting.counts();
             self.lines.insert(ticket, waiting);
         }
     }

@@ -15,22 +15,42 @@ pub const SERVER_RESTARTED: &str = "server_restarted";
 /// Why requests are refused: there is no server, and none to be expected.
 pub const SERVER_UNAVAILABLE: &str = "server_unavailable";
 
-/// To a request that was sent to an upstream that is lost.
-pub(super) fn outcome_unknown(request: &Awaited, reason: &str) -> Vec<u8> {
+/// To a request that was sent to an upstream that is lost, and is not sent again.
+pub(super) fn lost(request: &Awaited, reason: &str) -> Vec<u8> {
     let method = &request.method;
-    let message = format!(
-        "the server was lost while {method} was under way: it may be done or not, and was not repeated"
-    );
+    let message = match (request.may_be_done(), request.repeats()) {
+        (false, _) => format!(
+            "the server was lost before it heard {method}, which is too long to be kept: send it again"
+        ),
+        (true, 0) => format!(
+            "the server was lost while {method} was under way: it may be done or not, and was not repeated"
+        ),
+        (true, times) => format!(
+            "the server was lost whenever {method} was under way, {} times: it may be done or not",
+            times + 1
+        ),
+    };
+    let fate = fate(request);
     let reason = quoted(reason);
-    let data = format!(r#"{{"reason":{reason},"outcome":"unknown","replayed":false}}"#);
+    let data = format!(r#"{{"reason":{reason},{fate}}}"#);
     error_reply(&request.id, INTERNAL_ERROR, &message, Some(&data))
+}
+
+/// What can be said of what a request has done.
+fn fate(request: &Awaited) -> String {
+    let outcome = match request.may_be_done() {
+        true => "unknown",
+        false => "unsent",
+    };
+    let replayed = request.repeats() > 0;
+    format!(r#""outcome":"{outcome}","replayed":{replayed}"#)
 }
 
 /// What every request is answered while no upstream can be had.
 #[derive(Debug)]
 pub(super) struct Refusal {
     message: String,
-    data: String,
+    reason: String,
 }
 
 impl Refusal {
@@ -39,14 +59,23 @@ impl Refusal {
         let detail = quoted(detail);
         Refusal {
             message: format!("the server is not available: {why}"),
-            data: format!(
-                r#"{{"reason":{reason},"detail":{detail},"outcome":"unsent","replayed":false}}"#
-            ),
+            reason: format!(r#""reason":{reason},"detail":{detail}"#),
         }
     }
 
+    /// To a request that comes now.
     pub(super) fn reply(&self, id: &[u8]) -> Vec<u8> {
-        error_reply(id, INTERNAL_ERROR, &self.message, Some(&self.data))
+        self.say(id, r#""outcome":"unsent","replayed":false"#)
+    }
+
+    /// To one that waited; an earlier server may have had it.
+    pub(super) fn reply_to(&self, request: &Awaited) -> Vec<u8> {
+        self.say(&request.id, &fate(request))
+    }
+
+    fn say(&self, id: &[u8], fate: &str) -> Vec<u8> {
+        let data = format!("{{{},{fate}}}", self.reason);
+        error_reply(id, INTERNAL_ERROR, &self.message, Some(&data))
     }
 }
 

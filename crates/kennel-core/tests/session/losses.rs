@@ -1,6 +1,6 @@
 //! While no upstream is there, and when the next one comes.
 
-use kennel_core::session::{Note, SERVER_RESTARTED, Verdict};
+use kennel_core::session::{Note, SERVER_RESTARTED, Unsent, Verdict};
 
 use crate::play::{
     INITIALIZE, INITIALIZED, Play, WELCOME, cancel, error, lost, notice, pong, request, result,
@@ -100,14 +100,14 @@ fn a_refusal_is_the_apps_answer_if_it_has_none_yet() {
 fn rule_4_what_was_in_flight_is_answered_with_an_error_that_says_so() {
     let mut play = Play::legacy();
     play.app(&request("9", "tools/call"));
-    play.app(&request(r#""\u0061""#, "tools/list"));
+    play.app(&request(r#""\u0061""#, "tasks/cancel"));
     play.app(&request("1", "prompts/get"));
     play.upstream(&result("1"));
     play.app_heard();
     play.lose();
     assert_eq!(
         play.app_heard(),
-        [lost("9", "tools/call"), lost(r#""\u0061""#, "tools/list")]
+        [lost("9", "tools/call"), lost(r#""\u0061""#, "tasks/cancel")]
     );
     assert_eq!(play.session.in_flight(), 0);
 
@@ -190,7 +190,7 @@ fn what_was_not_polled_was_not_sent() {
         Verdict::Drop
     );
     assert_eq!(session.from_app(cancel("3").as_bytes()), Verdict::Drop);
-    session.upstream_lost(SERVER_RESTARTED);
+    session.upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
     assert_eq!(session.poll_to_app(), Some(lost("1", "x").into()));
     assert_eq!(session.poll_to_app(), None);
 

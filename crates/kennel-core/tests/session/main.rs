@@ -4,13 +4,15 @@
 mod bounds;
 #[path = "../lifetime/chance.rs"]
 mod chance;
+mod changes;
 mod era;
 #[path = "../message/lines.rs"]
 mod lines;
 mod losses;
 mod play;
+mod replay;
 mod rules;
 mod server_requests;
-mod sides;
+mod standing;
 mod stories;
 mod world;

@@ -1,6 +1,6 @@
 //! A session on a stage: lines in, and what each side hears.
 
-use kennel_core::session::{Note, SERVER_RESTARTED, Session, Verdict};
+use kennel_core::session::{Note, Replay, SERVER_RESTARTED, Session, Unsent, Verdict};
 
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"x":1.0}}"#;
 pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -22,7 +22,15 @@ impl Play {
 
     /// With a first upstream and no handshake, as in protocol 2026-07-28.
     pub(crate) fn modern() -> Play {
-        let mut play = Play::default();
+        Play::replaying(Replay::Safe)
+    }
+
+    /// The same, and what is sent again.
+    pub(crate) fn replaying(replay: Replay) -> Play {
+        let mut play = Play {
+            session: Session::replaying(replay),
+            ..Play::default()
+        };
         play.attach();
         play
     }
@@ -67,8 +75,26 @@ impl Play {
     }
 
     pub(crate) fn lose(&mut self) {
-        self.session.upstream_lost(SERVER_RESTARTED);
+        self.lose_knowing(Unsent::Nothing);
+    }
+
+    pub(crate) fn lose_knowing(&mut self, unsent: Unsent<'_>) {
+        self.session.upstream_lost(SERVER_RESTARTED, unsent);
         self.poll();
+    }
+
+    /// The upstream is lost, and the next one is as willing; gives what it hears after the handshake.
+    pub(crate) fn next_server(&mut self) -> Vec<String> {
+        self.lose();
+        self.upstream_heard();
+        self.attach();
+        if self.upstream_heard() != [INITIALIZE] {
+            panic!("the handshake comes first, and alone");
+        }
+        self.upstream(WELCOME);
+        let mut heard = self.upstream_heard();
+        assert_eq!(heard.remove(0), INITIALIZED);
+        heard
     }
 
     pub(crate) fn give_up(&mut self) {

@@ -1,18 +1,18 @@
 //! What holds for every order of events.
 
 use kennel_core::message::Message;
-use kennel_core::session::{SERVER_RESTARTED, Session, Verdict};
+use kennel_core::session::{Replay, SERVER_RESTARTED, Session, Unsent, Verdict};
 use proptest::prelude::{Just, Strategy, any};
 use proptest::{collection, prop_assert, prop_oneof};
 
 use crate::chance::holds;
 use crate::lines::message;
-use crate::world::{Step, World};
+use crate::world::{Kind, Known, Setting, Step, World};
 
 #[test]
 fn rules_4_5_and_11_hold_for_every_order_of_events() {
-    holds("session", (steps(), any::<bool>()), |(steps, eager)| {
-        let mut world = World::new(eager);
+    holds("session", (steps(), setting()), |(steps, setting)| {
+        let mut world = World::new(setting);
         for step in steps {
             world.play(step)?;
         }
@@ -35,7 +35,7 @@ fn whatever_is_said_only_messages_pass() {
         for (what, line) in steps {
             let verdict = match what {
                 0 => {
-                    session.upstream_lost(SERVER_RESTARTED);
+                    session.upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
                     continue;
                 }
                 1 => {
@@ -63,7 +63,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         2 => Just(Step::Greet),
         2 => Just(Step::Confirm),
-        8 => any::<u8>().prop_map(|n| Step::Ask { ping: n < 40 }),
+        12 => kind().prop_map(Step::Ask),
         1 => which.clone().prop_map(Step::AskTwice),
         2 => (1..4_usize).prop_map(Step::AskInBatch),
         2 => Just(Step::Tell),
@@ -78,13 +78,55 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => which.clone().prop_map(Step::ServerAsks),
         2 => which.clone().prop_map(Step::ServerCancels),
         2 => Just(Step::ServerTells),
+        4 => which.clone().prop_map(Step::ServerProgress),
+        3 => which.clone().prop_map(Step::ServerUpdates),
+        2 => Just(Step::AnswerSession),
+        8 => (0..9_usize).prop_map(Step::Take),
         1 => which.clone().prop_map(Step::ServerNonsense),
         6 => Just(Step::Attach),
-        4 => Just(Step::Lose),
+        6 => known().prop_map(Step::Lose),
         1 => Just(Step::GiveUp),
         1 => Just(Step::Expect),
         4 => (0..9_usize).prop_map(Step::PollApp),
         4 => (0..9_usize).prop_map(Step::PollUpstream),
     ];
-    collection::vec(step, 0..80)
+    collection::vec(step, 0..100)
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        2 => Just(Kind::Ping),
+        3 => Just(Kind::Read),
+        3 => Just(Kind::Pay),
+        2 => Just(Kind::Look),
+        2 => Just(Kind::Put),
+        1 => Just(Kind::GoOn),
+        3 => Just(Kind::ListTools),
+        2 => Just(Kind::SetLevel),
+        2 => (0..3_u8).prop_map(Kind::Subscribe),
+        2 => (0..3_u8).prop_map(Kind::Unsubscribe),
+        2 => Just(Kind::Listen),
+        2 => Just(Kind::Other),
+    ]
+}
+
+fn known() -> impl Strategy<Value = Known> {
+    prop_oneof![
+        Just(Known::Nothing),
+        (0..6_usize).prop_map(Known::Ids),
+        (0..6_usize, 0..400_usize).prop_map(|(lines, written)| Known::Bytes { lines, written }),
+    ]
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let replay = prop_oneof![
+        2 => Just(Replay::Safe),
+        1 => Just(Replay::All),
+        1 => Just(Replay::None)
+    ];
+    (any::<bool>(), any::<bool>(), replay).prop_map(|(eager, modern, replay)| Setting {
+        eager,
+        modern,
+        replay,
+    })
 }

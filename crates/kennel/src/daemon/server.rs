@@ -235,6 +235,7 @@ impl Attendant {
             detail,
             final_word: true,
             exit: Some(exit_code(errno)),
+            unsent: Vec::new(),
         });
     }
 
@@ -257,6 +258,7 @@ impl Attendant {
             detail: last_words,
             final_word: next.is_none(),
             exit: None,
+            unsent: Vec::new(),
         });
     }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use kennel_core::hello::Control;
-use kennel_core::session::{SERVER_RESTARTED, Verdict};
+use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
 
 use super::lines::Outbox;
 use super::link::Link;
@@ -97,7 +97,8 @@ impl Shim {
                     crate::fail(&lost.detail);
                     self.refused = lost.exit;
                 }
-                self.session.upstream_lost(&lost.reason);
+                let unsent = Unsent::These(&lost.unsent);
+                self.session.upstream_lost(&lost.reason, unsent);
                 if lost.final_word || self.session.app_is_done() {
                     self.given_up = true;
                     self.session
@@ -139,7 +140,8 @@ impl Shim {
     fn rest(&mut self) {
         self.link = None;
         self.given_up = false;
-        self.session.upstream_lost(SERVER_RESTARTED);
+        self.session
+            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         if self.session.app_is_done() || self.session.in_flight() == 0 {
             self.session.give_up("it was stopped", "");
         } else {
@@ -152,7 +154,8 @@ impl Shim {
     pub(super) fn lose_daemon(&mut self) {
         self.link = None;
         self.given_up = false;
-        self.session.upstream_lost(SERVER_RESTARTED);
+        self.session
+            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         // What was never sent still wants its answer.
         if self.session.app_is_done() && self.session.in_flight() == 0 {
             return self.session.give_up("the daemon ended", "");

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::ClientHello;
-use kennel_core::session::{SERVER_RESTARTED, Session};
+use kennel_core::session::{SERVER_RESTARTED, Session, Unsent};
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
@@ -86,7 +86,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
     };
     let mut shim = Shim {
         records: Records::open(),
-        session: Session::new(),
+        session: Session::replaying(spec.replay),
         stdin: watch.over(Input, Who::Stdin),
         stdin_open: true,
         ends_apart: !Output::stdout().is_stdin(),
@@ -344,7 +344,8 @@ impl Shim {
         self.sharing = None;
         self.why_solo = Some(why.to_owned());
         self.link = None;
-        self.session.upstream_lost(SERVER_RESTARTED);
+        self.session
+            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         self.start_own();
     }
 
@@ -386,7 +387,8 @@ impl Shim {
         // Its tree may live on behind a closed stdout; whoever holds its store must be gone first.
         let _ = upstream.server.tree.stop();
         let detail = upstream.server.said.text();
-        self.session.upstream_lost(SERVER_RESTARTED);
+        let unsent = Unsent::LastBytes(upstream.server.unwritten());
+        self.session.upstream_lost(SERVER_RESTARTED, unsent);
         if self.session.app_is_done() {
             return self.session.give_up("the server ended", &detail);
         }

@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kennel_core::session::Replay;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
@@ -31,6 +32,8 @@ pub(crate) struct Spec {
     pub(crate) command: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
+    /// What is sent again to the next server.
+    pub(crate) replay: Replay,
     /// Under which its era is remembered.
     pub(crate) key: String,
     /// Why the session has a server of its own, if it was decided before.
@@ -91,6 +94,8 @@ pub(crate) struct Server {
     pub(super) stderr: Option<Watched<OwnedFd>>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
+    /// What was for it, and was thrown away when it heard no more.
+    thrown_away: usize,
     pub(crate) said: Tail,
 }
 
@@ -127,6 +132,7 @@ impl Server {
             stderr: Some(watch.over(errors, Who::ServerErr)),
             from: Inbox::default(),
             to: Outbox::default(),
+            thrown_away: 0,
             said: Tail::default(),
         })
     }
@@ -134,16 +140,25 @@ impl Server {
     /// Writes what it takes now. A server that reads no more is not an error: its stdout tells.
     pub(crate) fn flush(&mut self) {
         let Some(stdin) = &self.stdin else {
-            self.to.clear();
-            return;
+            return self.throw_away();
         };
         let written = self.to.flush(|bytes| Ok(rustix::io::write(stdin, bytes)?));
         if written.is_err() {
             // It hears nothing any more: whoever asks it something would wait for ever.
             self.stdin = None;
-            self.to.clear();
+            self.throw_away();
             let _ = self.tree.stop();
         }
+    }
+
+    /// How much of what was for it was not written, to the last byte of it.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.thrown_away + self.to.len()
+    }
+
+    fn throw_away(&mut self) {
+        self.thrown_away += self.to.len();
+        self.to.clear();
     }
 
     /// Reads what it said; `false` once its stdout is closed.
