@@ -8,17 +8,23 @@
 )]
 
 mod app_death;
+#[cfg(target_os = "linux")]
+mod caller;
 mod crowd;
 #[cfg(target_os = "linux")]
 mod exit_event;
 mod long_lines;
 mod memory;
+#[cfg(target_os = "linux")]
+mod peers;
 mod place;
 mod quiet;
 mod recovery;
 mod report;
 mod round_trip;
 mod route;
+#[cfg(target_os = "linux")]
+mod sleeper;
 #[cfg(target_os = "linux")]
 mod spawn;
 mod stats;
@@ -28,14 +34,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[cfg(target_os = "linux")]
-use {exit_event::run as exit_event, spawn::run as spawn};
+use {
+    exit_event::run as exit_event, peers::run as peers, sleeper::run as sleeper,
+    spawn::run as spawn,
+};
 #[cfg(not(target_os = "linux"))]
-use {only_on_linux as exit_event, only_on_linux as spawn};
+use {
+    only_on_linux as exit_event, only_on_linux as peers, only_on_linux as sleeper,
+    only_on_linux as spawn,
+};
 
 const USAGE: &str = "\
 usage: kennel-bench [benchmark] [options]
 
-Without a benchmark: all of them, one after the other.
+Without a benchmark: all of them but `peers`, one after the other.
 
 benchmarks:
   round-trip   a request and its answer: direct, bare relays, solo, through the daemon
@@ -43,6 +55,8 @@ benchmarks:
   memory       what a shim, a warden and the daemon hold, per client
   long-lines   lines of 1, 8 and 32 MB, and the memory they leave behind
   crowd        1 to 1000 clients on one server
+  sleeper      nine clients beside one that reads nothing for a minute
+  peers        others who put one server behind many clients: attach, calls, memory
   exit-event   from the kill of a process to the event, against a bare loop
   recovery     from the kill of a server or a daemon to the next answer
   app-death    from the kill of an app to the end of its server, pipe held open
@@ -57,13 +71,18 @@ machine meets all ways alike, for they take turns; run it again before you belie
 
 exit codes: 0 all within their bounds, 1 not within them or not measured, 2 usage";
 
+/// Needs what only `cargo xtask bench peers` installs: it is not run unless it is named.
+const PEERS: &str = "peers";
+
 /// What can be measured, by name.
-const BENCHMARKS: [(&str, Benchmark); 8] = [
+const BENCHMARKS: [(&str, Benchmark); 10] = [
     ("round-trip", round_trip::run),
     ("spawn", spawn),
     ("memory", memory::run),
     ("long-lines", long_lines::run),
     ("crowd", crowd::run),
+    ("sleeper", sleeper),
+    (PEERS, peers),
     ("exit-event", exit_event),
     ("recovery", recovery::run),
     ("app-death", app_death::run),
@@ -84,7 +103,7 @@ fn main() -> ExitCode {
     };
     let chosen: Vec<_> = BENCHMARKS
         .iter()
-        .filter(|(known, _)| name.is_none_or(|name| name == *known))
+        .filter(|(known, _)| name.map_or(*known != PEERS, |name| name == *known))
         .collect();
     if chosen.is_empty() {
         let name = name.unwrap_or_default();

@@ -124,7 +124,7 @@ fn children_of(pid: u32) -> io::Result<Vec<u32>> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Weight {
     pub(crate) rss: f64,
-    pss: f64,
+    pub(crate) pss: f64,
     dirty: f64,
 }
 

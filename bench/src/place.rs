@@ -1,6 +1,6 @@
 //! A private place to measure in: programs built beside us, and a runtime directory that is nobody's.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,6 +70,18 @@ impl Place {
                 ["run", "--share", "always", "--"].map(OsStr::new),
             ),
         })
+    }
+
+    /// Starts this server for many, who may come and go.
+    pub(crate) fn share(&self, server: &[OsString]) -> Command {
+        let mut command = self.kennel(&["run", "--share", "always", "--linger", "10m", "--"]);
+        command.args(server);
+        command
+    }
+
+    /// For what else has to be somewhere.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     fn before_the_server<'a>(

@@ -1,6 +1,8 @@
-//! The testbed: what tests need from npm and PyPI, at pinned versions, in `target/testbed`.
+//! The testbed: what tests need from npm and PyPI, at pinned versions, in `target/testbed`. And what the benchmark
+//! `peers` compares Kennel with, in `target/peers`.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,6 +23,13 @@ const NPM: &[&str] = &[
 ];
 const PYPI: &[&str] = &["mcp==2.3.0"];
 
+/// Where the benchmark looks for the peers.
+pub(crate) const PEERS_VARIABLE: &str = "KENNEL_BENCH_PEERS";
+const NPM_PEERS: &[&str] = &["supergateway@4.0.0"];
+/// In an environment of its own: it wants another generation of `mcp`.
+const PYPI_PEERS: &[&str] = &["mcp-proxy==0.13.0"];
+const CARGO_PEERS: &[&str] = &["rmcp-mux@0.4.0"];
+
 /// Installs what is not there yet; `None` if a tool for it is missing, which preflight has said.
 pub(crate) fn install(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
     let bed = workspace.target.join("testbed");
@@ -28,6 +37,26 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
     let python = once(&bed.join("python"), PYPI, pip_install)?;
     Ok((npm && python).then_some(bed))
 }
+
+/// The same for the peers. One that cannot be installed is missing, and the benchmark says so.
+pub(crate) fn install_peers(workspace: &Workspace) -> Outcome<PathBuf> {
+    let peers = workspace.target.join("peers");
+    let parts: [(&str, &[&str], Installer); 3] = [
+        ("npm", NPM_PEERS, npm_install),
+        ("python", PYPI_PEERS, pip_install),
+        ("cargo", CARGO_PEERS, cargo_install),
+    ];
+    for (part, packages, install) in parts {
+        match once(&peers.join(part), packages, install) {
+            Ok(true) => {}
+            Ok(false) => eprintln!("cannot install {}", packages.join(", ")),
+            Err(error) => eprintln!("cannot install {}: {error}", packages.join(", ")),
+        }
+    }
+    Ok(peers)
+}
+
+type Installer = fn(&Path, &[&str]) -> Outcome<bool>;
 
 /// Runs `install` in an empty `dir`, unless an earlier run did so with the same packages.
 fn once(
@@ -39,7 +68,8 @@ fn once(
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(true);
     }
-    println!("installing {} into {}", packages.join(", "), dir.display());
+    // Not on stdout: that may be a program's.
+    eprintln!("installing {} into {}", packages.join(", "), dir.display());
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
         _ => fs::create_dir_all(dir)?,
@@ -55,7 +85,7 @@ fn npm_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
     fs::write(dir.join("package.json"), r#"{"private":true}"#)?;
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error"]);
-    succeeds(npm.args(packages).current_dir(dir))
+    succeeds(npm.args(packages).current_dir(dir).stdout(io::stderr()))
 }
 
 fn pip_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
@@ -69,4 +99,18 @@ fn pip_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
         "--disable-pip-version-check",
     ]);
     Ok(made && succeeds(pip.args(packages))?)
+}
+
+/// Built here, which takes minutes: with what is left of the processors, and without what a terminal does not need.
+fn cargo_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "10", "cargo", "install", "--locked", "--root"])
+        .arg(dir)
+        .args(["--no-default-features", "--features", "cli"])
+        .args(packages)
+        .env("CARGO_TARGET_DIR", dir.join("build"));
+    let installed = succeeds(&mut nice)?;
+    // Only the programs are of use.
+    let _ = fs::remove_dir_all(dir.join("build"));
+    Ok(installed)
 }

@@ -14,8 +14,8 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Key;
-pub use build::{Build, NoBuild};
 
+pub use build::{Build, NoBuild};
 pub use text::Text;
 
 /// The version of this wire. Both sides say theirs; neither is refused for it alone.
