@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::shim::Origin;
-use crate::{demo, guard, ps, run};
+use crate::{demo, guard, ps, run, wrap};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -45,6 +45,21 @@ enum Command {
 
     /// Show what a daemon and its servers said
     Logs(ps::LogsArgs),
+
+    /// Put Kennel before the servers in your apps' configurations
+    ///
+    /// Finds the configurations, yours and this project's, shows what it proposes for each server and
+    /// why, and asks. Only `command` and `args` change; everything else keeps its bytes, and `kennel unwrap` gives
+    /// all of them back.
+    #[command(after_help = WRAP_EXAMPLES)]
+    Wrap(wrap::Args),
+
+    /// Take Kennel out of your apps' configurations again
+    ///
+    /// A file that nobody edited since gets back every byte; in one that was edited, just Kennel's own change is
+    /// undone.
+    #[command(after_help = UNWRAP_EXAMPLES)]
+    Unwrap(wrap::Args),
 
     /// Show what Kennel does, with nothing else installed
     ///
@@ -117,6 +132,18 @@ kennel were not there.
 Exit codes: the server's own, 128 and its number if a signal ended it; 0 if nobody needed it any more, or if it
 runs already; 98 port held by another; 127 command not found, 126 not executable; 1 anything else.";
 
+const WRAP_EXAMPLES: &str = "Examples:
+  kennel wrap --dry-run                 see what would change, in all apps
+  kennel wrap --client cursor           one app
+  kennel wrap --file ~/x/mcp.json --yes one file, without asking
+
+shared: its sessions use one server, where that is known to be safe. solo: each session has a server of its own, and
+still survives its crashes and leaves nothing behind. skip: nothing to put Kennel before.";
+
+const UNWRAP_EXAMPLES: &str = "Examples:
+  kennel unwrap --dry-run               see what would change
+  kennel unwrap --yes                   everywhere, without asking";
+
 pub(crate) fn run(origin: Origin) -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(*args, origin),
@@ -124,6 +151,8 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Ps(args) => ps::ps(&args),
         Command::Stop(args) => ps::stop(&args),
         Command::Logs(args) => ps::logs(&args),
+        Command::Wrap(args) => wrap::wrap(&args),
+        Command::Unwrap(args) => wrap::unwrap(&args),
         Command::Demo { part: None } => demo::show(),
         Command::Demo { part: Some(part) } => demo::play(part),
     }

@@ -33,6 +33,8 @@ mod this_build;
 mod timers;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 mod unserved;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod wrap;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,466 @@
+//! `kennel wrap` and `kennel unwrap`: Kennel before the servers in the configurations of apps, and away again.
+//!
+//! Every file is read into the places of its servers' commands ([`entry`]), by its format ([`json`] and
+//! [`shapes`], [`toml`], [`yaml`]); what is proposed ([`plan`]) is a few splices ([`splice`]), shown
+//! ([`diff`]) before they are written ([`write`]), and written down so that they can be undone ([`undo`]).
+#![expect(clippy::print_stdout, reason = "these answer a person's question")]
+
+mod anywhere;
+mod busy;
+pub(crate) mod clients;
+mod diff;
+pub(crate) mod entry;
+mod json;
+mod plan;
+mod program;
+mod shapes;
+pub(crate) mod splice;
+#[cfg(test)]
+mod tests;
+mod toml;
+pub(crate) mod undo;
+mod write;
+mod yaml;
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::sharing::ServersToml;
+use clients::{Bases, CLIENTS, Found, Shape};
+use entry::Edit;
+use plan::{Plan, Proposal, Row, Setting};
+use undo::Records;
+use write::Source;
+
+/// Exit code for a usage that is refused.
+const REFUSED: u8 = 2;
+/// Exit code for "nothing found".
+const NOTHING: u8 = 3;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this app's configurations; may be given several times
+    #[arg(long, value_name = "APP", value_parser = clap::builder::PossibleValuesParser::new(CLIENTS.iter().map(|client| client.id)))]
+    client: Vec<String>,
+
+    /// Only this file, wherever it is; may be given several times
+    #[arg(long, value_name = "PATH")]
+    file: Vec<PathBuf>,
+
+    /// Do it without asking
+    #[arg(long, short)]
+    yes: bool,
+
+    /// Show what would change, and change nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+
+    /// For programs rather than people
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is to become of a file.
+struct Change {
+    found: Found,
+    source: Source,
+    rows: Vec<Row>,
+    edits: Vec<Edit>,
+    secrets: Vec<Range<usize>>,
+    result: String,
+    task: Task,
+}
+
+enum Task {
+    /// Kennel before servers: what the file was without any, and what was done to which.
+    Wrap {
+        original: String,
+        servers: Vec<String>,
+        args_added: Vec<String>,
+    },
+    /// Kennel away.
+    Unwrap,
+}
+
+/// A file, as `--json` shows it.
+#[derive(Debug, Serialize)]
+struct Told {
+    client: Option<&'static str>,
+    path: String,
+    servers: Vec<Row>,
+    /// Whether it would change, or was changed.
+    changes: bool,
+    written: bool,
+    error: Option<String>,
+}
+
+pub(crate) fn wrap(args: &Args) -> ExitCode {
+    let program = match program::stable() {
+        Ok(program) => program,
+        Err(error) => return crate::fail(&error),
+    };
+    let config = ServersToml::of_user();
+    run(args, &|found, source, records, home| {
+        let shape = shape_of(found, source)?;
+        let setting = Setting {
+            program: &program,
+            home,
+            config: &config,
+        };
+        let plan =
+            plan::of(&source.text, shape, found, setting).map_err(|error| error.to_string())?;
+        wrapping(found, source, shape, records, plan)
+    })
+}
+
+pub(crate) fn unwrap(args: &Args) -> ExitCode {
+    run(args, &|found, source, records, _| {
+        unwrapping(found, source, records)
+    })
+}
+
+type Planner<'a> = dyn Fn(&Found, &Source, &Records, &Path) -> Result<Change, String> + 'a;
+
+fn run(args: &Args, planner: &Planner<'_>) -> ExitCode {
+    let Some(bases) = Bases::of_user() else {
+        return crate::fail(
+            "HOME is not set to an absolute path: where are your apps' configurations?",
+        );
+    };
+    let records = Records::of_user(&bases.home);
+    let files = files(args, &bases, &records);
+    if files.is_empty() {
+        crate::fail("no configuration of an app that is known was found; name one with --file");
+        return ExitCode::from(NOTHING);
+    }
+    let mut told: Vec<Told> = Vec::new();
+    let mut changes: Vec<(usize, Change)> = Vec::new();
+    for found in files {
+        let mut tale = Told {
+            client: found.client.map(|client| client.id),
+            path: found.path.display().to_string(),
+            servers: Vec::new(),
+            changes: false,
+            written: false,
+            error: None,
+        };
+        let planned = write::read(&found.path)
+            .and_then(|source| planner(&found, &source, &records, &bases.home));
+        match planned {
+            Ok(change) => {
+                tale.servers = change.rows.clone();
+                tale.changes = change.result != change.source.text;
+                if tale.changes {
+                    tale.error = hindrance(&change, &bases.home).err();
+                }
+                show(args, &change, &tale, &bases.home);
+                if tale.changes && tale.error.is_none() {
+                    changes.push((told.len(), change));
+                }
+            }
+            Err(error) => tale.error = Some(error),
+        }
+        if let Some(error) = &tale.error {
+            crate::fail(&format!("{}: {error}", tale.path));
+        }
+        told.push(tale);
+    }
+    let asked = consent(args, &changes);
+    if let Ok(true) = asked {
+        for (at, change) in &changes {
+            let written = carry_out(change, &records);
+            if let Err(error) = &written {
+                crate::fail(&format!(
+                    "{}: {error}; nothing was changed there",
+                    told[*at].path
+                ));
+            }
+            told[*at].written = written.is_ok();
+            told[*at].error = written.err();
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&told).expect("plain values"));
+    } else {
+        conclude(args, &told);
+    }
+    match asked {
+        Err(refusal) => {
+            crate::fail(&refusal);
+            ExitCode::from(REFUSED)
+        }
+        Ok(_) if told.iter().any(|tale| tale.error.is_some()) => ExitCode::FAILURE,
+        Ok(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// The configurations that are meant.
+fn files(args: &Args, bases: &Bases, records: &Records) -> Vec<Found> {
+    if args.file.is_empty() {
+        let mut found = bases.find(&args.client);
+        // What was wrapped in another project is remembered.
+        let elsewhere = records.all().into_iter().map(|record| record.path);
+        let elsewhere: Vec<PathBuf> = elsewhere
+            .filter(|path| args.client.is_empty() && path.is_file())
+            .filter(|path| found.iter().all(|known| known.path != *path))
+            .collect();
+        found.extend(elsewhere.into_iter().map(|path| Found {
+            client: None,
+            path,
+            shape: None,
+            project: true,
+        }));
+        return found;
+    }
+    // A known place says more about a file than its name.
+    let known = bases.find(&[]);
+    let named = args.file.iter().map(|path| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let found = known.iter().find(|found| found.path == path).cloned();
+        let client = CLIENTS
+            .iter()
+            .find(|client| args.client.iter().any(|id| id == client.id));
+        found.unwrap_or(Found {
+            client,
+            shape: None,
+            project: !path.starts_with(&bases.home),
+            path,
+        })
+    });
+    named.collect()
+}
+
+fn shape_of(found: &Found, source: &Source) -> Result<Shape, String> {
+    let known = found
+        .shape
+        .or_else(|| Shape::of_file(&found.path, &source.text));
+    known.ok_or_else(|| {
+        "what kind of file is it? It must end in .json, .jsonc, .toml or .yaml".to_owned()
+    })
+}
+
+fn wrapping(
+    found: &Found,
+    source: &Source,
+    shape: Shape,
+    records: &Records,
+    plan: Plan,
+) -> Result<Change, String> {
+    let record = records.of(&source.real);
+    // Wrapped before and edited since: what `unwrap` is to give back is the file without all of it.
+    let (mut servers, mut args_added) = (plan.changed, plan.args_added);
+    let mut original = source.text.clone();
+    if let Some(record) = record {
+        let undoing = undo::own_change(&source.text, shape, Some(&record))
+            .map_err(|error| error.to_string())?;
+        original = entry::apply(&source.text, &undoing.edits);
+        servers.extend(record.servers);
+        args_added.extend(record.args_added);
+    }
+    Ok(Change {
+        found: found.clone(),
+        source: source.clone(),
+        rows: plan.rows,
+        edits: plan.edits,
+        secrets: secrets(shape, &source.text),
+        result: plan.result,
+        task: Task::Wrap {
+            original,
+            servers,
+            args_added,
+        },
+    })
+}
+
+fn unwrapping(found: &Found, source: &Source, records: &Records) -> Result<Change, String> {
+    let shape = shape_of(found, source)?;
+    let record = records.of(&source.real);
+    let undoing = undo::own_change(&source.text, shape, record.as_ref())
+        .map_err(|error| error.to_string())?;
+    let original = record
+        .as_ref()
+        .and_then(|record| records.original(&source.real, record, &source.text));
+    let result = original.unwrap_or_else(|| entry::apply(&source.text, &undoing.edits));
+    let entries = shape
+        .entries(&source.text)
+        .map_err(|error| error.to_string())?;
+    let rows = entries.iter().map(|entry| {
+        let why = if undoing.servers.contains(&entry.name) {
+            "kennel is taken away"
+        } else if undoing.left.contains(&entry.name) {
+            "is behind kennel with options of your own: left as it is"
+        } else {
+            "is not behind kennel"
+        };
+        Row {
+            name: entry.name.clone(),
+            line: entry::Unreadable::at(&source.text, entry.at, "").line,
+            proposal: Proposal::Skip,
+            why: why.to_owned(),
+        }
+    });
+    Ok(Change {
+        found: found.clone(),
+        source: source.clone(),
+        rows: rows.collect(),
+        edits: undoing.edits,
+        secrets: secrets(shape, &source.text),
+        result,
+        task: Task::Unwrap,
+    })
+}
+
+fn secrets(shape: Shape, text: &str) -> Vec<Range<usize>> {
+    let entries = shape.entries(text).unwrap_or_default();
+    entries
+        .into_iter()
+        .flat_map(|entry| entry.secrets)
+        .collect()
+}
+
+/// What keeps a file from being changed now.
+fn hindrance(change: &Change, home: &Path) -> Result<(), String> {
+    write::writable(&change.source.real)?;
+    let client = change.found.client.filter(|_| !change.found.project);
+    let Some((client, program)) = client.and_then(|client| Some((client, client.rewrites?))) else {
+        return Ok(());
+    };
+    match busy::running(program, home) {
+        Some(pid) => Err(format!(
+            "{} runs (pid {pid}) and writes this file itself: quit it first, then run the command again",
+            client.title
+        )),
+        None => Ok(()),
+    }
+}
+
+fn carry_out(change: &Change, records: &Records) -> Result<(), String> {
+    match &change.task {
+        Task::Wrap {
+            original,
+            servers,
+            args_added,
+        } => {
+            let (path, real) = (&change.found.path, &change.source.real);
+            let contents = (original.as_str(), change.result.as_str());
+            let kept = records.keep(path, real, contents, servers.clone(), args_added.clone());
+            kept.map_err(|error| {
+                format!(
+                    "cannot keep a backup in {}: {error}",
+                    records.dir().display()
+                )
+            })?;
+            write::replace(&change.source, &change.result)
+        }
+        Task::Unwrap => {
+            write::replace(&change.source, &change.result)?;
+            records.forget(&change.source.real);
+            Ok(())
+        }
+    }
+}
+
+/// Whether the person wants it; an error where nobody can be asked.
+fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
+    if args.dry_run || changes.is_empty() {
+        return Ok(false);
+    }
+    if args.yes {
+        return Ok(true);
+    }
+    ask(&format!("Write {}?", files_of(changes.len())))
+}
+
+/// Asks on a terminal; refuses where there is none.
+pub(crate) fn ask(question: &str) -> Result<bool, String> {
+    if !std::io::stdin().is_terminal() {
+        return Err(
+            "nobody can be asked: run it on a terminal, or add --yes; --dry-run only shows"
+                .to_owned(),
+        );
+    }
+    print!("{question} [y/N] ");
+    let _ = std::io::stdout().flush();
+    let mut answer = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut answer);
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
+    if args.json || (change.rows.is_empty() && !tale.changes) {
+        return;
+    }
+    let title = change.found.client.map_or("file", |client| client.title);
+    println!("{title}: {}", below_home(&change.found.path, home));
+    let width = change
+        .rows
+        .iter()
+        .map(|row| row.name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .clamp(6, 24);
+    let wrapping = matches!(change.task, Task::Wrap { .. });
+    for row in &change.rows {
+        let name: String = row.name.chars().take(24).collect();
+        let word = match row.proposal {
+            Proposal::Shared => "shared",
+            Proposal::Solo => "solo",
+            Proposal::Skip if wrapping => "skip",
+            Proposal::Skip => "",
+        };
+        match wrapping {
+            true => println!("  {name:<width$}  {word:<6}  {}", row.why),
+            false => println!("  {name:<width$}  {}", row.why),
+        }
+    }
+    if tale.changes {
+        println!();
+        print!(
+            "{}",
+            diff::of(&change.source.text, &change.edits, &change.secrets)
+        );
+    }
+    println!();
+}
+
+fn conclude(args: &Args, told: &[Told]) {
+    let written = told.iter().filter(|tale| tale.written).count();
+    let would = told.iter().filter(|tale| tale.changes).count();
+    if written > 0 {
+        println!(
+            "wrote {}; restart the apps that were running",
+            files_of(written)
+        );
+    } else if would == 0 {
+        println!("nothing to change");
+    } else if args.dry_run {
+        println!("nothing was changed: this was a dry run");
+    } else {
+        println!("nothing was changed");
+    }
+}
+
+fn files_of<N: std::fmt::Display + PartialEq<usize>>(count: N) -> String {
+    format!("{count} file{}", if count == 1 { "" } else { "s" })
+}
+
+fn below_home(path: &Path, home: &Path) -> String {
+    match path.strip_prefix(home) {
+        Ok(below) => format!("~/{}", below.display()),
+        Err(_) => path.display().to_string(),
+    }
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);
+    match text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}

@@ -1,0 +1,221 @@
+//! What `wrap` proposes for each server of a file, and why; nothing is changed here.
+
+use std::path::Path;
+
+use super::anywhere;
+use super::clients::{Found, Shape};
+use super::entry::{Args, Edit, Entry, Start, Unreadable, apply};
+use super::splice::{self, Prefix};
+use crate::sharing::{self, Remembered, ServersToml, Wish, launcher};
+
+/// What becomes of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Proposal {
+    /// Behind Kennel, and its sessions share it.
+    Shared,
+    /// Behind Kennel, a server for each session.
+    Solo,
+    /// As it is.
+    Skip,
+}
+
+/// One server, and what is proposed for it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) line: usize,
+    pub(crate) proposal: Proposal,
+    pub(crate) why: String,
+}
+
+/// What is proposed for a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) edits: Vec<Edit>,
+    /// The file as it would be.
+    pub(crate) result: String,
+    /// The servers that are changed.
+    pub(crate) changed: Vec<String>,
+    /// Those of them that had no arguments before.
+    pub(crate) args_added: Vec<String>,
+}
+
+/// What the proposal depends on, beside the file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub(crate) program: &'a str,
+    pub(crate) home: &'a Path,
+    pub(crate) config: &'a ServersToml,
+}
+
+/// What to do about the servers of `text`.
+pub(crate) fn of(
+    text: &str,
+    shape: Shape,
+    found: &Found,
+    setting: Setting<'_>,
+) -> Result<Plan, Unreadable> {
+    let entries = shape.entries(text)?;
+    let mut plan = Plan {
+        rows: Vec::new(),
+        edits: Vec::new(),
+        result: String::new(),
+        changed: Vec::new(),
+        args_added: Vec::new(),
+    };
+    for entry in &entries {
+        let step = step(entry, found, setting);
+        plan.rows.push(Row {
+            name: entry.name.clone(),
+            line: Unreadable::at(text, entry.at, "").line,
+            proposal: step.proposal,
+            why: step.why,
+        });
+        let edits = match step.change {
+            Change::None => Vec::new(),
+            Change::Repoint => splice::repoint(entry, setting.program),
+            Change::Wrap(prefix) => splice::wrap(text, entry, &prefix),
+        };
+        if edits.is_empty() {
+            continue;
+        }
+        let missing = matches!(
+            &entry.start,
+            Start::Apart {
+                args: Args::Missing { .. },
+                ..
+            }
+        );
+        plan.args_added.extend(missing.then(|| entry.name.clone()));
+        plan.changed.push(entry.name.clone());
+        plan.edits.extend(edits);
+    }
+    plan.result = apply(text, &plan.edits);
+    check(text, &entries, &plan, shape, setting.program)?;
+    Ok(plan)
+}
+
+enum Change {
+    None,
+    Wrap(Prefix),
+    /// It is behind a Kennel that is gone.
+    Repoint,
+}
+
+struct Step {
+    proposal: Proposal,
+    why: String,
+    change: Change,
+}
+
+impl Step {
+    fn skip(why: impl Into<String>) -> Step {
+        Step {
+            proposal: Proposal::Skip,
+            why: why.into(),
+            change: Change::None,
+        }
+    }
+}
+
+fn step(entry: &Entry, found: &Found, setting: Setting<'_>) -> Step {
+    let command = match (&entry.start, entry.command()) {
+        (Start::None(why), _) => return Step::skip(*why),
+        (_, None) => return Step::skip("starts nothing"),
+        (_, Some(command)) => command,
+    };
+    if let Some(behind) = splice::behind(&command) {
+        let (proposal, why) = fate(&command[behind.server..], setting.config);
+        if Path::new(&behind.program).is_absolute() && !Path::new(&behind.program).exists() {
+            let why = format!("{} is gone: this one instead; {why}", behind.program);
+            return Step {
+                proposal,
+                why,
+                change: Change::Repoint,
+            };
+        }
+        return Step::skip("is behind kennel already");
+    }
+    if let Some(why) = unclear(entry, &command[0], found) {
+        return Step::skip(why);
+    }
+    let (proposal, why) = fate(&command, setting.config);
+    let anywhere = launcher::launched(&command)
+        .and_then(|launched| anywhere::reads(&launched))
+        .filter(|_| proposal == Proposal::Shared && !found.project && !entry.has_cwd);
+    let mut names = entry.env.clone();
+    for name in anywhere.unwrap_or_default() {
+        if !names.iter().any(|known| known == name) {
+            names.push((*name).to_owned());
+        }
+    }
+    // A comma would be read as two names.
+    names.retain(|name| !name.is_empty() && !name.contains(','));
+    let home = setting.home.to_str().filter(|_| anywhere.is_some());
+    Step {
+        proposal,
+        why,
+        change: Change::Wrap(Prefix::new(setting.program, home, &names)),
+    }
+}
+
+fn fate(command: &[String], config: &ServersToml) -> (Proposal, String) {
+    let command: Vec<_> = command.iter().map(Into::into).collect();
+    let decision = sharing::decide(&Wish {
+        command: &command,
+        config,
+        remembered: Remembered::default(),
+    });
+    match decision.may_share() {
+        true => (Proposal::Shared, decision.why),
+        false => (Proposal::Solo, decision.why),
+    }
+}
+
+/// What makes it unclear what the app would start.
+fn unclear(entry: &Entry, program: &str, found: &Found) -> Option<&'static str> {
+    let apart = matches!(entry.start, Start::Apart { .. });
+    if program.is_empty() {
+        return Some("its command is empty");
+    }
+    if apart && program.contains(char::is_whitespace) && !Path::new(program).exists() {
+        return Some("its command has spaces: write the program in command and the rest in args");
+    }
+    let fills_in = found.client.is_some_and(|client| client.fills_in_args);
+    if apart && program.contains('$') && !fills_in {
+        return Some("its command is filled in by the app, which may not do so with arguments");
+    }
+    None
+}
+
+/// Reads the result as the app will: each changed server starts what it started, behind Kennel, and the
+/// others are as they were. Whatever is not so is not written.
+fn check(
+    text: &str,
+    before: &[Entry],
+    plan: &Plan,
+    shape: Shape,
+    program: &str,
+) -> Result<(), Unreadable> {
+    let after = shape.entries(&plan.result)?;
+    let own = |command: &[String]| match splice::behind(command) {
+        Some(behind) => command[behind.server..].to_vec(),
+        None => command.to_vec(),
+    };
+    let alike = |(old, new): (&Entry, &Entry)| {
+        let (was, is) = (old.command(), new.command());
+        let same = was.as_deref().map(own) == is.as_deref().map(own);
+        let ours = was == is || is.is_some_and(|is| is[0] == program);
+        old.name == new.name && old.env == new.env && same && ours
+    };
+    if before.len() == after.len() && before.iter().zip(&after).all(alike) {
+        return Ok(());
+    }
+    Err(Unreadable::at(
+        text,
+        0,
+        "cannot be changed without changing more than it should",
+    ))
+}

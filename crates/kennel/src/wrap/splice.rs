@@ -1,0 +1,224 @@
+//! The change itself: Kennel before a command, and the way back. Only `command` and `args` are touched, and
+//! what stood there is moved as it was written.
+
+use std::path::Path;
+
+use super::entry::{Args, Edit, Entry, Layout, List, Start, Word};
+
+/// The options that every released version knows. An older program must not fail on what a newer one wrote.
+pub(crate) const OPTIONS: &[&str] = &["--cwd", "--env-key"];
+
+/// What is put before a command: `kennel`, then `run`, options, and two dashes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub(crate) program: String,
+    pub(crate) words: Vec<String>,
+}
+
+impl Prefix {
+    pub(crate) fn new(program: &str, cwd: Option<&str>, env_key: &[String]) -> Prefix {
+        let mut words = vec!["run".to_owned()];
+        if let Some(cwd) = cwd {
+            words.extend(["--cwd".to_owned(), cwd.to_owned()]);
+        }
+        if !env_key.is_empty() {
+            words.extend(["--env-key".to_owned(), env_key.join(",")]);
+        }
+        words.push("--".to_owned());
+        Prefix {
+            program: program.to_owned(),
+            words,
+        }
+    }
+}
+
+/// Who stands before a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// The program that is called Kennel.
+    pub(crate) program: String,
+    /// At which place of the whole command the server's own begins.
+    pub(crate) server: usize,
+    /// Whether somebody gave it options that `wrap` does not write.
+    pub(crate) own_options: bool,
+}
+
+/// Whether this command is behind Kennel already.
+pub(crate) fn behind(command: &[String]) -> Option<Behind> {
+    let (program, rest) = command.split_first()?;
+    let is_kennel = Path::new(program)
+        .file_name()
+        .is_some_and(|name| name == "kennel");
+    if !is_kennel || rest.first()? != "run" {
+        return None;
+    }
+    let dashes = rest.iter().position(|word| word == "--")?;
+    let options = &rest[1..dashes];
+    let known = options
+        .chunks(2)
+        .all(|pair| OPTIONS.contains(&pair[0].as_str()) && pair.len() == 2);
+    // `kennel run --` with nothing behind it starts nothing.
+    (rest.len() > dashes + 1).then(|| Behind {
+        program: program.clone(),
+        server: dashes + 2,
+        own_options: !known,
+    })
+}
+
+/// Puts Kennel before an entry's command.
+pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
+    let words: Vec<String> = prefix.words.iter().map(|word| quoted(word)).collect();
+    match &entry.start {
+        Start::Apart { command, args } => {
+            let program = Edit {
+                span: command.span.clone(),
+                text: quoted(&prefix.program),
+            };
+            let moved = |flow: bool| {
+                let literal = &text[command.span.clone()];
+                // A bare word of YAML may hold what separates the members of a list.
+                let bare = !literal.starts_with(['"', '\'']);
+                match bare && flow && literal.contains([',', '[', ']', '{', '}']) {
+                    true => quoted(&command.value),
+                    false => literal.to_owned(),
+                }
+            };
+            let with = |flow| [words.clone(), vec![moved(flow)]].concat();
+            let args = match args {
+                Args::Listed { list, .. } => {
+                    let flow = matches!(list.layout, Layout::Flow(_));
+                    put_first(text, list, &with(flow))
+                }
+                Args::Missing { at, lead } => Edit {
+                    span: *at..*at,
+                    text: format!("{lead}[{}]", with(true).join(", ")),
+                },
+            };
+            vec![program, args]
+        }
+        Start::Together(list) => {
+            let all = [vec![quoted(&prefix.program)], words].concat();
+            vec![put_first(text, list, &all)]
+        }
+        Start::None(_) => Vec::new(),
+    }
+}
+
+/// Takes Kennel away again. `args_added`: there were no arguments before.
+pub(crate) fn unwrap(text: &str, entry: &Entry, behind: &Behind, args_added: bool) -> Vec<Edit> {
+    match &entry.start {
+        Start::Apart {
+            command,
+            args: Args::Listed { list, member },
+        } => {
+            // The program itself is not in this list.
+            let Some(own) = list.words.get(behind.server - 1) else {
+                return Vec::new();
+            };
+            let program = Edit {
+                span: command.span.clone(),
+                text: text[own.span.clone()].to_owned(),
+            };
+            let nothing_left = list.words.len() == behind.server;
+            let args = match member {
+                Some(member) if nothing_left && args_added => Edit {
+                    span: member.clone(),
+                    text: String::new(),
+                },
+                _ => take_first(text, list, behind.server),
+            };
+            vec![program, args]
+        }
+        Start::Together(list) => vec![take_first(text, list, behind.server)],
+        Start::Apart { .. } | Start::None(_) => Vec::new(),
+    }
+}
+
+/// Another program in the place of the one that stands before the command.
+pub(crate) fn repoint(entry: &Entry, program: &str) -> Vec<Edit> {
+    let word = match &entry.start {
+        Start::Apart { command, .. } => Some(command),
+        Start::Together(list) => list.words.first(),
+        Start::None(_) => None,
+    };
+    let edit = |word: &Word| Edit {
+        span: word.span.clone(),
+        text: quoted(program),
+    };
+    word.map(edit).into_iter().collect()
+}
+
+fn put_first(text: &str, list: &List, literals: &[String]) -> Edit {
+    match (&list.layout, list.words.first()) {
+        (Layout::Flow(inside), Some(first)) => {
+            let lead = &text[inside.start..first.span.start];
+            // A list with a line for each word goes on like that.
+            let separator = match lead.trim().is_empty() && lead.contains('\n') {
+                true => format!(",{lead}"),
+                false => ", ".to_owned(),
+            };
+            Edit {
+                span: first.span.start..first.span.start,
+                text: literals.join(&separator) + &separator,
+            }
+        }
+        (Layout::Flow(inside), None) => Edit {
+            span: inside.start..inside.start,
+            text: literals.join(", "),
+        },
+        (Layout::Block { indent, .. }, first) => {
+            let at = first.map_or(0, |first| line_start(text, first.span.start));
+            let end = end_of_line(text);
+            let line = |literal: &String| format!("{}- {literal}{end}", " ".repeat(*indent));
+            Edit {
+                span: at..at,
+                text: literals.iter().map(line).collect(),
+            }
+        }
+    }
+}
+
+fn take_first(text: &str, list: &List, count: usize) -> Edit {
+    let first = list.words[0].span.start;
+    let last = list.words[count - 1].span.end;
+    let next = list.words.get(count);
+    let (span, rest) = match (&list.layout, next) {
+        (Layout::Flow(_), Some(next)) => (first..next.span.start, ""),
+        (Layout::Flow(inside), None) => {
+            let behind = &text[last..inside.end];
+            let comma = match behind.trim_start().starts_with(',') {
+                true => behind.find(',').map_or(0, |at| at + 1),
+                false => 0,
+            };
+            (first..last + comma, "")
+        }
+        (Layout::Block { .. }, Some(next)) => (
+            line_start(text, first)..line_start(text, next.span.start),
+            "",
+        ),
+        (Layout::Block { after_key, .. }, None) => (*after_key..last, " []"),
+    };
+    Edit {
+        span,
+        text: rest.to_owned(),
+    }
+}
+
+pub(super) fn line_start(text: &str, at: usize) -> usize {
+    text[..at].rfind('\n').map_or(0, |newline| newline + 1)
+}
+
+/// How lines end here.
+pub(super) fn end_of_line(text: &str) -> &'static str {
+    match text.find('\n') {
+        Some(at) if text[..at].ends_with('\r') => "\r\n",
+        _ => "\n",
+    }
+}
+
+/// A text in double quotes, which JSON, TOML and YAML all read alike.
+fn quoted(word: &str) -> String {
+    serde_json::to_string(word)
+        .expect("a text has a literal")
+        .replace('\u{7f}', "\\u007f")
+}

@@ -1,0 +1,180 @@
+//! The servers of Codex: `[mcp_servers.name]`.
+
+use toml_edit::{Document, Item, TableLike, Value};
+
+use super::entry::{Args, Entry, Layout, List, Start, Unreadable, Word};
+use super::shapes::{BUILT_IN, NOT_TEXTS, REMOTE};
+use super::splice::{end_of_line, line_start};
+
+pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
+    // Places are counted without the byte order mark.
+    let mark = text.len() - text.trim_start_matches('\u{feff}').len();
+    let body = &text[mark..];
+    let document = Document::parse(body).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        Unreadable::at(text, at + mark, error.message())
+    })?;
+    let servers = document.get("mcp_servers").and_then(Item::as_table_like);
+    let mut found = Vec::new();
+    for (name, item) in servers.into_iter().flat_map(|servers| servers.iter()) {
+        if let Some(table) = item.as_table_like() {
+            found.push(entry(body, name, table));
+        }
+    }
+    for entry in &mut found {
+        shift(entry, mark);
+    }
+    Ok(found)
+}
+
+fn entry(text: &str, name: &str, table: &dyn TableLike) -> Entry {
+    let env = table.get("env").and_then(Item::as_table_like);
+    let mut names = Vec::new();
+    let mut secrets = Vec::new();
+    for (name, item) in env.into_iter().flat_map(|env| env.iter()) {
+        names.push(name.to_owned());
+        secrets.extend(item.span());
+    }
+    // Names of variables that are passed on.
+    let passed = table.get("env_vars").and_then(Item::as_array);
+    names.extend(
+        passed
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some(name.as_str()?.to_owned())),
+    );
+    let start = start(text, table);
+    let at = match &start {
+        Start::Apart { command, .. } => command.span.start,
+        _ => 0,
+    };
+    Entry {
+        name: name.to_owned(),
+        at,
+        start,
+        env: names,
+        secrets,
+        has_cwd: table.get("cwd").is_some(),
+    }
+}
+
+fn start(text: &str, table: &dyn TableLike) -> Start {
+    if table.get("url").is_some() {
+        return Start::None(REMOTE);
+    }
+    let Some(command) = table.get("command") else {
+        return Start::None(BUILT_IN);
+    };
+    let Some(command) = command.as_value().and_then(word) else {
+        return Start::None(NOT_TEXTS);
+    };
+    let inline = is_inline(text, &command);
+    let args = match table.get("args") {
+        Some(item) => {
+            let Some(list) = item.as_value().and_then(list) else {
+                return Start::None(NOT_TEXTS);
+            };
+            let member = removable(text, &command, &list, inline);
+            Args::Listed { list, member }
+        }
+        None if inline => Args::Missing {
+            at: command.span.end,
+            lead: ", args = ".to_owned(),
+        },
+        None => {
+            let line = line_start(text, command.span.start);
+            let indent = text[line..].len() - text[line..].trim_start_matches([' ', '\t']).len();
+            let rest = &text[command.span.end..];
+            let behind = rest
+                .find('\n')
+                .map_or(rest.len(), |at| rest[..at].trim_end_matches('\r').len());
+            Args::Missing {
+                at: command.span.end + behind,
+                lead: format!("{}{}args = ", end_of_line(text), &text[line..line + indent]),
+            }
+        }
+    };
+    Start::Apart { command, args }
+}
+
+/// Whether the command stands in a table of one line.
+fn is_inline(text: &str, command: &Word) -> bool {
+    let line = &text[line_start(text, command.span.start)..command.span.start];
+    !["command", "\"command\"", "'command'"].iter().any(|key| {
+        line.trim_start()
+            .strip_prefix(key)
+            .is_some_and(|rest| rest.trim() == "=")
+    })
+}
+
+fn word(value: &Value) -> Option<Word> {
+    Some(Word {
+        value: value.as_str()?.to_owned(),
+        span: value.span()?,
+    })
+}
+
+fn list(value: &Value) -> Option<List> {
+    let span = value.span()?;
+    let words = value.as_array()?.iter().map(word).collect::<Option<_>>()?;
+    Some(List {
+        words,
+        layout: Layout::Flow(span.start + 1..span.end - 1),
+    })
+}
+
+/// What `wrap` wrote where there were no arguments: right behind the command.
+fn removable(
+    text: &str,
+    command: &Word,
+    list: &List,
+    inline: bool,
+) -> Option<std::ops::Range<usize>> {
+    let Layout::Flow(inside) = &list.layout else {
+        return None;
+    };
+    let end = inside.end + 1;
+    if inline {
+        let between = text.get(command.span.end..inside.start - 1)?;
+        let ours = between
+            .trim_start_matches([',', ' '])
+            .trim_end_matches(['=', ' '])
+            == "args";
+        return ours.then_some(command.span.end..end);
+    }
+    let line = line_start(text, inside.start);
+    let alone = text[line..inside.start - 1]
+        .trim()
+        .strip_prefix("args")?
+        .trim()
+        == "=";
+    let behind = text[end..].lines().next().unwrap_or_default();
+    let before = text[..line]
+        .trim_end_matches('\n')
+        .trim_end_matches('\r')
+        .len();
+    let one_line = text[..line].len() - before <= end_of_line(text).len();
+    (alone && behind.trim().is_empty() && one_line).then_some(before..end)
+}
+
+fn shift(entry: &mut Entry, by: usize) {
+    let move_on = |span: &mut std::ops::Range<usize>| *span = span.start + by..span.end + by;
+    entry.at += by;
+    entry.secrets.iter_mut().for_each(move_on);
+    let Start::Apart { command, args } = &mut entry.start else {
+        return;
+    };
+    move_on(&mut command.span);
+    match args {
+        Args::Missing { at, .. } => *at += by,
+        Args::Listed { list, member } => {
+            list.words
+                .iter_mut()
+                .for_each(|word| move_on(&mut word.span));
+            if let Layout::Flow(inside) = &mut list.layout {
+                move_on(inside);
+            }
+            member.iter_mut().for_each(move_on);
+        }
+    }
+}

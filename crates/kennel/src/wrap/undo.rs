@@ -1,0 +1,177 @@
+//! What `wrap` did to a file, written down so that `unwrap` can give every byte back: in the user's state
+//! directory, readable by nobody else, for a configuration may hold secrets.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::clients::Shape;
+use super::entry::{Edit, Entry, Unreadable};
+use super::splice;
+
+/// What was done to one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The file, as it was named.
+    pub(crate) path: PathBuf,
+    /// What `wrap` left there: if it is still so, nobody edited it since.
+    wrapped: String,
+    /// What the backup is.
+    original: String,
+    /// The servers that are behind Kennel by our doing.
+    pub(crate) servers: Vec<String>,
+    /// Those of them that had no arguments.
+    pub(crate) args_added: Vec<String>,
+}
+
+/// The user's records.
+#[derive(Debug, Clone)]
+pub(crate) struct Records {
+    dir: PathBuf,
+}
+
+impl Records {
+    /// Where they are, by the XDG convention. Creates nothing.
+    pub(crate) fn of_user(home: &Path) -> Records {
+        let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+        let state = state.filter(|dir| dir.is_absolute());
+        let state = state.unwrap_or_else(|| home.join(".local/state"));
+        Records {
+            dir: state.join("kennel").join("wrap"),
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What was done to the file that is really at `real`.
+    pub(crate) fn of(&self, real: &Path) -> Option<Record> {
+        read(&self.file(real, "json"))
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Record> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let records = entries.map(|entry| entry.path());
+        let mut records: Vec<Record> = records
+            .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
+            .filter_map(|path| read(&path))
+            .collect();
+        records.sort_by(|one, other| one.path.cmp(&other.path));
+        records
+    }
+
+    /// The file as it was before, if `text` is what `wrap` left there and the backup is whole.
+    pub(crate) fn original(&self, real: &Path, record: &Record, text: &str) -> Option<String> {
+        let backup = fs::read_to_string(self.file(real, "backup")).ok()?;
+        (record.wrapped == hash(text) && record.original == hash(&backup)).then_some(backup)
+    }
+
+    /// Writes down what is about to be done; the backup first.
+    pub(crate) fn keep(
+        &self,
+        path: &Path,
+        real: &Path,
+        (original, wrapped): (&str, &str),
+        servers: Vec<String>,
+        args_added: Vec<String>,
+    ) -> io::Result<()> {
+        let record = Record {
+            path: std::path::absolute(path)?,
+            wrapped: hash(wrapped),
+            original: hash(original),
+            servers,
+            args_added,
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.dir)?;
+        write(&self.file(real, "backup"), original.as_bytes())?;
+        let text = serde_json::to_vec(&record).expect("texts have a text");
+        write(&self.file(real, "json"), &text)
+    }
+
+    /// Forgets a file that is as it was. The directories go with the last one.
+    pub(crate) fn forget(&self, real: &Path) {
+        for ending in ["json", "backup"] {
+            let _ = fs::remove_file(self.file(real, ending));
+        }
+        let _ = fs::remove_dir(&self.dir);
+        let _ = self.dir.parent().map(fs::remove_dir);
+    }
+
+    fn file(&self, real: &Path, ending: &str) -> PathBuf {
+        let name = hash(&real.to_string_lossy());
+        self.dir.join(format!("{}.{ending}", &name[..16]))
+    }
+}
+
+fn read(path: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Whole, or not at all.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    let aside = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = fs::remove_file(&aside);
+    let mut file = fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&aside)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&aside, path)
+}
+
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What takes Kennel away from the servers of a file, and from which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Undoing {
+    pub(crate) edits: Vec<Edit>,
+    pub(crate) servers: Vec<String>,
+    /// Behind Kennel, but with options that `wrap` does not write: somebody else's doing.
+    pub(crate) left: Vec<String>,
+}
+
+/// How to undo just our own change in a file that was edited since, or was never written down.
+pub(crate) fn own_change(
+    text: &str,
+    shape: Shape,
+    record: Option<&Record>,
+) -> Result<Undoing, Unreadable> {
+    let mut undoing = Undoing {
+        edits: Vec::new(),
+        servers: Vec::new(),
+        left: Vec::new(),
+    };
+    let recorded =
+        |entry: &Entry| record.is_some_and(|record| record.servers.contains(&entry.name));
+    let added =
+        |entry: &Entry| record.is_some_and(|record| record.args_added.contains(&entry.name));
+    for entry in shape.entries(text)? {
+        let Some(behind) = entry.command().as_deref().and_then(splice::behind) else {
+            continue;
+        };
+        if behind.own_options && !recorded(&entry) {
+            undoing.left.push(entry.name);
+            continue;
+        }
+        undoing
+            .edits
+            .extend(splice::unwrap(text, &entry, &behind, added(&entry)));
+        undoing.servers.push(entry.name);
+    }
+    Ok(undoing)
+}

@@ -1,0 +1,92 @@
+//! Who is asked, what is proposed, and which words are written.
+
+use serde_json::Value;
+
+use crate::stage::Person;
+
+const CURSOR: &str = "home/.cursor/mcp.json";
+
+#[test]
+fn where_nobody_can_be_asked_nothing_is_written() {
+    let person = Person::new();
+    let text = "{\"mcpServers\": {\"a\": {\"command\": \"thing\"}}}";
+    person.write(CURSOR, text);
+    let ended = person.kennel(&["wrap"]);
+    assert_eq!(ended.code(), Some(2));
+    assert!(ended.stderr.contains("--yes"), "{}", ended.stderr);
+    assert_eq!(person.read(CURSOR), text);
+    person.wraps();
+    let wrapped = person.read(CURSOR);
+    assert_eq!(person.kennel(&["unwrap"]).code(), Some(2));
+    assert_eq!(person.read(CURSOR), wrapped);
+}
+
+#[test]
+fn no_configuration_is_nothing_found_and_an_unknown_app_is_a_mistake() {
+    let person = Person::new();
+    assert_eq!(person.kennel(&["wrap", "--yes"]).code(), Some(3));
+    let ended = person.kennel(&["wrap", "--client", "emacs"]);
+    assert_eq!(ended.code(), Some(2));
+    assert!(ended.stderr.contains("cursor"), "{}", ended.stderr);
+}
+
+#[test]
+fn every_server_has_its_proposal_and_its_reason() {
+    let person = Person::new();
+    person.write(
+        CURSOR,
+        r#"{"mcpServers": {
+            "memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]},
+            "browser": {"command": "npx", "args": ["@playwright/mcp"]},
+            "mine": {"command": "mine", "env": {"B": "1", "A": "2"}},
+            "remote": {"url": "https://example.com"},
+            "spaces": {"command": "npx -y thing"}
+        }}"#,
+    );
+    let ended = person.kennel(&["wrap", "--yes", "--json"]);
+    let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let row = |name: &str| {
+        let servers = told[0]["servers"].as_array().unwrap();
+        let row = servers.iter().find(|row| row["name"] == name).unwrap();
+        (
+            row["proposal"].as_str().unwrap().to_owned(),
+            row["why"].as_str().unwrap().to_owned(),
+        )
+    };
+    for (name, proposal, why) in [
+        ("memory", "shared", "known to be safe"),
+        ("browser", "solo", "browser"),
+        ("mine", "solo", "not known"),
+        ("remote", "skip", "network"),
+        ("spaces", "skip", "args"),
+    ] {
+        let (got, reason) = row(name);
+        assert_eq!(got, proposal, "{name}");
+        assert!(reason.contains(why), "{name}: {reason}");
+    }
+    let document: Value = serde_json::from_str(&person.read(CURSOR)).unwrap();
+    let args = |name: &str| document["mcpServers"][name]["args"].clone();
+    let home = person.home();
+    assert_eq!(
+        args("memory"),
+        serde_json::json!([
+            "run",
+            "--cwd",
+            home,
+            "--env-key",
+            "MEMORY_FILE_PATH",
+            "--",
+            "npx",
+            "-y",
+            "@modelcontextprotocol/server-memory"
+        ])
+    );
+    assert_eq!(
+        args("mine"),
+        serde_json::json!(["run", "--env-key", "B,A", "--", "mine"])
+    );
+    assert_eq!(
+        document["mcpServers"]["remote"],
+        serde_json::json!({"url": "https://example.com"})
+    );
+}
