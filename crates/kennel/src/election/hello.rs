@@ -103,7 +103,9 @@ fn understand(line: &[u8]) -> Option<Answer> {
     }
     match Control::parse(line) {
         Some(Control::Pong) => Some(Answer::Pong),
-        Some(Control::Going | Control::Moved | Control::Stopped) => Some(Answer::Leaving),
+        Some(Control::Going | Control::Moved | Control::Stopped | Control::Resting) => {
+            Some(Answer::Leaving)
+        }
         Some(_) => None,
         None => Some(Answer::Gone),
     }
@@ -179,6 +181,7 @@ mod tests {
                 ladder: (1, 1),
                 cache: true,
                 in_turn: false,
+                hibernate: None,
             },
             env,
             shares: kennel_core::hello::Shares::default(),

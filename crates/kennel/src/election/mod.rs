@@ -40,7 +40,7 @@ use connect::{Door, Reached};
 use hello::Answer;
 use newborn::Newborn;
 use pause::Pause;
-use spawn::Order;
+use spawn::{Begun, Order};
 use stuck::{Look, Patience, Watch};
 
 /// How long one election may begin again: a daemon that is going waits for its servers to end.
@@ -152,6 +152,7 @@ fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Pending> {
                 suspect: None,
                 attached: false,
                 starts: 0,
+                died: String::new(),
                 hang_ups: 0,
                 wanted,
                 program,
@@ -199,6 +200,8 @@ struct Election<'a> {
     attached: bool,
     /// How many daemons it has started.
     starts: u32,
+    /// What is known of the last that ended before it was ready.
+    died: String,
     /// How often it got no answer but the end.
     hang_ups: u32,
     program: PathBuf,
@@ -465,8 +468,9 @@ impl Election<'_> {
     /// Starts a daemon, and is its first client.
     fn start(&mut self, meeting: &Meeting, lock: Lock) -> Result<Round, Why> {
         if self.starts == STARTS {
+            let last = &self.died;
             return Err(format!(
-                "{STARTS} daemons were started, and each ended before it answered"
+                "{STARTS} daemons were started, and each ended before it answered: {last}"
             ));
         }
         self.starts += 1;
@@ -476,8 +480,11 @@ impl Election<'_> {
             abandoned: self.abandoned,
         };
         match spawn::start(&order, meeting, lock)? {
-            Some(started) => self.greet(started, Patience::First),
-            None => Ok(Round::Again(STUCK.to_owned())),
+            Begun::Ready(started) => self.greet(started, Patience::First),
+            Begun::Died(why) => {
+                self.died = why.clone();
+                Ok(Round::Again(why))
+            }
         }
     }
 }

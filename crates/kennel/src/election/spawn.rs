@@ -18,7 +18,7 @@ use rustix::pipe::PipeFlags;
 use super::connect::Reached;
 use super::newborn::Newborn;
 use super::pause::is_readable;
-use super::{ABANDONED, Policy, Wanted};
+use super::{ABANDONED, Policy, STUCK, Wanted};
 use crate::meeting::Meeting;
 
 /// What a daemon may know of the environment it happens to be started from. Its servers get their clients'.
@@ -57,13 +57,15 @@ pub(super) struct Order<'a> {
     pub(super) abandoned: &'a Bell,
 }
 
+/// What came of a daemon that could be started.
+pub(super) enum Begun {
+    Ready(Reached),
+    /// It ended without a word, or was stuck and was ended: the next one may fare better. What is known of it.
+    Died(String),
+}
+
 /// Starts the daemon and waits until it is ready. `lock` is `spawn.lock`, which is the daemon's from here on.
-/// `None`: it got stuck on the way, and was ended.
-pub(super) fn start(
-    order: &Order<'_>,
-    meeting: &Meeting,
-    lock: Lock,
-) -> Result<Option<Reached>, String> {
+pub(super) fn start(order: &Order<'_>, meeting: &Meeting, lock: Lock) -> Result<Begun, String> {
     let wanted = order.wanted;
     // Held by us too until it is ready: so others who wait can see at a glance who is busy with it.
     let spawn_lock = lock.into_handed_over().map_err(|error| error.to_string())?;
@@ -82,13 +84,11 @@ pub(super) fn start(
         Report::Ready(generation) => generation,
         Report::Failed(why) => return Err(format!("the daemon did not start: {why}")),
         Report::Died => {
-            return Err(format!(
-                "the daemon ended before it was ready{}",
-                log_tail(meeting)
-            ));
+            let why = "the daemon ended before it was ready";
+            return Ok(Begun::Died(format!("{why}{}", log_tail(meeting))));
         }
         Report::Unwanted => return Err(ABANDONED.to_owned()),
-        Report::Stuck => return Ok(None),
+        Report::Stuck => return Ok(Begun::Died(STUCK.to_owned())),
         Report::Late => {
             return Err(format!(
                 "the daemon was not ready within {:?} (--start-timeout){}",
@@ -101,7 +101,7 @@ pub(super) fn start(
         .record()
         .filter(|record| record.generation == generation);
     let daemon = recorded.and_then(|record| record.process());
-    Ok(Some(Reached { socket, daemon }))
+    Ok(Begun::Ready(Reached { socket, daemon }))
 }
 
 fn cannot(error: io::Error) -> String {

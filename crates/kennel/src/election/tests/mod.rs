@@ -94,6 +94,7 @@ fn wanted(key: &str) -> Wanted {
                 ladder: (100, 100),
                 cache: true,
                 in_turn: false,
+                hibernate: None,
             },
             env: vec![(
                 Text::from(&b"PATH"[..]),
