@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
     let decision = place.decide(&args);
     let sharing = decision.may_share().then(|| Sharing {
         key: place.key.hex.clone(),
-        hello: place.hello(&args, &ladder, &decision, &origin),
+        hello: place.hello(&args, &ladder, timers.hibernate, &decision, &origin),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
             grace: timers.grace,
@@ -110,6 +110,7 @@ pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
         cwd: args.cwd,
         ladder,
         replay,
+        hibernate: timers.hibernate,
         key: place.key.hex,
         why_solo: sharing.is_none().then_some(decision.why),
     };
@@ -169,6 +170,7 @@ impl Place {
         &self,
         args: &Args,
         ladder: &Ladder,
+        hibernate: Option<Duration>,
         decision: &Decision,
         origin: &Origin,
     ) -> ClientHello {
@@ -187,6 +189,7 @@ impl Place {
                 ladder: (millis(ladder.after_eof), millis(ladder.after_term)),
                 cache: decision.cache && !args.no_cache,
                 in_turn: decision.in_turn,
+                hibernate: hibernate.map(millis),
             },
             env: self
                 .env

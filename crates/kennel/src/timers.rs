@@ -26,6 +26,13 @@ pub(crate) struct Timers {
     #[arg(long, value_name = "D")]
     start_timeout: Option<String>,
 
+    /// Stop the server when nobody has asked it anything for so long; the next request starts it again [default: never]
+    ///
+    /// Sessions stay, and notice nothing but the time its start takes. What the server keeps in its memory alone is
+    /// gone then: that is why it is off unless you ask for it.
+    #[arg(long, value_name = "D")]
+    hibernate: Option<String>,
+
     /// How long the server has to end by itself: after its stdin closed, then after SIGTERM [default: 2s,2s]
     #[arg(long, value_name = "D[,D]")]
     stop_after: Option<String>,
@@ -42,6 +49,7 @@ pub(crate) struct Settled {
     pub(crate) grace: Duration,
     pub(crate) max_idle: Duration,
     pub(crate) start_timeout: Duration,
+    pub(crate) hibernate: Option<Duration>,
     pub(crate) stop_after: (Duration, Duration),
     pub(crate) owner: Option<Identity>,
 }
@@ -55,6 +63,7 @@ impl Timers {
             grace: value("grace", &self.grace, time)?.unwrap_or(lifetime::GRACE),
             max_idle: value("max-idle", &self.max_idle, time)?.unwrap_or(lifetime::MAX_IDLE),
             start_timeout: value("start-timeout", &self.start_timeout, time)?.unwrap_or(seconds(5)),
+            hibernate: value("hibernate", &self.hibernate, time)?,
             stop_after: value("stop-after", &self.stop_after, rungs)?
                 .unwrap_or((seconds(2), seconds(2))),
             owner: value("owner-pid", &self.owner_pid, owner)?,

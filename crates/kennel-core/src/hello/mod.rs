@@ -102,6 +102,9 @@ pub struct Spec {
     /// Whether calls of tools take turns.
     #[serde(default)]
     pub in_turn: bool,
+    /// How long it may be of no use before it is stopped until it is, in milliseconds.
+    #[serde(default)]
+    pub hibernate: Option<u64>,
 }
 
 fn yes() -> bool {
@@ -137,6 +140,9 @@ pub enum Control {
     Moved,
     /// A person stopped the server: start again only when it is needed.
     Stopped,
+
+    /// The server hibernates, and heard nothing that was not answered; it starts again at the next request.
+    Resting,
     /// Heard that the server was lost: what follows is for the next one.
     Again,
     /// This session cannot share a server: it is to have one of its own. Why, for people.
@@ -213,6 +219,7 @@ impl Control {
             Control::Going => b"!going".to_vec(),
             Control::Moved => b"!moved".to_vec(),
             Control::Stopped => b"!stopped".to_vec(),
+            Control::Resting => b"!resting".to_vec(),
             Control::Again => b"!again".to_vec(),
             Control::Solo(why) => spoken("!solo ", why),
             Control::Lost(lost) => spoken("!lost ", lost),
@@ -234,6 +241,7 @@ impl Control {
             b"going" => Control::Going,
             b"moved" => Control::Moved,
             b"stopped" => Control::Stopped,
+            b"resting" => Control::Resting,
             b"again" => Control::Again,
             b"solo" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Solo),
             b"lost" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Lost),
@@ -300,6 +308,7 @@ mod tests {
                 ladder: (2000, 2000),
                 cache: true,
                 in_turn: false,
+                hibernate: None,
             },
             env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))],
             shares: Shares::default(),
@@ -367,6 +376,7 @@ mod tests {
             Control::Going,
             Control::Moved,
             Control::Stopped,
+            Control::Resting,
             Control::Again,
             Control::Solo("its roots are its own".into()),
             Control::Lost(lost),

@@ -309,6 +309,13 @@ impl InFlight {
             .count()
     }
 
+    /// Whether nothing is waited for but news, and that somebody is there.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.requests.values().all(|request| {
+            request.stage == Stage::Cancelled || request.is_subscription() || request.is_ping()
+        })
+    }
+
     /// Takes out those at such stages, and gives back those that are waited for.
     fn take(&mut self, such: impl Fn(Stage) -> bool) -> Vec<(Key, Awaited)> {
         let taken = self.requests.extract_if(.., |_, it| such(it.stage));

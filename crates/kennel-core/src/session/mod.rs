@@ -248,6 +248,15 @@ impl Session {
         self.in_flight() == 0 && self.queue.is_empty() && upstream_has_all && self.to_app.is_empty()
     }
 
+    /// Whether this is a good moment to put another upstream in the place of this one: nobody waits for anything
+    /// but news of a subscription, which is opened again.
+    pub fn is_quiet(&self) -> bool {
+        self.in_flight.is_quiet()
+            && !self.reverse.any_is_open()
+            && self.to_upstream.is_empty()
+            && !self.handshake_is_under_way()
+    }
+
     /// Whether no line waits for an upstream. After [`app_eof`](Self::app_eof), a server of its own
     /// may have its end of input now.
     pub fn all_is_sent(&self) -> bool {

@@ -50,6 +50,11 @@ impl Reverse {
         self.shown_as.contains_key(server_key)
     }
 
+    /// Whether the server waits for any answer.
+    pub(super) fn any_is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// The server asks something under an id that is not open.
     pub(super) fn ask(&mut self, id: &Id<'_>, server_key: Key) -> Shown {
         let (app_key, shown) = if self.upstreams <= 1 && !is_minted(&server_key) {

@@ -95,6 +95,13 @@ impl Link {
         self.tell(&Control::Lost(lost.clone()));
     }
 
+    /// Its server hibernates: what it says from now on is for the next one.
+    pub(super) fn rest(&self) {
+        *self.place.borrow_mut() = Place::Lost;
+        self.tell(&Control::Resting);
+        self.finish();
+    }
+
     /// It may not share a server.
     pub(super) fn go_solo(&self, why: &str) {
         *self.place.borrow_mut() = Place::Lost;

@@ -17,6 +17,7 @@
 
 mod accept;
 mod client;
+mod dormant;
 mod house;
 mod lanes;
 mod life;

@@ -21,7 +21,7 @@ use tokio::net::unix::pipe;
 
 use super::house::House;
 use super::station::Station;
-use super::{start, watch};
+use super::{dormant, start, watch};
 use crate::shim::lines::{CHUNK, Inbox};
 
 /// What a pipe holds: large lines need fewer turns.
@@ -141,6 +141,7 @@ impl Attendant {
         let mut complaints_end = pin!(complaints.listen());
         let mut feed = Some(Box::pin(station.feed(stdin)));
         let mut deserted = pin!(deserted(house, station, house.linger));
+        let mut dormant = pin!(dormant::dormant(station));
         let mut course = Course::default();
         loop {
             // Not before it is known to have run at all: one that could not be started is silent, too.
@@ -161,6 +162,7 @@ impl Attendant {
                 },
                 () = station.closing.up(), if !course.stopped => {}
                 () = &mut deserted, if !course.stopped => station.closing.raise(),
+                () = &mut dormant, if !course.stopped => dormant::put_to_rest(house, station),
                 // It hears nothing any more: whoever asks it something would wait for ever.
                 () = async { feed.as_mut().expect("looked at").await }, if feed.is_some() => {
                     feed = None;

@@ -15,6 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
 use super::client::Link;
+use super::dormant::Used;
 use super::house::{Flag, House};
 use super::lanes::{self, Lanes};
 
@@ -49,6 +50,7 @@ pub(super) struct Station {
     pub(super) warden: Cell<Option<u32>>,
     pub(super) pid: Cell<Option<u32>>,
     pub(super) since: Cell<u64>,
+    pub(super) used: Used,
     /// It ended instead of an answer to `server/discover`.
     ended_on_discover: Cell<bool>,
     /// Its first process was ended by a signal.
@@ -80,6 +82,7 @@ impl Station {
             warden: Cell::new(None),
             pid: Cell::new(None),
             since: Cell::new(super::start::now()),
+            used: Used::now(),
             ended_on_discover: Cell::new(false),
             killed: Cell::new(false),
             closing: Flag::default(),
@@ -108,7 +111,16 @@ impl Station {
         self.settle_for(house, Some(id));
     }
 
+    /// Whether nobody waits for anything but news.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.mux.borrow().is_quiet()
+    }
+
     pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
+        // What it says by itself is of use to nobody in particular.
+        if !self.is_quiet() {
+            self.used.again();
+        }
         self.mux.borrow_mut().from_server(line, house.now());
         self.settle(house);
         self.learn_era(house);
@@ -273,6 +285,7 @@ impl Station {
 
     /// A line for the server. At once, if none waits: nobody is woken for it then.
     fn tell_server(&self, lane: Lane, mut line: Vec<u8>, by: Option<ClientId>) {
+        self.used.again();
         let cut = self.cut.take();
         if cut.is_none()
             && !self.writing.get()

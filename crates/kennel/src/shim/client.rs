@@ -14,7 +14,10 @@ use crate::election::Outcome;
 /// Whether a connection to a daemon goes on; of two answers the lesser counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stays {
-    /// A person stopped the server: it starts again only when somebody asks for something.
+    /// The server hibernates: it starts again only when somebody asks for something. What is not answered was
+    /// never heard.
+    Rests,
+    /// A person stopped the server: the same, but for what was under way.
     NotUntilNeeded,
     No,
     Yes,
@@ -34,7 +37,11 @@ impl Shim {
             },
             Outcome::Connected { socket, daemon, .. } => {
                 let socket = self.watch.over(socket, Who::Daemon);
-                self.link = Some(Link::new(socket, daemon));
+                let link = Link::new(socket, daemon);
+                if self.for_now.is_some() {
+                    return self.come_back(link);
+                }
+                self.link = Some(link);
                 self.session.upstream_attached();
             }
             Outcome::Solo { why } => self.go_solo(&why),
@@ -79,7 +86,8 @@ impl Shim {
         match stays {
             Stays::Yes => {}
             Stays::No => self.lose_daemon(),
-            Stays::NotUntilNeeded => self.rest(),
+            Stays::Rests => self.rest(Unsent::LastBytes(usize::MAX)),
+            Stays::NotUntilNeeded => self.rest(Unsent::Nothing),
         }
     }
 
@@ -109,6 +117,7 @@ impl Shim {
             }
             Control::Going => return Stays::No,
             Control::Stopped => return Stays::NotUntilNeeded,
+            Control::Resting => return Stays::Rests,
             Control::Solo(why) => {
                 self.sharing = None;
                 self.why_solo = Some(why);
@@ -134,19 +143,6 @@ impl Shim {
     fn begin_again(&mut self, to_daemon: &mut Outbox) {
         to_daemon.push(&Control::Again.line());
         self.session.upstream_attached();
-    }
-
-    /// A person stopped it. That is no crash, and costs no budget; what waits still wants an answer.
-    fn rest(&mut self) {
-        self.link = None;
-        self.given_up = false;
-        self.session
-            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
-        if self.session.app_is_done() || self.session.in_flight() == 0 {
-            self.session.give_up("it was stopped", "");
-        } else {
-            self.next_start = Some(Instant::now());
-        }
     }
 
     /// The daemon is gone, or does not answer: elect anew, as the budget allows. Without anything to ask,

@@ -91,7 +91,10 @@ impl Shim {
 
     /// What to do with a line of the app's, and whom it is for; `None` while there is nobody.
     fn take_from_app(&mut self, line: &[u8]) -> Option<(Verdict, &mut Outbox)> {
-        if self.is_left_alone() && asks_something(line) {
+        let may_wake = self.resting || self.hibernation.is_some() || self.is_left_alone();
+        if may_wake && asks_something(line) {
+            self.is_of_use();
+            self.wake();
             self.ask_again();
             self.expect_a_server();
         }
@@ -131,6 +134,7 @@ impl Shim {
             return;
         };
         let open = server.read();
+        let busy = !self.session.is_quiet();
         let mut abandoned = false;
         while let Some(line) = server.from.next_line() {
             if *lost {
@@ -145,6 +149,9 @@ impl Shim {
             }
         }
         self.remember_era();
+        if busy {
+            self.is_of_use();
+        }
         if !open || abandoned {
             self.lose();
         }
@@ -216,7 +223,9 @@ impl Shim {
         let Some(records) = &self.records else {
             return;
         };
-        let entry = self.spec.entry(server, self.why_solo.clone());
+        let entry = self.spec.entry(Some(server), self.why_solo.clone());
+        // First: what is dropped takes its record along, and the next has the same name.
+        self.listed = None;
         self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());
     }
 

@@ -13,10 +13,12 @@
 mod app;
 pub(crate) mod budget;
 mod client;
+mod for_now;
 mod hear;
 pub(crate) mod lines;
 mod link;
 mod records;
+mod rest;
 mod server;
 mod sleep;
 mod watch;
@@ -37,9 +39,11 @@ use rustix::event::epoll::Event;
 
 use app::{Input, Output};
 use budget::Budget;
+use for_now::ForNow;
 use lines::{Inbox, Outbox};
 use link::Link;
 use records::Records;
+use rest::Hibernation;
 use server::Server;
 pub(crate) use server::Spec;
 use watch::{Watch, Watched, Who};
@@ -64,6 +68,18 @@ pub(crate) struct Sharing {
     pub(crate) hello: ClientHello,
     pub(crate) policy: Policy,
     pub(crate) start_timeout: Duration,
+}
+
+impl Sharing {
+    fn wanted(&self, suspect: Option<ProcessRef>) -> Wanted {
+        Wanted {
+            key: self.key.clone(),
+            hello: self.hello.clone(),
+            policy: self.policy,
+            start_timeout: self.start_timeout,
+            suspect,
+        }
+    }
 }
 
 /// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
@@ -97,6 +113,10 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         to_stderr: Outbox::default(),
         sharing,
         why_solo: spec.why_solo.clone(),
+        for_now: None,
+        coming_back: None,
+        hibernation: spec.hibernate.map(Hibernation::after),
+        resting: false,
         election: None,
         suspect: None,
         link: None,
@@ -157,6 +177,13 @@ struct Shim {
     sharing: Option<Sharing>,
     /// Why it has a server of its own, if anybody wonders.
     why_solo: Option<String>,
+    /// It has one only because there was no daemon.
+    for_now: Option<ForNow>,
+    /// The daemon that is there again, while our own server ends.
+    coming_back: Option<Link>,
+    hibernation: Option<Hibernation>,
+    /// It has no upstream, and wants none before somebody asks for something.
+    resting: bool,
     election: Option<Watched<Pending>>,
     /// The daemon that did not answer.
     suspect: Option<ProcessRef>,
@@ -221,6 +248,9 @@ impl Shim {
             return Ok(End::AppIsGone);
         }
         loop {
+            self.rest_if_due();
+            self.look_for_a_daemon_if_due();
+            self.arrive();
             self.start_if_due();
             self.pass_on();
             if let Some(end) = self.over() {
@@ -313,17 +343,15 @@ impl Shim {
     /// Looks for a daemon. With a suspect, the one it has may turn out to be the one.
     fn elect(&mut self) {
         if let Some(sharing) = &self.sharing {
-            let wanted = Wanted {
-                key: sharing.key.clone(),
-                hello: sharing.hello.clone(),
-                policy: sharing.policy,
-                start_timeout: sharing.start_timeout,
-                suspect: self.suspect.take(),
-            };
-            match election::elect(wanted) {
-                Ok(pending) => self.election = Some(self.watch.over(pending, Who::Election)),
-                Err(error) => self.go_solo(&format!("no thread for an election: {error}")),
-            }
+            let wanted = sharing.wanted(self.suspect.take());
+            self.begin_election(wanted);
+        }
+    }
+
+    fn begin_election(&mut self, wanted: Wanted) {
+        match election::elect(wanted) {
+            Ok(pending) => self.election = Some(self.watch.over(pending, Who::Election)),
+            Err(error) => self.go_solo(&format!("no thread for an election: {error}")),
         }
     }
 
@@ -334,19 +362,6 @@ impl Shim {
             let _ = tree::end_leftovers(records.trees.as_fd(), LEFTOVER_TERM);
         }
         tree::become_subreaper()
-    }
-
-    /// Never worse than no Kennel: where no daemon can be had, the session has a server of its own.
-    fn go_solo(&mut self, why: &str) {
-        crate::warn(&format!(
-            "no daemon, so this session has a server of its own: {why}"
-        ));
-        self.sharing = None;
-        self.why_solo = Some(why.to_owned());
-        self.link = None;
-        self.session
-            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
-        self.start_own();
     }
 
     fn start_own(&mut self) {

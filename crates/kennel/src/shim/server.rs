@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kennel_core::session::Replay;
 use kennel_sys::process::ProcessRef;
@@ -36,19 +36,21 @@ pub(crate) struct Spec {
     pub(crate) replay: Replay,
     /// Under which its era is remembered.
     pub(crate) key: String,
+    /// How long it may be of no use before it is stopped until it is.
+    pub(crate) hibernate: Option<Duration>,
     /// Why the session has a server of its own, if it was decided before.
     pub(crate) why_solo: Option<String>,
 }
 
 impl Spec {
     /// This session, as `kennel ps` lists it. Its environment is no part of it.
-    pub(super) fn entry(&self, server: u32, why: Option<String>) -> Option<Entry> {
+    pub(super) fn entry(&self, server: Option<u32>, why: Option<String>) -> Option<Entry> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let command: Vec<String> = self.command.iter().map(text).collect();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let cwd = self.cwd.clone().or_else(|| std::env::current_dir().ok())?;
-        let state = ServerState {
-            pid: server,
+        let state = |pid| ServerState {
+            pid,
             class: None,
             since,
             requests: 0,
@@ -66,10 +68,13 @@ impl Spec {
             state: "serving".to_owned(),
             why,
             owner: None,
-            servers: vec![listing::Server {
-                state,
-                rss_bytes: None,
-            }],
+            servers: server
+                .map(|pid| listing::Server {
+                    state: state(pid),
+                    rss_bytes: None,
+                })
+                .into_iter()
+                .collect(),
             clients: vec![ClientState {
                 pid: std::process::id(),
                 app_pid: None,

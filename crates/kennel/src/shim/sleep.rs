@@ -109,7 +109,13 @@ impl Shim {
         let next_start = self.next_start.filter(|_| self.server.is_none());
         // While there is something to write, that is what is waited for.
         let leave_at = self.leave_at.filter(|_| self.to_app.is_empty());
-        let moments = [next_start, leave_at].into_iter().flatten();
+        let moments = [
+            next_start,
+            leave_at,
+            self.next_rest(),
+            self.next_look_for_a_daemon(),
+        ];
+        let moments = moments.into_iter().flatten();
         let moments = moments.map(|at| at.saturating_duration_since(Instant::now()));
         let look = self
             .link

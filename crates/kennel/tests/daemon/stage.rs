@@ -239,6 +239,7 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
             ladder: (200, 200),
             cache: true,
             in_turn: false,
+            hibernate: None,
         },
         env,
         shares: Shares::default(),

@@ -6,6 +6,7 @@ mod auto;
 mod crowd;
 mod eras;
 mod one_server;
+mod rest;
 mod slow;
 mod stage;
 mod state;

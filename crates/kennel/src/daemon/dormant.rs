@@ -1,0 +1,55 @@
+//! A server that nobody has asked anything for long, where its sessions said that it may hibernate then.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::house::House;
+use super::station::Station;
+
+/// When a server was last of use.
+#[derive(Debug)]
+pub(super) struct Used(Cell<Instant>);
+
+impl Used {
+    pub(super) fn now() -> Used {
+        Used(Cell::new(Instant::now()))
+    }
+
+    pub(super) fn again(&self) {
+        self.0.set(Instant::now());
+    }
+
+    fn until(&self, after: Duration) -> Instant {
+        self.0.get() + after
+    }
+}
+
+/// Waits until the station's server has been of no use for as long as it may be; for ever, if that is for ever.
+pub(super) async fn dormant(station: &Station) {
+    let Some(after) = station.hello.spec.hibernate.map(Duration::from_millis) else {
+        return std::future::pending().await;
+    };
+    loop {
+        let until = match station.is_quiet() {
+            true => station.used.until(after),
+            false => Instant::now() + after,
+        };
+        if until <= Instant::now() {
+            return;
+        }
+        tokio::time::sleep_until(until.into()).await;
+    }
+}
+
+/// Its clients are told that it is stopped, and come back when they need it.
+pub(super) fn put_to_rest(house: &House, station: &Station) {
+    let clients = station.dismiss_all();
+    house.log.line(format_args!(
+        "a server hibernates: nobody asked it anything; clients: {}",
+        clients.len()
+    ));
+    for link in clients.values() {
+        link.rest();
+    }
+    house.stir();
+}
