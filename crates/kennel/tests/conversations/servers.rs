@@ -52,7 +52,10 @@ pub(crate) fn obedient() -> Server {
 pub(crate) fn notes(scope: &Scope) -> Server {
     let memory = scope.path("notes");
     Server {
+        // Kennel's own variables do not reach a server; its store's lock is to be in our place all the same.
         line: vec![
+            "env".into(),
+            format!("KENNEL_RUNTIME_DIR={}", scope.runtime_dir().display()).into(),
             bin("notes").into(),
             "serve".into(),
             "--db".into(),
