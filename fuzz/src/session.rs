@@ -82,8 +82,13 @@ impl World {
                     }
                 }
                 self.lost();
-                self.session
-                    .upstream_lost(SERVER_RESTARTED, Unsent::These(&unsent));
+                self.session.upstream_lost(
+                    SERVER_RESTARTED,
+                    Unsent::Told {
+                        ids: &unsent,
+                        heard: None,
+                    },
+                );
             }
             b'-' => {
                 self.lost();

@@ -170,6 +170,10 @@ pub struct Lost {
     /// The ids of this client's requests that the server is known never to have heard.
     #[serde(default, with = "ids", skip_serializing_if = "Vec::is_empty")]
     pub unsent: Vec<Key>,
+    /// How many bytes of MCP lines were taken from this client since its hello, or since it last began
+    /// again: what it said beyond that went nowhere. `None`: nobody counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard: Option<u64>,
 }
 
 impl ClientHello {
@@ -369,6 +373,7 @@ mod tests {
             final_word: false,
             exit: None,
             unsent: vec![Key::Number(-7), Key::Text("a \"b\"".into())],
+            heard: Some(0),
         };
         for control in [
             Control::Ping,

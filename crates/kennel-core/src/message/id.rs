@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::{Malformed, Part};
 
@@ -70,6 +71,14 @@ pub enum Key {
     Odd(Box<str>),
 }
 
+impl Key {
+    /// What an id means that stands for itself, quotes included. `None`: it is no id.
+    pub fn of(spelled: &[u8]) -> Option<Key> {
+        let raw: &RawValue = serde_json::from_slice(spelled).ok()?;
+        Id::alone(raw.get()).map(|id| id.key())
+    }
+}
+
 /// As one would write it down in a log: a long one is cut.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,6 +136,15 @@ mod tests {
         assert_ne!(id("1.5").key(), id("1.50").key());
         assert_eq!(id(r#""a/\u00e9""#).key(), id(r#""\u0061\/é""#).key());
         assert_eq!(id("-0").key(), id("0").key());
+    }
+
+    #[test]
+    fn an_id_by_itself_means_what_it_means_in_a_line() {
+        assert_eq!(Key::of(b"7"), Some(Key::Number(7)));
+        assert_eq!(Key::of(br#""a\/b""#), Some(Key::Text("a/b".into())));
+        for none in [&b"\""[..], b"", b"7 8", b"{}", b"true", b"\"\xff\""] {
+            assert_eq!(Key::of(none), None);
+        }
     }
 
     #[test]

@@ -66,6 +66,12 @@ impl Mux {
         waiting.map_or(0, |queue| queue.bytes)
     }
 
+    /// What waits for its turn, as it would be sent to the server.
+    pub fn lines_in_turn(&self) -> impl Iterator<Item = &[u8]> {
+        let calls = self.turns.waiting.values().flat_map(|queue| &queue.calls);
+        calls.map(|(_, line)| &line[..])
+    }
+
     /// Sends a call when it is its turn.
     pub(super) fn take_turn(&mut self, client: ClientId, minted: Minted, line: Vec<u8>) {
         let queue = self.turns.waiting.entry(client).or_default();

@@ -133,8 +133,14 @@ pub enum Unsent<'a> {
     #[default]
     Nothing,
 
-    /// Those with these ids.
-    These(&'a [Key]),
+    /// Those with these ids, and those whose end is not in the bytes that were heard, newlines included,
+    /// if that was counted.
+    Told {
+        /// Heard by whoever passes lines on, and not passed on.
+        ids: &'a [Key],
+        /// How much of what was handed out since [`upstream_attached`](super::Session::upstream_attached).
+        heard: Option<u64>,
+    },
 
     /// Those whose end is in this many of the bytes that were handed out last, newlines included: they
     /// were not written.
@@ -266,7 +272,9 @@ impl InFlight {
         let lost = self.take(|stage| matches!(stage, Stage::Sent | Stage::Cancelled));
         let known_unsent = |key: &Key, request: &Awaited| match unsent {
             Unsent::Nothing => false,
-            Unsent::These(keys) => keys.contains(key),
+            Unsent::Told { ids, heard } => {
+                ids.contains(key) || heard.is_some_and(|heard| request.end > heard)
+            }
             Unsent::LastBytes(count) => request.end > handed.saturating_sub(count as u64),
         };
         let judged = lost.into_iter().map(|(key, mut request)| {

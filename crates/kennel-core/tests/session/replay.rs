@@ -34,6 +34,10 @@ fn listed(id: &str, tools: &[(&str, &str)]) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{tools}]}}}}"#)
 }
 
+fn told(ids: &[Key]) -> Unsent<'_> {
+    Unsent::Told { ids, heard: None }
+}
+
 /// Loses the upstream and gives what the next one hears.
 fn again(play: &mut Play) -> Vec<String> {
     play.upstream_heard();
@@ -130,8 +134,11 @@ fn what_is_known_of_tools_grows_with_the_pages_and_goes_with_the_list() {
     assert_eq!(again(&mut play), [call("3", "b")]);
 
     // And a changed list is none.
+    play.app(&call("4", "b"));
     play.upstream(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+    play.app_heard();
     assert_eq!(again(&mut play), [""; 0]);
+    assert_eq!(play.app_heard()[1..], [lost("4", "tools/call")]);
 }
 
 #[test]
@@ -181,7 +188,7 @@ fn what_never_reached_the_server_is_sent_whatever_it_is() {
         play.app(&cancel("3"));
         play.upstream_heard();
         let unsent = [Key::Text("1".into()), Key::Number(3), Key::Number(7)];
-        play.lose_knowing(Unsent::These(&unsent));
+        play.lose_knowing(told(&unsent));
         play.attach();
         let heard = play.upstream_heard();
         let refused = play.app_heard();
@@ -216,6 +223,32 @@ fn a_line_counts_as_heard_once_only_its_newline_is_missing() {
 }
 
 #[test]
+fn what_a_daemon_did_not_take_any_more_was_never_asked() {
+    let lines: Vec<String> = (1..4).map(|id| call(&id.to_string(), "pay")).collect();
+    for (taken, short_of) in [(0, 0), (1, 0), (2, 0), (3, 0), (2, 1), (2, 2)] {
+        let mut play = Play::modern();
+        for line in &lines {
+            play.app(line);
+        }
+        play.upstream_heard();
+        let bytes: usize = lines[..taken].iter().map(|line| line.len() + 1).sum();
+        let heard = Some((bytes - short_of) as u64);
+        play.lose_knowing(Unsent::Told { ids: &[], heard });
+        play.attach();
+        let again = taken - usize::from(short_of > 1);
+        assert_eq!(play.upstream_heard(), lines[again..], "{taken} {short_of}");
+        assert_eq!(play.app_heard().len(), again);
+        // The next one counts anew.
+        play.lose_knowing(Unsent::Told {
+            ids: &[],
+            heard: Some(0),
+        });
+        play.attach();
+        assert_eq!(play.upstream_heard(), lines[again..]);
+    }
+}
+
+#[test]
 fn what_was_unsent_twice_and_what_was_queued_stay_in_order() {
     let mut play = Play::modern();
     let lines: Vec<String> = (1..5).map(|id| call(&id.to_string(), "pay")).collect();
@@ -223,7 +256,7 @@ fn what_was_unsent_twice_and_what_was_queued_stay_in_order() {
         play.app(line);
     }
     let all: Vec<Key> = (1..5).map(Key::Number).collect();
-    play.lose_knowing(Unsent::These(&all));
+    play.lose_knowing(told(&all));
     play.app(&lines[3]);
     // The next one takes a single line.
     play.session.upstream_attached();
@@ -231,7 +264,7 @@ fn what_was_unsent_twice_and_what_was_queued_stay_in_order() {
         play.session.poll_to_upstream(),
         Some(lines[0].clone().into())
     );
-    play.lose_knowing(Unsent::These(&all));
+    play.lose_knowing(told(&all));
     play.upstream_heard();
     play.attach();
     assert_eq!(play.upstream_heard(), lines);
@@ -265,7 +298,7 @@ fn rule_4_what_is_too_long_to_be_kept_is_answered_with_an_error() {
 
     let mut play = Play::modern();
     play.app(&long);
-    play.lose_knowing(Unsent::These(&[Key::Number(1)]));
+    play.lose_knowing(told(&[Key::Number(1)]));
     let error = &play.app_heard()[0];
     assert!(
         error.contains(r#""outcome":"unsent","replayed":false"#),

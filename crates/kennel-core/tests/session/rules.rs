@@ -114,6 +114,7 @@ fn known() -> impl Strategy<Value = Known> {
     prop_oneof![
         Just(Known::Nothing),
         (0..6_usize).prop_map(Known::Ids),
+        (0..6_usize).prop_map(Known::Counted),
         (0..6_usize, 0..400_usize).prop_map(|(lines, written)| Known::Bytes { lines, written }),
     ]
 }

@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) left: Flag,
     /// It will say no more, and waits for its answers.
     half_closed: Cell<bool>,
+    /// How much of what it said was taken since it began, or began again, if that was counted.
+    heard: Cell<Option<u64>>,
 }
 
 /// Where a client's session stands.
@@ -55,6 +57,7 @@ impl Link {
             to_client: Queue::default(),
             left: Flag::default(),
             half_closed: Cell::new(false),
+            heard: Cell::new(None),
         }
     }
 
@@ -86,13 +89,14 @@ impl Link {
     }
 
     /// Its server is gone.
-    pub(super) fn lost_server(&self, lost: &Lost) {
+    pub(super) fn lost_server(&self, lost: Lost) {
         *self.place.borrow_mut() = Place::Lost;
         // To whoever would not understand, or will not ask again, this is the end.
         if self.hello.get().is_none() || self.is_half_closed() {
             return self.finish();
         }
-        self.tell(&Control::Lost(lost.clone()));
+        let heard = self.heard.get();
+        self.tell(&Control::Lost(Lost { heard, ..lost }));
     }
 
     /// Its server hibernates: what it says from now on is for the next one.
@@ -116,6 +120,15 @@ impl Link {
             app_pid: app.map(|app| app.pid),
             app: app.map(|app| app.name.clone()),
             since: self.since,
+        }
+    }
+
+    /// A line of it was taken. What is for a lost server is not.
+    fn count(&self, line: &[u8]) {
+        if !matches!(&*self.place.borrow(), Place::Lost) {
+            let heard = self.heard.get();
+            self.heard
+                .set(heard.map(|heard| heard + line.len() as u64 + 1));
         }
     }
 
@@ -147,6 +160,7 @@ impl Visit<'_> {
         {
             return self.obey(&word);
         }
+        self.link.count(line);
         if let Some(station) = self.link.station() {
             if !opens_again(&station, line) {
                 return station.hear_client(self.house, self.id, line);
@@ -170,6 +184,7 @@ impl Visit<'_> {
                 let mut place = self.link.place.borrow_mut();
                 if let Place::Lost = *place {
                     *place = Place::Opening;
+                    self.link.heard.set(Some(0));
                 }
             }
             _ => {}
@@ -472,6 +487,7 @@ fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
     }
     let _ = link.wish.set(Rc::clone(&hello));
     let _ = link.hello.set(Rc::clone(&hello));
+    link.heard.set(Some(0));
     if house.moved.get() {
         link.tell(&Control::Moved);
     }

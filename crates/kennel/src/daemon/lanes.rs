@@ -49,6 +49,12 @@ impl Lanes {
         self.lanes.is_empty()
     }
 
+    /// All that waits.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let lines = self.lanes.values().flatten();
+        lines.map(|line| &line.bytes[..])
+    }
+
     /// How many bytes of a client's wait.
     pub(super) fn waiting(&self, client: ClientId) -> usize {
         self.bytes.get(&client).copied().unwrap_or_default()

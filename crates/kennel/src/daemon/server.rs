@@ -238,6 +238,7 @@ impl Attendant {
             final_word: true,
             exit: Some(exit_code(errno)),
             unsent: Vec::new(),
+            heard: None,
         });
     }
 
@@ -261,12 +262,17 @@ impl Attendant {
             final_word: next.is_none(),
             exit: None,
             unsent: Vec::new(),
+            heard: None,
         });
     }
 
     fn tell_clients(&self, lost: &Lost) {
-        for link in self.station.dismiss_all().values() {
-            link.lost_server(lost);
+        let mut unsent = self.station.unsent();
+        for (client, link) in self.station.dismiss_all() {
+            link.lost_server(Lost {
+                unsent: unsent.remove(&client).unwrap_or_default(),
+                ..lost.clone()
+            });
         }
         self.house.stir();
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
+use kennel_core::message::Key;
 use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
 use kennel_core::time::Moment;
 use tokio::net::unix::pipe;
@@ -175,6 +176,20 @@ impl Station {
             (true, true) => house.saw_no_era(),
             (false, _) => {}
         }
+    }
+
+    /// The requests of each client that the server has never heard: those that wait for it, or were not
+    /// written to the end. What is being written just now is not among them: it may be heard.
+    pub(super) fn unsent(&self) -> BTreeMap<ClientId, Vec<Key>> {
+        let (mux, lanes, cut) = (self.mux.borrow(), self.lanes.borrow(), self.cut.take());
+        let cut_off = cut.iter().filter_map(Chunk::cut_off);
+        let unheard = lanes.lines().chain(mux.lines_in_turn()).chain(cut_off);
+        let mut unsent = BTreeMap::<ClientId, Vec<Key>>::new();
+        for (client, id) in unheard.flat_map(|line| mux.askers(line)) {
+            unsent.entry(client).or_default().extend(Key::of(&id));
+        }
+        self.cut.set(cut);
+        unsent
     }
 
     /// This client will say no more, and waits for its answers.
@@ -369,6 +384,14 @@ impl Station {
 struct Chunk {
     line: Vec<u8>,
     done: usize,
+}
+
+impl Chunk {
+    /// The line, if not all of it is written: without its newline it may be understood.
+    fn cut_off(&self) -> Option<&[u8]> {
+        let line = self.line.trim_ascii_end();
+        (self.done < line.len()).then_some(line)
+    }
 }
 
 /// How much a pipe holds. One that has more in it, or whose owner has no more to spend, stays as it is.

@@ -105,7 +105,10 @@ impl Shim {
                     crate::fail(&lost.detail);
                     self.refused = lost.exit;
                 }
-                let unsent = Unsent::These(&lost.unsent);
+                let unsent = Unsent::Told {
+                    ids: &lost.unsent,
+                    heard: lost.heard,
+                };
                 self.session.upstream_lost(&lost.reason, unsent);
                 if lost.final_word || self.session.app_is_done() {
                     self.given_up = true;

@@ -61,6 +61,8 @@ pub(crate) enum Known {
         lines: usize,
         written: usize,
     },
+    /// All but so many of the last lines were counted.
+    Counted(usize),
 }
 
 /// What kind of world it is.
@@ -193,7 +195,19 @@ impl World {
             Known::Ids(count) => {
                 let unheard = server.withdraw_requests(count);
                 ids.extend(unheard.iter().map(|serial| self.app.key(*serial)));
-                Unsent::These(&ids)
+                Unsent::Told {
+                    ids: &ids,
+                    heard: None,
+                }
+            }
+            Known::Counted(lines) => {
+                server.withdraw_lines(lines, 0);
+                let rest = server.lines_to_take();
+                server.take(rest, &mut self.app, self.setting.replay)?;
+                Unsent::Told {
+                    ids: &ids,
+                    heard: Some(server.bytes_handed()),
+                }
             }
             Known::Bytes { lines, written } => {
                 let bytes = server.withdraw_lines(lines, written);

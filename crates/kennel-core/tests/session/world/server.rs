@@ -278,6 +278,11 @@ impl Server {
         bytes - written
     }
 
+    /// How much it was handed, as far as it was not withdrawn.
+    pub(super) fn bytes_handed(&self) -> u64 {
+        self.handed.iter().map(|it| it.length as u64 + 1).sum()
+    }
+
     /// The app's requests that it has or may have.
     pub(super) fn in_flight(&self) -> Vec<u64> {
         let untaken = self.handed[self.taken..].iter().flat_map(|it| &it.requests);
