@@ -1,10 +1,12 @@
-//! An MCP server of the legacy era for many clients, of whom it knows nothing: it takes whoever speaks for one.
+//! An MCP server for many clients, of whom it knows nothing: it takes whoever speaks for one. Of the legacy era,
+//! but it knows `subscriptions/listen` of the modern one.
 //!
 //! Tools of `tools/call`, each answering with one text:
 //!
 //! | tool | arguments | what it does |
 //! |---|---|---|
-//! | `work` | `tag`, `ms`, `steps`, `fail` | answers `tag` after `ms`, or fails with it; so many steps of progress before |
+//! | `work` | `tag`, `ms`, `steps`, `fail`, `hold` | answers `tag` after `ms`, or fails with it; so many steps of progress before |
+//! | `read`, `put` | the same | the same, but annotated as read-only and as idempotent |
 //! | `ask` | `method`, `tag` | asks the client this (`sampling/createMessage`, …) with `tag`, and answers what it is answered |
 //! | `touch` | `uri` | says that the resource has changed |
 //! | `log` | `level`, `tag` | says so in a log message |
@@ -12,10 +14,13 @@
 //! | `seen` | | what it has been told so far |
 //! | `leave` | `ms` | ends after so long, whoever is there |
 //!
-//! A cancelled call is not answered. It signs the roll of `TESTKIT_ROLL` if there is one.
+//! A call that is to `hold` for n is never answered by the first n who signed the roll; `resources/read` of `hold:n` is
+//! not, either. A cancelled call is not answered. It signs the roll of `TESTKIT_ROLL` if there is one, and writes
+//! to `TESTKIT_TALLY` what it does: the tool, or `resource`, and the tag or URI.
 #![expect(clippy::print_stdout, reason = "stdout is its protocol")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -24,15 +29,12 @@ use kennel_sys::process::ProcessRef;
 use serde_json::{Value, json};
 
 fn main() {
+    let mut server = Server::default();
     if let Some(roll) = std::env::var_os("TESTKIT_ROLL") {
         let me = ProcessRef::me().expect("we are here");
-        let mut file = std::fs::File::options()
-            .append(true)
-            .create(true)
-            .open(roll)
-            .expect("the roll");
-        file.write_all(format!("{}\n", me.identity()).as_bytes())
-            .expect("the roll");
+        append(&roll, &me.identity().to_string());
+        let signed = std::fs::read_to_string(roll).expect("the roll");
+        server.generation = signed.lines().count() as u64;
     }
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -44,7 +46,17 @@ fn main() {
             }
         }
     });
-    Server::default().serve(&lines);
+    server.serve(&lines);
+}
+
+/// One line, whole: others write there as well.
+fn append(path: &OsStr, line: &str) {
+    let file = std::fs::File::options()
+        .append(true)
+        .create(true)
+        .open(path);
+    let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    written.expect("a file to write to");
 }
 
 #[derive(Default)]
@@ -56,6 +68,10 @@ struct Server {
     asked: HashMap<u64, Value>,
     /// When it ends.
     leaves: Option<Instant>,
+    /// How many have signed the roll, this one included.
+    generation: u64,
+    /// The ids of open subscriptions (modern).
+    listeners: Vec<Value>,
     seen: Seen,
 }
 
@@ -131,6 +147,7 @@ impl Server {
                 self.seen.cancelled += 1;
                 self.due.retain(|_, due| due.id != *id);
                 self.asked.retain(|_, call| call != id);
+                self.listeners.retain(|listener| listener != id);
                 self.seen.open.remove(&id.to_string());
                 if !self.seen.known.contains(&id.to_string()) {
                     self.seen.odd.push(format!("a cancellation of {id}"));
@@ -145,6 +162,7 @@ impl Server {
         if !self.seen.open.insert(id.to_string()) {
             self.seen.odd.push(format!("{id} twice"));
         }
+        let wanted = params["notifications"].clone();
         let uri = || params["uri"].as_str().unwrap_or_default().to_owned();
         let result = match method {
             "initialize" => {
@@ -157,7 +175,26 @@ impl Server {
             }
             "tools/list" => {
                 self.seen.lists += 1;
-                json!({"tools": [{"name": "work", "inputSchema": {"type": "object"}}]})
+                json!({"tools": [
+                    {"name": "work", "inputSchema": {"type": "object"}},
+                    {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+                    {"name": "put", "inputSchema": {"type": "object"}, "annotations": {"idempotentHint": true}},
+                ]})
+            }
+            "resources/read" => {
+                tally("resource", &uri());
+                let hold = uri().strip_prefix("hold:").and_then(|it| it.parse().ok());
+                if self.holds(hold) {
+                    return;
+                }
+                json!({"contents": [{"uri": uri(), "text": "here"}]})
+            }
+            "subscriptions/listen" => {
+                self.listeners.push(id.clone());
+                let mut params = of_subscription(id);
+                params["notifications"] = wanted;
+                notify("notifications/subscriptions/acknowledged", &params);
+                return;
             }
             "resources/subscribe" => {
                 self.seen.subscribed.push(uri());
@@ -185,7 +222,10 @@ impl Server {
         let arguments = &params["arguments"];
         let tag = arguments["tag"].as_str().unwrap_or_default();
         match params["name"].as_str() {
-            Some("work") => self.work(id, params),
+            Some(tool @ ("work" | "read" | "put")) => {
+                tally(tool, tag);
+                self.work(id, params);
+            }
             Some("ask") => {
                 self.counter += 1;
                 self.asked.insert(self.counter, id.clone());
@@ -195,10 +235,15 @@ impl Server {
                 }));
             }
             Some("touch") => {
-                notify(
-                    "notifications/resources/updated",
-                    &json!({"uri": arguments["uri"]}),
-                );
+                let updated = "notifications/resources/updated";
+                if self.listeners.is_empty() {
+                    notify(updated, &json!({"uri": arguments["uri"]}));
+                }
+                for listener in &self.listeners {
+                    let mut params = of_subscription(listener);
+                    params["uri"] = arguments["uri"].clone();
+                    notify(updated, &params);
+                }
                 self.finish(id, &answer(id, "touched"));
             }
             Some("log") => {
@@ -250,6 +295,9 @@ impl Server {
             });
             self.plan(now + time * step / (steps + 1), id, line, false);
         }
+        if self.holds(arguments["hold"].as_u64()) {
+            return;
+        }
         let line = match arguments["fail"].as_bool() {
             Some(true) => json!({
                 "jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": tag},
@@ -257,6 +305,10 @@ impl Server {
             _ => answer(id, tag.as_str().unwrap_or_default()),
         };
         self.plan(now + time, id, line, true);
+    }
+
+    fn holds(&self, generations: Option<u64>) -> bool {
+        generations.is_some_and(|generations| self.generation <= generations)
     }
 
     fn plan(&mut self, at: Instant, id: &Value, line: Value, is_last: bool) {
@@ -297,6 +349,16 @@ impl Server {
         self.seen.open.remove(&id.to_string());
         say(line);
     }
+}
+
+fn tally(what: &str, tag: &str) {
+    if let Some(path) = std::env::var_os("TESTKIT_TALLY") {
+        append(&path, &format!("{what} {tag}"));
+    }
+}
+
+fn of_subscription(id: &Value) -> Value {
+    json!({"_meta": {"io.modelcontextprotocol/subscriptionId": id}})
 }
 
 fn answer(id: &Value, text: &str) -> Value {

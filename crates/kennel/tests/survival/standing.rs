@@ -1,0 +1,96 @@
+//! What a session had set up: it stands with the next server, and the app hears nothing of how.
+
+use kennel_testkit::Scope;
+use serde_json::{Value, json};
+
+use crate::stage::{App, LOSSES, enveloped, kill, session, text};
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+fn progress(app: &App) -> Vec<u64> {
+    let told = app.told("progress");
+    let values = told.iter().map(|line| line["params"]["progress"].as_u64());
+    values.map(Option::unwrap).collect()
+}
+
+/// A read that goes on for a while, is told of, and is answered by the second server only.
+fn slow_read(envelope: impl Fn(Value) -> Value) -> Value {
+    envelope(json!({
+        "name": "read",
+        "arguments": {"tag": "slow", "ms": 400, "steps": 4, "hold": 1},
+        "_meta": {"progressToken": "t"},
+    }))
+}
+
+fn goes_on(app: &mut App, read: u64) {
+    assert_eq!(text(&app.answer(read)), "slow");
+    assert_eq!(progress(app), [1, 2, 3, 4], "further, and never back");
+}
+
+#[test]
+fn log_level_subscriptions_and_progress_continue_after_a_restart() {
+    for (way, victim) in LOSSES {
+        let scope = Scope::new("standing");
+        let mut app = App::legacy(session(&scope, way, "app", &[]));
+        app.request("tools/list", json!({}));
+        app.request("logging/setLevel", json!({"level": "info"}));
+        app.request("logging/setLevel", json!({"level": "debug"}));
+        for uri in ["a:1", "b:2"] {
+            app.request("resources/subscribe", json!({"uri": uri}));
+        }
+        app.request("resources/unsubscribe", json!({"uri": "b:2"}));
+        for _ in 0..2 {
+            app.heard
+                .retain(|line| line["method"] != "notifications/progress");
+            let read = app.send("tools/call", slow_read(|params| params));
+            app.is_told(|line| line["params"]["progress"].is_u64());
+            // The second round finds a server that answers at once: that is no less a restart.
+            kill(&scope, victim);
+            goes_on(&mut app, read);
+            let seen = app.seen();
+            assert_eq!(seen["initialize"], 1);
+            assert_eq!(seen["initialized"], 1);
+            assert_eq!(seen["levels"], json!(["debug"]), "{way:?} {victim:?}");
+            assert_eq!(seen["subscribed"], json!(["a:1"]));
+
+            app.heard.clear();
+            let call = app.call("touch", &json!({"uri": "a:1"}));
+            app.answer(call);
+            let call = app.call("log", &json!({"level": "debug", "tag": "heard"}));
+            app.answer(call);
+            assert_eq!(app.told("resources/updated").len(), 1);
+            assert_eq!(app.told("message").len(), 1);
+            let told = app.heard.iter().filter(|line| line.get("method").is_some());
+            assert_eq!(told.count(), 2, "and nothing else: {:?}", app.heard);
+        }
+    }
+}
+
+#[test]
+fn listening_and_progress_continue_after_a_restart_in_the_modern_era() {
+    for (way, victim) in LOSSES {
+        let scope = Scope::new("listening");
+        let mut app = App::modern(session(&scope, way, "app", &[]));
+        app.request("tools/list", enveloped(json!({})));
+        let wanted = json!({"notifications": {"resourceSubscriptions": ["a:1"]}});
+        let listen = app.send("subscriptions/listen", enveloped(wanted));
+        app.is_told(|line| line["method"] == "notifications/subscriptions/acknowledged");
+        let read = app.send("tools/call", slow_read(enveloped));
+        app.is_told(|line| line["params"]["progress"].is_u64());
+        kill(&scope, victim);
+        goes_on(&mut app, read);
+
+        let touch = json!({"name": "touch", "arguments": {"uri": "a:1"}});
+        app.request("tools/call", enveloped(touch));
+        app.is_told(|line| line["method"] == "notifications/resources/updated");
+        let updated = app.told("resources/updated");
+        assert_eq!(updated.len(), 1, "{way:?} {victim:?}: {updated:?}");
+        assert_eq!(updated[0]["params"]["_meta"][SUBSCRIPTION], listen);
+        assert_eq!(app.told("subscriptions/acknowledged").len(), 1);
+        let seen = enveloped(json!({"name": "seen", "arguments": {}}));
+        let seen = app.request("tools/call", seen);
+        assert!(text(&seen).contains(r#""initialize":0"#), "{seen}");
+        let told = app.heard.iter().filter(|line| line.get("method").is_some());
+        assert_eq!(told.count(), 6, "and nothing else: {:?}", app.heard);
+    }
+}
