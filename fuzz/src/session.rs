@@ -276,6 +276,8 @@ impl World {
     fn finish(&mut self) {
         self.settle(true);
         self.lost();
+        // Else it would go on listening.
+        self.session.app_eof();
         self.session.give_up("it is away", "oh");
         self.settle(true);
         assert_eq!(self.session.in_flight(), 0);

@@ -115,6 +115,12 @@ impl Awaited {
         matches!(self.what, What::Listen(_))
     }
 
+    /// Whether it is a subscription that the app knows to be open: no answer is owed to it.
+    pub(super) fn is_open_subscription(&self) -> bool {
+        use Acknowledged::{Again, Yes};
+        matches!(self.what, What::Listen(Yes { .. } | Again { .. }))
+    }
+
     /// Whether an upstream may have done it.
     pub(super) fn may_be_done(&self) -> bool {
         self.heard > 0
@@ -269,7 +275,7 @@ impl InFlight {
         handed: u64,
     ) -> Vec<(Key, Awaited, bool)> {
         self.cancelled.clear();
-        let lost = self.take(|stage| matches!(stage, Stage::Sent | Stage::Cancelled));
+        let lost = self.take(|it| matches!(it.stage, Stage::Sent | Stage::Cancelled));
         let known_unsent = |key: &Key, request: &Awaited| match unsent {
             Unsent::Nothing => false,
             Unsent::Told { ids, heard } => {
@@ -293,9 +299,12 @@ impl InFlight {
         bytes
     }
 
-    /// Takes out all that waits for an upstream, oldest first.
-    pub(super) fn waiting(&mut self) -> Vec<Awaited> {
-        let waiting = self.take(|stage| matches!(stage, Stage::Handshake | Stage::Queued(_)));
+    /// Takes out what waits for an upstream, oldest first: all of it, or all but open subscriptions.
+    pub(super) fn waiting(&mut self, all: bool) -> Vec<Awaited> {
+        let waiting = self.take(|it| {
+            let waits = matches!(it.stage, Stage::Handshake | Stage::Queued(_));
+            waits && (all || !it.is_open_subscription())
+        });
         for (_, request) in &waiting {
             self.ended(request);
         }
@@ -309,24 +318,21 @@ impl InFlight {
         }
     }
 
-    /// How many are waited for.
-    pub(super) fn awaited(&self) -> usize {
-        self.requests
-            .values()
-            .filter(|request| request.stage != Stage::Cancelled)
-            .count()
+    /// Those that are waited for.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = &Awaited> {
+        let requests = self.requests.values();
+        requests.filter(|request| request.stage != Stage::Cancelled)
     }
 
     /// Whether nothing is waited for but news, and that somebody is there.
     pub(super) fn is_quiet(&self) -> bool {
-        self.requests.values().all(|request| {
-            request.stage == Stage::Cancelled || request.is_subscription() || request.is_ping()
-        })
+        let mut awaited = self.awaited();
+        awaited.all(|request| request.is_subscription() || request.is_ping())
     }
 
-    /// Takes out those at such stages, and gives back those that are waited for.
-    fn take(&mut self, such: impl Fn(Stage) -> bool) -> Vec<(Key, Awaited)> {
-        let taken = self.requests.extract_if(.., |_, it| such(it.stage));
+    /// Takes out such requests, and gives back those that are waited for.
+    fn take(&mut self, such: impl Fn(&Awaited) -> bool) -> Vec<(Key, Awaited)> {
+        let taken = self.requests.extract_if(.., |_, it| such(it));
         let (mut taken, cancelled): (Vec<_>, Vec<_>) =
             taken.partition(|(_, request)| request.stage != Stage::Cancelled);
         for (_, request) in &cancelled {

@@ -52,7 +52,12 @@ impl Session {
         let mut again = Vec::new();
         let mut refused = 0;
         for (key, request, unsent) in self.in_flight.upstream_lost(unsent, self.handed) {
-            match self.replay.judge(&request, unsent, &self.tools) {
+            let over = self.app_is_done && request.is_subscription();
+            let judgement = match over {
+                true => Judgement::Refuse,
+                false => self.replay.judge(&request, unsent, &self.tools),
+            };
+            match judgement {
                 Judgement::Again => again.push((key, request)),
                 Judgement::Pong => self.to_app.push_back(reply::pong(&request.id)),
                 Judgement::Refuse => {
@@ -80,18 +85,26 @@ impl Session {
     /// No upstream can be had. All that waits is refused, and so is every later request until an
     /// upstream is attached or [expected](Self::upstream_expected) again: `-32603` with the reason
     /// [`SERVER_UNAVAILABLE`], saying `why` (for people) and giving `detail` (the server's last words
-    /// on stderr) in its data. Pings are answered still: the session itself lives.
+    /// on stderr) in its data. Pings are answered still: the session itself lives. What it stands on is kept,
+    /// open subscriptions of either era included: they go on with the next upstream.
     pub fn give_up(&mut self, why: &str, detail: &str) {
         self.upstream_lost(SERVER_UNAVAILABLE, Unsent::Nothing);
-        let refusal = Refusal::new(why, detail);
-        self.queue.clear();
         if self.handshake.as_ref().is_some_and(|it| !it.is_answered()) {
             self.handshake = None;
         }
-        for request in self.in_flight.waiting() {
+        self.phase = Phase::GivenUp(Refusal::new(why, detail));
+        self.refuse_what_waits();
+    }
+
+    pub(super) fn refuse_what_waits(&mut self) {
+        let Phase::GivenUp(refusal) = &self.phase else {
+            return;
+        };
+        for request in self.in_flight.waiting(self.app_is_done) {
             self.to_app.push_back(refusal.reply_to(&request));
         }
-        self.phase = Phase::GivenUp(refusal);
+        let in_flight = &self.in_flight;
+        self.queue.keep_only(|key| in_flight.stage(key).is_some());
     }
 
     /// The upstream may be asked now. First of all it is told what the one before it had been told.

@@ -76,7 +76,7 @@ use crate::message::Message;
 /// - **what follows**: the [`Verdict`] on the line handed in, and then
 ///   [`poll_to_app`](Self::poll_to_app), [`poll_to_upstream`](Self::poll_to_upstream) and
 ///   [`poll_note`](Self::poll_note).
-/// - **where it stands**: [`queue_is_full`](Self::queue_is_full), [`in_flight`](Self::in_flight),
+/// - **where it stands**: [`queue_is_full`](Self::queue_is_full), [`in_flight`](Self::in_flight), [`owed`](Self::owed),
 ///   [`is_idle`](Self::is_idle), [`all_is_sent`](Self::all_is_sent),
 ///   [`is_attached`](Self::is_attached).
 ///
@@ -196,9 +196,13 @@ impl Session {
         }
     }
 
-    /// The app will say nothing more, but still listens (a half-close).
+    /// The app will say nothing more, but still listens (a half-close). Its subscriptions end with their
+    /// upstream.
     pub fn app_eof(&mut self) {
         self.app_is_done = true;
+        if let Phase::GivenUp(_) = self.phase {
+            self.refuse_what_waits();
+        }
     }
 
     /// The next line for the app.
@@ -237,7 +241,14 @@ impl Session {
     /// How many of the app's requests have no answer yet, those that wait for an upstream included.
     /// A cancelled one is not waited for.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.awaited()
+        self.in_flight.awaited().count()
+    }
+
+    /// How many answers the app waits for. A subscription that it knows to be open lasts until somebody ends
+    /// it: it is in flight, and nothing is owed to it.
+    pub fn owed(&self) -> usize {
+        let awaited = self.in_flight.awaited();
+        awaited.filter(|it| !it.is_open_subscription()).count()
     }
 
     /// Whether nothing is owed to anybody: no request without its answer, no line that waits for the

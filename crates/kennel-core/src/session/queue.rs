@@ -93,9 +93,11 @@ impl Queue {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.lines.clear();
-        self.bytes = 0;
+    /// Forgets all but these requests, which stand alone.
+    pub(super) fn keep_only(&mut self, kept: impl Fn(&Key) -> bool) {
+        self.lines
+            .retain(|_, waiting| waiting.requests.iter().any(&kept));
+        self.bytes = self.lines.values().map(Waiting::counts).sum();
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -142,6 +142,61 @@ fn a_subscription_of_the_modern_era_is_opened_again_and_acknowledged_once() {
 }
 
 #[test]
+fn an_open_subscription_is_no_debt_and_outlives_a_server_that_cannot_be_had() {
+    let mut play = Play::modern();
+    let [open, asked] = ["1", "2"].map(|id| request(id, "subscriptions/listen"));
+    play.app(&open);
+    assert_eq!(play.session.owed(), 1, "whether it is open");
+    play.upstream(&of_subscription("subscriptions/acknowledged", "1", ""));
+    assert_eq!((play.session.owed(), play.session.in_flight()), (0, 1));
+    play.app(&asked);
+    play.app_heard();
+    play.give_up();
+    let refused = play.app_heard();
+    assert_eq!(
+        refused.len(),
+        1,
+        "nobody knows that it is open: {refused:?}"
+    );
+    assert_eq!(error(&refused[0]), ("2".into(), -32603));
+    assert_eq!((play.session.owed(), play.session.in_flight()), (0, 1));
+
+    play.session.upstream_expected();
+    play.upstream_heard();
+    play.app(&request("3", "x"));
+    play.attach();
+    assert_eq!(play.upstream_heard(), [open, request("3", "x")]);
+
+    // Unless nobody listens: then it ends with its server.
+    play.give_up();
+    play.app_heard();
+    play.session.app_eof();
+    let last = play.session.poll_to_app().expect("an error for it");
+    assert_eq!(
+        error(&String::from_utf8(last).expect("text")),
+        ("1".into(), -32603)
+    );
+    assert!(play.session.is_idle());
+}
+
+#[test]
+fn after_the_end_of_input_a_subscription_is_not_opened_again() {
+    let mut play = Play::modern();
+    play.app(&request("1", "subscriptions/listen"));
+    play.upstream(&of_subscription("subscriptions/acknowledged", "1", ""));
+    play.app(&request("2", "resources/read"));
+    play.app_heard();
+    play.session.app_eof();
+    play.lose();
+    assert_eq!(play.app_heard(), [lost("1", "subscriptions/listen")]);
+    assert_eq!(
+        play.session.in_flight(),
+        1,
+        "the other one still wants its answer"
+    );
+}
+
+#[test]
 fn progress_goes_on_where_it_was_and_never_back() {
     let mut play = Play::modern();
     play.app(&with_token("1", "resources/read", r#""t""#));

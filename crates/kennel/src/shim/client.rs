@@ -79,7 +79,7 @@ impl Shim {
             }
         }
         // It serves those it has to the end: nothing that is under way is lost on the way to another one.
-        if link.moved && self.session.in_flight() == 0 {
+        if link.moved && self.session.owed() == 0 {
             stays = stays.min(Stays::No);
         }
         self.link = Some(link);

@@ -44,7 +44,7 @@ impl Shim {
         }
         if self.election.is_none()
             && let Some(link) = &mut self.link
-            && let Err(suspect) = link.look_after(self.session.in_flight() > 0)
+            && let Err(suspect) = link.look_after(self.session.owed() > 0)
         {
             self.suspect = suspect;
             self.elect();
@@ -69,6 +69,10 @@ impl Shim {
                     }
                 }
                 self.session.app_eof();
+                if self.resting {
+                    // Nobody will wake it any more.
+                    self.session.give_up("it was stopped", "");
+                }
             }
             Ok(_) => {
                 let mut inbox = std::mem::take(&mut self.from_app);

@@ -61,7 +61,7 @@ impl Shim {
         self.given_up = false;
         let busy = !self.session.is_quiet();
         self.session.upstream_lost(SERVER_RESTARTED, unsent);
-        if self.session.app_is_done() && self.session.in_flight() == 0 {
+        if self.session.app_is_done() && self.session.owed() == 0 {
             return self.session.give_up("it was stopped", "");
         }
         self.resting = true;

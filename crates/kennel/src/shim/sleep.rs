@@ -120,7 +120,7 @@ impl Shim {
         let look = self
             .link
             .as_ref()
-            .and_then(|link| link.next_look(self.session.in_flight() > 0));
+            .and_then(|link| link.next_look(self.session.owed() > 0));
         let soonest = moments.chain(look).min();
         match (soonest, self.lacks_events()) {
             (Some(soonest), true) => Some(soonest.min(SWEEP)),

@@ -1,9 +1,9 @@
 //! What a session had set up: it stands with the next server, and the app hears nothing of how.
 
-use kennel_testkit::Scope;
+use kennel_testkit::{Scope, run};
 use serde_json::{Value, json};
 
-use crate::stage::{App, LOSSES, enveloped, kill, session, text};
+use crate::stage::{App, LOSSES, Way, enveloped, kill, servers, session, text};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -92,5 +92,39 @@ fn listening_and_progress_continue_after_a_restart_in_the_modern_era() {
         assert!(text(&seen).contains(r#""initialize":0"#), "{seen}");
         let told = app.heard.iter().filter(|line| line.get("method").is_some());
         assert_eq!(told.count(), 6, "and nothing else: {:?}", app.heard);
+    }
+}
+
+/// An app of the modern era that listens.
+fn listener(scope: &Scope, way: Way) -> App {
+    let mut app = App::modern(session(scope, way, "app", &[]));
+    let wanted = json!({"notifications": {"resourceSubscriptions": ["a:1"]}});
+    app.send("subscriptions/listen", enveloped(wanted));
+    app.is_told(|line| line["method"] == "notifications/subscriptions/acknowledged");
+    app
+}
+
+#[test]
+fn who_only_listens_does_not_wake_a_stopped_server_and_hears_of_it_when_it_is_woken() {
+    let scope = Scope::new("stopped-listener");
+    let mut app = listener(&scope, Way::Shared);
+    let stopped = run(scope
+        .command(env!("CARGO_BIN_EXE_kennel"))
+        .args(["stop", "--all"]));
+    assert_eq!(stopped.code(), Some(0), "{}", stopped.stderr);
+    app.request("ping", enveloped(json!({})));
+    assert!(servers(&scope).is_empty());
+    let touch = json!({"name": "touch", "arguments": {"uri": "a:1"}});
+    app.request("tools/call", enveloped(touch));
+    app.is_told(|line| line["method"] == "notifications/resources/updated");
+    assert_eq!(app.told("subscriptions/acknowledged").len(), 1);
+}
+
+#[test]
+fn a_session_that_only_listens_ends_with_its_input() {
+    for way in [Way::Solo, Way::Shared] {
+        let scope = Scope::new("listener-eof");
+        let app = listener(&scope, way);
+        app.was_answered_each_once();
     }
 }
