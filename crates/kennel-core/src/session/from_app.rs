@@ -46,8 +46,11 @@ impl Session {
                 };
                 match &verdict {
                     Verdict::Forward => self.handed_out(line, Some(&message)),
+                    // An answer under another id, or what is left of a batch.
                     Verdict::Replace(other) => {
-                        self.handed_out(other, Message::parse(other).ok().as_ref());
+                        let is_batch = matches!(message, Message::Batch(_));
+                        let rest = is_batch.then(|| Message::parse(other).ok()).flatten();
+                        self.handed_out(other, rest.as_ref());
                     }
                     Verdict::Drop | Verdict::Abandon => {}
                 }

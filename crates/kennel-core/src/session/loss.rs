@@ -52,12 +52,7 @@ impl Session {
         let mut again = Vec::new();
         let mut refused = 0;
         for (key, request, unsent) in self.in_flight.upstream_lost(unsent, self.handed) {
-            let over = self.app_is_done && request.is_subscription();
-            let judgement = match over {
-                true => Judgement::Refuse,
-                false => self.replay.judge(&request, unsent, &self.tools),
-            };
-            match judgement {
+            match self.judge(&request, unsent) {
                 Judgement::Again => again.push((key, request)),
                 Judgement::Pong => self.to_app.push_back(reply::pong(&request.id)),
                 Judgement::Refuse => {
@@ -105,6 +100,17 @@ impl Session {
         }
         let in_flight = &self.in_flight;
         self.queue.keep_only(|key| in_flight.stage(key).is_some());
+    }
+
+    fn judge(&self, lost: &Awaited, unsent: bool) -> Judgement {
+        // Nobody will hear what it tells.
+        let deaf = self.app_is_done && lost.is_subscription();
+        // Some servers that were greeted end when they are asked this.
+        let fatal = self.handshake.is_some() && &*lost.method == "server/discover";
+        match deaf || fatal {
+            true => Judgement::Refuse,
+            false => self.replay.judge(lost, unsent, &self.tools),
+        }
     }
 
     /// The upstream may be asked now. First of all it is told what the one before it had been told.

@@ -29,6 +29,8 @@ pub(super) struct Listed {
 impl Tools {
     /// How much of what a server says is remembered; a tool past that is one that nothing is known of.
     const LIMIT: usize = 1 << 20;
+    /// What a name costs beside its own bytes.
+    const EACH: usize = 64;
     /// A longer question is not asked again.
     const LONGEST_REQUEST: usize = 16 * 1024;
 
@@ -85,8 +87,8 @@ impl Tools {
     fn note(&mut self, name: &str, may_repeat: bool) {
         if let Some(before) = self.repeatable.get_mut(name) {
             *before &= may_repeat;
-        } else if self.bytes + name.len() <= Tools::LIMIT {
-            self.bytes += name.len();
+        } else if self.bytes + name.len() + Tools::EACH <= Tools::LIMIT {
+            self.bytes += name.len() + Tools::EACH;
             self.repeatable.insert(name.into(), may_repeat);
         }
     }

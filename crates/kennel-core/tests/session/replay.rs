@@ -3,7 +3,7 @@
 use kennel_core::message::Key;
 use kennel_core::session::{Note, REPLAY_LIMIT, Replay, Unsent};
 
-use crate::play::{Play, cancel, lost, pong, request, result, unavailable};
+use crate::play::{INITIALIZE, Play, cancel, lost, pong, request, result, unavailable};
 
 /// What does no harm a second time, whoever says so.
 const HARMLESS: [&str; 11] = [
@@ -148,6 +148,18 @@ fn the_next_step_of_an_exchange_is_not_taken_again() {
     play.app(line);
     assert_eq!(again(&mut play), [""; 0]);
     assert_eq!(play.app_heard(), [lost("1", "prompts/get")]);
+}
+
+#[test]
+fn a_server_that_was_greeted_is_not_asked_what_ends_some_of_them() {
+    let mut play = Play::modern();
+    play.app(&request("1", "server/discover"));
+    play.app(INITIALIZE);
+    play.upstream_heard();
+    play.lose();
+    play.attach();
+    assert_eq!(play.upstream_heard(), [INITIALIZE]);
+    assert_eq!(play.app_heard(), [lost("1", "server/discover")]);
 }
 
 #[test]
