@@ -44,20 +44,26 @@ pub(crate) struct ServerState {
     pub(crate) clients: usize,
 }
 
-/// Writes the state whenever it changed.
+/// Writes the state soon after it changed. Not at once: a file costs more than all that a client waits for when
+/// it comes, and on a busy disk many times as much.
 pub(super) async fn keep(house: Rc<House>) {
+    let mut written = Vec::new();
     loop {
         house.changed.notified().await;
-        write(&house);
         tokio::time::sleep(CROWD).await;
+        let text = text(&house);
+        // Not at our place any more: there may be somebody else's.
+        let has_place = !house.moved.get() && house.lock.borrow().is_some();
+        if has_place && text != written {
+            // A full disk keeps people from seeing, not clients from being served.
+            if house.meeting.dir().write_whole(STATE, &text).is_ok() {
+                written = text;
+            }
+        }
     }
 }
 
-fn write(house: &House) {
-    // Not at our place any more: there may be somebody else's.
-    if house.moved.get() || house.lock.borrow().is_none() {
-        return;
-    }
+fn text(house: &House) -> Vec<u8> {
     let clients = house.clients.borrow();
     let life = house.life.borrow();
     let state = DaemonState {
@@ -80,7 +86,5 @@ fn write(house: &House) {
         owner: life.owner(),
         restarts: house.restarts.get(),
     };
-    let text = serde_json::to_vec(&state).expect("strings and numbers have a text");
-    // A full disk keeps people from seeing, not clients from being served.
-    let _ = house.meeting.dir().write_whole(STATE, &text);
+    serde_json::to_vec(&state).expect("strings and numbers have a text")
 }
