@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO};
 use kennel_sys::events::Bell;
@@ -33,62 +33,106 @@ pub(super) enum Answer {
     Abandoned,
 }
 
-/// Says hello and reads the answer. Whatever follows the answer stays in the socket.
-pub(super) fn exchange(
-    socket: &UnixStream,
-    hello: &ClientHello,
-    watch: &mut Watch,
-    abandoned: &Bell,
-) -> io::Result<Answer> {
-    say(socket, hello.line(), watch, abandoned)
+/// Something said to a daemon, until its answer is there. Whatever follows the answer stays in the socket.
+#[derive(Debug)]
+pub(super) struct Asked {
+    words: Vec<u8>,
+    sent: usize,
+    heard: Vec<u8>,
 }
 
-/// Asks whether it is there, on a connection that is good for nothing else.
-pub(super) fn ping(socket: &UnixStream, watch: &mut Watch, abandoned: &Bell) -> io::Result<Answer> {
-    say(socket, Control::Ping.line(), watch, abandoned)
-}
+impl Asked {
+    pub(super) fn hello(hello: &ClientHello) -> Asked {
+        Asked::new(hello.line())
+    }
 
-fn say(
-    socket: &UnixStream,
-    mut words: Vec<u8>,
-    watch: &mut Watch,
-    abandoned: &Bell,
-) -> io::Result<Answer> {
-    words.push(b'\n');
-    let mut unsent = &words[..];
-    let mut heard = Vec::new();
-    loop {
-        match send(socket, unsent)? {
-            Some(sent) => unsent = &unsent[sent..],
-            // It hung up; it may have said why.
-            None => unsent = &[],
+    /// Whether it is there, on a connection that is good for nothing else.
+    pub(super) fn ping() -> Asked {
+        Asked::new(Control::Ping.line())
+    }
+
+    fn new(mut words: Vec<u8>) -> Asked {
+        words.push(b'\n');
+        Asked {
+            words,
+            sent: 0,
+            heard: Vec::new(),
         }
-        while let Some(line) = hear(socket, &mut heard)? {
-            let Line::Whole(line) = line else {
-                return Ok(Answer::Gone);
-            };
-            if let Some(answer) = understand(&line) {
+    }
+
+    /// The answer, or what is to be thought of it that there is none.
+    pub(super) fn answer(
+        &mut self,
+        socket: &UnixStream,
+        watch: &mut Watch,
+        abandoned: &Bell,
+    ) -> io::Result<Answer> {
+        let look = Timespec::try_from(LOOK).expect("a short time");
+        loop {
+            if let Some(answer) = self.go_on(socket)? {
                 return Ok(answer);
             }
+            let mut fds = [
+                PollFd::from_borrowed_fd(socket.as_fd(), self.wish()),
+                PollFd::new(abandoned, PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&look)) {
+                Ok(_) | Err(Errno::INTR) if is_readable(abandoned) => return Ok(Answer::Abandoned),
+                Ok(0) => match watch.look() {
+                    Look::Waiting => {}
+                    look => return Ok(Answer::Silent(look)),
+                },
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
         }
-        let wish = if unsent.is_empty() {
+    }
+
+    /// The answer, if it is there before long.
+    pub(super) fn answer_within(
+        &mut self,
+        socket: &UnixStream,
+        limit: Duration,
+    ) -> io::Result<Option<Answer>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(answer) = self.go_on(socket)? {
+                return Ok(Some(answer));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).expect("a short time");
+            let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), self.wish())];
+            match poll(&mut fds, Some(&left)) {
+                Ok(0) => return Ok(None),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Says and hears what can be said and heard without waiting.
+    fn go_on(&mut self, socket: &UnixStream) -> io::Result<Option<Answer>> {
+        match send(socket, &self.words[self.sent..])? {
+            Some(sent) => self.sent += sent,
+            // It hung up; it may have said why.
+            None => self.sent = self.words.len(),
+        }
+        while let Some(line) = hear(socket, &mut self.heard)? {
+            let Line::Whole(line) = line else {
+                return Ok(Some(Answer::Gone));
+            };
+            if let Some(answer) = understand(&line) {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    fn wish(&self) -> PollFlags {
+        if self.sent == self.words.len() {
             PollFlags::IN
         } else {
             PollFlags::IN | PollFlags::OUT
-        };
-        let mut fds = [
-            PollFd::from_borrowed_fd(socket.as_fd(), wish),
-            PollFd::new(abandoned, PollFlags::IN),
-        ];
-        let look = Timespec::try_from(LOOK).expect("a short time");
-        match poll(&mut fds, Some(&look)) {
-            Ok(_) | Err(Errno::INTR) if is_readable(abandoned) => return Ok(Answer::Abandoned),
-            Ok(0) => match watch.look() {
-                Look::Waiting => {}
-                look => return Ok(Answer::Silent(look)),
-            },
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
         }
     }
 }
@@ -197,7 +241,10 @@ mod tests {
         let answer = std::thread::scope(|threads| {
             threads.spawn(|| daemon(its));
             let mut watch = Watch::new(ProcessRef::me().ok(), Patience::First);
-            exchange(&ours, hello, &mut watch, &Bell::new().unwrap()).unwrap()
+            let abandoned = Bell::new().unwrap();
+            Asked::hello(hello)
+                .answer(&ours, &mut watch, &abandoned)
+                .unwrap()
         });
         ours.set_nonblocking(false).unwrap();
         (answer, ours)

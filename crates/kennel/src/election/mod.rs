@@ -10,8 +10,9 @@
 //!    [stopped](newborn) before that is ended.
 //!
 //! What cannot be an event here, and is looked at again and again within a deadline (rule 10): a lock
-//! others hold, a socket whose queue is full, a daemon that may be stuck. Therefore all of it happens on a
-//! thread of its own, and the shim hears its app meanwhile.
+//! others hold, a socket whose queue is full, a daemon that may be stuck. Therefore it happens on a thread of its
+//! own, and the shim hears its app meanwhile. Only the first knock is the shim's: a daemon that is there
+//! answers sooner than a thread begins.
 
 mod connect;
 mod hello;
@@ -37,11 +38,14 @@ use kennel_sys::process::{Identity, ProcessRef};
 
 use crate::meeting::{DAEMON_LOCK, Meeting, SPAWN_LOCK};
 use connect::{Door, Reached};
-use hello::Answer;
+use hello::{Answer, Asked};
 use newborn::Newborn;
 use pause::Pause;
 use spawn::{Begun, Order};
 use stuck::{Look, Patience, Watch};
+
+/// How long the shim itself waits for a daemon that is there. The app does not notice.
+const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// How long one election may begin again: a daemon that is going waits for its servers to end.
 const AGAIN_FOR: Duration = Duration::from_secs(20);
@@ -145,10 +149,20 @@ fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Pending> {
     let pending = Pending {
         shared: shared.clone(),
     };
+    let begun = match at_once(&wanted) {
+        AtOnce::Connected(outcome) => {
+            *shared.outcome.lock().expect("nobody panics holding it") = Some(outcome);
+            shared.decided.ring();
+            return Ok(pending);
+        }
+        AtOnce::Begun(reached, asked) => Some((reached, asked)),
+        AtOnce::Nobody => None,
+    };
     std::thread::Builder::new()
         .name("election".to_owned())
         .spawn(move || {
             let election = Election {
+                begun,
                 suspect: None,
                 attached: false,
                 starts: 0,
@@ -166,6 +180,38 @@ fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Pending> {
             shared.decided.ring();
         })?;
     Ok(pending)
+}
+
+/// What can be had without waiting long, and hence without a thread.
+enum AtOnce {
+    Connected(Outcome),
+    /// Somebody is there, and has not answered yet.
+    Begun(Reached, Asked),
+    Nobody,
+}
+
+/// A daemon that is there answers sooner than a thread is made to wait for it.
+fn at_once(wanted: &Wanted) -> AtOnce {
+    if wanted.suspect.is_some() {
+        return AtOnce::Nobody;
+    }
+    let Ok(meeting) = Meeting::ensure(&wanted.key) else {
+        return AtOnce::Nobody;
+    };
+    let Door::Open(reached) = connect::knock(&meeting) else {
+        return AtOnce::Nobody;
+    };
+    let mut asked = Asked::hello(&wanted.hello);
+    match asked.answer_within(&reached.socket, AT_ONCE) {
+        Ok(Some(Answer::Hello(hello))) => AtOnce::Connected(Outcome::Connected {
+            socket: reached.socket,
+            daemon: reached.daemon,
+            generation: hello.generation,
+        }),
+        Ok(None) => AtOnce::Begun(reached, asked),
+        // Ending, or no daemon of ours: that takes longer.
+        Ok(Some(_)) | Err(_) => AtOnce::Nobody,
+    }
 }
 
 impl Pending {
@@ -194,6 +240,8 @@ impl Drop for Pending {
 
 struct Election<'a> {
     wanted: Wanted,
+    /// Whom the shim has said hello to already.
+    begun: Option<(Reached, Asked)>,
     /// The daemon that did not answer in this election or before it.
     suspect: Option<ProcessRef>,
     /// The shim is the suspect's client, and stays so if it answers.
@@ -237,6 +285,9 @@ impl Election<'_> {
     }
 
     fn round(&mut self) -> Result<Round, Why> {
+        if let Some((reached, asked)) = self.begun.take() {
+            return self.hear_out(reached, asked, Patience::First);
+        }
         // Every time: the directory may be gone since, and then daemons meet in another one.
         let meeting = Meeting::ensure(&self.wanted.key).map_err(|error| error.to_string())?;
         if self.suspect.is_none()
@@ -331,10 +382,20 @@ impl Election<'_> {
 
     /// Says hello. A daemon that is going, or is gone, is no daemon; one that keeps silent is suspect.
     fn greet(&mut self, reached: Reached, patience: Patience) -> Result<Round, Why> {
+        let asked = Asked::hello(&self.wanted.hello);
+        self.hear_out(reached, asked, patience)
+    }
+
+    fn hear_out(
+        &mut self,
+        reached: Reached,
+        mut asked: Asked,
+        patience: Patience,
+    ) -> Result<Round, Why> {
         let Reached { socket, daemon } = reached;
         let mut watch = Watch::new(daemon, patience);
-        let hello = &self.wanted.hello;
-        let answer = hello::exchange(&socket, hello, &mut watch, self.abandoned)
+        let answer = asked
+            .answer(&socket, &mut watch, self.abandoned)
             .map_err(|error| format!("cannot speak with the daemon: {error}"))?;
         let why = match answer {
             Answer::Hello(hello) => {
@@ -407,7 +468,8 @@ impl Election<'_> {
     /// that its server does not take, or the answer behind lines that our app does not.
     fn ask(&mut self, reached: Reached) -> Result<Round, Why> {
         let mut watch = Watch::new(reached.daemon, Patience::Last);
-        let answer = hello::ping(&reached.socket, &mut watch, self.abandoned)
+        let answer = Asked::ping()
+            .answer(&reached.socket, &mut watch, self.abandoned)
             .map_err(|error| format!("cannot speak with the daemon: {error}"))?;
         match answer {
             Answer::Abandoned => Err(ABANDONED.to_owned()),
