@@ -11,7 +11,7 @@ use kennel_sys::events;
 use kennel_sys::runtime_dir::{Access, RuntimeDir};
 
 use crate::daemon::{LOG, OLDER_LOG};
-use crate::guard::record::{self as guards, Guarded};
+use crate::guard::record::{self as guards, Guarded, Words};
 use crate::listing::{self, Ambiguous, Entry, Mode};
 use crate::meeting::Meeting;
 
@@ -190,8 +190,12 @@ pub(crate) fn stop(args: &StopArgs) -> ExitCode {
 }
 
 pub(crate) fn logs(args: &LogsArgs) -> ExitCode {
-    match guards::log_of(&args.which) {
-        Ok(Some(dir)) => return shown(show_log(&dir, args.follow)),
+    match guards::words_of(&args.which) {
+        Ok(Some(Words::Logged(dir))) => return shown(show_log(&dir, args.follow)),
+        Ok(Some(Words::Elsewhere)) => {
+            let words = "runs in the foreground: what it says goes to where it was started";
+            return crate::fail(&format!("{} {words}", args.which));
+        }
         Ok(None) => {}
         Err(error) => return crate::fail(&error.to_string()),
     }

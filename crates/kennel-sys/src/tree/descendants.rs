@@ -66,7 +66,8 @@ pub(super) fn is_a_daemon_of_ours(pid: u32) -> bool {
         && os::first_argument(pid).is_some_and(|word| word == b"daemon" || word == b"guardian")
 }
 
-/// Everyone below `root`, each held as a reference. A snapshot: what is forked meanwhile may be missing.
+/// Everyone below `root`, each held as a reference, but for daemons of ours and what is below them. A snapshot:
+/// what is forked meanwhile may be missing.
 pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
     let children = children_by_parent()?;
     let mut everyone: Vec<ProcessRef> = Vec::new();
@@ -76,6 +77,9 @@ pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
             let Ok(process) = ProcessRef::open(pid) else {
                 continue;
             };
+            if is_a_daemon_of_ours(pid) {
+                continue;
+            }
             // As in `signal_all`: below the one we hold, and so now (rule 6).
             let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
                 && process.is_alive()

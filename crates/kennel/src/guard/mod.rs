@@ -399,6 +399,7 @@ impl Ready {
             _legacy: self.legacy,
             life,
             server: None,
+            early: Vec::new(),
             exit: None,
             stage: Stage::Serving,
             awaited,

@@ -182,16 +182,30 @@ pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
     living.iter().filter_map(Record::look).collect()
 }
 
-/// Where the log of the guard is that people call `word`: one that lives, else the last that did. `Err`: it
-/// has none, for it is in somebody's foreground.
-pub(crate) fn log_of(word: &str) -> Result<Option<RuntimeDir>, DirError> {
+/// Where a guarded server's words are.
+#[derive(Debug)]
+pub(crate) enum Words {
+    /// In the log in this directory.
+    Logged(RuntimeDir),
+    /// Where it was started: it is in somebody's foreground.
+    Elsewhere,
+}
+
+/// Where the words are of the guarded server that people call `word`: of one that lives, else of the last that did.
+pub(crate) fn words_of(word: &str) -> Result<Option<Words>, DirError> {
     let Some(user) = RuntimeDir::find_of_user()? else {
         return Ok(None);
     };
     let mut meant = all(&user);
-    meant.retain(|(_, record)| record.entry.is_called(word) && record.detached);
+    meant.retain(|(_, record)| {
+        let told = record.detached || record.process().is_some();
+        record.entry.is_called(word) && told
+    });
     meant.sort_by_key(|(_, record)| (record.process().is_some(), record.entry.since));
-    Ok(meant.pop().map(|(dir, _)| dir))
+    Ok(meant.pop().map(|(dir, record)| match record.detached {
+        true => Words::Logged(dir),
+        false => Words::Elsewhere,
+    }))
 }
 
 fn all(user: &RuntimeDir) -> Vec<(RuntimeDir, Record)> {

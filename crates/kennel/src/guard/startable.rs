@@ -30,11 +30,19 @@ pub(super) struct Unstartable {
     pub(super) words: String,
 }
 
-/// What a command runs: the program, and the script if the program is an interpreter of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a command runs: files whose change makes it another program, and scripts that somebody can parse.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Parts {
+    files: Vec<PathBuf>,
+    scripts: Vec<Script>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Script {
+    language: Language,
+    /// Whoever can say whether it is one.
     program: PathBuf,
-    script: Option<(Language, PathBuf)>,
+    path: PathBuf,
 }
 
 /// A file of the program, as it was when the server was started.
@@ -48,20 +56,13 @@ pub(super) struct Stamp {
 
 /// Checks `command` as far as can be without starting it.
 pub(super) fn check(command: &[OsString]) -> Result<(), Unstartable> {
-    let parts = parts(command)?;
-    match &parts.script {
-        Some((language, script)) => parses(*language, &parts.program, script),
-        None => Ok(()),
-    }
+    parts(command)?.scripts.iter().try_for_each(parses)
 }
 
 /// The files whose change makes a running server outdated: the program, and its script.
 pub(super) fn stamps(command: &[OsString]) -> Vec<Stamp> {
-    let Ok(parts) = parts(command) else {
-        return Vec::new();
-    };
-    let files = [Some(parts.program), parts.script.map(|(_, script)| script)];
-    files.into_iter().flatten().filter_map(stamp).collect()
+    let files = parts(command).unwrap_or_default().files;
+    files.into_iter().filter_map(stamp).collect()
 }
 
 /// Whether a file is not any more what it was.
@@ -102,19 +103,28 @@ fn parts(command: &[OsString]) -> Result<Parts, Unstartable> {
             words: format!("{}: built for another kind of machine", file.display()),
         });
     }
-    Ok(match interpreter {
-        Some(interpreter) => Parts {
-            script: Language::of(&interpreter).map(|language| (language, file)),
-            program: interpreter,
-        },
-        None => Parts {
-            script: Language::of(&file).and_then(|language| {
-                let script = language.script(&command[1..])?;
-                Some((language, PathBuf::from(script)))
-            }),
-            program: file,
-        },
-    })
+    let mut parts = Parts::default();
+    let mut add = |program: &Path, path: PathBuf| {
+        if let Some(language) = Language::of(program) {
+            let program = program.to_owned();
+            parts.scripts.push(Script {
+                language,
+                program,
+                path: path.clone(),
+            });
+        }
+        parts.files.push(path);
+    };
+    if let Some(interpreter) = &interpreter {
+        add(interpreter, file.clone());
+    }
+    // An interpreter may itself be a script in front of another one.
+    let argument = Language::of(&file).and_then(|language| language.script(&command[1..]));
+    if let Some(argument) = argument {
+        add(&file, PathBuf::from(argument));
+    }
+    parts.files.push(interpreter.unwrap_or(file));
+    Ok(parts)
 }
 
 /// Looks for a program as a shell would.
@@ -263,15 +273,20 @@ impl Language {
     }
 }
 
-fn parses(language: Language, program: &Path, script: &Path) -> Result<(), Unstartable> {
+fn parses(script: &Script) -> Result<(), Unstartable> {
+    let Script {
+        language,
+        program,
+        path,
+    } = script;
     let broken = |words: String| Unstartable { code: 126, words };
-    match script.metadata() {
-        Err(error) => return Err(broken(format!("{}: {error}", script.display()))),
-        Ok(meta) if !meta.is_file() || !language.can_check(script) => return Ok(()),
+    match path.metadata() {
+        Err(error) => return Err(broken(format!("{}: {error}", path.display()))),
+        Ok(meta) if !meta.is_file() || !language.can_check(path) => return Ok(()),
         Ok(_) => {}
     }
     let mut asked = Command::new(program);
-    asked.args(language.parser()).arg(script);
+    asked.args(language.parser()).arg(path);
     asked
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -296,7 +311,7 @@ fn parses(language: Language, program: &Path, script: &Path) -> Result<(), Unsta
     let said = said.trim_end().lines().last().unwrap_or_default();
     Err(broken(format!(
         "{} cannot be parsed: {said}",
-        script.display()
+        path.display()
     )))
 }
 

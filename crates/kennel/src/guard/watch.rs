@@ -66,6 +66,8 @@ pub(super) struct Watch {
     pub(super) sessions: Sessions,
 
     pub(super) server: Option<ProcessRef>,
+    /// Signals that came before the server was known.
+    pub(super) early: Vec<Signal>,
     pub(super) exit: Option<Exit>,
     pub(super) stage: Stage,
     /// While it is waited for that the server listens.
@@ -232,13 +234,15 @@ impl Watch {
     }
 
     /// What a terminal sends goes to all who are at it, anything else to the one process that was meant.
-    fn pass_on(&self, signal: Signal) {
+    fn pass_on(&mut self, signal: Signal) {
         if matches!(signal, Signal::INT | Signal::QUIT) {
             for process in tree::below(self.tree.warden()).unwrap_or_default() {
                 let _ = process.signal(signal);
             }
         } else if let Some(server) = &self.server {
             let _ = server.signal(signal);
+        } else if self.exit.is_none() {
+            self.early.push(signal);
         }
     }
 
@@ -255,6 +259,9 @@ impl Watch {
                 Ok(Some(Report::Started { pid, identity })) => {
                     let found = identity.and_then(|identity| ProcessRef::find(&identity).ok());
                     self.server = found.flatten();
+                    for signal in std::mem::take(&mut self.early) {
+                        self.pass_on(signal);
+                    }
                     if let Some(kept) = &mut self.kept {
                         kept.started(pid);
                     }

@@ -1,0 +1,188 @@
+//! What passes through: the exit code, signals, stdio; and what is left when the server or its guard ends.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, DEADLINE, Scope, bin, run, wait_for};
+
+use crate::stage::{Guarded, ends_with, kennel, listens};
+
+fn shell(scope: &Scope, line: &str) -> std::process::Command {
+    let mut command = kennel(scope);
+    command.args(["guard", "--stop-after", "300ms", "--", "sh", "-c", line]);
+    command
+}
+
+#[test]
+fn the_servers_exit_code_is_ours() {
+    let scope = Scope::new("codes");
+    for (line, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill -9 $$", 137),
+        ("kill -15 $$", 143),
+    ] {
+        ends_with(code, &mut shell(&scope, line));
+    }
+    for (program, code) in [("no-such-command", 127), ("/etc/passwd", 126)] {
+        let (_, stderr) = ends_with(code, kennel(&scope).args(["guard", "--", program]));
+        assert!(
+            stderr.starts_with(&format!("kennel: {program}: ")),
+            "{stderr}"
+        );
+    }
+    ends_with(2, kennel(&scope).arg("guard"));
+    ends_with(
+        2,
+        kennel(&scope).args(["guard", "--port", "0", "--", "true"]),
+    );
+    ends_with(
+        2,
+        kennel(&scope).args(["guard", "--grace", "soon", "--", "true"]),
+    );
+}
+
+#[test]
+fn a_quiet_server_has_a_quiet_guard_and_its_words_pass_untouched() {
+    let scope = Scope::new("stdio");
+    let mut command = shell(&scope, "cat; printf 'no newline' >&2");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"\0bytes\xff\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(output.stdout, b"\0bytes\xff\n");
+    assert_eq!(output.stderr, b"no newline");
+}
+
+#[test]
+fn what_a_server_leaves_behind_is_cleaned_up() {
+    let scope = Scope::new("leaves");
+    let line = format!(
+        "{} {} family 2 & sleep 0.3; exit 5",
+        bin("tk-stubborn").display(),
+        scope.roll().display()
+    );
+    ends_with(5, &mut shell(&scope, &line));
+    scope.nothing_left_within("the server ended", DEADLINE);
+    // One that ends well, too: nothing of it listens.
+    ends_with(0, &mut shell(&scope, "sleep 1000 & exit 0"));
+    scope.nothing_left_within("the server ended", DEADLINE);
+}
+
+#[test]
+fn signals_reach_the_server() {
+    let scope = Scope::new("signals");
+    let line = "trap 'echo usr1' USR1; trap 'echo hup' HUP; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut client = Client::start(&mut shell(&scope, line));
+    assert_eq!(client.line().as_deref(), Some("ready"));
+    let guard = ProcessRef::open(client.pid()).unwrap();
+    for (signal, word) in [
+        (Signal::USR1, "usr1"),
+        (Signal::HUP, "hup"),
+        (Signal::TERM, "term"),
+    ] {
+        guard.signal(signal).unwrap();
+        assert_eq!(client.line().as_deref(), Some(word));
+    }
+    let status = client.wait().status;
+    assert_eq!(status.code(), Some(9), "the server's own word");
+}
+
+#[test]
+fn ctrl_c_ends_a_server_behind_a_launcher_and_one_that_does_not_care() {
+    let scope = Scope::new("ctrl-c");
+    for server in ["127.0.0.1:0", "stubborn 127.0.0.1:0"] {
+        let line = format!("{} {server}; exit 3", bin("tk-ports").display());
+        let mut child = shell(&scope, &line).stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut first)
+            .unwrap();
+        let port: u16 = first
+            .trim()
+            .strip_prefix("listening ")
+            .unwrap()
+            .parse()
+            .unwrap();
+        ProcessRef::open(child.id())
+            .unwrap()
+            .signal(Signal::INT)
+            .unwrap();
+        wait_for("the guard to end", || child.try_wait().unwrap());
+        assert!(!listens(port));
+        scope.nothing_left_within("after Ctrl-C", DEADLINE);
+    }
+}
+
+#[test]
+fn rule_2_whoever_is_killed_nothing_is_left() {
+    for victim in ["guard", "warden", "both"] {
+        let scope = Scope::new("killed");
+        let mut guarded = Guarded::with(&scope, &[], &["stubborn", "127.0.0.1:0"], |_| {});
+        let guard = guarded.child.id();
+        let warden = wait_for("the warden", || {
+            let children =
+                std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).ok()?;
+            ProcessRef::open(children.split_whitespace().next()?.parse().ok()?).ok()
+        });
+        if victim != "warden" {
+            guarded.child.kill().unwrap();
+        }
+        if victim != "guard" {
+            warden.signal(Signal::KILL).unwrap();
+        }
+        let status = guarded.child.wait().unwrap();
+        if victim == "warden" {
+            assert_eq!(status.code(), Some(1));
+        }
+        if victim == "both" {
+            // Whatever the death signal did not reach, the next start does.
+            ends_with(0, &mut shell(&scope, "exit 0"));
+        }
+        scope.nothing_left_within(victim, DEADLINE);
+    }
+}
+
+#[test]
+fn switched_off_kennel_is_not_there() {
+    let scope = Scope::new("off");
+    let ended = run(shell(&scope, "echo $PPID; exit 9").env("KENNEL_OFF", "1"));
+    assert_eq!(ended.code(), Some(9));
+    assert_eq!(ended.stdout.trim(), std::process::id().to_string());
+}
+
+#[test]
+fn without_a_runtime_directory_it_guards_with_one_line_of_warning() {
+    let scope = Scope::new("no-dir");
+    std::fs::write(scope.path("file"), "").unwrap();
+    let mut command = shell(&scope, "exit 4");
+    let (_, stderr) = ends_with(4, command.env("KENNEL_RUNTIME_DIR", scope.path("file")));
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("kennel: warning: "), "{stderr}");
+}
+
+#[test]
+fn help_teaches_with_an_example() {
+    let scope = Scope::new("help");
+    let (stdout, _) = ends_with(0, kennel(&scope).args(["guard", "--help"]));
+    for words in [
+        "kennel guard --owner-pid $PPID --port 8080 --",
+        "--takeover",
+        "98",
+        "KENNEL_OWNER_PID",
+    ] {
+        assert!(stdout.contains(words), "{words}: {stdout}");
+    }
+}

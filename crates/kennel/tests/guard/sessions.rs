@@ -1,0 +1,111 @@
+//! Rule 3: somebody who is connected keeps the server, and a gap shorter than the grace is no end.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use kennel_testkit::{DEADLINE, Scope, wait_for};
+
+use crate::stage::{GRACE, Guarded, LOCALHOST, kill, listing, owner, pause};
+
+/// Longer than it takes to notice anything.
+const LONG: Duration = Duration::from_millis(1800);
+
+/// A round with each way to see connections.
+const SOURCES: [&str; 2] = ["", "sock-diag"];
+
+#[test]
+fn rule_3_a_connection_outlives_the_owner_and_keeps_the_server() {
+    for off in SOURCES {
+        let scope = &Scope::new("sessions");
+        let mut owner = owner(scope);
+        let options = ["--owner-pid", &owner.id().to_string()];
+        let mut guarded = Guarded::with(scope, &options, &["127.0.0.1:0"], |command| {
+            command.env("KENNEL_FEATURES_OFF", off);
+        });
+        let mut visitor = guarded.connect();
+        let server = visitor.server();
+        kill(&mut owner);
+        guarded.stays_for(LONG);
+        assert_eq!(visitor.server().pid(), server.pid(), "the very same");
+        let shown = &listing(scope)[0];
+        assert_eq!(shown["state"], "owner gone, ends after its last connection");
+        assert_eq!(shown["guarded"]["connections"], 1);
+        let closed = Instant::now();
+        drop(visitor);
+        assert_eq!(guarded.ends(), Some(0));
+        assert!(closed.elapsed() >= GRACE, "its end begins the grace anew");
+        scope.nothing_left_within("the last session closed", DEADLINE);
+    }
+}
+
+#[test]
+fn lesson_26_a_reconnect_within_the_grace_keeps_the_server() {
+    let scope = Scope::new("reconnect");
+    let mut owner = owner(&scope);
+    let options = ["--grace", "1500ms", "--owner-pid", &owner.id().to_string()];
+    let mut guarded = Guarded::start(&scope, &options);
+    let mut visitor = guarded.connect();
+    let server = visitor.server();
+    kill(&mut owner);
+    // For longer than the grace altogether, with gaps that are shorter.
+    for _ in 0..4 {
+        drop(visitor);
+        guarded.stays_for(Duration::from_millis(500));
+        visitor = guarded.connect();
+        assert_eq!(visitor.server().pid(), server.pid());
+    }
+    drop(visitor);
+    assert_eq!(guarded.ends(), Some(0));
+}
+
+#[test]
+fn connections_too_short_to_be_seen_keep_the_server_as_well() {
+    let scope = Scope::new("short");
+    let mut owner = owner(&scope);
+    let options = ["--grace", "900ms", "--owner-pid", &owner.id().to_string()];
+    let mut guarded = Guarded::start(&scope, &options);
+    kill(&mut owner);
+    let until = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < until {
+        drop(TcpStream::connect((LOCALHOST, guarded.port)).expect("it is there"));
+        pause(Duration::from_millis(130));
+        assert_eq!(guarded.child.try_wait().unwrap(), None, "it is used");
+    }
+    assert_eq!(guarded.ends(), Some(0));
+}
+
+#[test]
+fn a_second_owner_that_connected_adopts_the_server_and_takes_it_along() {
+    let scope = Scope::new("adoption");
+    let mut first = owner(&scope);
+    let mut guarded = Guarded::start(&scope, &["--owner-pid", &first.id().to_string()]);
+    // The second one is a process with a connection of its own, and nothing else.
+    let line = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{}; exec sleep 1000",
+        guarded.port
+    );
+    let mut second = scope.command("bash").args(["-c", &line]).spawn().unwrap();
+    wait_for("the second owner's connection", || {
+        let shown = listing(&scope);
+        (shown[0]["guarded"]["connections"] == 1).then_some(())
+    });
+    kill(&mut first);
+    guarded.stays_for(LONG);
+    kill(&mut second);
+    assert_eq!(guarded.ends(), Some(0));
+}
+
+#[test]
+fn a_client_that_is_gone_does_not_count_though_the_server_has_not_hung_up() {
+    let scope = Scope::new("half-closed");
+    let mut owner = owner(&scope);
+    let mut guarded = Guarded::start(&scope, &["--owner-pid", &owner.id().to_string()]);
+    let mut visitor = guarded.connect();
+    let server = visitor.server();
+    // It reads no end of input while it is stopped.
+    server.signal(kennel_sys::Signal::STOP).unwrap();
+    kill(&mut owner);
+    guarded.stays_for(LONG);
+    drop(visitor);
+    assert_eq!(guarded.ends(), Some(0));
+}
