@@ -13,6 +13,7 @@ mod caller;
 mod crowd;
 #[cfg(target_os = "linux")]
 mod exit_event;
+mod guard;
 mod long_lines;
 mod memory;
 #[cfg(target_os = "linux")]
@@ -60,6 +61,7 @@ benchmarks:
   exit-event   from the kill of a process to the event, against a bare loop
   recovery     from the kill of a server or a daemon to the next answer
   app-death    from the kill of an app to the end of its server, pipe held open
+  guard        from the kill of an owner to nothing left, and watching 1000 connections
 
 options:
   --quick      a short run: enough to see that it works, too short to judge by
@@ -75,7 +77,7 @@ exit codes: 0 all within their bounds, 1 not within them or not measured, 2 usag
 const PEERS: &str = "peers";
 
 /// What can be measured, by name.
-const BENCHMARKS: [(&str, Benchmark); 10] = [
+const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("round-trip", round_trip::run),
     ("spawn", spawn),
     ("memory", memory::run),
@@ -86,6 +88,7 @@ const BENCHMARKS: [(&str, Benchmark); 10] = [
     ("exit-event", exit_event),
     ("recovery", recovery::run),
     ("app-death", app_death::run),
+    ("guard", guard::run),
 ];
 
 type Benchmark = fn(&Options) -> io::Result<Outcome>;

@@ -4,13 +4,13 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use super::Row;
+use super::{Query, Row};
 
-/// Every TCP socket of both families.
-pub(super) fn rows() -> io::Result<Vec<Row>> {
-    let mut rows = parse(&std::fs::read_to_string("/proc/net/tcp")?);
+/// The sockets of both families that `query` asks for.
+pub(super) fn rows(query: &Query) -> io::Result<Vec<Row>> {
+    let mut rows = parse(&std::fs::read_to_string("/proc/net/tcp")?, query);
     match std::fs::read_to_string("/proc/net/tcp6") {
-        Ok(text) => rows.extend(parse(&text)),
+        Ok(text) => rows.extend(parse(&text, query)),
         // A kernel without IPv6.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
@@ -18,22 +18,29 @@ pub(super) fn rows() -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn parse(text: &str) -> Vec<Row> {
+fn parse(text: &str, query: &Query) -> Vec<Row> {
     let per_second = rustix::param::clock_ticks_per_second();
     let row = |line: &str| -> Option<Row> {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, ticks) = fields.get(5)?.split_once(':')?;
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (local, remote) = (fields.next()?, fields.next()?);
+        let state = u8::from_str_radix(fields.next()?, 16).ok()?;
+        // Of a thousand lines, a few are asked for: the rest of the others is not read.
+        if state != query.state {
+            return None;
+        }
+        let (_, ticks) = fields.nth(1)?.split_once(':')?;
         let ticks = u64::from_str_radix(ticks, 16).ok()?;
         Some(Row {
-            local: address(fields.get(1)?)?,
-            remote_port: address(fields.get(2)?)?.port(),
-            state: u8::from_str_radix(fields.get(3)?, 16).ok()?,
+            local: address(local)?,
+            remote_port: address(remote)?.port(),
+            state,
             timer: Duration::from_millis(ticks * 1000 / per_second.max(1)),
-            uid: fields.get(7)?.parse().ok()?,
-            inode: fields.get(9)?.parse().ok()?,
+            uid: fields.nth(1)?.parse().ok()?,
+            inode: fields.nth(1)?.parse().ok()?,
         })
     };
-    text.lines().skip(1).filter_map(row).collect()
+    let rows = text.lines().skip(1).filter_map(row);
+    rows.filter(|row| query.wants(row)).collect()
 }
 
 /// `0100007F:1F90`: the address as 32-bit numbers of this machine, the port as one of its own.
@@ -60,6 +67,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Ports;
     use super::*;
 
     #[test]
@@ -71,8 +79,13 @@ mod tests {
    1: 0100007F:1F90 0100007F:C350 06 00000000:00000000 03:000005DC 00000000     0        0 0 3 0
  garbage
 ";
-        let rows = parse(text);
-        assert_eq!(rows.len(), 2);
+        let of = |state| {
+            let ports = Ports::Any;
+            parse(text, &Query { state, ports })
+        };
+        let (listening, remembered) = (of(10), of(6));
+        assert_eq!((listening.len(), remembered.len()), (1, 1));
+        let rows = [&listening[0], &remembered[0]];
         assert_eq!(rows[0].local, "127.0.0.1:8080".parse().unwrap());
         assert_eq!(
             (rows[0].uid, rows[0].inode, rows[0].state),

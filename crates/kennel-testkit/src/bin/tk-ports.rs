@@ -39,6 +39,7 @@ struct Orders {
 }
 
 fn main() {
+    kennel_sys::limits::raise_descriptors();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let orders = Orders::of(&arguments);
     if orders.launcher {

@@ -399,7 +399,7 @@ impl Ready {
             _legacy: self.legacy,
             life,
             server: None,
-            early: Vec::new(),
+            early: Some(Vec::new()),
             exit: None,
             stage: Stage::Serving,
             awaited,

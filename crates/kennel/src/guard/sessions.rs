@@ -9,8 +9,12 @@ use kennel_sys::net::{self, Listener};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree;
 
-/// How often connections are looked at once the owner is gone.
+/// How often connections are looked at once the owner is gone; and at the least, however long a look takes.
 pub(super) const SWEEP: Duration = Duration::from_millis(500);
+const RAREST: Duration = Duration::from_secs(5);
+/// A look may take one part in so many of the time until the next: watching must stay cheap, however many
+/// are connected and however they are seen.
+const PARTS: u32 = 150;
 
 /// Which sockets are the server's is asked again at the latest after so long: a look at a tree that is just
 /// forking may miss one.
@@ -84,6 +88,17 @@ impl Sessions {
     }
 }
 
+/// When to look again after a look that took so long.
+pub(super) fn next_sweep(took: Duration) -> Duration {
+    (took * PARTS).clamp(SWEEP, RAREST)
+}
+
+/// The time this thread has worked, and not waited.
+pub(super) fn worked() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Which listeners are sockets of the tree.
 fn ours(listeners: &[Listener], warden: &ProcessRef) -> io::Result<BTreeSet<u64>> {
     let wanted: BTreeSet<u64> = listeners.iter().map(|listener| listener.inode).collect();
@@ -94,4 +109,17 @@ fn ours(listeners: &[Listener], warden: &ProcessRef) -> io::Result<BTreeSet<u64>
         ours.extend(sockets.into_iter().filter(|inode| wanted.contains(inode)));
     }
     Ok(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_takes_long_makes_the_next_one_later_within_bounds() {
+        for (took, next) in [(0, 500), (3, 500), (10, 1500), (1000, 5000)] {
+            let [took, next] = [took, next].map(Duration::from_millis);
+            assert_eq!(next_sweep(took), next);
+        }
+    }
 }

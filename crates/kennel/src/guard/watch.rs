@@ -1,7 +1,7 @@
 //! The guard at work: one thread, one sleep on the server's warden, the owner, signals and time.
 //!
 //! While the owner lives nothing wakes it but what happens. Once it is gone, connections are looked at every
-//! [`SWEEP`]; what follows from them is decided by [`Lifetime`].
+//! [`SWEEP`], or more rarely where a look is dear; what follows from them is decided by [`Lifetime`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,7 @@ use kennel_sys::{Signal, events};
 use super::answer::{Answer, Status, Voice, on_ports};
 use super::output::Output;
 use super::record::Kept;
-use super::sessions::{SWEEP, Seen, Sessions};
+use super::sessions::{self, SWEEP, Seen, Sessions};
 
 /// The signals that are the server's, and reach it through us.
 pub(super) const PASSED_ON: [Signal; 7] = [
@@ -66,8 +66,8 @@ pub(super) struct Watch {
     pub(super) sessions: Sessions,
 
     pub(super) server: Option<ProcessRef>,
-    /// Signals that came before the server was known.
-    pub(super) early: Vec<Signal>,
+    /// The signals that came before it was known who the server is; `None` once that was told.
+    pub(super) early: Option<Vec<Signal>>,
     pub(super) exit: Option<Exit>,
     pub(super) stage: Stage,
     /// While it is waited for that the server listens.
@@ -83,6 +83,7 @@ pub(super) struct Life {
     owner: Option<ProcessRef>,
     /// When connections were looked at last; `None` while there is no reason to.
     looked: Option<Instant>,
+    sweep: Duration,
 }
 
 /// How far the end has come.
@@ -135,6 +136,7 @@ impl Life {
             lifetime: Lifetime::new(policy, watched, Moment::START),
             owner: None,
             looked: None,
+            sweep: SWEEP,
         };
         match owner {
             Some(Owner::Alive(process)) => life.owner = Some(process),
@@ -158,7 +160,7 @@ impl Life {
     fn due_in(&self) -> Option<Duration> {
         let sweep = self
             .looked
-            .map(|looked| SWEEP.saturating_sub(looked.elapsed()));
+            .map(|looked| self.sweep.saturating_sub(looked.elapsed()));
         let deadline = self.lifetime.deadline().map(|end| end - self.now());
         sweep.into_iter().chain(deadline).min()
     }
@@ -241,8 +243,8 @@ impl Watch {
             }
         } else if let Some(server) = &self.server {
             let _ = server.signal(signal);
-        } else if self.exit.is_none() {
-            self.early.push(signal);
+        } else if let Some(early) = &mut self.early {
+            early.push(signal);
         }
     }
 
@@ -259,7 +261,7 @@ impl Watch {
                 Ok(Some(Report::Started { pid, identity })) => {
                     let found = identity.and_then(|identity| ProcessRef::find(&identity).ok());
                     self.server = found.flatten();
-                    for signal in std::mem::take(&mut self.early) {
+                    for signal in self.early.take().into_iter().flatten() {
                         self.pass_on(signal);
                     }
                     if let Some(kept) = &mut self.kept {
@@ -314,7 +316,9 @@ impl Watch {
         if now < awaited.next {
             return;
         }
-        let ready = self.sessions.ready(self.tree.warden()).unwrap_or(false);
+        // It may listen before we were told who it is; whoever waits is told both.
+        let ready =
+            self.early.is_none() && self.sessions.ready(self.tree.warden()).unwrap_or(false);
         self.listened |= ready;
         if !ready && awaited.since.elapsed() < self.ready_timeout {
             self.awaited = Some(Await {
@@ -368,7 +372,9 @@ impl Watch {
             let since = looked.elapsed();
             self.life.looked = Some(Instant::now());
             // What cannot be looked at is somebody.
+            let before = sessions::worked();
             let seen = self.sessions.look(self.tree.warden(), since);
+            self.life.sweep = sessions::next_sweep(sessions::worked().saturating_sub(before));
             self.life.saw(seen.unwrap_or(Seen::Connected));
             let now = self.life.now();
             self.life.lifetime.tick(now);

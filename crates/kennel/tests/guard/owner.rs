@@ -1,31 +1,32 @@
 //! Rule 2: however the owner ends, nothing is left once nobody is connected for the grace; and not before.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{DEADLINE, Scope, count, on_each_kernel, on_each_kernel_alone, with_pid};
 
-use crate::stage::{GRACE, Guarded, ends_with, guard, kill, listing, owner};
+use crate::stage::{GRACE, Guarded, ends_with, guard, kennel, kill, listing, owner};
 
 /// Guards a server for an owner that `end` then ends, and sees that all of it goes, in its time.
 #[track_caller]
-fn goes_with(
-    scope: &Scope,
-    mut owner: std::process::Child,
-    end: impl FnOnce(&mut std::process::Child),
-) {
-    let mut guarded = Guarded::start(scope, &["--owner-pid", &owner.id().to_string()]);
-    let server = guarded.connect().server();
-    let before = Instant::now();
-    end(&mut owner);
-    assert_eq!(guarded.ends(), Some(0), "nobody needed it: all is well");
-    assert!(before.elapsed() >= GRACE, "not before the grace is over");
-    assert!(!server.is_alive());
+fn goes_with(scope: &Scope, mut owner: Child, end: impl FnOnce(&mut Child)) {
+    ends_in_its_time(scope, &mut owner, end);
     // A zombie is nobody's survivor, and is reaped here at the latest.
     owner.wait().unwrap();
     scope.nothing_left_within("the owner is gone", DEADLINE);
+}
+
+#[track_caller]
+fn ends_in_its_time(scope: &Scope, owner: &mut Child, end: impl FnOnce(&mut Child)) {
+    let mut guarded = Guarded::start(scope, &["--owner-pid", &owner.id().to_string()]);
+    let server = guarded.connect().server();
+    let before = Instant::now();
+    end(owner);
+    assert_eq!(guarded.ends(), Some(0), "nobody needed it: all is well");
+    assert!(before.elapsed() >= GRACE, "not before the grace is over");
+    assert!(!server.is_alive());
 }
 
 #[test]
@@ -106,15 +107,18 @@ fn needs_root_rule_6_an_owner_is_gone_though_its_reused_pid_lives() {
     on_each_kernel_alone(|| {
         for _ in 0..count(20) {
             let scope = Scope::new("owner-reused");
-            let mut heir = None;
-            goes_with(&scope, owner(&scope), |owner| {
+            let (mut first, mut heir) = (owner(&scope), None);
+            ends_in_its_time(&scope, &mut first, |owner| {
                 let pid = owner.id();
                 kill(owner);
-                heir = Some(with_pid(pid, || {
-                    scope.command("sleep").arg("1000").spawn().unwrap()
-                }));
-                kill(heir.as_mut().unwrap());
+                let start = || scope.command("sleep").arg("1000").spawn().unwrap();
+                heir = Some(with_pid(pid, start));
             });
+            // It lived all the while, under that very number.
+            let mut heir = heir.unwrap();
+            assert!(heir.try_wait().unwrap().is_none());
+            kill(&mut heir);
+            scope.nothing_left_within("the owner is gone", DEADLINE);
         }
     });
 }
@@ -176,7 +180,8 @@ fn a_bad_owner_is_an_error_as_a_flag_and_a_warning_as_a_variable() {
         let flag = format!("--owner-pid={bad}");
         let (_, stderr) = ends_with(2, &mut guard(&scope, &[&flag], &["127.0.0.1:0"]));
         assert!(stderr.contains("--owner-pid"), "{stderr}");
-        let mut command = guard(&scope, &[], &["launcher"]);
+        let mut command = kennel(&scope);
+        command.args(["guard", "--", "true"]);
         let (_, stderr) = ends_with(0, command.env("KENNEL_OWNER_PID", bad));
         assert!(stderr.contains("KENNEL_OWNER_PID is ignored"), "{stderr}");
     }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use kennel_testkit::{DEADLINE, Scope, tool, wait_for};
+use kennel_testkit::{Client, DEADLINE, Scope, bin, tool, wait_for};
 
 use crate::stage::{LOCALHOST, ends_with, free_port, json_of, kennel, kill, listens, owner};
 
@@ -206,4 +206,49 @@ fn needs_testbed_lesson_34_a_script_that_does_not_parse_leaves_the_incumbent_ser
         );
         wait_for("an answer", || fetch(port));
     }
+}
+
+#[test]
+fn needs_testbed_a_real_websocket_outlives_the_owner_is_killed_comes_back_and_takes_the_server_along()
+ {
+    let scope = Scope::new("websocket");
+    let node = tool("node").expect("the testbed has node");
+    let mut owner = owner(&scope);
+    let mut command = kennel(&scope);
+    command.args([
+        "guard",
+        "--grace",
+        "2s",
+        "--owner-pid",
+        &owner.id().to_string(),
+        "--",
+    ]);
+    let mut guard = Client::start(command.arg(bin("ws")).args(["--port", "0"]));
+    let port = guard.line().unwrap();
+    let port = port.strip_prefix("listening ").unwrap().to_owned();
+    let browser = || {
+        let script = "const ws = new WebSocket('ws://127.0.0.1:' + process.argv[1] + '/');
+            ws.onopen = () => ws.send('pid');
+            ws.onmessage = (message) => console.log(message.data);";
+        let mut client = Client::start(scope.command(&node).args([
+            "--experimental-websocket",
+            "-e",
+            script,
+            &port,
+        ]));
+        (client.line().expect("an answer"), client)
+    };
+    let (server, mut session) = browser();
+    kill(&mut owner);
+    for _ in 0..2 {
+        crate::stage::pause(std::time::Duration::from_millis(2600));
+        assert!(guard.try_wait().is_none(), "somebody is connected");
+        session.kill();
+        let again = browser();
+        assert_eq!(again.0, server, "the very same server");
+        session = again.1;
+    }
+    session.kill();
+    assert_eq!(guard.wait().code(), Some(0));
+    scope.nothing_left_within("the last session was killed", DEADLINE);
 }
