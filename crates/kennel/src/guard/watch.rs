@@ -1,15 +1,13 @@
 //! The guard at work: one thread, one sleep on the server's warden, the owner, signals and time.
 //!
 //! While the owner lives nothing wakes it but what happens. Once it is gone, connections are looked at every
-//! [`SWEEP`], or more rarely where a look is dear; what follows from them is decided by [`Lifetime`].
+//! [`SWEEP`](sessions::SWEEP), or more rarely where a look is dear; what follows from them is decided by its [`Life`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use kennel_core::lifetime::{self, ClientId, Lifetime, Policy, Sight};
-use kennel_core::time::Moment;
-use kennel_guard::{Held, Owner};
+use kennel_guard::Held;
 use kennel_sys::lock::Lock;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
@@ -17,9 +15,10 @@ use kennel_sys::tree::{self, Exit, Report, Tree};
 use kennel_sys::{Signal, events};
 
 use super::answer::{Answer, Status, Voice, on_ports};
+use super::life::Life;
 use super::output::Output;
 use super::record::Kept;
-use super::sessions::{self, SWEEP, Seen, Sessions};
+use super::sessions::{self, Seen, Sessions};
 
 /// The signals that are the server's, and reach it through us.
 pub(super) const PASSED_ON: [Signal; 7] = [
@@ -39,9 +38,6 @@ const SETTLING: Duration = Duration::from_secs(2);
 /// Between two looks whether the server listens: no event tells that (rule 10 names it).
 const FIRST_NAP: Duration = Duration::from_millis(5);
 const LONGEST_NAP: Duration = Duration::from_millis(100);
-
-/// All connections are one client: what counts is whether there is any.
-const CONNECTIONS: ClientId = ClientId(1);
 
 /// A guarded server, with all that is held as long as it lives.
 pub(super) struct Watch {
@@ -76,16 +72,6 @@ pub(super) struct Watch {
     pub(super) listened: bool,
 }
 
-/// The owner, and what follows from its end.
-pub(super) struct Life {
-    epoch: Instant,
-    lifetime: Lifetime,
-    owner: Option<ProcessRef>,
-    /// When connections were looked at last; `None` while there is no reason to.
-    looked: Option<Instant>,
-    sweep: Duration,
-}
-
 /// How far the end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -116,64 +102,6 @@ impl Await {
             since: now,
             next: now,
             nap: FIRST_NAP,
-        }
-    }
-}
-
-impl Life {
-    pub(super) fn new(owner: Option<Owner>, grace: Duration) -> Life {
-        let policy = Policy {
-            linger: None,
-            grace,
-            max_idle: None,
-        };
-        let watched = match owner {
-            Some(_) => lifetime::Owner::Watched,
-            None => lifetime::Owner::None,
-        };
-        let mut life = Life {
-            epoch: Instant::now(),
-            lifetime: Lifetime::new(policy, watched, Moment::START),
-            owner: None,
-            looked: None,
-            sweep: SWEEP,
-        };
-        match owner {
-            Some(Owner::Alive(process)) => life.owner = Some(process),
-            Some(Owner::Gone) => life.owner_is_gone(),
-            None => {}
-        }
-        life
-    }
-
-    fn now(&self) -> Moment {
-        Moment::START + self.epoch.elapsed()
-    }
-
-    fn owner_is_gone(&mut self) {
-        self.owner = None;
-        self.lifetime.owner_gone(self.now());
-        self.looked = Some(Instant::now());
-    }
-
-    /// When something is due, if nothing happens before.
-    fn due_in(&self) -> Option<Duration> {
-        let sweep = self
-            .looked
-            .map(|looked| self.sweep.saturating_sub(looked.elapsed()));
-        let deadline = self.lifetime.deadline().map(|end| end - self.now());
-        sweep.into_iter().chain(deadline).min()
-    }
-
-    fn saw(&mut self, seen: Seen) {
-        let now = self.now();
-        match seen {
-            Seen::Connected => self.lifetime.client_attached(CONNECTIONS, Sight::Seen, now),
-            Seen::Nobody => self.lifetime.client_gone(CONNECTIONS, now),
-            Seen::CameAndWent => {
-                self.lifetime.client_attached(CONNECTIONS, Sight::Seen, now);
-                self.lifetime.client_gone(CONNECTIONS, now);
-            }
         }
     }
 }

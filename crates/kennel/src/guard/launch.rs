@@ -1,0 +1,161 @@
+//! The start itself: the server under its warden, with our stdio or with a log.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kennel_guard::{Held, Owner};
+use kennel_sys::lock::Lock;
+use kennel_sys::signals::Signals;
+use kennel_sys::tree::{self, Ladder, Launch, Tree};
+
+use super::Args;
+use super::answer::{Answer, Voice};
+use super::life::Life;
+use super::output::Output;
+use super::record::{self, Kept, Record};
+use super::sessions::Sessions;
+use super::start::Home;
+use super::startable;
+use super::watch::{Await, PASSED_ON, Stage, Watch};
+
+/// Nobody is in the way, and nobody will be until the server listens.
+pub(super) struct Ready {
+    pub(super) home: Option<Home>,
+    pub(super) name: String,
+    pub(super) cwd: PathBuf,
+    pub(super) sameness: String,
+    pub(super) starting: Vec<Lock>,
+    pub(super) held: Vec<Held>,
+    pub(super) legacy: Vec<Lock>,
+    pub(super) replaced: Option<u32>,
+}
+
+impl Ready {
+    /// Starts the server under its warden.
+    pub(super) fn launch(
+        self,
+        args: Args,
+        owner: Option<Owner>,
+        voice: &mut Voice,
+    ) -> Result<Watch, Answer> {
+        let failed = |what: &str, error: io::Error| Answer::failed(1, format!("{what}: {error}"));
+        let detached = matches!(voice, Voice::Away(_));
+        let record = self.record(&args, owner.as_ref(), detached);
+        let (output, stdio) = self.stdio(detached)?;
+        let kept = self.home.as_ref().and_then(|home| {
+            let kept = Kept::keep(&home.user, record);
+            kept.map_err(|error| crate::warn(&format!("`kennel ps` will not show it: {error}")))
+                .ok()
+        });
+        tree::become_subreaper()
+            .map_err(|error| failed("cannot hold a tree of processes", error))?;
+        let signals =
+            Signals::catch(&PASSED_ON).map_err(|error| failed("cannot catch signals", error))?;
+        let life = Life::new(owner, args.grace);
+        let tree = self.start(&args, stdio);
+        let tree = tree.map_err(|error| failed("the server cannot be started", error))?;
+        let awaited = (detached || !args.ports.is_empty()).then(Await::begin);
+        Ok(Watch {
+            tree,
+            signals,
+            voice: std::mem::replace(voice, Voice::Here),
+            output,
+            kept,
+            json: args.json,
+            name: self.name,
+            sessions: Sessions::on(&args.ports),
+            named: args.ports,
+            stop_after: args.stop_after,
+            ready_timeout: args.ready_timeout,
+            replaced: self.replaced,
+            starting: self.starting,
+            _held: self.held,
+            _legacy: self.legacy,
+            life,
+            server: None,
+            early: Some(Vec::new()),
+            exit: None,
+            stage: Stage::Serving,
+            awaited,
+            listened: false,
+        })
+    }
+
+    fn start(&self, args: &Args, stdio: [OwnedFd; 3]) -> io::Result<Tree> {
+        Launch {
+            server: args.command.clone(),
+            warden: vec!["/proc/self/exe".into(), "warden".into()],
+            stdio,
+            env: None,
+            cwd: None,
+            // Its stdin is not ours to close: the first thing that asks it to end is SIGTERM.
+            ladder: Ladder {
+                after_eof: Duration::ZERO,
+                after_term: args.stop_after,
+            },
+            records: self.home.as_ref().map(|home| home.trees.as_fd()),
+        }
+        .start()
+    }
+
+    fn record(&self, args: &Args, owner: Option<&Owner>, detached: bool) -> Record {
+        let (identity, gone) = match owner {
+            Some(Owner::Alive(process)) => (Some(*process.identity()), false),
+            Some(Owner::Gone) => (None, true),
+            None => (None, false),
+        };
+        let pid = identity.map(|identity| identity.pid());
+        Record {
+            entry: record::entry(&self.name, &args.command, &self.cwd, pid),
+            sameness: self.sameness.clone(),
+            owner: identity.map(|identity| identity.to_string()),
+            owner_was_gone: gone,
+            ports: args.ports.clone(),
+            grace_ms: u64::try_from(args.grace.as_millis()).unwrap_or(u64::MAX),
+            program: startable::stamps(&args.command),
+            detached,
+            ended: None,
+        }
+    }
+
+    /// Our own stdio, or nothing and a log.
+    fn stdio(&self, detached: bool) -> Result<(Option<Output>, [OwnedFd; 3]), Answer> {
+        let failed =
+            |error: io::Error| Answer::failed(1, format!("no stdio for the server: {error}"));
+        if !detached {
+            let stdio = [
+                ours(io::stdin().as_fd()),
+                ours(io::stdout().as_fd()),
+                ours(io::stderr().as_fd()),
+            ];
+            let [stdin, stdout, stderr] = stdio;
+            let all = stdin.and_then(|stdin| Ok([stdin, stdout?, stderr?]));
+            return Ok((None, all.map_err(failed)?));
+        }
+        let home = self.home.as_ref().ok_or_else(|| {
+            Answer::failed(1, "--detach needs a runtime directory for the server's log")
+        })?;
+        let dir =
+            record::place(&home.user).map_err(|error| Answer::failed(1, error.to_string()))?;
+        record::clear(&dir);
+        let (output, [stdout, stderr]) =
+            Output::new(&dir).map_err(|words| Answer::failed(1, words))?;
+        let stdin = null().map_err(failed)?;
+        Ok((Some(output), [stdin, stdout, stderr]))
+    }
+}
+
+fn ours(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // One that we were started without is nothing to the server, too.
+    fd.try_clone_to_owned().or_else(|_| null())
+}
+
+fn null() -> io::Result<OwnedFd> {
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null");
+    file.map(OwnedFd::from)
+}
