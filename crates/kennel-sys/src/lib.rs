@@ -11,6 +11,7 @@
 //! | [`peer`] | who is at the other end of a unix socket |
 //! | [`net`] | who listens on a port, and who is connected to it |
 //! | [`tree`] | one server with all its descendants, under a warden |
+//! | [`orphans`] | servers nobody can talk to any more, whoever started them |
 //! | [`detach`] | starting a process that is nobody's |
 //! | [`runtime_dir`] | the user's meeting place, checked before it is believed |
 //! | [`lock`] | locks that say who holds them |
@@ -45,6 +46,8 @@ pub mod lock;
 pub mod memory;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod net;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod orphans;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod peer;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -46,6 +46,68 @@ pub mod memory {
     pub fn in_large_pages(_: &mut [std::mem::MaybeUninit<u8>]) {}
 }
 
+/// Servers nobody can talk to any more.
+pub mod orphans {
+    use std::io;
+    use std::time::Duration;
+
+    use super::process::ProcessRef;
+    use super::unsupported;
+
+    /// A server nobody can talk to.
+    #[derive(Debug)]
+    pub struct Orphan {
+        /// The server.
+        pub process: ProcessRef,
+        /// What is below it.
+        pub below: Vec<ProcessRef>,
+        /// What proves it.
+        pub evidence: Evidence,
+        /// What it was started as.
+        pub command: Vec<String>,
+        /// Its memory in bytes.
+        pub memory: u64,
+        /// How long ago it was started.
+        pub age: Duration,
+    }
+
+    /// What proves that nobody can talk to a process.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Evidence {
+        /// Who adopted it.
+        pub adopted_by: u32,
+        /// Nobody can write to its stdin.
+        pub no_writer: bool,
+        /// Nobody can read its stdout.
+        pub no_reader: bool,
+    }
+
+    /// What was done.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Ended {
+        /// Gone.
+        pub gone: usize,
+        /// Left.
+        pub left: usize,
+    }
+
+    impl Orphan {
+        /// There is no orphan here.
+        pub fn is_still_one(&self) -> bool {
+            false
+        }
+        /// Unsupported.
+        pub fn end(&self, _after_term: Duration) -> io::Result<Ended> {
+            unsupported()
+        }
+    }
+
+    /// Unsupported.
+    pub fn find(_only: Option<&str>) -> io::Result<Vec<Orphan>> {
+        unsupported()
+    }
+}
+
 /// Starting a process that is nobody's.
 pub mod detach {
     use std::io;
@@ -646,6 +708,11 @@ pub mod tree {
 
     /// Unsupported.
     pub fn become_subreaper() -> io::Result<()> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn find_leftovers(_dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
         unsupported()
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::shim::Origin;
-use crate::{demo, guard, ps, run, wrap};
+use crate::{demo, doctor, guard, ps, run, wrap};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -60,6 +60,21 @@ enum Command {
     /// undone.
     #[command(after_help = UNWRAP_EXAMPLES)]
     Unwrap(wrap::Args),
+
+    /// Find what is not as it should be
+    ///
+    /// Looks at the runtime directory, daemons, records, your servers.toml and your apps' configurations, and for
+    /// orphans on this machine, also those that Kennel did not start. Each finding comes with the command that mends
+    /// it. Changes nothing. Exit code 0 if all is well, 1 if not.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(doctor::DoctorArgs),
+
+    /// End what nobody needs any more
+    ///
+    /// What is left of servers that Kennel started; with --foreign, after showing the evidence and asking, also servers
+    /// that others started: their starter is gone, and nobody can write to their stdin or read their stdout.
+    #[command(after_help = REAP_EXAMPLES)]
+    Reap(doctor::ReapArgs),
 
     /// Show what Kennel does, with nothing else installed
     ///
@@ -144,6 +159,15 @@ const UNWRAP_EXAMPLES: &str = "Examples:
   kennel unwrap --dry-run               see what would change
   kennel unwrap --yes                   everywhere, without asking";
 
+const DOCTOR_EXAMPLES: &str = "Examples:
+  kennel doctor
+  kennel doctor --json | jq '.findings[].mend'";
+
+const REAP_EXAMPLES: &str = "Examples:
+  kennel reap                           end what is left of Kennel's own servers
+  kennel reap --foreign --dry-run       see which orphans others left, and the evidence
+  kennel reap --foreign                 the same, then asks, then ends them";
+
 pub(crate) fn run(origin: Origin) -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(*args, origin),
@@ -153,6 +177,8 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Logs(args) => ps::logs(&args),
         Command::Wrap(args) => wrap::wrap(&args),
         Command::Unwrap(args) => wrap::unwrap(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Reap(args) => doctor::reap(&args),
         Command::Demo { part: None } => demo::show(),
         Command::Demo { part: Some(part) } => demo::play(part),
     }

@@ -8,6 +8,8 @@ mod daemon;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod demo;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod doctor;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod duration;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod election;

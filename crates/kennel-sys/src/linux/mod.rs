@@ -1,14 +1,16 @@
 //! Linux: what only this kernel can be asked. The rest of the crate calls these functions by name;
 //! another platform is another folder with the same ones.
 
+mod far_end;
 mod pidfd;
 mod procfs;
 
+pub(crate) use far_end::{Channel, FarEnd, Sockets, channel, readers, writers};
 pub(crate) use pidfd::{
     exited, identity_of, open_process, peer_process, pid_of, probe_features, send_signal, wait_exit,
 };
 pub(crate) use procfs::{
-    boot_id, children_of_this_process, command_line, environ_has, fd_identity, first_argument,
-    holds_file, now_in_ticks, pid_namespace, processes, runs_our_program, session_of, sockets_of,
-    stat, thread_count_of_this_process,
+    age, boot_id, children_of_this_process, command_line, environ_has, fd_identity, first_argument,
+    holds_file, is_kennel, now_in_ticks, pid_namespace, processes, resident, runs_our_program,
+    session_of, sockets_of, stat, thread_count_of_this_process,
 };

@@ -109,6 +109,28 @@ pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
     (!line.is_empty()).then_some(words)
 }
 
+/// Whether a process is Kennel, this program or another build of it.
+pub(crate) fn is_kennel(pid: u32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    runs_our_program(pid) || ["kennel", "kennel-warden", "kennel-daemon"].contains(&name.trim_end())
+}
+
+/// What a process holds in memory, in bytes.
+pub(crate) fn resident(pid: u32) -> u64 {
+    let pages = std::fs::read_to_string(format!("/proc/{pid}/statm"));
+    let pages = pages
+        .ok()
+        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// How long ago a process was started.
+pub(crate) fn age(pid: u32) -> std::time::Duration {
+    let start = stat(pid).map_or(u64::MAX, |stat| stat.start);
+    let ticks = now_in_ticks().saturating_sub(start);
+    std::time::Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
+
 /// The session a process is in; 0 if its leader lives outside our pid namespace.
 pub(crate) fn session_of(pid: u32) -> Option<u32> {
     // SAFETY: takes and returns plain numbers. (Not rustix's: its pids cannot be 0.)

@@ -94,7 +94,7 @@ pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
 }
 
 /// Everyone's children, in one look at the process table.
-pub(super) fn children_by_parent() -> io::Result<HashMap<u32, Vec<u32>>> {
+pub(crate) fn children_by_parent() -> io::Result<HashMap<u32, Vec<u32>>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in os::processes()? {
         if let Ok(stat) = os::stat(pid) {

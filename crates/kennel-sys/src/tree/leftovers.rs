@@ -82,6 +82,20 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
     Ok(ended)
 }
 
+/// What [`end_leftovers`] would end now.
+pub fn find_leftovers(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
+    let mut found = Vec::new();
+    for cookie in record::cookies(dir)? {
+        let Ok(Some(record)) = Record::read(dir, &cookie) else {
+            continue;
+        };
+        if let Standing::Abandoned = standing(&record) {
+            found.extend(members(&cookie, Some(&record))?);
+        }
+    }
+    Ok(found)
+}
+
 /// The wardens on record in `dir` whose served process is gone: each is ending its tree by itself. Whoever
 /// starts the same server again waits for them first, or it has two.
 pub fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {

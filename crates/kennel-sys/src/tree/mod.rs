@@ -28,7 +28,8 @@ mod warden;
 use std::time::Duration;
 
 pub use descendants::below;
-pub use leftovers::{Ended, end_leftovers, orphaned_wardens};
+pub(crate) use descendants::children_by_parent;
+pub use leftovers::{Ended, end_leftovers, find_leftovers, orphaned_wardens};
 pub use start::{Exit, Launch, Report, Tree};
 pub use strays::{become_subreaper, end_strays};
 pub use warden::main as warden_main;

@@ -47,13 +47,22 @@ pub(crate) struct Complaint {
 }
 
 impl ServersToml {
+    /// What cannot be used in the user's file.
+    pub(crate) fn complaints_of_user() -> Vec<String> {
+        ServersToml::load_of_user().1
+    }
+
+    fn load_of_user() -> (ServersToml, Vec<String>) {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        match place(std::env::var_os("XDG_CONFIG_HOME"), home.as_deref()) {
+            Some(path) => ServersToml::load(&path, home.as_deref()),
+            None => Default::default(),
+        }
+    }
+
     /// The user's file, with a warning for each thing in it that cannot be used. Missing is fine.
     pub(crate) fn of_user() -> ServersToml {
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        let Some(path) = place(std::env::var_os("XDG_CONFIG_HOME"), home.as_deref()) else {
-            return ServersToml::default();
-        };
-        let (config, warnings) = ServersToml::load(&path, home.as_deref());
+        let (config, warnings) = ServersToml::load_of_user();
         for warning in warnings {
             crate::warn(&warning);
         }

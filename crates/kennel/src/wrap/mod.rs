@@ -455,8 +455,17 @@ fn below_home(path: &Path, home: &Path) -> String {
     }
 }
 
+/// The servers of a configuration.
+pub(crate) fn entries_of(found: &Found) -> Result<Vec<entry::Entry>, String> {
+    let source = write::read(&found.path)?;
+    let shape = shape_of(found, &source)?;
+    shape
+        .entries(&source.text)
+        .map_err(|error| error.to_string())
+}
+
 /// A path as a shell reads it.
-fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);
     match text.chars().all(plain) {

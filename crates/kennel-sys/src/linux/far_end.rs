@@ -1,0 +1,232 @@
+//! The far end of another process's stdin and stdout: whether anybody is there, as the kernel counts it.
+//! No process is asked what it holds, so nobody's hidden table can mislead.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+use super::procfs::require_our_own;
+
+/// What a descriptor leads to, and whether somebody is at the far end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FarEnd {
+    /// Somebody is, or it cannot be told that nobody is.
+    Held,
+    /// Nobody is.
+    Abandoned,
+}
+
+/// A descriptor one talks through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Pipe(u64),
+    Socket(u64),
+}
+
+/// What descriptor `fd` of a process is, if it is an unnamed pipe or a socket.
+pub(crate) fn channel(pid: u32, fd: u32) -> io::Result<Option<Channel>> {
+    require_our_own()?;
+    let link = std::fs::read_link(path(pid, fd))?;
+    let link = link.to_string_lossy();
+    let inode = |kind: &str| link.strip_prefix(kind)?.strip_suffix(']')?.parse().ok();
+    let pipe = inode("pipe:[").map(Channel::Pipe);
+    Ok(pipe.or_else(|| inode("socket:[").map(Channel::Socket)))
+}
+
+/// Whether anybody can write into what `pid` reads from its stdin.
+pub(crate) fn writers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
+    match channel {
+        Channel::Pipe(inode) => pipe_end(pid, 0, inode, OFlags::RDONLY, PollFlags::HUP),
+        Channel::Socket(inode) => sockets.end(inode, RECEIVE_SHUT),
+    }
+}
+
+/// Whether anybody can read what `pid` writes to its stdout.
+pub(crate) fn readers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
+    match channel {
+        Channel::Pipe(inode) => pipe_end(pid, 1, inode, OFlags::WRONLY, PollFlags::ERR),
+        Channel::Socket(inode) => sockets.end(inode, SEND_SHUT),
+    }
+}
+
+fn path(pid: u32, fd: u32) -> PathBuf {
+    format!("/proc/{pid}/fd/{fd}").into()
+}
+
+/// Opens the same end once more, for a moment, and asks the kernel. One more reader of a pipe that has one, or one
+/// more writer, is noticed by nobody.
+fn pipe_end(pid: u32, fd: u32, inode: u64, access: OFlags, lonely: PollFlags) -> FarEnd {
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(end) = rustix::fs::open(path(pid, fd), flags, Mode::empty()) else {
+        return FarEnd::Held;
+    };
+    // It may have put another file in its place meanwhile.
+    if !rustix::fs::fstat(&end).is_ok_and(|stat| stat.st_ino == inode) {
+        return FarEnd::Held;
+    }
+    let mut fds = [PollFd::new(&end, PollFlags::empty())];
+    match poll(&mut fds, Some(&rustix::time::Timespec::default())) {
+        Ok(_) if fds[0].revents().contains(lonely) => FarEnd::Abandoned,
+        _ => FarEnd::Held,
+    }
+}
+
+/// `RCV_SHUTDOWN` and `SEND_SHUTDOWN` of the kernel: nothing comes any more, nothing goes.
+const RECEIVE_SHUT: u8 = 1;
+const SEND_SHUT: u8 = 2;
+
+/// The unix sockets of our network namespace, and which directions of each are shut. One whose far end was
+/// closed is shut in both.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets(HashMap<u64, u8>);
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const REQUEST_DUMP: u16 = 0x301;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const SHUTDOWN: u16 = 6;
+/// A header of a message, and what precedes the attributes of a socket.
+const HEADER: usize = 16;
+const SOCKET: usize = 16;
+
+impl Sockets {
+    /// Asks the kernel for all of them; where it does not answer, nothing is known.
+    pub(crate) fn all() -> Sockets {
+        Sockets::ask().unwrap_or_default()
+    }
+
+    fn end(&self, inode: u64, shut: u8) -> FarEnd {
+        match self.0.get(&inode) {
+            Some(directions) if directions & shut != 0 => FarEnd::Abandoned,
+            _ => FarEnd::Held,
+        }
+    }
+
+    fn ask() -> io::Result<Sockets> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(netlink::SOCK_DIAG),
+        )?;
+        let mut request = Vec::new();
+        request.extend(((HEADER + 24) as u32).to_ne_bytes());
+        request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        request.extend(REQUEST_DUMP.to_ne_bytes());
+        request.extend([0; 8]);
+        // Family, protocol and padding; every state; no inode, nothing extra, no cookie.
+        request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
+        request.extend(u32::MAX.to_ne_bytes());
+        request.extend([0; 16]);
+        rustix::net::send(&socket, &request, SendFlags::empty())?;
+        let mut sockets = HashMap::new();
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let (length, _) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+            if read(&buffer[..length], &mut sockets) {
+                return Ok(Sockets(sockets));
+            }
+        }
+    }
+}
+
+/// Reads the messages of one answer; whether it was the last.
+fn read(mut rest: &[u8], sockets: &mut HashMap<u64, u8>) -> bool {
+    while let (Some(length), Some(kind)) = (u32_at(rest, 0), u16_at(rest, 4)) {
+        let length = length as usize;
+        if matches!(kind, ERROR | DONE) || length < HEADER {
+            return true;
+        }
+        let message = rest.get(HEADER..length).unwrap_or_default();
+        if let (Some(inode), Some(shut)) = (u32_at(message, 4), shutdown(message)) {
+            sockets.insert(u64::from(inode), shut);
+        }
+        rest = rest.get(aligned(length)..).unwrap_or_default();
+    }
+    // Nothing came: it is over.
+    sockets.is_empty() && rest.is_empty()
+}
+
+/// The attribute of a socket that says which directions are shut.
+fn shutdown(message: &[u8]) -> Option<u8> {
+    let mut rest = message.get(SOCKET..)?;
+    loop {
+        let length = usize::from(u16_at(rest, 0)?);
+        if u16_at(rest, 2)? == SHUTDOWN {
+            return rest.get(4).copied();
+        }
+        rest = rest.get(aligned(length.max(4))..)?;
+    }
+}
+
+fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn inode(fd: i32) -> u64 {
+        let path = format!("/proc/self/fd/{fd}");
+        std::fs::metadata(path).expect("an own descriptor").ino()
+    }
+
+    #[test]
+    fn a_socket_is_abandoned_when_its_far_end_is_closed_and_not_before() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let inode = inode(ours.as_raw_fd());
+        let both = || {
+            let sockets = Sockets::all();
+            (
+                sockets.end(inode, RECEIVE_SHUT),
+                sockets.end(inode, SEND_SHUT),
+            )
+        };
+        assert_eq!(both(), (FarEnd::Held, FarEnd::Held));
+        theirs.shutdown(std::net::Shutdown::Write).expect("half");
+        assert_eq!(both(), (FarEnd::Abandoned, FarEnd::Held));
+        drop(theirs);
+        assert_eq!(both(), (FarEnd::Abandoned, FarEnd::Abandoned));
+        let sockets = Sockets::all();
+        assert_eq!(sockets.end(1, RECEIVE_SHUT), FarEnd::Held, "unknown");
+    }
+
+    #[test]
+    fn a_pipe_is_abandoned_when_its_far_end_is_closed_and_not_before() {
+        let me = std::process::id();
+        let look = |fd: i32, access, lonely| {
+            let fd = u32::try_from(fd).expect("a descriptor");
+            let Ok(Some(Channel::Pipe(inode))) = channel(me, fd) else {
+                panic!("a pipe");
+            };
+            pipe_end(me, fd, inode, access, lonely)
+        };
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let input = |fd| look(fd, OFlags::RDONLY, PollFlags::HUP);
+        assert_eq!(input(reader.as_raw_fd()), FarEnd::Held);
+        drop(writer);
+        assert_eq!(input(reader.as_raw_fd()), FarEnd::Abandoned);
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let output = |fd| look(fd, OFlags::WRONLY, PollFlags::ERR);
+        assert_eq!(output(writer.as_raw_fd()), FarEnd::Held);
+        drop(reader);
+        assert_eq!(output(writer.as_raw_fd()), FarEnd::Abandoned);
+    }
+}

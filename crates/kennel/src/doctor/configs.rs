@@ -1,0 +1,133 @@
+//! What people wrote: `servers.toml`, and the configurations of their apps.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::Finding;
+use crate::sharing::ServersToml;
+use crate::wrap::clients::{Bases, Found};
+use crate::wrap::entry::Entry;
+use crate::wrap::{quoted, splice};
+
+pub(super) fn servers_toml() -> Vec<Finding> {
+    let finding = |warning: String| Finding {
+        check: "servers.toml",
+        what: warning,
+        why: "what it says there is not done",
+        mend: "correct the line".to_owned(),
+        pid: None,
+    };
+    let warnings = ServersToml::complaints_of_user();
+    warnings.into_iter().map(finding).collect()
+}
+
+/// The servers of every configuration that is there, or why it cannot be read.
+fn configurations() -> Vec<(Found, Result<Vec<Entry>, String>)> {
+    let found = Bases::of_user().map_or_else(Vec::new, |bases| bases.find(&[]));
+    let read = |found: Found| {
+        let entries = crate::wrap::entries_of(&found);
+        (found, entries)
+    };
+    found.into_iter().map(read).collect()
+}
+
+/// Configurations that start servers without Kennel, or cannot be read.
+pub(super) fn apps() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (found, entries) in configurations() {
+        let path = found.path.display();
+        let title = found.client.map_or("", |client| client.title);
+        let finding = |what, why, mend| Finding {
+            check: "apps",
+            what,
+            why,
+            mend,
+            pid: None,
+        };
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                let what = format!("{title}: {path}: {error}");
+                let why = "the app may not read it either";
+                findings.push(finding(what, why, "correct the line".to_owned()));
+                continue;
+            }
+        };
+        let wrap = format!("kennel wrap --file {}", quoted(&found.path));
+        let commands = entries
+            .iter()
+            .filter_map(|entry| Some((entry, entry.command()?)));
+        let (behind, direct): (Vec<_>, Vec<_>) =
+            commands.partition(|(_, command)| splice::behind(command).is_some());
+        if !direct.is_empty() {
+            let names: Vec<&str> = direct
+                .iter()
+                .map(|(entry, _)| entry.name.as_str())
+                .collect();
+            let what = format!("{title} starts {} directly ({path})", names.join(", "));
+            let why = "a server for every session, and orphans when the app is killed";
+            findings.push(finding(what, why, wrap.clone()));
+        }
+        for (entry, command) in behind {
+            let program = Path::new(&command[0]);
+            if program.is_absolute() && !program.exists() {
+                let what = format!(
+                    "{title}: {} is behind {}, which is gone ({path})",
+                    entry.name, command[0]
+                );
+                findings.push(finding(
+                    what,
+                    "the app cannot start this server",
+                    wrap.clone(),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Servers whose program is not there.
+pub(super) fn commands() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (found, entries) in configurations() {
+        for entry in entries.unwrap_or_default() {
+            let Some(command) = entry.command() else {
+                continue;
+            };
+            let own = splice::behind(&command).map_or(0, |behind| behind.server);
+            let program = &command[own];
+            // What the app fills in, or looks for elsewhere, cannot be judged from here.
+            if program.contains(['$', '{', '~']) || (entry.has_cwd && !program.starts_with('/')) {
+                continue;
+            }
+            if is_there(program) {
+                continue;
+            }
+            findings.push(Finding {
+                check: "commands",
+                what: format!(
+                    "{}: {program} is not found ({})",
+                    entry.name,
+                    found.path.display()
+                ),
+                why: "the app cannot start this server",
+                mend: format!("install {program}, or take the server out of the file"),
+                pid: None,
+            });
+        }
+    }
+    findings
+}
+
+/// Whether a program is where a shell would look for it.
+fn is_there(program: &str) -> bool {
+    let executable = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return executable(Path::new(program)) || !Path::new(program).is_absolute();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| executable(&dir.join(program)))
+}

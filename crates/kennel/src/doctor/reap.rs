@@ -1,0 +1,201 @@
+//! `kennel reap`: ends what is proven to be orphaned, by identity and with the ladder, and says what that freed.
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use kennel_sys::orphans::Orphan;
+use kennel_sys::tree;
+use serde::Serialize;
+
+use super::{megabytes, orphans, runtime};
+
+/// How long an orphan has to end after SIGTERM.
+const AFTER_TERM: Duration = Duration::from_secs(2);
+/// Exit code for a destructive act that is refused.
+const REFUSED: u8 = 2;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReapArgs {
+    /// Show what would end, and end nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+
+    /// Also orphans that Kennel did not start
+    #[arg(long)]
+    foreign: bool,
+
+    /// Do it without asking
+    #[arg(long, short)]
+    yes: bool,
+
+    /// For programs rather than people
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was done, as `--json` shows it.
+#[derive(Debug, Default, Serialize)]
+struct Done {
+    /// Processes of Kennel's own that were left over, and are gone.
+    leftovers: usize,
+    /// Records of sessions that are gone.
+    records: usize,
+    /// Orphans that Kennel did not start.
+    foreign: Vec<Told>,
+    /// Processes that would not go.
+    left: usize,
+    freed_bytes: u64,
+    dry_run: bool,
+}
+
+/// An orphan and what became of it.
+#[derive(Debug, Serialize)]
+struct Told {
+    pid: u32,
+    command: String,
+    evidence: Vec<String>,
+    memory_bytes: u64,
+    age_seconds: u64,
+    processes: usize,
+    ended: bool,
+}
+
+pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
+    let mut done = Done {
+        dry_run: args.dry_run,
+        ..Done::default()
+    };
+    if let Err(error) = own(args, &mut done) {
+        return crate::fail(&error);
+    }
+    let found = match orphans::all() {
+        Ok(found) => found,
+        Err(error) => return crate::fail(&error),
+    };
+    if !args.foreign {
+        conclude(args, &done);
+        if !found.is_empty() && !args.json {
+            println!(
+                "{} that kennel did not start: `kennel reap --foreign --dry-run` shows them",
+                orphans_of(found.len())
+            );
+        }
+        return code(&done);
+    }
+    if !args.json {
+        found
+            .iter()
+            .for_each(|orphan| println!("{}", orphans::told(orphan)));
+    }
+    let wanted = match (found.is_empty(), args.dry_run, args.yes) {
+        (true, ..) | (_, true, _) => false,
+        (_, _, true) => true,
+        _ => match crate::wrap::ask(&format!("End {}?", orphans_of(found.len()))) {
+            Ok(wanted) => wanted,
+            Err(refusal) => {
+                crate::fail(&refusal);
+                return ExitCode::from(REFUSED);
+            }
+        },
+    };
+    for orphan in &found {
+        let told = foreign(orphan, wanted, &mut done);
+        done.foreign.push(told);
+    }
+    conclude(args, &done);
+    code(&done)
+}
+
+/// What Kennel itself started, and nobody is in charge of any more.
+fn own(args: &ReapArgs, done: &mut Done) -> Result<(), String> {
+    let left = runtime::left();
+    let stale = runtime::stale_sessions();
+    if args.dry_run {
+        (done.leftovers, done.records) = (left.len(), stale.len());
+        return Ok(());
+    }
+    done.records = stale
+        .iter()
+        .filter(|name| runtime::forget_session(name))
+        .count();
+    let trees = runtime::user().and_then(|user| user.existing_subdir("trees").ok().flatten());
+    let Some(trees) = trees.filter(|_| !left.is_empty()) else {
+        return Ok(());
+    };
+    let ended = tree::end_leftovers(trees.as_fd(), AFTER_TERM)
+        .map_err(|error| format!("cannot end what was left: {error}"))?;
+    done.leftovers = ended.processes;
+    done.left += ended.left;
+    Ok(())
+}
+
+fn foreign(orphan: &Orphan, wanted: bool, done: &mut Done) -> Told {
+    let mut told = Told {
+        pid: orphan.process.pid(),
+        command: orphans::command(orphan),
+        evidence: orphans::evidence(orphan),
+        memory_bytes: orphan.memory,
+        age_seconds: orphan.age.as_secs(),
+        processes: orphan.below.len() + 1,
+        ended: false,
+    };
+    if !wanted {
+        return told;
+    }
+    match orphan.end(AFTER_TERM) {
+        Ok(ended) => {
+            done.left += ended.left;
+            told.ended = ended.left == 0 && ended.gone > 0;
+        }
+        Err(error) => {
+            done.left += 1;
+            crate::fail(&format!("pid {}: {error}", told.pid));
+        }
+    }
+    if told.ended {
+        done.freed_bytes += orphan.memory;
+    }
+    told
+}
+
+fn conclude(args: &ReapArgs, done: &Done) {
+    if args.json {
+        println!("{}", serde_json::to_string(done).expect("plain values"));
+        return;
+    }
+    let ended = done.foreign.iter().filter(|told| told.ended).count();
+    if args.dry_run {
+        println!(
+            "nothing was ended: this was a dry run ({} of kennel's own are left over)",
+            done.leftovers
+        );
+    } else if ended + done.leftovers + done.records == 0 && done.left == 0 {
+        println!("nothing was ended");
+    } else {
+        let freed = megabytes(done.freed_bytes);
+        println!(
+            "ended {} of kennel's own and {}, {freed} freed; {} stale records removed",
+            done.leftovers,
+            orphans_of(ended),
+            done.records
+        );
+    }
+    if done.left > 0 {
+        crate::fail(&format!(
+            "{} would not go: stuck in the kernel, or of another user",
+            done.left
+        ));
+    }
+}
+
+fn orphans_of(count: usize) -> String {
+    format!("{count} orphan{}", if count == 1 { "" } else { "s" })
+}
+
+fn code(done: &Done) -> ExitCode {
+    match done.left {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,101 @@
+//! The checks, one by one: what is found, and with which command it is mended.
+
+use std::os::unix::fs::PermissionsExt;
+
+use kennel_testkit::bin;
+
+use crate::stage::{Ward, session};
+
+fn write(ward: &Ward, path: &str, text: &str) {
+    let file = ward.scope.path(path);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, text).unwrap();
+}
+
+#[test]
+fn where_all_is_well_the_doctor_says_so_and_creates_nothing() {
+    let ward = Ward::new();
+    let ended = ward.kennel(&["doctor"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stdout);
+    assert!(ended.stdout.contains("all is well"), "{}", ended.stdout);
+    assert!(!ward.scope.runtime_dir().exists());
+    assert_eq!(
+        std::fs::read_dir(ward.scope.path("home")).unwrap().count(),
+        0
+    );
+    let _session = session(&ward);
+    assert_eq!(
+        ward.kennel(&["doctor"]).code(),
+        Some(0),
+        "a session is no illness"
+    );
+}
+
+#[test]
+fn a_runtime_directory_that_is_open_to_others_is_found_with_its_fix() {
+    let ward = Ward::new();
+    let dir = ward.scope.runtime_dir();
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let found = ward.findings("runtime directory");
+    assert_eq!(found.len(), 1);
+    let mend = found[0]["mend"].as_str().unwrap();
+    assert!(mend.contains(dir.to_str().unwrap()), "{mend}");
+}
+
+#[test]
+fn an_app_that_starts_servers_itself_is_found_and_one_that_does_not_is_not() {
+    let ward = Ward::new();
+    let server = bin("tk-server");
+    let direct = format!(
+        "{{\"mcpServers\": {{\"a\": {{\"command\": {server:?}}}, \"r\": {{\"url\": \"https://x\"}}}}}}"
+    );
+    write(&ward, "home/.cursor/mcp.json", &direct);
+    let found = ward.findings("apps");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0]["what"]
+            .as_str()
+            .unwrap()
+            .contains("Cursor starts a directly")
+    );
+    assert!(
+        found[0]["mend"]
+            .as_str()
+            .unwrap()
+            .starts_with("kennel wrap --file ")
+    );
+    let behind = format!(
+        "{{\"mcpServers\": {{\"a\": {{\"command\": {:?}, \"args\": [\"run\", \"--\", {server:?}]}}}}}}",
+        env!("CARGO_BIN_EXE_kennel")
+    );
+    write(&ward, "home/.cursor/mcp.json", &behind);
+    assert!(ward.findings("apps").is_empty());
+    assert!(ward.findings("commands").is_empty());
+}
+
+#[test]
+fn a_broken_file_a_missing_program_and_a_kennel_that_is_gone_are_found() {
+    let ward = Ward::new();
+    write(&ward, "home/.cursor/mcp.json", "{\n  oops\n}");
+    let gone = "{\"mcpServers\": {\"a\": {\"command\": \"/gone/kennel\", \"args\": [\"run\", \"--\", \"no-such-program-here\"]}}}";
+    write(&ward, "home/.gemini/settings.json", gone);
+    write(
+        &ward,
+        "home/.config/kennel/servers.toml",
+        "[[server]]\nshare = \"always\"\n",
+    );
+    let words = |check: &str| {
+        let found = ward.findings(check);
+        found
+            .iter()
+            .map(|finding| finding["what"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let apps = words("apps");
+    assert!(apps.contains("line 2, column 3"), "{apps}");
+    assert!(apps.contains("/gone/kennel, which is gone"), "{apps}");
+    assert!(words("commands").contains("no-such-program-here is not found"));
+    assert!(words("servers.toml").contains("line 1"));
+}

@@ -1,0 +1,66 @@
+//! What is left of Kennel's own servers after everybody was killed at once.
+
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, bin, wait_for};
+use serde_json::Value;
+
+use crate::stage::Ward;
+
+#[test]
+fn what_a_killed_session_and_a_killed_warden_left_is_found_and_ended() {
+    let ward = Ward::new();
+    let roll = ward.scope.roll();
+    let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));
+    command.args(["run", "--"]).arg(bin("tk-stubborn"));
+    command.arg(&roll).args(["family", "1"]);
+    let mut shim = Client::start(&mut command);
+    wait_for("two processes of the server", || {
+        (ward.scope.signed().len() == 2).then_some(())
+    });
+    let everyone: Vec<ProcessRef> = ward
+        .scope
+        .signed()
+        .iter()
+        .filter_map(|identity| ProcessRef::find(identity).unwrap())
+        .collect();
+    assert!(ward.findings("leftovers").is_empty());
+
+    let pid = shim.pid();
+    let wardens = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let warden = ProcessRef::open(wardens.trim().parse().unwrap()).unwrap();
+    // The warden cannot act on the death of its shim any more, nor the shim on that of its warden.
+    warden.signal(Signal::STOP).unwrap();
+    shim.kill();
+    warden.signal(Signal::KILL).unwrap();
+    warden.wait(None).unwrap();
+    let left = wait_for("the detached one is left", || {
+        let left: Vec<&ProcessRef> = everyone
+            .iter()
+            .filter(|process| process.is_alive())
+            .collect();
+        (left.len() == 1).then(|| left[0].pid())
+    });
+
+    let found = ward.findings("leftovers");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["pid"], left);
+    assert_eq!(found[0]["mend"], "kennel reap");
+    assert_eq!(
+        ward.findings("records").len(),
+        1,
+        "the session's own record"
+    );
+    let dry = ward.kennel(&["reap", "--dry-run", "--json"]);
+    let dry: Value = serde_json::from_str(&dry.stdout).unwrap();
+    assert_eq!(
+        (&dry["leftovers"], &dry["records"]),
+        (&Value::from(1), &Value::from(1))
+    );
+    assert!(everyone.iter().any(ProcessRef::is_alive));
+
+    let ended = ward.kennel(&["reap"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(everyone.iter().all(|process| !process.is_alive()));
+    assert!(ward.findings("leftovers").is_empty() && ward.findings("records").is_empty());
+}

@@ -1,0 +1,262 @@
+//! Orphans that Kennel did not start: exactly those are found, and nobody else is touched.
+
+use std::process::Stdio;
+
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Rng, bin, count, tool, wait_for};
+use serde_json::Value;
+
+use crate::stage::{Family, Ward, session};
+
+/// Nobody.
+const NONE: [u32; 0] = [];
+const SLEEP: &[&str] = &["sleep", "1000"];
+
+#[test]
+fn a_server_whose_app_was_killed_is_found_with_the_evidence_and_ended() {
+    let ward = Ward::new();
+    let mut family = ward.family(&[], SLEEP);
+    assert_eq!(ward.orphans(), NONE, "its app lives");
+    family.kill_app();
+    let pid = family.child.pid();
+    assert_eq!(ward.orphans(), [pid]);
+    let told = ward.kennel(&["doctor"]);
+    assert_eq!(told.code(), Some(1));
+    for words in [
+        "sleep 1000",
+        "starter is gone",
+        "write to its stdin",
+        "read its stdout",
+        "MB",
+        "kennel reap --foreign",
+    ] {
+        assert!(told.stdout.contains(words), "{words}: {}", told.stdout);
+    }
+
+    let kept = ward.kennel(&["reap"]);
+    assert_eq!(kept.code(), Some(0));
+    assert!(
+        kept.stdout.contains("1 orphan that kennel did not start"),
+        "{}",
+        kept.stdout
+    );
+    let dry = ward.kennel(&["reap", "--foreign", "--dry-run"]);
+    assert_eq!(dry.code(), Some(0));
+    assert!(dry.stdout.contains(&format!("pid {pid}")), "{}", dry.stdout);
+    let unasked = ward.kennel(&["reap", "--foreign"]);
+    assert_eq!(unasked.code(), Some(2), "nobody can be asked");
+    assert!(family.child.is_alive(), "none of these ends it");
+
+    let ended = ward.kennel(&["reap", "--foreign", "--yes", "--json"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let done: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(done["foreign"][0]["pid"], pid);
+    assert_eq!(done["foreign"][0]["ended"], true);
+    assert!(done["freed_bytes"].as_u64().unwrap() > 0);
+    assert!(!family.child.is_alive());
+    assert_eq!(ward.orphans(), NONE);
+}
+
+#[test]
+fn one_that_ignores_sigterm_is_killed_and_a_launcher_goes_with_what_it_launched() {
+    let ward = Ward::new();
+    let roll = ward.scope.roll();
+    let stubborn = bin("tk-stubborn");
+    let words = [stubborn.to_str().unwrap(), roll.to_str().unwrap(), "stay"];
+    let mut family = ward.family(&["launcher"], &words);
+    let server = family.grandchild();
+    wait_for("it ignores SIGTERM", || {
+        (!ward.scope.signed().is_empty()).then_some(())
+    });
+    family.kill_app();
+    assert_eq!(
+        ward.orphans(),
+        [family.child.pid()],
+        "told once, by the launcher"
+    );
+    let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(!family.child.is_alive() && !server.is_alive());
+}
+
+#[test]
+fn what_is_not_of_this_ward_is_neither_found_nor_ended() {
+    // What every test here relies on: the doctor is kept to the mark of its ward.
+    let (ward, other) = (Ward::new(), Ward::new());
+    let (mut ours, mut theirs) = (ward.family(&[], SLEEP), other.family(&[], SLEEP));
+    ours.kill_app();
+    theirs.kill_app();
+    assert_eq!(ward.orphans(), [ours.child.pid()]);
+    assert_eq!(other.orphans(), [theirs.child.pid()]);
+    ward.kennel(&["reap", "--foreign", "--yes"]);
+    assert!(!ours.child.is_alive());
+    assert!(theirs.child.is_alive());
+}
+
+/// What becomes of a family, and whether its child is an orphan then.
+const FATES: &[(&[&str], Fate, bool)] = &[
+    (&[], Fate::AppKilled, true),
+    (&["hold"], Fate::AppKilled, true),
+    (&["socket"], Fate::AppKilled, true),
+    (&["socket", "hold"], Fate::AppKilled, true),
+    (&["launcher"], Fate::AppKilled, true),
+    (&["launcher", "socket", "hold"], Fate::AppKilled, true),
+    (&[], Fate::Healthy, false),
+    (&["socket"], Fate::Healthy, false),
+    (&["launcher"], Fate::Healthy, false),
+    // The app closed its stdin and waits for it: its own business.
+    (&["eof"], Fate::Healthy, false),
+    (&["eof", "socket"], Fate::Healthy, false),
+    // Adopted, but the app is still there to talk to it.
+    (&["launcher"], Fate::LauncherKilled, false),
+    (&["launcher", "socket"], Fate::LauncherKilled, false),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Healthy,
+    AppKilled,
+    LauncherKilled,
+}
+
+/// Someone of an arrangement.
+struct Someone {
+    family: Family,
+    /// Who is looked at.
+    process: ProcessRef,
+    orphan: bool,
+    told: String,
+}
+
+fn someone(ward: &Ward, rng: &mut Rng) -> Someone {
+    let (options, fate, orphan) = FATES[rng.below(FATES.len() as u64) as usize];
+    let mut family = ward.family(options, SLEEP);
+    let grandchild = options.contains(&"launcher").then(|| family.grandchild());
+    let mut process = ProcessRef::open(family.child.pid()).unwrap();
+    match fate {
+        Fate::Healthy => {}
+        Fate::AppKilled => family.kill_app(),
+        Fate::LauncherKilled => {
+            process = grandchild.unwrap();
+            family.child.signal(Signal::KILL).unwrap();
+            wait_for("the launcher is gone", || {
+                (!family.child.is_alive()).then_some(())
+            });
+        }
+    }
+    Someone {
+        family,
+        process,
+        orphan,
+        told: format!("{options:?} {fate:?}"),
+    }
+}
+
+/// Daemons that have nothing to do with any of it.
+fn daemons(ward: &Ward) -> Vec<ProcessRef> {
+    let file = ward.scope.path("daemon.log");
+    let line = format!(
+        // One without stdio, one that writes to a file, and a pipe between two that only have each other.
+        "setsid sleep 1000 </dev/null >/dev/null & echo $!; \
+         true | sleep 1000 >{} & echo $!; \
+         sleep 1000 </dev/null | sleep 1000 >/dev/null & echo $!",
+        file.display()
+    );
+    let mut shell = ward.command("sh");
+    let shell = shell.args(["-c", &line]);
+    let told = shell.stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let text = String::from_utf8(told.unwrap().stdout).unwrap();
+    text.lines()
+        .map(|pid| ProcessRef::open(pid.parse().unwrap()).unwrap())
+        .collect()
+}
+
+#[test]
+fn in_any_arrangement_exactly_the_orphans_are_found_and_ended() {
+    // The doctor looks twice, with a pause between: so several at once.
+    const AT_ONCE: u32 = 5;
+    std::thread::scope(|threads| {
+        for first in 0..AT_ONCE {
+            threads.spawn(move || {
+                (first..count(100))
+                    .step_by(AT_ONCE as usize)
+                    .for_each(arrangement);
+            });
+        }
+    });
+}
+
+fn arrangement(round: u32) {
+    let mut rng = Rng::seeded(&format!("arrangement {round} of orphans"));
+    let ward = Ward::new();
+    let people: Vec<Someone> = (0..3 + rng.below(6))
+        .map(|_| someone(&ward, &mut rng))
+        .collect();
+    let daemons = daemons(&ward);
+    let mut session = session(&ward);
+    let told: Vec<&str> = people.iter().map(|person| person.told.as_str()).collect();
+
+    let orphans = people.iter().filter(|person| person.orphan);
+    let mut expected: Vec<u32> = orphans.map(|person| person.process.pid()).collect();
+    expected.sort_unstable();
+    assert_eq!(ward.orphans(), expected, "round {round}: {told:?}");
+
+    let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "round {round}: {}", ended.stderr);
+    for person in &people {
+        let alive = person.process.is_alive();
+        assert_eq!(alive, !person.orphan, "round {round}: {}", person.told);
+        let _ = &person.family;
+    }
+    assert!(daemons.iter().all(ProcessRef::is_alive), "round {round}");
+    session.request("ping", serde_json::json!({}));
+    assert_eq!(ward.orphans(), NONE, "round {round}");
+}
+
+#[test]
+fn needs_testbed_a_real_server_is_an_orphan_with_its_pipe_held_and_without() {
+    let ward = Ward::new();
+    let bed = std::path::PathBuf::from(std::env::var_os("TESTKIT_BED").expect("the testbed"));
+    let script = bed.join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    let node = tool("node").unwrap();
+    let words = [node.to_str().unwrap(), script.to_str().unwrap(), "stdio"];
+    let mut people: Vec<(Family, bool)> = Vec::new();
+    for (options, killed) in [
+        (&["hold"][..], true),
+        (&["socket", "hold"], true),
+        (&[], true),
+        (&["socket"], true),
+        (&[], false),
+    ] {
+        let mut family = ward.family(options, &words);
+        wait_for("the server is up", || {
+            let pid = family.child.pid();
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.count();
+            (threads > 4).then_some(())
+        });
+        if killed {
+            family.kill_app();
+        }
+        people.push((family, killed));
+    }
+    // One whose pipe is not held hears the end of its input, and may end by itself: what is left is what is found.
+    let mut found = Vec::new();
+    wait_for("the doctor finds who is left", || {
+        let alive = |(family, killed): &&(Family, bool)| *killed && family.child.is_alive();
+        let mut left: Vec<u32> = people
+            .iter()
+            .filter(alive)
+            .map(|(family, _)| family.child.pid())
+            .collect();
+        left.sort_unstable();
+        found = ward.orphans();
+        (found == left).then_some(())
+    });
+    assert!(found.len() >= 2, "with the pipe held it stays: {found:?}");
+    let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    for (family, killed) in &people {
+        assert_eq!(family.child.is_alive(), !killed);
+    }
+}

@@ -1,0 +1,135 @@
+//! What the tests stand on: processes that lost their starter, others that did not, and a doctor who looks at
+//! these alone.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, Ended, Scope, bin, run, wait_for};
+use serde_json::Value;
+
+/// The variable that keeps `doctor` and `reap` to the processes of one test. Without it a test would look at, and
+/// end, what is the developer's.
+const ONLY: &str = "KENNEL_REAP_ONLY";
+/// What carries it in the environment of everything below.
+const MARK: &str = "DOCTORS_PATIENT";
+
+/// A part of the machine that a test may reap.
+pub(crate) struct Ward {
+    pub(crate) scope: Scope,
+    mark: String,
+}
+
+impl Ward {
+    pub(crate) fn new() -> Ward {
+        let scope = Scope::new("doctor");
+        let mark = scope.dir().to_str().unwrap().to_owned();
+        Ward { scope, mark }
+    }
+
+    /// A command whose processes are this ward's.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = self.scope.command(program);
+        command.env(MARK, &self.mark);
+        command
+    }
+
+    /// `kennel`, kept to this ward.
+    pub(crate) fn kennel(&self, words: &[&str]) -> Ended {
+        assert!(self.mark.len() > 8, "never without a mark");
+        let mut command = self.scope.command(env!("CARGO_BIN_EXE_kennel"));
+        command
+            .env(ONLY, format!("{MARK}={}", self.mark))
+            .current_dir(self.scope.path("home"));
+        for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCODE_CONFIG"] {
+            command.env_remove(name);
+        }
+        run(command.args(words))
+    }
+
+    pub(crate) fn doctor(&self) -> Value {
+        let ended = self.kennel(&["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&ended.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr));
+        let well = report["well"].as_bool().unwrap();
+        assert_eq!(ended.code(), Some(if well { 0 } else { 1 }));
+        report
+    }
+
+    /// What a check found.
+    pub(crate) fn findings(&self, check: &str) -> Vec<Value> {
+        let report = self.doctor();
+        let all = report["findings"].as_array().unwrap();
+        let of = |finding: &&Value| finding["check"] == check;
+        all.iter().filter(of).cloned().collect()
+    }
+
+    /// The orphans that are found, by pid.
+    pub(crate) fn orphans(&self) -> Vec<u32> {
+        let pid = |finding: Value| u32::try_from(finding["pid"].as_u64().unwrap()).unwrap();
+        let mut pids: Vec<u32> = self.findings("orphans").into_iter().map(pid).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// An app with a child that it started as `options` say.
+    pub(crate) fn family(&self, options: &[&str], command: &[&str]) -> Family {
+        let mut app = self.command(bin("tk-parent"));
+        app.args(options).arg("--").args(command);
+        Family::start(&mut app)
+    }
+}
+
+/// An app and what it started.
+pub(crate) struct Family {
+    app: Child,
+    pub(crate) child: ProcessRef,
+}
+
+impl Family {
+    fn start(command: &mut Command) -> Family {
+        let mut app = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut stdout = BufReader::new(app.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let pid = line.trim().strip_prefix("child ").unwrap().parse().unwrap();
+        let child = ProcessRef::open(pid).unwrap();
+        Family { app, child }
+    }
+
+    /// What the launcher launched.
+    pub(crate) fn grandchild(&self) -> ProcessRef {
+        let pid = self.child.pid();
+        wait_for("what the launcher launched", || {
+            let children =
+                std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+            ProcessRef::open(children.split_whitespace().next()?.parse().ok()?).ok()
+        })
+    }
+
+    /// Kills the app with -9.
+    pub(crate) fn kill_app(&mut self) {
+        self.app.kill().unwrap();
+        self.app.wait().unwrap();
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        let _ = self.app.kill();
+        let _ = self.app.wait();
+    }
+}
+
+/// A session behind Kennel, with a server that answers.
+pub(crate) fn session(ward: &Ward) -> Client {
+    let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));
+    command
+        .args(["run", "--stop-after", "50ms,50ms", "--"])
+        .arg(bin("tk-server"));
+    Client::begin(&mut command)
+}
