@@ -516,6 +516,15 @@ pub mod lock {
         Probe::Held { by: None }
     }
 
+    /// A whole directory, against everyone.
+    #[derive(Debug)]
+    pub struct SeizedDir(Never);
+
+    /// Unsupported.
+    pub fn seize(dir: &RuntimeDir) -> Result<SeizedDir, LockError> {
+        refused(dir.path())
+    }
+
     /// Nobody that could be seen.
     pub fn holders(_dir: &RuntimeDir, _name: impl AsRef<OsStr>) -> Vec<ProcessRef> {
         Vec::new()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::shim::Origin;
-use crate::{demo, doctor, guard, ps, run, wrap};
+use crate::{demo, doctor, guard, ps, purge, run, wrap};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -75,6 +75,13 @@ enum Command {
     /// that others started: their starter is gone, and nobody can write to their stdin or read their stdout.
     #[command(after_help = REAP_EXAMPLES)]
     Reap(doctor::ReapArgs),
+
+    /// Remove everything that Kennel keeps
+    ///
+    /// Shows what there is (runtime files, logs, caches, backups of configurations), asks, and removes it. Refused with
+    /// exit code 2 while anybody uses it. Your apps' configurations are not touched: `kennel unwrap` does that.
+    #[command(after_help = PURGE_EXAMPLES)]
+    Purge(purge::Args),
 
     /// Show what Kennel does, with nothing else installed
     ///
@@ -168,6 +175,11 @@ const REAP_EXAMPLES: &str = "Examples:
   kennel reap --foreign --dry-run       see which orphans others left, and the evidence
   kennel reap --foreign                 the same, then asks, then ends them";
 
+const PURGE_EXAMPLES: &str = "Examples:
+  kennel purge --dry-run                see what there is
+  kennel stop --all && kennel purge     remove all of it, after a question
+  kennel purge some-server --yes        only what belongs to one server";
+
 pub(crate) fn run(origin: Origin) -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(*args, origin),
@@ -179,6 +191,7 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Unwrap(args) => wrap::unwrap(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Reap(args) => doctor::reap(&args),
+        Command::Purge(args) => purge::purge(&args),
         Command::Demo { part: None } => demo::show(),
         Command::Demo { part: Some(part) } => demo::play(part),
     }

@@ -24,6 +24,8 @@ mod meeting;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod ps;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod purge;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod run;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod sharing;

@@ -7,6 +7,7 @@
 //! `flock` belongs to the open file and not to the process: two [`Lock`]s of one process exclude
 //! each other like strangers, and closing another descriptor of the file frees nothing (lesson 8).
 
+mod directory;
 mod error;
 mod file;
 mod holder;
@@ -22,6 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+pub use directory::{SeizedDir, seize};
 pub use error::LockError;
 pub use holder::Holder;
 pub use probe::{Probe, holders, probe, probe_path};

@@ -1,0 +1,154 @@
+//! `kennel purge`: everything of Kennel's is gone, and nothing else is. Shown before it is asked for, refused while
+//! anybody uses it, and done while holding the locks that were checked (rule 7).
+#![expect(clippy::print_stdout, reason = "this answers a person's question")]
+
+mod backups;
+mod inventory;
+mod removal;
+
+use std::process::ExitCode;
+
+use kennel_sys::runtime_dir::RuntimeDir;
+use serde::Serialize;
+
+use crate::listing::{self, Entry};
+use backups::Backups;
+use inventory::{Inventory, Item};
+
+/// Exit code for a destructive act that is refused.
+const REFUSED: u8 = 2;
+/// Exit code for "nothing found".
+const NOTHING: u8 = 3;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only what belongs to this server: a name or key that `kennel ps` shows; else everything
+    name: Option<String>,
+
+    /// Do it without asking
+    #[arg(long, short)]
+    yes: bool,
+
+    /// Show what would go, and remove nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+
+    /// For programs rather than people
+    #[arg(long)]
+    json: bool,
+}
+
+/// What there is, and what became of it, as `--json` shows it.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    items: Vec<&'a Item>,
+    removed: bool,
+}
+
+pub(crate) fn purge(args: &Args) -> ExitCode {
+    let user = match RuntimeDir::find_of_user() {
+        Ok(user) => user,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    let backups = Backups::of_user(args.name.is_some());
+    let inventory = match Inventory::of(user.as_ref(), args.name.as_deref()) {
+        Ok(inventory) => inventory,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    let items: Vec<&Item> = inventory.items.iter().chain(&backups.items).collect();
+    if let Err(refusal) = nobody_uses(args.name.as_deref()) {
+        return refused(&refusal);
+    }
+    if items.is_empty() {
+        crate::fail(&match &args.name {
+            None => "there is nothing of kennel's to remove".to_owned(),
+            Some(name) => format!(
+                "there is nothing of a server called {name}; `kennel purge --dry-run` shows the keys there are"
+            ),
+        });
+        backups.say();
+        return ExitCode::from(NOTHING);
+    }
+    if !args.json {
+        show(&items);
+        backups.say();
+    }
+    let wanted = match (args.dry_run, args.yes) {
+        (true, _) => false,
+        (_, true) => true,
+        _ => match crate::wrap::ask("Remove all of this?") {
+            Ok(wanted) => wanted,
+            Err(refusal) => return refused(&refusal),
+        },
+    };
+    if wanted {
+        // Asked again, now that the locks are held: a question takes its time (lesson 13).
+        let removed = match &user {
+            Some(user) => removal::remove(user, &inventory),
+            None => Ok(()),
+        };
+        if let Err(refusal) = removed {
+            return refused(&refusal);
+        }
+        backups.remove();
+    }
+    if args.json {
+        let told = Told {
+            items,
+            removed: wanted,
+        };
+        println!("{}", serde_json::to_string(&told).expect("plain values"));
+    } else {
+        println!(
+            "{}",
+            if wanted {
+                "removed"
+            } else {
+                "nothing was removed"
+            }
+        );
+    }
+    ExitCode::SUCCESS
+}
+
+/// Whether anybody whom we know runs.
+fn nobody_uses(name: Option<&str>) -> Result<(), String> {
+    let entries = listing::all().map_err(|error| error.to_string())?;
+    let meant = |entry: &&Entry| name.is_none_or(|name| entry.is_called(name));
+    let used: Vec<String> = entries
+        .iter()
+        .filter(meant)
+        .filter_map(|entry| Some(format!("{} (pid {})", entry.name, entry.process()?.pid())))
+        .collect();
+    match used.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "in use by {}; `kennel stop` first, and close the apps that use it",
+            used.join(", ")
+        )),
+    }
+}
+
+fn refused(why: &str) -> ExitCode {
+    crate::fail(&format!("nothing was removed: {why}"));
+    ExitCode::from(REFUSED)
+}
+
+fn show(items: &[&Item]) {
+    let mut group = "";
+    for item in items {
+        if item.group != group {
+            group = item.group;
+            println!("{group}");
+        }
+        println!("  {:>9}  {}", bytes(item.bytes), item.path.display());
+    }
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_240 => format!("{count} B"),
+        10_240..10_485_760 => format!("{} kB", count >> 10),
+        _ => format!("{} MB", count >> 20),
+    }
+}

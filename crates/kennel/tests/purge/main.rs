@@ -1,0 +1,255 @@
+//! Refused while in use; afterwards nothing of Kennel's is left, and everything else is.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_testkit::{Client, Ended, Scope, bin, run, wait_for};
+use serde_json::json;
+
+fn kennel(scope: &Scope, words: &[&str]) -> Ended {
+    let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+    for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCODE_CONFIG"] {
+        command.env_remove(name);
+    }
+    run(command.args(words).current_dir(scope.path("home")))
+}
+
+fn session(scope: &Scope, share: &str, tag: &str) -> Client {
+    let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+    command
+        .args([
+            "run",
+            "--share",
+            share,
+            "--linger",
+            "0s",
+            "--stop-after",
+            "50ms,50ms",
+            "--",
+        ])
+        .arg(bin("tk-server"))
+        .arg(tag)
+        .current_dir(scope.path("home"));
+    Client::begin(&mut command)
+}
+
+/// Every path below a directory.
+fn everything(dir: PathBuf) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut line = vec![dir];
+    while let Some(dir) = line.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                line.push(path.clone());
+            }
+            all.push(path);
+        }
+    }
+    all.sort();
+    all
+}
+
+fn keys(scope: &Scope) -> Vec<String> {
+    let keys = std::fs::read_dir(scope.runtime_dir().join("daemons"))
+        .into_iter()
+        .flatten();
+    keys.map(|key| key.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+fn ends(scope: &Scope, client: Client) {
+    let mut client = client;
+    client.close();
+    client.wait();
+    wait_for("daemon and all are gone", || {
+        scope.survivors().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn a_session_that_runs_is_named_and_nothing_is_removed() {
+    for share in ["never", "always"] {
+        let scope = Scope::new("purge");
+        let mut client = session(&scope, share, "a");
+        let before = everything(scope.runtime_dir());
+        let ended = kennel(&scope, &["purge", "--yes"]);
+        assert_eq!(ended.code(), Some(2), "{share}: {}", ended.stdout);
+        assert!(ended.stderr.contains("tk-server (pid "), "{}", ended.stderr);
+        assert_eq!(
+            kennel(&scope, &["purge", "tk-server", "--yes"]).code(),
+            Some(2)
+        );
+        let lasting = |path: &&PathBuf| !path.to_string_lossy().contains("state.json");
+        let after = everything(scope.runtime_dir());
+        assert!(
+            before
+                .iter()
+                .filter(lasting)
+                .all(|path| after.contains(path))
+        );
+        assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+    }
+}
+
+#[test]
+fn a_holder_nobody_knows_is_respected_and_how_to_find_it_is_told() {
+    let scope = Scope::new("purge");
+    ends(&scope, session(&scope, "always", "a"));
+    let before = everything(scope.runtime_dir());
+    assert!(!before.is_empty());
+
+    // This test holds the directory, and is in no record.
+    let hold = RuntimeDir::open(scope.runtime_dir())
+        .unwrap()
+        .unwrap()
+        .hold()
+        .unwrap();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(2), "{}", ended.stdout);
+    let me = format!("pid {}", std::process::id());
+    assert!(ended.stderr.contains(&me), "{}", ended.stderr);
+    assert_eq!(everything(scope.runtime_dir()), before);
+    drop(hold);
+
+    // And one whose taker is gone: the lock lives on in what inherited it.
+    let lock = daemon_lock(&scope);
+    let mut taker = scope.command("flock");
+    let taker = taker.arg(&lock).args(["sleep", "1000"]);
+    let mut taker = taker.stdin(Stdio::null()).spawn().unwrap();
+    let pid = taker.id();
+    wait_for("the lock is taken and inherited", || {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.is_ok_and(|pids| !pids.is_empty()).then_some(())
+    });
+    taker.kill().unwrap();
+    taker.wait().unwrap();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(2), "{}", ended.stdout);
+    assert!(ended.stderr.contains("is held by"), "{}", ended.stderr);
+    assert!(before.iter().all(|path| path.exists()));
+}
+
+fn daemon_lock(scope: &Scope) -> PathBuf {
+    let key = keys(scope).remove(0);
+    scope
+        .runtime_dir()
+        .join("daemons")
+        .join(key)
+        .join("daemon.lock")
+}
+
+#[test]
+fn needs_root_a_holder_out_of_sight_is_respected_too() {
+    let scope = Scope::new("purge");
+    ends(&scope, session(&scope, "always", "a"));
+    let before = everything(scope.runtime_dir());
+    let _hold = RuntimeDir::open(scope.runtime_dir())
+        .unwrap()
+        .unwrap()
+        .hold()
+        .unwrap();
+    // In a pid namespace of its own, it cannot see who we are.
+    let mut command = scope.command("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]);
+    command
+        .arg(env!("CARGO_BIN_EXE_kennel"))
+        .args(["purge", "--yes"]);
+    let ended = run(&mut command);
+    assert_eq!(ended.code(), Some(2), "{}", ended.stdout);
+    assert!(
+        ended.stderr.contains("pid unknown; to find it:"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(everything(scope.runtime_dir()), before);
+}
+
+#[test]
+fn afterwards_nothing_of_kennels_is_left_and_everything_else_is() {
+    let scope = Scope::new("purge");
+    ends(&scope, session(&scope, "always", "a"));
+    ends(&scope, session(&scope, "never", "b"));
+    let run_dir = scope.runtime_dir();
+    let state = scope.path("home/.local/state");
+    std::fs::create_dir_all(state.join("kennel/wrap")).unwrap();
+    std::fs::write(state.join("kennel/wrap/0123456789abcdef.backup"), "{}").unwrap();
+    std::fs::write(state.join("other"), "mine").unwrap();
+    let config = scope.path("home/.config/kennel/servers.toml");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+    std::fs::write(&config, "# mine\n").unwrap();
+    let cursor = scope.path("home/.cursor/mcp.json");
+    std::fs::create_dir_all(cursor.parent().unwrap()).unwrap();
+    std::fs::write(&cursor, "{\"mcpServers\": {\"a\": {\"command\": \"x\"}}}").unwrap();
+    std::fs::write(run_dir.join("not-kennels"), "mine").unwrap();
+
+    let before = everything(scope.dir().to_owned());
+    let dry = kennel(&scope, &["purge", "--dry-run"]);
+    assert_eq!(dry.code(), Some(0), "{}", dry.stderr);
+    for group in ["runtime", "logs", "backups"] {
+        assert!(dry.stdout.contains(group), "{group}: {}", dry.stdout);
+    }
+    assert!(!dry.stdout.contains("not-kennels"));
+    assert_eq!(
+        kennel(&scope, &["purge"]).code(),
+        Some(2),
+        "nobody can be asked"
+    );
+    assert_eq!(everything(scope.dir().to_owned()), before);
+
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(everything(run_dir.clone()), [run_dir.join("not-kennels")]);
+    assert_eq!(everything(state.clone()), [state.join("other")]);
+    assert!(config.exists() && cursor.exists());
+
+    std::fs::remove_file(run_dir.join("not-kennels")).unwrap();
+    assert_eq!(
+        kennel(&scope, &["purge", "--yes"]).code(),
+        Some(3),
+        "nothing is left to remove"
+    );
+    ends(&scope, session(&scope, "always", "a"));
+    assert_eq!(kennel(&scope, &["purge", "--yes"]).code(), Some(0));
+    assert!(!run_dir.exists(), "nothing else was in it");
+}
+
+#[test]
+fn one_server_goes_and_the_others_stay_even_while_they_run() {
+    let scope = Scope::new("purge");
+    ends(&scope, session(&scope, "always", "a"));
+    let gone = keys(&scope).remove(0);
+    let mut other = session(&scope, "always", "b");
+    assert_eq!(keys(&scope).len(), 2);
+    let ended = kennel(&scope, &["purge", &gone, "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert_eq!(keys(&scope).len(), 1);
+    assert!(!keys(&scope).contains(&gone));
+    assert_eq!(other.request("echo", json!([1]))["result"], json!([1]));
+    let unknown = kennel(&scope, &["purge", "no-such-server", "--yes"]);
+    assert_eq!(unknown.code(), Some(3), "{}", unknown.stderr);
+}
+
+#[test]
+fn a_configuration_that_points_here_is_named_and_keeps_its_backup() {
+    let scope = Scope::new("purge");
+    ends(&scope, session(&scope, "always", "a"));
+    let cursor = scope.path("home/.cursor/mcp.json");
+    std::fs::create_dir_all(cursor.parent().unwrap()).unwrap();
+    let text = "{\"mcpServers\": {\"a\": {\"command\": \"/x/kennel\", \"args\": [\"run\", \"--\", \"x\"]}}}";
+    std::fs::write(&cursor, text).unwrap();
+    let backup = scope.path("home/.local/state/kennel/wrap/0123456789abcdef.backup");
+    std::fs::create_dir_all(backup.parent().unwrap()).unwrap();
+    std::fs::write(&backup, "{}").unwrap();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("kennel unwrap") && ended.stderr.contains("mcp.json"),
+        "{}",
+        ended.stderr
+    );
+    assert!(backup.exists() && std::fs::read_to_string(&cursor).unwrap() == text);
+    assert!(!scope.runtime_dir().exists());
+}
