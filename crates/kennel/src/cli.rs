@@ -112,6 +112,7 @@ const RUN_EXAMPLES: &str = "Examples:
   kennel run -- npx -y @modelcontextprotocol/server-everything
   kennel run --cwd ~/project --stop-after 5s,1s -- python3 server.py
   kennel run --share always --linger 5m -- uvx some-server
+  kennel run memory                     a server that has this name in ~/.config/kennel/servers.toml
 
 Sessions with the same command, directory and environment share one server where that is known to be safe
 (--share auto): docs/SHARING.md has the table, ~/.config/kennel/servers.toml has the last word, and `kennel ps`

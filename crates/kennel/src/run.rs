@@ -22,6 +22,9 @@ use crate::shim::{self, Origin, Sharing, Spec};
 use crate::this_build;
 use crate::timers::{self, Timers};
 
+/// Exit code for "nothing found".
+const NOTHING: u8 = 3;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Whether sessions share one server
@@ -55,8 +58,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     timers: Timers,
 
+    /// A server by its name in servers.toml
+    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    name: Option<String>,
+
     /// The server and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -70,10 +77,20 @@ enum Share {
     Never,
 }
 
-pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
-    if std::env::var_os("KENNEL_OFF").is_some_and(|value| value == "1") {
+pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
+    let off = std::env::var_os("KENNEL_OFF").is_some_and(|value| value == "1");
+    if off && args.name.is_none() {
         return become_the_server(&args);
     }
+    let config = ServersToml::of_user();
+    if let Err(error) = args.take_name(&config) {
+        crate::fail(&error);
+        return ExitCode::from(NOTHING);
+    }
+    if off {
+        return become_the_server(&args);
+    }
+    args.timers.fill(config.timers_for(&args.command));
     let settled = args.timers.settle().and_then(|timers| {
         let replay = timers::value("replay", &args.replay, |word| {
             word.parse()
@@ -93,7 +110,7 @@ pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
         after_term: timers.stop_after.1,
     };
     let place = Place::of(&args);
-    let decision = place.decide(&args);
+    let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
         key: place.key.hex.clone(),
         hello: place.hello(&args, &ladder, timers.hibernate, &decision, &origin),
@@ -115,6 +132,34 @@ pub(crate) fn run(args: Args, origin: Origin) -> ExitCode {
         why_solo: sharing.is_none().then_some(decision.why),
     };
     shim::run(spec, sharing, origin)
+}
+
+impl Args {
+    /// Replaces a name by what `servers.toml` says it runs.
+    fn take_name(&mut self, config: &ServersToml) -> Result<(), String> {
+        let Some(name) = &self.name else {
+            return Ok(());
+        };
+        let Some(named) = config.named(name) else {
+            let known: Vec<&str> = config
+                .all_named()
+                .map(|named| named.name.as_str())
+                .collect();
+            let known = match known.is_empty() {
+                true => "none has a name there".to_owned(),
+                false => format!("there are {}", known.join(", ")),
+            };
+            return Err(format!(
+                "no server is called {name} in servers.toml ({known}); to run a program, write `kennel run -- {name}`"
+            ));
+        };
+        self.command = named.command.iter().map(OsString::from).collect();
+        self.cwd = self.cwd.take().or_else(|| named.cwd.clone());
+        let names = named.env_key.as_ref();
+        let names = names.map(|names| names.iter().map(OsString::from).collect());
+        self.env_key = self.env_key.take().or(names);
+        Ok(())
+    }
 }
 
 /// Where the server is to run, and which daemon would be its.
@@ -140,14 +185,14 @@ impl Place {
         Place { cwd, env, key }
     }
 
-    fn decide(&self, args: &Args) -> Decision {
+    fn decide(&self, args: &Args, config: &ServersToml) -> Decision {
         let known = || {
             // Looking creates nothing.
             let user = RuntimeDir::find_of_user().ok().flatten();
             let remembered = user.map(|user| eras::recall(&user, &self.key.hex));
             sharing::decide(&Wish {
                 command: &args.command,
-                config: &ServersToml::of_user(),
+                config,
                 remembered: remembered.unwrap_or_default(),
             })
         };

@@ -54,7 +54,37 @@ pub(crate) struct Settled {
     pub(crate) owner: Option<Identity>,
 }
 
+/// The timers that `servers.toml` may set.
+pub(crate) const TIMERS: [&str; 5] = ["linger", "grace", "max-idle", "start-timeout", "stop-after"];
+
+/// Whether a text can be the value of this timer.
+pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
+    match name {
+        "stop-after" => rungs(text).map(drop),
+        _ => duration::parse(text)
+            .map(drop)
+            .map_err(|error| error.to_string()),
+    }
+}
+
 impl Timers {
+    /// Takes what is written down for a timer, unless a flag or a variable says otherwise.
+    pub(crate) fn fill(&mut self, written: Vec<(&'static str, String)>) {
+        for (name, text) in written {
+            let flag = match name {
+                "linger" => &mut self.linger,
+                "grace" => &mut self.grace,
+                "max-idle" => &mut self.max_idle,
+                "start-timeout" => &mut self.start_timeout,
+                "stop-after" => &mut self.stop_after,
+                _ => continue,
+            };
+            if flag.is_none() && std::env::var_os(variable(name)).is_none() {
+                *flag = Some(text);
+            }
+        }
+    }
+
     pub(crate) fn settle(&self) -> Result<Settled, String> {
         let time = |text: &str| duration::parse(text).map_err(|error| error.to_string());
         let seconds = Duration::from_secs;
@@ -81,13 +111,17 @@ pub(crate) fn value<T>(
         let value = parse(text).map_err(|error| format!("--{name}: {error}"))?;
         return Ok(Some(value));
     }
-    let variable = format!("KENNEL_{}", name.replace('-', "_").to_uppercase());
+    let variable = variable(name);
     let Ok(text) = std::env::var(&variable) else {
         return Ok(None);
     };
     let value =
         parse(&text).map_err(|error| crate::warn(&format!("{variable} is ignored: {error}")));
     Ok(value.ok())
+}
+
+fn variable(name: &str) -> String {
+    format!("KENNEL_{}", name.replace('-', "_").to_uppercase())
 }
 
 fn rungs(text: &str) -> Result<(Duration, Duration), String> {

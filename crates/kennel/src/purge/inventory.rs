@@ -10,9 +10,14 @@ use crate::daemon::{LOG, OLDER_LOG};
 use crate::meeting::Meeting;
 
 /// Directories of directories: one for each key or store, with a lock in each.
-pub(super) const NESTED: &[&str] = &["daemons", "stores"];
+pub(super) const NESTED: &[&str] = &["daemons", "guards", "stores"];
 /// Directories of files.
-pub(super) const FLAT: &[(&str, &str)] = &[("solo", RUNTIME), ("trees", RUNTIME), ("eras", CACHES)];
+pub(super) const FLAT: &[(&str, &str)] = &[
+    ("solo", RUNTIME),
+    ("starting", RUNTIME),
+    ("trees", RUNTIME),
+    ("eras", CACHES),
+];
 
 const RUNTIME: &str = "runtime";
 const LOGS: &str = "logs";

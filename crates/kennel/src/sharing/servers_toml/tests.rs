@@ -122,7 +122,7 @@ fn what_cannot_be_used_is_told_with_its_line() {
         ("\nservers = 1", "2 unknown: servers"),
         ("[server]\nmatch = \"a\"", "1 write [[server]]"),
         ("\n[[server]]\nshare = \"never\"", "2 say which server"),
-        ("[[server]]\nmatch = 1", "1 say which server"),
+        ("[[server]]\nmatch = 1", "2 say which server"),
         (
             "[[server]]\nmatch = \"a\"\n\nshaer = \"never\"",
             "4 unknown: shaer",
@@ -178,7 +178,7 @@ fn a_missing_file_is_fine_and_any_other_trouble_is_told_with_its_path() {
     std::fs::write(&file, "[[server]]\nmatch = 3\n").unwrap();
     let (_, warnings) = ServersToml::load(&file, None);
     assert!(
-        warnings[0].contains("servers.toml, line 1: say which server"),
+        warnings[0].contains("servers.toml, line 2, column 1: say which server"),
         "{warnings:?}"
     );
     for content in [&b"\xff"[..], &vec![b'#'; LONGEST as usize + 1]] {
@@ -189,4 +189,112 @@ fn a_missing_file_is_fine_and_any_other_trouble_is_told_with_its_path() {
     let (config, warnings) = ServersToml::load(scope.dir(), None);
     assert_eq!(config, ServersToml::default());
     assert!(warnings[0].ends_with("it is ignored"), "{warnings:?}");
+}
+
+const NAMED: &str = r#"
+[defaults]
+linger = "5m"
+stop_after = "1s,2s"
+
+[[server]]
+name = "memory"
+command = ["npx", "-y", "@modelcontextprotocol/server-memory"]
+cwd = "~"
+env_key = ["MEMORY_FILE_PATH"]
+linger = "1h"
+
+[[server]]
+name = "mine"
+match = "other"
+command = ["~/bin/mine", "serve"]
+share = "always"
+
+[[server]]
+name = "yours"
+command = ["yours"]
+share = "always"
+"#;
+
+#[test]
+fn a_named_server_is_what_its_entry_says() {
+    let config = parsed(NAMED);
+    let memory = config.named("memory").unwrap();
+    assert_eq!(memory.command[0], "npx");
+    assert_eq!(memory.cwd.as_deref(), Some(Path::new("/home/a/")));
+    assert_eq!(
+        memory.env_key.as_deref(),
+        Some(&["MEMORY_FILE_PATH".to_owned()][..])
+    );
+    let mine = config.named("mine").unwrap();
+    assert_eq!(mine.command, ["/home/a/bin/mine", "serve"]);
+    assert_eq!(config.named("other"), None);
+    let names: Vec<&str> = config.all_named().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["memory", "mine", "yours"]);
+}
+
+#[test]
+fn a_named_servers_rule_is_about_what_it_starts_unless_it_says_what_it_is_about() {
+    let config = parsed(NAMED);
+    assert_eq!(share(&config, "yours --fast"), Some(Rule::Always));
+    assert_eq!(share(&config, "other"), Some(Rule::Always));
+    assert_eq!(share(&config, "/home/a/bin/mine serve"), None);
+}
+
+#[test]
+fn a_servers_own_timers_come_before_those_of_all() {
+    let config = parsed(NAMED);
+    let timers = |line: &str| {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        config.timers_for(&words)
+    };
+    let own = timers("npx -y @modelcontextprotocol/server-memory");
+    assert_eq!(own[0], ("linger", "1h".to_owned()));
+    let all = timers("docker run x");
+    assert_eq!(
+        all,
+        [
+            ("linger", "5m".to_owned()),
+            ("stop-after", "1s,2s".to_owned())
+        ]
+    );
+}
+
+#[test]
+fn a_mistake_is_told_with_its_line_and_column() {
+    for (text, line, column, told) in [
+        ("[defaults]\nlinger = \"soon\"", 2, 1, "\"soon\""),
+        ("[defaults]\n  share = \"always\"", 2, 3, "unknown: share"),
+        (
+            "[[server]]\nname = \"a b\"\ncommand = [\"x\"]",
+            2,
+            1,
+            "one word",
+        ),
+        ("[[server]]\nname = \"a\"\n", 2, 1, "has no command"),
+        ("[[server]]\ncommand = [\"x\"]", 2, 1, "needs a name"),
+        (
+            "[[server]]\nname = \"a\"\n    command = \"npx x\"",
+            3,
+            5,
+            "is a list",
+        ),
+        ("[[server]]\nmatch = \"a\"\nlinger = 5", 3, 1, "as a text"),
+        (
+            "[[server]]\nmatch = \"a\"\nenv_key = \"A\"",
+            3,
+            1,
+            "list of names",
+        ),
+        ("x = [1", 1, 7, ""),
+    ] {
+        let (_, complaints) = ServersToml::parse(text, None);
+        let first = &complaints[0];
+        assert_eq!(
+            (first.line, first.column),
+            (line, column),
+            "{text}: {}",
+            first.what
+        );
+        assert!(first.what.contains(told), "{text}: {}", first.what);
+    }
 }

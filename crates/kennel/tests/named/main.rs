@@ -1,0 +1,108 @@
+//! `kennel run NAME`: servers with a name in servers.toml.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::process::Command;
+
+use kennel_testkit::{Client, Scope, bin, run, wait_for};
+use serde_json::{Value, json};
+
+fn kennel(scope: &Scope, words: &[&str]) -> Command {
+    let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+    command.args(words).current_dir(scope.path("home"));
+    command
+}
+
+fn servers_toml(scope: &Scope, text: &str) {
+    let file = scope.path("home/.config/kennel/servers.toml");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, text).unwrap();
+}
+
+fn of_the_server(scope: &Scope) -> String {
+    let server = bin("tk-server");
+    let cwd = scope.path("project");
+    std::fs::create_dir(&cwd).unwrap();
+    format!(
+        "[defaults]\nlinger = \"0s\"\nstop_after = \"50ms\"\n[[server]]\nname = \"it\"\ncommand = [{server:?}]\ncwd = {cwd:?}\nenv_key = [\"A\"]\nshare = \"always\"\n"
+    )
+}
+
+fn listing(scope: &Scope) -> Vec<Value> {
+    serde_json::from_str(&run(&mut kennel(scope, &["ps", "--json"])).stdout).unwrap()
+}
+
+#[test]
+fn a_name_runs_what_servers_toml_says_where_it_says_and_for_as_long() {
+    let scope = Scope::new("named");
+    servers_toml(&scope, &of_the_server(&scope));
+    let mut client = Client::begin(&mut kennel(&scope, &["run", "it"]));
+    assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+    // The same by its command, with another variable that does not count: one server.
+    let mut other = kennel(&scope, &["run", "--env-key", "A", "--cwd"]);
+    other
+        .arg(scope.path("project"))
+        .arg("--")
+        .arg(bin("tk-server"));
+    let mut other = Client::begin(other.env("B", "1"));
+    let pid = |client: &mut Client| client.request("pid", json!({}))["result"].as_u64();
+    assert_eq!(pid(&mut client), pid(&mut other));
+    let entries = listing(&scope);
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert_eq!(entries[0]["cwd"], scope.path("project").to_str().unwrap());
+    for mut client in [client, other] {
+        client.close();
+        client.wait();
+    }
+    wait_for("it does not linger", || {
+        scope.survivors().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn a_name_nobody_gave_is_told_with_those_there_are() {
+    let scope = Scope::new("named");
+    let ended = run(&mut kennel(&scope, &["run", "it"]));
+    assert_eq!(ended.code(), Some(3));
+    assert!(
+        ended.stderr.contains("kennel run -- it"),
+        "{}",
+        ended.stderr
+    );
+    servers_toml(&scope, &of_the_server(&scope));
+    let ended = run(&mut kennel(&scope, &["run", "that"]));
+    assert_eq!(ended.code(), Some(3));
+    assert!(ended.stderr.contains("there are it"), "{}", ended.stderr);
+    assert_eq!(run(&mut kennel(&scope, &["run"])).code(), Some(2));
+    assert_eq!(
+        run(&mut kennel(&scope, &["run", "it", "--", "x"])).code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_mistake_in_the_file_is_told_with_its_place_and_the_rest_works() {
+    let scope = Scope::new("named");
+    let text = of_the_server(&scope) + "liner = \"1s\"\n";
+    servers_toml(&scope, &text);
+    let mut client = Client::begin(&mut kennel(&scope, &["run", "it"]));
+    assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+    client.close();
+    let ended = client.wait();
+    assert!(
+        ended
+            .stderr
+            .contains("servers.toml, line 10, column 1: unknown: liner"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn without_kennel_a_name_is_still_its_server() {
+    let scope = Scope::new("named");
+    servers_toml(&scope, &of_the_server(&scope));
+    let mut command = kennel(&scope, &["run", "it"]);
+    let mut client = Client::begin(command.env("KENNEL_OFF", "1"));
+    let pid = client.request("pid", json!({}))["result"].as_u64();
+    assert_eq!(pid, Some(u64::from(client.pid())));
+}
