@@ -13,6 +13,7 @@
 //! | [`tree`] | one server with all its descendants, under a warden |
 //! | [`orphans`] | servers nobody can talk to any more, whoever started them |
 //! | [`detach`] | starting a process that is nobody's |
+//! | [`handover`] | becoming another program and staying the same process |
 //! | [`runtime_dir`] | the user's meeting place, checked before it is believed |
 //! | [`lock`] | locks that say who holds them |
 //! | [`events`] | sleeping until something happens |
@@ -35,6 +36,8 @@ pub mod detach;
 pub mod env;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod events;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod handover;
 mod identity;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod kernel;

@@ -20,6 +20,16 @@ pub fn raise_descriptors() {
     }
 }
 
+/// What was there before it was raised, if it was: soft and hard, `None` where there is no limit.
+pub(crate) fn before() -> Option<(Option<u64>, Option<u64>)> {
+    BEFORE.get().map(|before| (before.current, before.maximum))
+}
+
+/// It was raised already, by whoever we were before an exec.
+pub(crate) fn raised_from(current: Option<u64>, maximum: Option<u64>) {
+    let _ = BEFORE.set(Rlimit { current, maximum });
+}
+
 /// For a child that is about to become another program. Only system calls are made.
 pub(crate) fn restore_descriptors() {
     if let Some(before) = BEFORE.get() {

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -47,8 +46,7 @@ impl ProcessRef {
 
     /// A child of this process that nobody has reaped yet. It may have ended already; until it is
     /// reaped, its pid is its own.
-    pub(crate) fn of_child(child: &Child) -> io::Result<ProcessRef> {
-        let pid = child.id();
+    pub(crate) fn of_child(pid: u32) -> io::Result<ProcessRef> {
         let (handle, unique) = if features().pidfd {
             let handle = os::open_process(pid)?;
             let unique = os::identity_of(handle.as_fd(), features().pidfs)?.1;
@@ -145,6 +143,12 @@ impl ProcessRef {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// A reference that was made before this process became another program: whom it meant, and the
+    /// descriptor of [`exit_fd`](Self::exit_fd) if it had one.
+    pub fn taken_over(identity: Identity, handle: Option<OwnedFd>) -> ProcessRef {
+        ProcessRef { identity, handle }
     }
 
     /// Its pid: for people, and for reading `/proc`, after which [`is_alive`](Self::is_alive) tells whether the reading counts.

@@ -108,6 +108,35 @@ pub mod orphans {
     }
 }
 
+/// Becoming another program and staying the same process.
+pub mod handover {
+    use std::ffi::OsStr;
+    use std::io;
+    use std::os::fd::{BorrowedFd, RawFd};
+
+    use super::unsupported;
+
+    /// Unsupported.
+    pub fn exec(_program: BorrowedFd<'_>, _arguments: &[&OsStr], _handed: &[RawFd]) -> io::Error {
+        match unsupported() {
+            Err(error) => error,
+            Ok(()) => io::ErrorKind::Unsupported.into(),
+        }
+    }
+    /// Nothing waits here.
+    pub fn hold_signals() {}
+    /// Nothing waits here.
+    pub fn hear_signals() {}
+    /// Nothing to carry.
+    pub fn carried() -> String {
+        String::new()
+    }
+    /// Unsupported.
+    pub fn resume(_word: &str) -> io::Result<()> {
+        unsupported()
+    }
+}
+
 /// Starting a process that is nobody's.
 pub mod detach {
     use std::io;
@@ -687,6 +716,14 @@ pub mod tree {
     }
 
     impl Tree {
+        /// Reaps the warden.
+        pub fn reap(&self) -> io::Result<()> {
+            match self.0 {}
+        }
+        /// Unsupported.
+        pub fn taken_over(_control: OwnedFd, _warden: u32) -> io::Result<Tree> {
+            unsupported()
+        }
         /// The warden.
         pub fn warden(&self) -> &ProcessRef {
             match self.0 {}

@@ -67,8 +67,8 @@ pub(crate) fn ps(args: &PsArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "{:<20} {:<17} {:<7} {:>7} {:>7} {:>8} {:>5} {}",
-        "NAME", "KEY", "MODE", "SERVERS", "CLIENTS", "MEMORY", "AGE", "VERSION"
+        "{:<20} {:<17} {:<7} {:>7} {:>7} {:>8} {:>5} VERSION",
+        "NAME", "KEY", "MODE", "SERVERS", "CLIENTS", "MEMORY", "AGE"
     );
     for entry in &entries {
         let name: String = entry.name.chars().take(20).collect();

@@ -73,6 +73,13 @@ impl Lock {
         Ok(Lock::held(file, path, mode, false))
     }
 
+    /// A lock of `dir` that this process held, exclusively, before it became another program: the lock is the open
+    /// file's, and so is still ours.
+    pub fn taken_over(dir: &RuntimeDir, name: impl AsRef<OsStr>, file: File) -> Lock {
+        let path = dir.path().join(name.as_ref());
+        Lock::held(file, path, Mode::Exclusive, false)
+    }
+
     fn held(file: File, path: PathBuf, mode: Mode, legacy: bool) -> Lock {
         let taker = std::process::id();
         Lock {

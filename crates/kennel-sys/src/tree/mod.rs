@@ -32,6 +32,7 @@ pub(crate) use descendants::children_by_parent;
 pub use leftovers::{Ended, end_leftovers, find_leftovers, orphaned_wardens};
 pub use start::{Exit, Launch, Report, Tree};
 pub use strays::{become_subreaper, end_strays};
+pub(crate) use strays::{elders, remain_subreaper};
 pub use warden::main as warden_main;
 pub(crate) use warden::{adopt, close_at_exec_from};
 

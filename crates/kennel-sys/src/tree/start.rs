@@ -5,12 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::process::WaitOptions;
 
 use super::Ladder;
 use super::warden::{Orders, Place};
+use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
 
@@ -88,7 +91,7 @@ impl Launch<'_> {
             });
         }
         let mut child = command.spawn()?;
-        let warden = match ProcessRef::of_child(&child) {
+        let warden = match ProcessRef::of_child(child.id()) {
             Ok(warden) => warden,
             Err(error) => {
                 // Its control socket closes with ours: it ends what it started, and is not left a zombie.
@@ -99,8 +102,8 @@ impl Launch<'_> {
         };
         Ok(Tree {
             control: ours,
-            child,
             warden,
+            reaped: AtomicBool::new(false),
         })
     }
 }
@@ -109,8 +112,9 @@ impl Launch<'_> {
 #[derive(Debug)]
 pub struct Tree {
     control: OwnedFd,
-    child: Child,
+    /// Our child: until it is reaped, its pid is its own.
     warden: ProcessRef,
+    reaped: AtomicBool,
 }
 
 /// What a warden reports.
@@ -141,6 +145,16 @@ pub enum Exit {
 }
 
 impl Tree {
+    /// A tree that this process started before it became another program: its control socket ([`AsFd`]), and its
+    /// warden, which is a child that nobody has reaped.
+    pub fn taken_over(control: OwnedFd, warden: u32) -> io::Result<Tree> {
+        Ok(Tree {
+            control,
+            warden: ProcessRef::of_child(warden)?,
+            reaped: AtomicBool::new(false),
+        })
+    }
+
     /// The warden: its exit is the end of the tree, or means that [`end_strays`](super::end_strays) is due.
     pub fn warden(&self) -> &ProcessRef {
         &self.warden
@@ -173,12 +187,30 @@ impl Tree {
 
     /// Blocks until the warden has ended, and reaps it.
     pub fn wait(&mut self) -> io::Result<()> {
-        self.child.wait().map(drop)
+        self.reap()
+    }
+
+    /// The same, where others look at the tree as well.
+    pub fn reap(&self) -> io::Result<()> {
+        self.reap_with(WaitOptions::empty()).map(drop)
     }
 
     /// Reaps the warden if it has ended; `false` while it runs.
     pub fn ended(&mut self) -> io::Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+        self.reap_with(WaitOptions::NOHANG)
+    }
+
+    fn reap_with(&self, options: WaitOptions) -> io::Result<bool> {
+        let pid = os::pid_of(self.warden.pid())?;
+        while !self.reaped.load(Ordering::SeqCst) {
+            match rustix::process::waitpid(Some(pid), options) {
+                Ok(None) => return Ok(false),
+                Ok(Some(_)) => self.reaped.store(true, Ordering::SeqCst),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -27,6 +27,19 @@ pub fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
+/// The children that are no strays.
+pub(crate) fn elders() -> Vec<u32> {
+    ELDER.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// As [`become_subreaper`] after an exec of one that was it already, with the elders it knew.
+pub(crate) fn remain_subreaper(elders: Vec<u32>) -> io::Result<()> {
+    reap_children_ourselves();
+    *ELDER.lock().unwrap_or_else(PoisonError::into_inner) = elders;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
+}
+
 /// Kills and reaps every child of this process but `known` ones and those from before, with all that is
 /// below them; returns how many that were. Due when a warden's exit was not announced by it.
 ///

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kennel_core::hello::Control;
-use kennel_core::lifetime::Sight;
 use kennel_sys::peer::Peer;
 use rustix::net::{SendFlags, SocketFlags};
 
@@ -101,11 +100,7 @@ pub(super) fn admit(house: &Rc<House>, stream: UnixStream) {
             return;
         }
     };
-    let sight = match &peer.process {
-        Some(_) => Sight::Seen,
-        None => Sight::Unseen,
-    };
-    let link = Rc::new(Link::new(peer.pid));
-    let id = house.arrived(&link, sight);
-    tokio::task::spawn_local(client::serve(Rc::clone(house), id, link, socket, peer));
+    let link = Rc::new(Link::new(socket, peer));
+    let id = house.arrived(&link);
+    tokio::task::spawn_local(client::serve(Rc::clone(house), id, link));
 }

@@ -1,10 +1,12 @@
 //! One client: its hello, its lines both ways, its end.
 
+mod carried;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL};
-use kennel_core::lifetime::ClientId;
+use kennel_core::lifetime::{ClientId, Sight};
 use kennel_core::message::{Message, error_reply, result_reply};
 use kennel_core::mux::{self, Class, Era, Opening};
 use kennel_sys::peer::Peer;
@@ -19,10 +21,20 @@ use super::{start, watch};
 use crate::shim::lines::Inbox;
 use crate::this_build;
 
+pub(super) use carried::Carried;
+
 /// A client, as its server knows it.
 pub(super) struct Link {
     pid: u32,
     since: u64,
+    /// Its connection, until it has left.
+    socket: RefCell<Option<Rc<Socket>>>,
+    /// What it has said of a line that is not whole yet.
+    inbox: RefCell<Inbox>,
+    /// The process at the other end, where it can be seen.
+    peer: Option<ProcessRef>,
+    /// Another one, that its hello announced.
+    announced: OnceCell<ProcessRef>,
     /// What it said first; nothing, if it is bare: then it hears no word of Kennel's.
     hello: OnceCell<Rc<ClientHello>>,
     /// What it wants to run: its hello's wish, or a borrowed one.
@@ -47,10 +59,14 @@ enum Place {
 }
 
 impl Link {
-    pub(super) fn new(pid: u32) -> Link {
+    pub(super) fn new(socket: Socket, peer: Peer) -> Link {
         Link {
-            pid,
+            pid: peer.pid,
             since: start::now(),
+            socket: RefCell::new(Some(Rc::new(socket))),
+            inbox: RefCell::default(),
+            peer: peer.process,
+            announced: OnceCell::new(),
             hello: OnceCell::new(),
             wish: OnceCell::new(),
             place: RefCell::new(Place::Opening),
@@ -59,6 +75,11 @@ impl Link {
             half_closed: Cell::new(false),
             heard: Cell::new(None),
         }
+    }
+
+    /// What it said first, if it is not bare.
+    pub(super) fn hello(&self) -> Option<&Rc<ClientHello>> {
+        self.hello.get()
     }
 
     /// Says a word of Kennel's own, if it understands any. Words that can be done without are not said to one
@@ -130,6 +151,19 @@ impl Link {
             self.heard
                 .set(heard.map(|heard| heard + line.len() as u64 + 1));
         }
+    }
+
+    /// Whether its process can be watched.
+    pub(super) fn sight(&self) -> Sight {
+        match self.processes().is_empty() {
+            true => Sight::Unseen,
+            false => Sight::Seen,
+        }
+    }
+
+    /// The processes with which it ends.
+    fn processes(&self) -> Vec<&ProcessRef> {
+        self.peer.iter().chain(self.announced.get()).collect()
     }
 
     fn is_bare(&self) -> bool {
@@ -280,21 +314,18 @@ fn no_such_method(id: &[u8]) -> Vec<u8> {
 }
 
 /// Serves one client to its end.
-pub(super) async fn serve(
-    house: Rc<House>,
-    id: ClientId,
-    link: Rc<Link>,
-    socket: Socket,
-    peer: Peer,
-) {
-    let socket = Rc::new(socket);
-    let ended = attend(&house, id, &link, &socket, peer).await;
+pub(super) async fn serve(house: Rc<House>, id: ClientId, link: Rc<Link>) {
+    let socket = link.socket.borrow().clone();
+    let ended = match &socket {
+        Some(socket) => attend(&house, id, &link, socket).await,
+        None => "it was gone already".into(),
+    };
     house.log.line(format_args!(
         "client {} (process {}) left: {ended}",
         id.0, link.pid
     ));
     link.left.raise();
-    drop(socket);
+    drop((socket, link.socket.take()));
     let visit = Visit {
         house: &house,
         id,
@@ -305,58 +336,65 @@ pub(super) async fn serve(
 }
 
 /// Returns why it ended.
-async fn attend(
-    house: &Rc<House>,
-    id: ClientId,
-    link: &Rc<Link>,
-    socket: &Rc<Socket>,
-    peer: Peer,
-) -> String {
-    let seen_elsewhere = peer.process.is_some() && counts_otherwise(peer.pid);
-    let mut processes: Vec<ProcessRef> = peer.process.into_iter().collect();
-    let mut inbox = Inbox::default();
+async fn attend(house: &Rc<House>, id: ClientId, link: &Rc<Link>, socket: &Rc<Socket>) -> String {
+    let visit = Visit { house, id, link };
+    // One that comes from another program's life has said its first line there.
+    if link.wish.get().is_none()
+        && let Some(ended) = welcome(visit, socket).await
+    {
+        return ended;
+    }
+    link.to_client.goes_straight_to(Rc::downgrade(socket));
+    converse(visit, socket).await
+}
+
+/// Hears who it is; says why it ended, if it did.
+async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
+    let Visit { house, id, link } = visit;
+    let processes = link.processes();
     let first = tokio::select! {
-        first = first_line(socket, &mut inbox) => first,
-        () = watch::end_of_any(&processes, house.sweep) => return "its process ended".into(),
-        () = link.left.up() => return "dismissed".into(),
+        first = first_line(socket, &link.inbox) => first,
+        () = watch::end_of_any(&processes, house.sweep) => return Some("its process ended".into()),
+        () = link.left.up() => return Some("dismissed".into()),
         () = link.to_client.has_news() => {
             let going = [&Control::Going.line()[..], b"\n"].concat();
             let _ = socket.try_write(&going);
-            return "it came too late".into();
+            return Some("it came too late".into());
         }
     };
     let first = match first {
         Ok(first) => first,
-        Err(why) => return why,
+        Err(why) => return Some(why),
     };
     if Control::parse(&first.line) == Some(Control::Ping) {
         let pong = [&Control::Pong.line()[..], b"\n"].concat();
         let _ = socket.try_write(&pong);
-        return "it only asked whether we are here".into();
+        return Some("it only asked whether we are here".into());
     }
-    let visit = Visit { house, id, link };
     link.to_client.goes_straight_to(Rc::downgrade(socket));
     match ClientHello::parse(&first.line) {
         Some(Ok(hello)) => {
             // Rule 6: where the connection's process is another one, or unknown, its word is checked.
+            let seen_elsewhere = link.peer.is_some() && counts_otherwise(link.pid);
             if !seen_elsewhere {
-                match announced(&hello, &processes) {
+                match announced(&hello, &link.processes()) {
                     Announced::Dead => {
-                        return format!("it announced process {}, which is gone", hello.pid);
+                        let pid = hello.pid;
+                        return Some(format!("it announced process {pid}, which is gone"));
                     }
-                    Announced::Another(process) => processes.push(process),
+                    Announced::Another(process) => drop(link.announced.set(process)),
                     Announced::Known => {}
                 }
             }
-            if !processes.is_empty() {
+            if link.sight() == Sight::Seen {
                 house.life.borrow_mut().seen(id);
             }
             greet(house, link, Rc::new(hello));
         }
-        Some(Err(error)) => return error.to_string(),
+        Some(Err(error)) => return Some(error.to_string()),
         None => {
             let Some(wish) = borrowed_wish(house, id) else {
-                return "it said no hello, and nobody before it said what to run".into();
+                return Some("it said no hello, and nobody before it said what to run".into());
             };
             let _ = link.wish.set(Rc::new(wish));
             visit.take(&first.line);
@@ -369,16 +407,28 @@ async fn attend(
         if link.is_bare() { ", bare," } else { "" }
     ));
     house.stir();
-    let reading = async {
-        if !first.ended && read_on(visit, socket, &mut inbox).await == Heard::Hangup {
-            return;
-        }
+    if first.ended {
         visit.half_close();
+    }
+    None
+}
+
+/// Its lines both ways, until one of the two ends it.
+async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
+    let Visit { house, link, .. } = visit;
+    let reading = async {
+        if !link.is_half_closed() {
+            if read_on(visit, socket, &link.inbox).await == Heard::Hangup {
+                return;
+            }
+            visit.half_close();
+        }
         // Where that cannot be watched, the process still is.
         if watch::hangup(socket).await.is_err() {
             std::future::pending().await
         }
     };
+    let processes = link.processes();
     tokio::select! {
         () = reading => "it closed its connection".into(),
         () = watch::end_of_any(&processes, house.sweep) => "its process ended".into(),
@@ -397,15 +447,15 @@ struct First {
     ended: bool,
 }
 
-async fn first_line(socket: &Socket, inbox: &mut Inbox) -> Result<First, String> {
-    let speaks_kennel = |inbox: &Inbox| inbox.first() == Some(b'!');
+async fn first_line(socket: &Socket, inbox: &RefCell<Inbox>) -> Result<First, String> {
+    let speaks_kennel = || inbox.borrow().first() == Some(b'!');
     loop {
-        if let Some(line) = inbox.next_line() {
+        if let Some(line) = inbox.borrow_mut().next_line() {
             let line = line.to_vec();
             return Ok(First { line, ended: false });
         }
         // Nobody fills our memory before we know who it is.
-        if speaks_kennel(inbox) && inbox.len() > LONGEST_HELLO {
+        if speaks_kennel() && inbox.borrow().len() > LONGEST_HELLO {
             return Err(format!("its hello is longer than {LONGEST_HELLO} bytes"));
         }
         match socket.read(inbox).await {
@@ -414,8 +464,8 @@ async fn first_line(socket: &Socket, inbox: &mut Inbox) -> Result<First, String>
             Err(error) => return Err(format!("it cannot be heard: {error}")),
         }
     }
-    let bare = !speaks_kennel(inbox);
-    match inbox.rest() {
+    let bare = !speaks_kennel();
+    match inbox.borrow_mut().rest() {
         Some(line) if bare => Ok(First { line, ended: true }),
         _ => Err("it said nothing".into()),
     }
@@ -447,16 +497,13 @@ enum Announced {
     Dead,
 }
 
-fn announced(hello: &ClientHello, known: &[ProcessRef]) -> Announced {
+fn announced(hello: &ClientHello, known: &[&ProcessRef]) -> Announced {
     let Ok(identity) = hello.identity.parse::<Identity>() else {
         // A later version's: nothing can be said of it.
         return Announced::Known;
     };
-    let is_it = |process: &ProcessRef| process.identity().same_process(&identity);
-    if known
-        .iter()
-        .any(|process| is_it(process) && process.is_alive())
-    {
+    let is_it = |process: &&&ProcessRef| process.identity().same_process(&identity);
+    if known.iter().filter(is_it).any(|it| it.is_alive()) {
         return Announced::Known;
     }
     match ProcessRef::find(&identity) {
@@ -488,6 +535,7 @@ fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
     let _ = link.wish.set(Rc::clone(&hello));
     let _ = link.hello.set(Rc::clone(&hello));
     link.heard.set(Some(0));
+    house.upgrade.consider(&hello);
     if house.moved.get() {
         link.tell(&Control::Moved);
     }
@@ -527,9 +575,9 @@ enum Heard {
     Hangup,
 }
 
-async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &mut Inbox) -> Heard {
+async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> Heard {
     loop {
-        while let Some(line) = inbox.next_line() {
+        while let Some(line) = inbox.borrow_mut().next_line() {
             visit.take(line);
         }
         if visit.is_crowded() {
@@ -545,7 +593,8 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &mut Inbox) -> Heard 
             Err(_) => return Heard::Hangup,
         }
     }
-    if let Some(rest) = inbox.rest() {
+    let rest = inbox.borrow_mut().rest();
+    if let Some(rest) = rest {
         visit.take(&rest);
     }
     if watch::is_hung_up(socket) {

@@ -6,17 +6,21 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control};
-use kennel_core::lifetime::{ClientId, Sight};
+use kennel_core::lifetime::ClientId;
 use kennel_core::time::Moment;
 use kennel_sys::lock::Lock;
+use kennel_sys::signals::Signals;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
 
+use super::carried::Carried;
 use super::client::Link;
 use super::life::Life;
 use super::log::Log;
 use super::pool::Pool;
+use super::start::sweep;
 use super::station::Clock;
+use super::upgrade::Upgrade;
 use crate::meeting::Meeting;
 
 /// Traffic is a reason to look after the daemon's own place, but not every line is.
@@ -33,6 +37,9 @@ pub(super) struct House {
     pub(super) sweep: Duration,
     /// How long a server outlives its last client; `None`: for ever.
     pub(super) linger: Option<Duration>,
+    /// What asks for the end.
+    pub(super) signals: Signals,
+    pub(super) upgrade: Upgrade,
     clock: Clock,
     pub(super) pool: Pool,
     pub(super) clients: RefCell<BTreeMap<ClientId, Rc<Link>>>,
@@ -62,18 +69,20 @@ impl House {
         generation: String,
         life: Life,
         listener: UnixListener,
-        sweep: Duration,
+        signals: Signals,
     ) -> House {
         House {
             linger: life.linger(),
-            clock: Clock::start(),
+            clock: Clock::start(Moment::START),
+            sweep: sweep(&log),
+            signals,
+            upgrade: Upgrade::default(),
             meeting,
             lock: RefCell::new(Some(lock)),
             log,
             generation,
             life: RefCell::new(life),
             listener,
-            sweep,
             pool: Pool::default(),
             clients: RefCell::default(),
             first_hello: RefCell::default(),
@@ -87,6 +96,29 @@ impl House {
             looked: Cell::new(Instant::now()),
             next_id: Cell::new(1),
         }
+    }
+
+    /// Goes on with what another program had.
+    pub(super) fn go_on_with(&mut self, carried: &Carried) {
+        self.clock = Clock::start(carried.now);
+        self.restarts.set(carried.restarts);
+        self.modern.set(carried.modern);
+        self.next_id.set(carried.next_id);
+    }
+
+    /// Whether another program could go on with it as well: not one on its way out, or without its place.
+    pub(super) fn may_be_taken_over(&self) -> bool {
+        let closed = self.closed.is_up() || self.moved.get();
+        !closed && self.has_place() && !self.life.borrow().is_over()
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id.get()
+    }
+
+    /// Whether any server has shown to know the modern era, if it is known.
+    pub(super) fn knows_modern(&self) -> Option<bool> {
+        self.modern.get()
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -113,12 +145,17 @@ impl House {
     }
 
     /// A client counts from its connection on (lesson 30).
-    pub(super) fn arrived(&self, link: &Rc<Link>, sight: Sight) -> ClientId {
+    pub(super) fn arrived(&self, link: &Rc<Link>) -> ClientId {
         let id = ClientId(self.next_id.replace(self.next_id.get() + 1));
-        self.clients.borrow_mut().insert(id, Rc::clone(link));
-        self.life.borrow_mut().arrived(id, sight);
-        self.stir();
+        self.has(id, link);
         id
+    }
+
+    /// This client is here, under the number it has.
+    pub(super) fn has(&self, id: ClientId, link: &Rc<Link>) {
+        self.clients.borrow_mut().insert(id, Rc::clone(link));
+        self.life.borrow_mut().arrived(id, link.sight());
+        self.stir();
     }
 
     pub(super) fn left(&self, id: ClientId) {
@@ -140,6 +177,7 @@ impl House {
     pub(super) fn stir(&self) {
         self.stirred.notify_one();
         self.changed.notify_one();
+        self.upgrade.stir();
     }
 
     pub(super) fn is_empty(&self) -> bool {

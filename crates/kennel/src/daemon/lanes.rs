@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kennel_core::lifetime::ClientId;
 use kennel_core::mux::Lane;
+use serde::{Deserialize, Serialize};
 
 /// Lines are put together up to this, to be written at once. Less than a pipe holds: what is written cannot
 /// be overtaken any more.
@@ -14,8 +15,9 @@ const TURN: usize = 1024;
 /// What the front may have of a chunk while others wait: it is for all, and may be the flood of one.
 const FRONT: usize = CHUNK / 2;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct Lanes {
+    #[serde(with = "by_lane")]
     lanes: BTreeMap<Lane, VecDeque<Line>>,
     /// How much of what waits each client has said, in whatever lane it is.
     bytes: BTreeMap<ClientId, usize>,
@@ -23,8 +25,9 @@ pub(super) struct Lanes {
     last: Option<Lane>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Line {
+    #[serde(with = "super::carried::text")]
     bytes: Vec<u8>,
     by: Option<ClientId>,
 }
@@ -111,6 +114,27 @@ impl Lanes {
         if lines.is_empty() {
             self.lanes.remove(&lane);
         }
+    }
+}
+
+/// The lanes as a list: no text has lanes for keys.
+mod by_lane {
+    use std::collections::{BTreeMap, VecDeque};
+
+    use kennel_core::mux::Lane;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Line;
+
+    type Lanes = BTreeMap<Lane, VecDeque<Line>>;
+
+    pub(super) fn serialize<S: Serializer>(lanes: &Lanes, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(lanes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Lanes, D::Error> {
+        let lanes = Vec::<(Lane, VecDeque<Line>)>::deserialize(from)?;
+        Ok(lanes.into_iter().collect())
     }
 }
 

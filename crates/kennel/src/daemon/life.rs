@@ -32,8 +32,7 @@ const STUCK: Duration = Duration::from_secs(5);
 pub(super) struct Life {
     lifetime: Lifetime,
     policy: Policy,
-    owner: Owner,
-    owner_pid: Option<u32>,
+    owner: Option<Identity>,
     owner_gone: bool,
     /// Somebody asked for the end: no arrival makes up for that.
     stop_asked: bool,
@@ -41,12 +40,11 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn begin(policy: Policy, owner: Owner) -> Life {
+    pub(super) fn begin(policy: Policy, owner: Option<Identity>) -> Life {
         Life {
-            lifetime: Lifetime::new(policy, owner, Moment::START),
+            lifetime: Lifetime::new(policy, watching(owner.as_ref()), Moment::START),
             policy,
             owner,
-            owner_pid: None,
             owner_gone: false,
             stop_asked: false,
             start: Instant::now(),
@@ -57,7 +55,8 @@ impl Life {
     pub(super) fn arrived(&mut self, id: ClientId, sight: Sight) {
         let now = self.now();
         if self.lifetime.verdict().is_some() && !self.stop_asked {
-            self.lifetime = Lifetime::new(self.policy, self.owner, now);
+            let owner = watching(self.owner.as_ref());
+            self.lifetime = Lifetime::new(self.policy, owner, now);
             if self.owner_gone {
                 self.lifetime.owner_gone(now);
             }
@@ -88,8 +87,22 @@ impl Life {
         self.lifetime.state().to_string()
     }
 
+    /// The owner's pid, for people.
     pub(super) fn owner(&self) -> Option<u32> {
-        self.owner_pid
+        self.owner.map(|owner| owner.pid())
+    }
+
+    pub(super) fn owner_identity(&self) -> Option<Identity> {
+        self.owner
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Whether its end is decided.
+    pub(super) fn is_over(&self) -> bool {
+        self.stop_asked || self.lifetime.verdict().is_some()
     }
 
     fn owner_is_gone(&mut self) {
@@ -120,6 +133,10 @@ impl Life {
     }
 }
 
+fn watching(owner: Option<&Identity>) -> Owner {
+    owner.map_or(Owner::None, |_| Owner::Watched)
+}
+
 /// Catches what asks for the end, before anybody knows whom to ask.
 pub(super) fn catch_signals() -> io::Result<Signals> {
     // Nobody's terminal is ours: a hangup is caught, and means nothing.
@@ -127,8 +144,9 @@ pub(super) fn catch_signals() -> io::Result<Signals> {
 }
 
 /// Returns when the daemon is gone in all but its process.
-pub(super) async fn live(house: &Rc<House>, signals: &Signals, owner: Option<&Identity>) {
-    let mut owner = watched(house, owner);
+pub(super) async fn live(house: &Rc<House>) {
+    let signals = &house.signals;
+    let mut owner = watched(house);
     let Ok(news) = watch::registered(signals.as_fd(), Interest::READABLE) else {
         house.log.line("cannot hear signals");
         return leave(house, None);
@@ -179,11 +197,10 @@ pub(super) async fn live(house: &Rc<House>, signals: &Signals, owner: Option<&Id
     }
 }
 
-fn watched(house: &House, owner: Option<&Identity>) -> Option<ProcessRef> {
-    let owner = owner?;
+fn watched(house: &House) -> Option<ProcessRef> {
     let mut life = house.life.borrow_mut();
-    life.owner_pid = Some(owner.pid());
-    match ProcessRef::find(owner) {
+    let owner = life.owner?;
+    match ProcessRef::find(&owner) {
         Ok(Some(process)) => {
             let pid = owner.pid();
             house.log.line(format_args!("bound to its owner {pid}"));

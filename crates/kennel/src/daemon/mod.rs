@@ -10,12 +10,16 @@
 //! | `client` | one client: its hello, its lines, its end |
 //! | `pool` | all servers, and which one a client gets |
 //! | `station` | one server's place: its clients, and what is on its way to it |
+//! | `running` | its process while it runs: its pipes, and what came of them |
 //! | `server` | its process, from the start until nothing is left of it |
 //! | `life` | when to end, and how |
+//! | `upgrade`, `resume` | how it becomes a newer build, and goes on as one |
+//! | `carried` | all that it takes to go on |
 //! | `state` | what `kennel ps` shows |
 //! | `lanes`, `log`, `queue`, `socket`, `watch`, `watchdog` | tools |
 
 mod accept;
+mod carried;
 mod client;
 mod dormant;
 mod house;
@@ -25,11 +29,14 @@ mod log;
 mod orders;
 mod pool;
 mod queue;
+mod resume;
+mod running;
 mod server;
 mod socket;
 mod start;
 mod state;
 mod station;
+mod upgrade;
 mod watch;
 mod watchdog;
 
@@ -43,8 +50,18 @@ pub(crate) use state::{ClientState, DaemonState, STATE, ServerState};
 
 /// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.
 pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let orders = arguments.next().and_then(|word| Orders::parse(&word));
-    match orders {
+    let word = arguments.next().unwrap_or_default();
+    if word == "--check" {
+        return upgrade::check();
+    }
+    if word == "--resume" {
+        let number = arguments.next().unwrap_or_default();
+        return match number.to_str().and_then(|number| number.parse().ok()) {
+            Some(state) => resume::run(state),
+            None => crate::fail("`daemon --resume` is how an older daemon becomes this one"),
+        };
+    }
+    match Orders::parse(&word) {
         Some(orders) => start::run(orders),
         None => crate::fail("the daemon is started by `kennel run`, not by hand"),
     }

@@ -27,6 +27,19 @@ pub(super) struct Orders {
 }
 
 impl Orders {
+    /// Of a daemon that goes on after an exec.
+    pub(super) fn resumed(key: &str, policy: Policy, owner: Option<Identity>) -> Orders {
+        Orders {
+            key: key.to_owned(),
+            spawn: None,
+            ready: None,
+            first: None,
+            policy,
+            owner,
+            alarm: ALARM,
+        }
+    }
+
     /// What it does not know it ignores: a later version may say more.
     pub(super) fn parse(word: &OsStr) -> Option<Orders> {
         let text = word.to_str()?;

@@ -122,6 +122,24 @@ impl Pool {
         }
     }
 
+    /// One that another program opened.
+    pub(super) fn has(&self, station: &Rc<Station>) {
+        self.stations.borrow_mut().push(Rc::clone(station));
+    }
+
+    /// All stations, in order.
+    pub(super) fn all(&self) -> Vec<Rc<Station>> {
+        self.stations.borrow().clone()
+    }
+
+    /// Whether nobody waits for anything.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.stations
+            .borrow()
+            .iter()
+            .all(|station| station.is_quiet())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.stations.borrow().is_empty()
     }

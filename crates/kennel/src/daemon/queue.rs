@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::mem;
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -28,10 +27,11 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    chunks: VecDeque<Vec<u8>>,
+    /// The first one stays until all of it is written; nothing is added to it while somebody writes it.
+    chunks: VecDeque<Rc<Vec<u8>>>,
     /// This much of the first chunk is written.
     done: usize,
-    /// Of all chunks, and of the one that is being written.
+    /// Of what is not written.
     bytes: usize,
     ended: bool,
     /// When something was last taken, or began to wait; `None` while nothing waits.
@@ -42,6 +42,28 @@ impl Queue {
     /// From now on lines may go straight to this socket.
     pub(super) fn goes_straight_to(&self, socket: Weak<Socket>) {
         *self.straight.borrow_mut() = socket;
+    }
+
+    /// One that goes on where another stopped: with what that one had not written yet.
+    pub(super) fn resumed(unwritten: Vec<u8>, ended: bool) -> Queue {
+        let queue = Queue::default();
+        {
+            let mut waiting = queue.waiting.borrow_mut();
+            waiting.ended = ended;
+            if !unwritten.is_empty() {
+                let length = unwritten.len();
+                waiting.chunks.push_back(Rc::new(unwritten));
+                queue.waits(&mut waiting, length);
+            }
+        }
+        queue
+    }
+
+    /// What is not written yet.
+    pub(super) fn unwritten(&self) -> Vec<u8> {
+        let waiting = self.waiting.borrow();
+        let all: Vec<&[u8]> = waiting.chunks.iter().map(|chunk| &chunk[..]).collect();
+        all.concat().split_off(waiting.done)
     }
 
     /// Adds a line and its newline.
@@ -64,7 +86,7 @@ impl Queue {
     fn joins_others(&self, line: &[u8]) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         let length = line.len() + 1;
-        let last = waiting.chunks.back_mut();
+        let last = waiting.chunks.back_mut().and_then(Rc::get_mut);
         let Some(last) = last.filter(|last| last.len() + length <= CHUNK) else {
             return false;
         };
@@ -79,11 +101,11 @@ impl Queue {
         let mut waiting = self.waiting.borrow_mut();
         let mut length = line.len();
         if waiting.bytes == 0 {
-            waiting.done = self.write_at_once(&line);
-            length -= waiting.done;
+            length -= self.write_at_once(&line);
+            waiting.done = if length > 0 { line.len() - length } else { 0 };
         }
         if length > 0 {
-            waiting.chunks.push_back(line);
+            waiting.chunks.push_back(Rc::new(line));
             self.waits(&mut waiting, length);
         }
     }
@@ -152,10 +174,7 @@ impl Queue {
         mut write: impl AsyncFnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<()> {
         loop {
-            let (next, done) = {
-                let mut waiting = self.waiting.borrow_mut();
-                (waiting.chunks.pop_front(), mem::take(&mut waiting.done))
-            };
+            let next = self.waiting.borrow().chunks.front().cloned();
             let Some(chunk) = next else {
                 if self.is_ended() {
                     return Ok(());
@@ -163,14 +182,19 @@ impl Queue {
                 self.news.notified().await;
                 continue;
             };
-            let mut rest = &chunk[done..];
-            while !rest.is_empty() {
-                let count = write(rest).await?;
-                rest = &rest[count..];
+            let mut done = self.waiting.borrow().done;
+            while done < chunk.len() {
+                let count = write(&chunk[done..]).await?;
+                done += count;
                 let mut waiting = self.waiting.borrow_mut();
+                waiting.done = done;
                 waiting.bytes -= count;
                 waiting.moved = (waiting.bytes > 0).then(Instant::now);
             }
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.chunks.pop_front();
+            waiting.done = 0;
+            drop(waiting);
             self.room.notify_waiters();
         }
     }
@@ -248,6 +272,26 @@ mod tests {
             let all = reading.join().unwrap().unwrap();
             let expected = [&b"one\n"[..], &vec![b'x'; 4 << 20], b"\ntwo\n"].concat();
             assert!(all == expected);
+        });
+    }
+
+    #[test]
+    fn what_is_not_written_goes_on_elsewhere_wherever_it_was_cut() {
+        on_a_runtime(async {
+            for budget in (0..40).step_by(3) {
+                let queue = Queue::default();
+                queue.push(b"one");
+                queue.push(&[b'x'; 20]);
+                queue.push(b"three");
+                let written = taken(&queue, budget).await;
+                queue.push(b"four");
+                let next = Queue::resumed(queue.unwritten(), true);
+                assert_eq!(next.len(), queue.len());
+                let rest = taken(&next, usize::MAX).await;
+                let all = [written, rest].concat();
+                let expected = [&b"one\n"[..], &[b'x'; 20], b"\nthree\nfour\n"].concat();
+                assert_eq!(all, expected, "cut at {budget}");
+            }
         });
     }
 

@@ -1,6 +1,6 @@
 //! A client's connection in the event loop: we wake for what it says, and for room to answer only while there is none.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -35,13 +35,13 @@ impl Socket {
     }
 
     /// Reads something; 0 at the end. Whoever has more to say than is read at once lets others have a turn.
-    pub(super) async fn read(&self, inbox: &mut Inbox) -> io::Result<usize> {
+    pub(super) async fn read(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
         if self.more.take() {
             tokio::task::yield_now().await;
         }
         loop {
             let mut ready = self.stream.readable().await?;
-            let read = inbox.read(self);
+            let read = inbox.borrow_mut().read(self);
             match &read {
                 // Less than there was room for: that is all there was, and no need to ask again.
                 Ok(count) if *count < CHUNK => ready.clear_ready(),

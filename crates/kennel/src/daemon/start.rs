@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kennel_core::lifetime::Owner;
 use kennel_sys::lock::{Lock, Mode, Record};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
@@ -21,12 +20,13 @@ use rustix::fs::FlockOperation;
 use tokio::net::UnixListener;
 use tokio::task::LocalSet;
 
+use super::carried::Carried;
 use super::house::House;
 use super::life::{self, Life};
 use super::log::Log;
 use super::orders::Orders;
 use super::watchdog::Watchdog;
-use super::{accept, state, watch};
+use super::{accept, resume, state, upgrade, watch};
 use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
 
 /// Nobody is refused for coming at the same time as a thousand others.
@@ -63,7 +63,8 @@ fn await_orphaned_wardens(trees: &RuntimeDir) -> io::Result<()> {
 }
 
 /// What the election handed over.
-struct Handed {
+#[derive(Default)]
+pub(super) struct Handed {
     spawn: Option<OwnedFd>,
     ready: Option<File>,
     first: Option<UnixStream>,
@@ -103,16 +104,7 @@ fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
             return Err(());
         }
     };
-    let aside = log.aside();
-    let patience = orders.alarm;
-    let alarm = Watchdog::arm(patience, move || {
-        if let Some(log) = aside {
-            log.line(format_args!(
-                "not ready after {} s: ended",
-                patience.as_secs_f32()
-            ));
-        }
-    });
+    let alarm = armed(&log, orders.alarm);
     tell_panics(&log);
     match Made::make(&orders, &meeting, &log) {
         Ok(made) => Ok(Prepared {
@@ -122,6 +114,7 @@ fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
             log,
             made,
             alarm,
+            carried: None,
         }),
         Err(error) => {
             fail(&mut handed, Some(&log), error.to_string());
@@ -130,29 +123,44 @@ fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
     }
 }
 
+/// Ends the process if it is not ready by then.
+pub(super) fn armed(log: &Log, patience: Duration) -> Watchdog {
+    let aside = log.aside();
+    Watchdog::arm(patience, move || {
+        if let Some(log) = aside {
+            log.line(format_args!(
+                "not ready after {} s: ended",
+                patience.as_secs_f32()
+            ));
+        }
+    })
+}
+
 /// stderr is nobody's: a panic that is not in the log never happened.
-fn tell_panics(log: &Log) {
+pub(super) fn tell_panics(log: &Log) {
     if let Some(log) = log.aside() {
         std::panic::set_hook(Box::new(move |panic| log.line(panic)));
     }
 }
 
 /// All that can fail has worked.
-struct Prepared {
-    orders: Orders,
-    handed: Handed,
-    meeting: Meeting,
-    log: Log,
-    made: Made,
-    alarm: Watchdog,
+pub(super) struct Prepared {
+    pub(super) orders: Orders,
+    pub(super) handed: Handed,
+    pub(super) meeting: Meeting,
+    pub(super) log: Log,
+    pub(super) made: Made,
+    pub(super) alarm: Watchdog,
+    /// What it goes on with, if it was another program before.
+    pub(super) carried: Option<Carried>,
 }
 
 /// What makes a process the daemon of its key.
-struct Made {
-    lock: Lock,
-    listener: StdListener,
-    generation: String,
-    signals: Signals,
+pub(super) struct Made {
+    pub(super) lock: Lock,
+    pub(super) listener: StdListener,
+    pub(super) generation: String,
+    pub(super) signals: Signals,
 }
 
 impl Made {
@@ -213,7 +221,7 @@ fn listen_at(path: &Path) -> io::Result<StdListener> {
 }
 
 impl Prepared {
-    fn serve(self) -> ExitCode {
+    pub(super) fn serve(self) -> ExitCode {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
@@ -239,29 +247,39 @@ impl Prepared {
                     "cleaners of temporary files are not kept away: {error}"
                 ));
             }
-            let sweep = sweep(&self.log);
-            let owner = self.orders.owner;
-            let watched = owner.as_ref().map_or(Owner::None, |_| Owner::Watched);
-            self.log.line(format_args!(
-                "daemon {} of key {}, pid {}",
-                made.generation,
-                self.orders.key,
-                std::process::id()
-            ));
-            let house = Rc::new(House::new(
+            if self.carried.is_none() {
+                self.log.line(format_args!(
+                    "daemon {} of key {}, pid {}",
+                    made.generation,
+                    self.orders.key,
+                    std::process::id()
+                ));
+            }
+            let mut house = House::new(
                 self.meeting,
                 made.lock,
                 self.log,
                 made.generation,
-                Life::begin(self.orders.policy, watched),
+                Life::begin(self.orders.policy, self.orders.owner),
                 listener,
-                sweep,
-            ));
+                made.signals,
+            );
+            if let Some(carried) = &self.carried {
+                house.go_on_with(carried);
+            }
+            let house = Rc::new(house);
+            if let Some(carried) = self.carried
+                && let Err(error) = resume::move_in(&house, carried)
+            {
+                house.log.line(format_args!("cannot go on: {error}"));
+                return ExitCode::FAILURE;
+            }
             if let Some(first) = handed.first.take() {
                 accept::admit(&house, first);
             }
             tokio::task::spawn_local(accept::all(Rc::clone(&house)));
             tokio::task::spawn_local(state::keep(Rc::clone(&house)));
+            tokio::task::spawn_local(upgrade::attend(Rc::clone(&house)));
             if let Some(spawn) = handed.spawn.take() {
                 // The very open file the election locked: whoever holds a copy of it, it is free now.
                 let _ = rustix::fs::flock(&spawn, FlockOperation::Unlock);
@@ -269,7 +287,7 @@ impl Prepared {
             handed.say(format_args!("ready {}", house.generation));
             drop(self.alarm);
             // A task of its own: what is waited for here is looked at for every line of every client.
-            let live = async move { life::live(&house, &made.signals, owner.as_ref()).await };
+            let live = async move { life::live(&house).await };
             match tokio::task::spawn_local(live).await {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(_) => ExitCode::FAILURE,
@@ -279,7 +297,7 @@ impl Prepared {
 }
 
 /// A bad value in the environment is a line in the log and the default.
-fn sweep(log: &Log) -> Duration {
+pub(super) fn sweep(log: &Log) -> Duration {
     let Some(value) = std::env::var_os("KENNEL_SWEEP") else {
         return watch::SWEEP;
     };

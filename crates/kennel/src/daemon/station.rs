@@ -1,6 +1,8 @@
 //! A server's place in the daemon: its clients, and what is on its way to it. It is there before its process
 //! and as long as anything of that is left.
 
+mod carried;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -12,6 +14,7 @@ use kennel_core::lifetime::ClientId;
 use kennel_core::message::Key;
 use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
 use kennel_core::time::Moment;
+use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
@@ -19,6 +22,9 @@ use super::client::Link;
 use super::dormant::Used;
 use super::house::{Flag, House};
 use super::lanes::{self, Lanes};
+use super::running::Running;
+
+pub(super) use carried::Carried;
 
 /// A client that has this much on its way to the server is not read for now.
 const FULL: usize = 1 << 20;
@@ -42,10 +48,14 @@ pub(super) struct Station {
     lanes: RefCell<Lanes>,
     /// The server's stdin: a line may go there at once when none waits.
     stdin: RefCell<Weak<pipe::Sender>>,
-    /// Of a line that went there the rest, before all that waits in the lanes.
-    cut: Cell<Option<Chunk>>,
-    /// What was taken out to be written is not written yet.
-    writing: Cell<bool>,
+    /// What is being written there, before all that waits in the lanes.
+    cut: RefCell<Option<Chunk>>,
+    /// That pipe is wide for now.
+    wide: Cell<bool>,
+    /// Its process and all that comes of it, while it is there.
+    pub(super) running: RefCell<Option<Rc<Running>>>,
+    /// Since when nobody is here.
+    pub(super) deserted_since: Cell<Option<Instant>>,
     members: RefCell<BTreeMap<ClientId, Rc<Link>>>,
     /// What stands at the other end, once it runs.
     pub(super) warden: Cell<Option<u32>>,
@@ -77,8 +87,10 @@ impl Station {
             start_at,
             lanes: RefCell::default(),
             stdin: RefCell::default(),
-            cut: Cell::new(None),
-            writing: Cell::new(false),
+            cut: RefCell::default(),
+            wide: Cell::new(false),
+            running: RefCell::default(),
+            deserted_since: Cell::new(None),
             members: RefCell::default(),
             warden: Cell::new(None),
             pid: Cell::new(None),
@@ -90,6 +102,18 @@ impl Station {
             news: Notify::new(),
             stirred: Notify::new(),
         }
+    }
+
+    /// A client that another program let in.
+    pub(super) fn has(&self, id: ClientId, link: &Rc<Link>) {
+        self.members.borrow_mut().insert(id, Rc::clone(link));
+    }
+
+    /// Whether nobody waits for anything, and nothing is on its way to the server.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.mux.borrow().is_quiet()
+            && self.cut.borrow().is_none()
+            && self.lanes.borrow().is_empty()
     }
 
     pub(super) fn join(&self, house: &House, id: ClientId, link: &Rc<Link>) {
@@ -112,11 +136,6 @@ impl Station {
         self.settle_for(house, Some(id));
     }
 
-    /// Whether nobody waits for anything but news.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.mux.borrow().is_quiet()
-    }
-
     pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
         // What it says by itself is of use to nobody in particular.
         if !self.is_quiet() {
@@ -125,6 +144,7 @@ impl Station {
         self.mux.borrow_mut().from_server(line, house.now());
         self.settle(house);
         self.learn_era(house);
+        house.upgrade.stir();
     }
 
     /// Whether another client may join: why not, for people.
@@ -179,16 +199,15 @@ impl Station {
     }
 
     /// The requests of each client that the server has never heard: those that wait for it, or were not
-    /// written to the end. What is being written just now is not among them: it may be heard.
+    /// written to the end.
     pub(super) fn unsent(&self) -> BTreeMap<ClientId, Vec<Key>> {
-        let (mux, lanes, cut) = (self.mux.borrow(), self.lanes.borrow(), self.cut.take());
-        let cut_off = cut.iter().filter_map(Chunk::cut_off);
+        let (mux, lanes, cut) = (self.mux.borrow(), self.lanes.borrow(), self.cut.borrow());
+        let cut_off = cut.iter().flat_map(Chunk::cut_off);
         let unheard = lanes.lines().chain(mux.lines_in_turn()).chain(cut_off);
         let mut unsent = BTreeMap::<ClientId, Vec<Key>>::new();
         for (client, id) in unheard.flat_map(|line| mux.askers(line)) {
             unsent.entry(client).or_default().extend(Key::of(&id));
         }
-        self.cut.set(cut);
         unsent
     }
 
@@ -254,56 +273,54 @@ impl Station {
     }
 
     /// Writes what the clients say to the server, until it hears no more.
-    pub(super) async fn feed(&self, stdin: pipe::Sender) {
-        let stdin = Rc::new(stdin);
+    pub(super) async fn feed(&self, stdin: Rc<pipe::Sender>) {
         *self.stdin.borrow_mut() = Rc::downgrade(&stdin);
         loop {
-            let chunk = self.next_chunk().await;
-            self.writing.set(true);
-            let mut rest = &chunk.line[chunk.done..];
-            let is_long = rest.len() > LONG;
-            if is_long {
-                widen(&stdin, WIDE);
-            }
-            while !rest.is_empty() {
-                match stdin.try_write(rest) {
-                    Ok(count) => rest = &rest[count..],
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        if stdin.writable().await.is_err() {
-                            return;
-                        }
+            match self.write_some(&stdin) {
+                Ok(true) => {}
+                Ok(false) => self.news.notified().await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if stdin.writable().await.is_err() {
+                        return;
                     }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(_) => return,
                 }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
             }
-            if is_long {
-                widen(&stdin, lanes::CHUNK);
-            }
-            self.writing.set(false);
         }
     }
 
-    /// What is to be written to the server next.
-    async fn next_chunk(&self) -> Chunk {
-        loop {
-            if let Some(rest) = self.cut.take() {
-                return rest;
-            }
-            if let Some(line) = self.lanes.borrow_mut().next_chunk() {
+    /// Writes some of what is to be written to the server next; `false` if that is nothing. What is not written
+    /// stays where others find it.
+    fn write_some(&self, stdin: &pipe::Sender) -> io::Result<bool> {
+        let mut cut = self.cut.borrow_mut();
+        if cut.is_none() {
+            *cut = self.lanes.borrow_mut().next_chunk().map(Chunk::new);
+            if cut.is_some() {
                 self.stirred.notify_waiters();
-                return Chunk { line, done: 0 };
             }
-            self.news.notified().await;
         }
+        let Some(chunk) = &mut *cut else {
+            return Ok(false);
+        };
+        if chunk.line.len() - chunk.done > LONG && !self.wide.replace(true) {
+            widen(stdin, WIDE);
+        }
+        chunk.done += stdin.try_write(&chunk.line[chunk.done..])?;
+        if chunk.done == chunk.line.len() {
+            *cut = None;
+            if self.wide.take() {
+                widen(stdin, lanes::CHUNK);
+            }
+        }
+        Ok(true)
     }
 
     /// A line for the server. At once, if none waits: nobody is woken for it then.
     fn tell_server(&self, lane: Lane, mut line: Vec<u8>, by: Option<ClientId>) {
         self.used.again();
-        let cut = self.cut.take();
+        let mut cut = self.cut.borrow_mut();
         if cut.is_none()
-            && !self.writing.get()
             && self.lanes.borrow().is_empty()
             && let Some(stdin) = self.stdin.borrow().upgrade()
         {
@@ -311,7 +328,7 @@ impl Station {
             // If it hears no more, whoever writes the rest will see.
             let done = stdin.try_write(&line).unwrap_or(0);
             if done < line.len() {
-                self.cut.set(Some(Chunk { line, done }));
+                *cut = Some(Chunk { line, done });
                 self.news.notify_one();
             }
             // It waited for its turn until now: whoever said it may say more.
@@ -320,7 +337,6 @@ impl Station {
             }
             return;
         }
-        self.cut.set(cut);
         self.lanes.borrow_mut().push(lane, line, by);
         self.news.notify_one();
     }
@@ -380,17 +396,28 @@ impl Station {
 }
 
 /// Whole lines, and how much of them is written.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Chunk {
+    #[serde(with = "super::carried::text")]
     line: Vec<u8>,
     done: usize,
 }
 
 impl Chunk {
-    /// The line, if not all of it is written: without its newline it may be understood.
-    fn cut_off(&self) -> Option<&[u8]> {
-        let line = self.line.trim_ascii_end();
-        (self.done < line.len()).then_some(line)
+    fn new(line: Vec<u8>) -> Chunk {
+        Chunk { line, done: 0 }
+    }
+
+    /// The lines of which not all is written: one that lacks its newline alone may be understood.
+    fn cut_off(&self) -> impl Iterator<Item = &[u8]> {
+        let mut end = 0;
+        let lines = self.line.split_inclusive(|&byte| byte == b'\n');
+        lines.filter_map(move |line| {
+            let start = end;
+            end += line.len();
+            let line = line.trim_ascii_end();
+            (self.done < start + line.len()).then_some(line)
+        })
     }
 }
 
@@ -401,14 +428,19 @@ fn widen(pipe: &pipe::Sender, size: usize) {
 
 /// Moments of the daemon's own clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock(Instant);
+pub(super) struct Clock {
+    from: Moment,
+    start: Instant,
+}
 
 impl Clock {
-    pub(super) fn start() -> Clock {
-        Clock(Instant::now())
+    /// Goes on from this moment.
+    pub(super) fn start(from: Moment) -> Clock {
+        let start = Instant::now();
+        Clock { from, start }
     }
 
     pub(super) fn now(self) -> Moment {
-        Moment::START + self.0.elapsed()
+        self.from + self.start.elapsed()
     }
 }

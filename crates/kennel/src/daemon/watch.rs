@@ -25,7 +25,7 @@ pub(super) async fn end_of(process: &ProcessRef, sweep: Duration) {
 }
 
 /// Waits until any of `processes` has ended; for ever, if there is none.
-pub(super) async fn end_of_any(processes: &[ProcessRef], sweep: Duration) {
+pub(super) async fn end_of_any(processes: &[&ProcessRef], sweep: Duration) {
     match processes {
         [] => std::future::pending().await,
         [one] => end_of(one, sweep).await,

@@ -28,6 +28,19 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
+    /// One that has read so much of a line already.
+    pub(crate) fn with(bytes: Vec<u8>) -> Inbox {
+        Inbox {
+            bytes,
+            ..Inbox::default()
+        }
+    }
+
+    /// What was read and is no whole line yet.
+    pub(crate) fn unfinished(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
     /// Reads what is there, once.
     pub(crate) fn read(&mut self, from: impl AsFd) -> io::Result<usize> {
         Ok(rustix::io::read(from, spare_capacity(self.room()))?)

@@ -1,0 +1,165 @@
+//! The whole daemon on its way to another program: same process, same descriptors, and this to go on with.
+//!
+//! It is written to memory that has no name, for it holds the environments of the clients.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use kennel_core::hello::ClientHello;
+use kennel_core::lifetime::Policy;
+use kennel_core::time::Moment;
+use rustix::fs::MemfdFlags;
+use serde::{Deserialize, Serialize};
+
+use super::house::House;
+use super::{client, station};
+
+/// The number of this format: whoever reads it can go on with what is written today. A field that can be left out does
+/// not change it; anything else does, here and in what `kennel-core` writes down of a mux.
+pub(super) const FORMAT: u32 = 1;
+/// Those that can be read.
+pub(super) const READS: [u32; 1] = [FORMAT];
+
+/// Everything the daemon must know to go on. Caches of the mux are part of it; what is left out begins anew: budgets of
+/// restarts, and how long a client that cannot be seen was silent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Carried {
+    pub(super) format: u32,
+    /// Which build wrote it.
+    pub(super) build: String,
+    /// What `kennel-sys` wants to know.
+    pub(super) system: String,
+    pub(super) key: String,
+    pub(super) generation: String,
+    pub(super) policy: Policy,
+    /// The text of an identity.
+    pub(super) owner: Option<String>,
+    pub(super) now: Moment,
+    pub(super) restarts: u64,
+    pub(super) modern: Option<bool>,
+    pub(super) next_id: u64,
+    pub(super) first_hello: Option<ClientHello>,
+    pub(super) lock: RawFd,
+    pub(super) listener: RawFd,
+    pub(super) clients: Vec<client::Carried>,
+    pub(super) stations: Vec<station::Carried>,
+}
+
+impl Carried {
+    /// All of it as it is now; `None` if somebody is on the way out, or everybody.
+    pub(super) fn pack(house: &House) -> Option<Carried> {
+        let life = house.life.borrow();
+        let lock = house.lock.borrow();
+        let stations = house.pool.all();
+        let number = |station: &station::Station| {
+            let is_it = |other: &std::rc::Rc<station::Station>| std::ptr::eq(&**other, station);
+            stations.iter().position(is_it)
+        };
+        let clients = house.clients.borrow();
+        let clients = clients.iter().map(|(id, link)| link.carried(*id, number));
+        let first_hello = house.first_hello.borrow();
+        Some(Carried {
+            format: FORMAT,
+            build: crate::this_build::text(),
+            system: kennel_sys::handover::carried(),
+            key: house.meeting.key().to_owned(),
+            generation: house.generation.clone(),
+            policy: life.policy(),
+            owner: life.owner_identity().map(|owner| owner.to_string()),
+            now: house.now(),
+            restarts: house.restarts.get(),
+            modern: house.knows_modern(),
+            next_id: house.next_id(),
+            first_hello: first_hello.as_deref().cloned(),
+            lock: lock.as_ref()?.as_fd().as_raw_fd(),
+            listener: house.listener.as_raw_fd(),
+            clients: clients.collect::<Option<_>>()?,
+            stations: stations
+                .iter()
+                .map(|station| station.carried())
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    /// Every descriptor that goes along.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let clients = self.clients.iter().flat_map(|it| it.descriptors());
+        let stations = self.stations.iter().flat_map(|it| it.descriptors());
+        let own = [self.lock, self.listener];
+        own.into_iter().chain(clients).chain(stations).collect()
+    }
+
+    /// In memory, to be read from its start.
+    pub(super) fn written(&self) -> io::Result<File> {
+        let memory = rustix::fs::memfd_create("kennel-daemon", MemfdFlags::CLOEXEC)?;
+        let mut file = File::from(memory);
+        let mut buffered = io::BufWriter::new(&mut file);
+        serde_json::to_writer(&mut buffered, self)?;
+        buffered.flush()?;
+        drop(buffered);
+        file.rewind()?;
+        Ok(file)
+    }
+
+    /// What was written by a build whose format is understood; why not, for people.
+    pub(super) fn read(mut from: impl Read) -> Result<Carried, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let mut text = Vec::new();
+        let read = from.read_to_end(&mut text);
+        read.map_err(|error| format!("the state cannot be read: {error}"))?;
+        // The content stays out of it: it may hold secrets.
+        let what = |error: serde_json::Error| {
+            let place = error.column();
+            format!("the state cannot be understood at byte {place}")
+        };
+        let head: Head = serde_json::from_slice(&text).map_err(what)?;
+        if !READS.contains(&head.format) {
+            let format = head.format;
+            return Err(format!(
+                "the state is of format {format}, and {READS:?} is read"
+            ));
+        }
+        let carried: Carried = serde_json::from_slice(&text).map_err(what)?;
+        for station in &carried.stations {
+            station.is_understood().map_err(what)?;
+        }
+        Ok(carried)
+    }
+}
+
+/// Bytes that are usually text, in the state's text.
+pub(super) mod text {
+    use kennel_core::hello::Text;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(in crate::daemon) fn serialize<S: Serializer>(
+        bytes: &[u8],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        Text::from(bytes).serialize(to)
+    }
+
+    pub(in crate::daemon) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<u8>, D::Error> {
+        Text::deserialize(from).map(|text| text.as_bytes().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_of_another_format_is_refused_by_its_number_and_no_secret_shows() {
+        let refused = Carried::read(&br#"{"format":999,"anything":"s3cret"}"#[..]);
+        let why = refused.unwrap_err();
+        assert!(why.contains("999"), "{why}");
+        let broken = Carried::read(&br#"{"format":1,"key":{"s3cret":1}}"#[..]);
+        assert!(!broken.unwrap_err().contains("s3cret"));
+    }
+}

@@ -1,0 +1,153 @@
+//! A client on its way to another program: what that one needs to go on with it.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+
+use kennel_core::hello::{ClientHello, Text};
+use kennel_core::lifetime::ClientId;
+use kennel_sys::peer::Peer;
+use kennel_sys::process::ProcessRef;
+use serde::{Deserialize, Serialize};
+
+use super::super::queue::Queue;
+use super::super::socket::Socket;
+use super::super::station::Station;
+use super::{Link, Place};
+use crate::shim::lines::Inbox;
+
+/// A client, to go on with after an exec.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::daemon) struct Carried {
+    pub(in crate::daemon) id: ClientId,
+    pid: u32,
+    since: u64,
+    socket: RawFd,
+    unfinished: Text,
+    peer: Option<CarriedProcess>,
+    announced: Option<CarriedProcess>,
+    wish: Option<ClientHello>,
+    bare: bool,
+    place: CarriedPlace,
+    unwritten: Text,
+    ended: bool,
+    left: bool,
+    half_closed: bool,
+    heard: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum CarriedPlace {
+    Opening,
+    At(usize),
+    Lost,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct CarriedProcess {
+    identity: String,
+    handle: Option<RawFd>,
+}
+
+impl Carried {
+    /// The descriptors it comes with.
+    pub(in crate::daemon) fn descriptors(&self) -> Vec<RawFd> {
+        let processes = self.peer.iter().chain(&self.announced);
+        let handles = processes.filter_map(|process| process.handle);
+        handles.chain([self.socket]).collect()
+    }
+}
+
+impl CarriedProcess {
+    fn resume(self) -> io::Result<ProcessRef> {
+        let identity = self.identity.parse().map_err(io::Error::other)?;
+        let handle = self.handle.map(kennel_sys::detach::adopt).transpose()?;
+        Ok(ProcessRef::taken_over(identity, handle))
+    }
+}
+
+impl Link {
+    /// What another program needs to go on with it; `None` once it has left. `place` numbers its station.
+    pub(in crate::daemon) fn carried(
+        &self,
+        id: ClientId,
+        place: impl Fn(&Station) -> Option<usize>,
+    ) -> Option<Carried> {
+        let process = |process: &ProcessRef| CarriedProcess {
+            identity: process.identity().to_string(),
+            handle: process.exit_fd().map(|fd| fd.as_raw_fd()),
+        };
+        let hello = |hello: &Rc<ClientHello>| ClientHello::clone(hello);
+        Some(Carried {
+            id,
+            pid: self.pid,
+            since: self.since,
+            socket: self.socket.borrow().as_ref()?.as_fd().as_raw_fd(),
+            unfinished: Text::from(self.inbox.borrow().unfinished()),
+            peer: self.peer.as_ref().map(process),
+            announced: self.announced.get().map(process),
+            wish: self.wish.get().map(hello),
+            bare: self.is_bare(),
+            place: match &*self.place.borrow() {
+                Place::Opening => CarriedPlace::Opening,
+                Place::At(station) => CarriedPlace::At(place(station)?),
+                Place::Lost => CarriedPlace::Lost,
+            },
+            unwritten: Text::from(&self.to_client.unwritten()[..]),
+            ended: self.to_client.is_ended(),
+            left: self.left.is_up(),
+            half_closed: self.half_closed.get(),
+            heard: self.heard.get(),
+        })
+    }
+
+    /// Goes on with what another program had; `stations` are in the order in which they were numbered.
+    pub(in crate::daemon) fn resume(
+        carried: Carried,
+        stations: &[Rc<Station>],
+    ) -> io::Result<Rc<Link>> {
+        let socket = UnixStream::from(kennel_sys::detach::adopt(carried.socket)?);
+        let process =
+            |carried: Option<CarriedProcess>| carried.map(CarriedProcess::resume).transpose();
+        let peer = Peer {
+            uid: rustix::process::geteuid().as_raw(),
+            pid: carried.pid,
+            process: process(carried.peer)?,
+        };
+        let announced = process(carried.announced)?;
+        let unwritten = carried.unwritten.as_bytes().to_vec();
+        let wish = carried.wish.map(Rc::new);
+        let place = match carried.place {
+            CarriedPlace::Opening => Place::Opening,
+            CarriedPlace::Lost => Place::Lost,
+            CarriedPlace::At(number) => {
+                let station = stations.get(number).ok_or(io::ErrorKind::InvalidData)?;
+                Place::At(Rc::clone(station))
+            }
+        };
+        let link = Rc::new(Link {
+            since: carried.since,
+            inbox: RefCell::new(Inbox::with(carried.unfinished.as_bytes().to_vec())),
+            announced: announced.map_or_else(OnceCell::new, OnceCell::from),
+            hello: match &wish {
+                Some(hello) if !carried.bare => OnceCell::from(Rc::clone(hello)),
+                _ => OnceCell::new(),
+            },
+            wish: wish.map_or_else(OnceCell::new, OnceCell::from),
+            place: RefCell::new(place),
+            to_client: Queue::resumed(unwritten, carried.ended),
+            half_closed: Cell::new(carried.half_closed),
+            heard: Cell::new(carried.heard),
+            ..Link::new(Socket::new(socket)?, peer)
+        });
+        if carried.left {
+            link.left.raise();
+        }
+        if let Some(station) = link.station() {
+            station.has(carried.id, &link);
+        }
+        Ok(link)
+    }
+}

@@ -1,0 +1,102 @@
+//! The other half of an upgrade: a program that was another one a moment ago goes on with what that one had.
+
+use std::fs::File;
+use std::os::fd::RawFd;
+use std::os::unix::net::UnixListener as StdListener;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use kennel_sys::lock::{Lock, Record};
+use kennel_sys::{detach, handover};
+
+use super::carried::Carried;
+use super::house::House;
+use super::life;
+use super::log::Log;
+use super::orders::Orders;
+use super::start::{Handed, Made, Prepared, armed, tell_panics};
+use super::station::Station;
+use super::{client, server};
+use crate::meeting::{DAEMON_LOCK, Meeting};
+use crate::this_build;
+
+/// Goes on with the state in the descriptor of this number. What fails here is a daemon that died: its wardens end its
+/// servers, and its clients elect another.
+pub(super) fn run(state: RawFd) -> ExitCode {
+    match prepare(state) {
+        Ok(prepared) => prepared.serve(),
+        Err(why) => crate::fail(&format!("the daemon cannot go on: {why}")),
+    }
+}
+
+fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
+    let carried = Carried::read(File::from(detach::adopt(state)?))?;
+    handover::resume(&carried.system)?;
+    let meeting = Meeting::ensure(&carried.key)?;
+    let log = Log::open(meeting.dir())?;
+    let owner = carried.owner.as_ref().map(|owner| owner.parse());
+    let orders = Orders::resumed(&carried.key, carried.policy, owner.transpose()?);
+    let alarm = armed(&log, orders.alarm);
+    tell_panics(&log);
+    let signals = life::catch_signals()?;
+    handover::hear_signals();
+    let lock = File::from(detach::adopt(carried.lock)?);
+    let lock = Lock::taken_over(meeting.dir(), DAEMON_LOCK, lock);
+    if lock.is_at_its_path() {
+        lock.write_record(&Record::of_me("kennel daemon")?)?;
+        if let Some(mut record) = meeting.record() {
+            record.version = this_build::version();
+            record.build = this_build::text();
+            meeting.write_record(&record)?;
+        }
+    }
+    log.line(format_args!(
+        "daemon {} goes on as {}, before {}",
+        carried.generation,
+        this_build::text(),
+        carried.build
+    ));
+    Ok(Prepared {
+        orders,
+        handed: Handed::default(),
+        meeting,
+        log,
+        made: Made {
+            lock,
+            listener: StdListener::from(detach::adopt(carried.listener)?),
+            generation: carried.generation.clone(),
+            signals,
+        },
+        alarm,
+        carried: Some(carried),
+    })
+}
+
+/// Everybody is here as before, and served on.
+pub(super) fn move_in(house: &Rc<House>, carried: Carried) -> std::io::Result<()> {
+    let mut stations = Vec::new();
+    for station in carried.stations {
+        stations.push(Rc::new(Station::resume(station)?));
+    }
+    let mut links = Vec::new();
+    for client in carried.clients {
+        let id = client.id;
+        links.push((id, client::Link::resume(client, &stations)?));
+    }
+    *house.first_hello.borrow_mut() = carried.first_hello.map(Rc::new);
+    // Nobody is served before all are here.
+    for (id, link) in &links {
+        house.has(*id, link);
+        if let Some(hello) = link.hello() {
+            house.upgrade.consider(hello);
+        }
+    }
+    for station in stations {
+        house.pool.has(&station);
+        tokio::task::spawn_local(server::attend(Rc::clone(house), station));
+    }
+    for (id, link) in links {
+        tokio::task::spawn_local(client::serve(Rc::clone(house), id, link));
+    }
+    Ok(())
+}

@@ -1,0 +1,350 @@
+//! The process of a station while it runs: its tree, its pipes, and what came of them so far.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::pin::pin;
+use std::rc::Rc;
+
+use kennel_core::hello::{ClientHello, Control, Text};
+use kennel_sys::tree::{Launch, Tree};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use super::house::House;
+use super::server::{ladder, os};
+use super::station::Station;
+use crate::shim::lines::{CHUNK, Inbox};
+
+/// What a pipe holds: large lines need fewer turns.
+const PIPE_SIZE: usize = 256 * 1024;
+/// A longer line on stderr is taken in parts.
+const LONGEST_COMPLAINT: usize = 128 * 1024;
+/// How much of what the server said on stderr is kept for an error.
+const TAIL_LINES: usize = 20;
+const TAIL_LINE_BYTES: usize = 500;
+
+/// A server that was started. What is not in here of it is nowhere: another program can go on with it.
+pub(super) struct Running {
+    pub(super) tree: Tree,
+    /// Until it is told that no more will come.
+    stdin: RefCell<Option<Rc<pipe::Sender>>>,
+    stdout: Heard,
+    stderr: Heard,
+    last_words: RefCell<VecDeque<String>>,
+    pub(super) course: Cell<Course>,
+}
+
+/// The same, to go on with after an exec.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Carried {
+    warden: u32,
+    control: RawFd,
+    stdin: RawFd,
+    stdout: RawFd,
+    stderr: RawFd,
+    unfinished: Text,
+    unfinished_complaint: Text,
+    last_words: VecDeque<String>,
+    course: Course,
+}
+
+impl Running {
+    pub(super) fn start(
+        hello: &ClientHello,
+        records: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Running> {
+        let (stdin, to_server) = pipe()?;
+        let (from_server, stdout) = pipe()?;
+        let (errors, stderr) = pipe()?;
+        // Smaller pipes only cost turns: an unprivileged user may have used up its share of larger ones.
+        let _ = rustix::pipe::fcntl_setpipe_size(&from_server, PIPE_SIZE);
+        // What is in it cannot be overtaken any more: the flood of one client would be everybody's.
+        let _ = rustix::pipe::fcntl_setpipe_size(&to_server, super::lanes::CHUNK);
+        let to_server = pipe::Sender::from_owned_fd(to_server)?;
+        let from_server = Heard::new(from_server, Vec::new())?;
+        let errors = Heard::new(errors, Vec::new())?;
+        let pair = |(name, value): &(Text, Text)| (os(name), os(value));
+        let tree = Launch {
+            server: hello.spec.command.iter().map(os).collect(),
+            warden: vec!["/proc/self/exe".into(), "warden".into()],
+            stdio: [stdin, stdout, stderr],
+            env: Some(hello.env.iter().map(pair).collect()),
+            cwd: Some(os(&hello.spec.cwd).into()),
+            ladder: ladder(hello),
+            records,
+        }
+        .start()?;
+        Ok(Running {
+            tree,
+            stdin: RefCell::new(Some(Rc::new(to_server))),
+            stdout: from_server,
+            stderr: errors,
+            last_words: RefCell::default(),
+            course: Cell::default(),
+        })
+    }
+
+    /// Where it hears its clients, as long as it does.
+    pub(super) fn stdin(&self) -> Option<Rc<pipe::Sender>> {
+        self.stdin.borrow().clone()
+    }
+
+    /// No more will be said to it.
+    pub(super) fn close_stdin(&self) {
+        self.stdin.take();
+    }
+
+    /// What another program needs to go on with it; `None` on its way out.
+    pub(super) fn carried(&self) -> Option<Carried> {
+        let course = self.course.get();
+        if course.stopped || course.silent || course.announced {
+            return None;
+        }
+        Some(Carried {
+            warden: self.tree.warden().pid(),
+            control: self.tree.as_fd().as_raw_fd(),
+            stdin: self.stdin.borrow().as_ref()?.as_raw_fd(),
+            stdout: self.stdout.fd(),
+            stderr: self.stderr.fd(),
+            unfinished: self.stdout.unfinished(),
+            unfinished_complaint: self.stderr.unfinished(),
+            last_words: self.last_words.borrow().clone(),
+            course,
+        })
+    }
+
+    /// Goes on with what another program started.
+    pub(super) fn resume(carried: Carried) -> io::Result<Running> {
+        let adopt = kennel_sys::detach::adopt;
+        let bytes = |text: Text| text.as_bytes().to_vec();
+        let stdin = pipe::Sender::from_owned_fd(adopt(carried.stdin)?)?;
+        Ok(Running {
+            tree: Tree::taken_over(adopt(carried.control)?, carried.warden)?,
+            stdin: RefCell::new(Some(Rc::new(stdin))),
+            stdout: Heard::new(adopt(carried.stdout)?, bytes(carried.unfinished))?,
+            stderr: Heard::new(adopt(carried.stderr)?, bytes(carried.unfinished_complaint))?,
+            last_words: RefCell::new(carried.last_words),
+            course: Cell::new(carried.course),
+        })
+    }
+}
+
+impl Carried {
+    /// The descriptors it comes with.
+    pub(super) fn descriptors(&self) -> [RawFd; 4] {
+        [self.control, self.stdin, self.stdout, self.stderr]
+    }
+}
+
+/// What is known of a server so far.
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Course {
+    /// It runs, or ran.
+    pub(super) started: bool,
+    /// It could not be started: the system's error.
+    pub(super) refused: Option<i32>,
+    /// Its stdout is closed.
+    pub(super) silent: bool,
+    /// Its stderr is closed.
+    pub(super) calm: bool,
+    /// Its warden was asked for the ladder.
+    pub(super) stopped: bool,
+    /// Its warden said that this is its end.
+    pub(super) announced: bool,
+}
+
+impl Course {
+    pub(super) fn stop(&mut self, tree: &Tree) {
+        if !std::mem::replace(&mut self.stopped, true) {
+            // Gone already: then its report is on the way.
+            let _ = tree.stop();
+        }
+    }
+}
+
+/// What a server says on stdout.
+pub(super) struct Voice<'a> {
+    house: &'a House,
+    station: &'a Station,
+    heard: &'a Heard,
+}
+
+impl<'a> Voice<'a> {
+    pub(super) fn new(house: &'a House, station: &'a Station, running: &'a Running) -> Voice<'a> {
+        Voice {
+            house,
+            station,
+            heard: &running.stdout,
+        }
+    }
+
+    /// Passes it on, to its end.
+    pub(super) async fn listen(&self) {
+        loop {
+            self.station.may_speak().await;
+            let read = self.heard.more().await;
+            self.pass_on();
+            if !still_open(&read) {
+                return self.last_line();
+            }
+        }
+    }
+
+    /// What an ended server had said, and nobody had read yet.
+    pub(super) fn hear_the_rest(&self) {
+        while let Ok(1..) = self.heard.now() {
+            self.pass_on();
+        }
+        self.last_line();
+    }
+
+    fn pass_on(&self) {
+        let mut inbox = self.heard.inbox.borrow_mut();
+        while let Some(line) = inbox.next_line() {
+            self.station.hear_server(self.house, line);
+        }
+    }
+
+    fn last_line(&self) {
+        let rest = self.heard.inbox.borrow_mut().rest();
+        if let Some(rest) = rest {
+            self.station.hear_server(self.house, &rest);
+        }
+    }
+}
+
+/// What a server says on stderr.
+pub(super) struct Complaints<'a> {
+    house: &'a House,
+    station: &'a Station,
+    heard: &'a Heard,
+    last: &'a RefCell<VecDeque<String>>,
+}
+
+impl<'a> Complaints<'a> {
+    pub(super) fn new(
+        house: &'a House,
+        station: &'a Station,
+        running: &'a Running,
+    ) -> Complaints<'a> {
+        Complaints {
+            house,
+            station,
+            heard: &running.stderr,
+            last: &running.last_words,
+        }
+    }
+
+    /// Writes it down, to its end.
+    pub(super) async fn listen(&self) {
+        loop {
+            let read = self.heard.more().await;
+            // One that never ends its lines (a progress bar) must not fill our memory.
+            let too_long = self.heard.inbox.borrow().len() > LONGEST_COMPLAINT;
+            self.take_lines(matches!(read, Ok(0)) || too_long);
+            if !still_open(&read) {
+                return;
+            }
+        }
+    }
+
+    /// As much as the pipe holds, once: one that goes on writing would keep us here for ever.
+    pub(super) fn hear_the_rest(&self) {
+        let _ = self.heard.now();
+        self.take_lines(true);
+    }
+
+    fn take_lines(&self, ended: bool) {
+        let mut inbox = self.heard.inbox.borrow_mut();
+        while let Some(line) = inbox.next_line() {
+            self.take(String::from_utf8_lossy(line).into_owned());
+        }
+        if ended && let Some(rest) = inbox.rest() {
+            self.take(String::from_utf8_lossy(&rest).into_owned());
+        }
+    }
+
+    fn take(&self, line: String) {
+        self.house.log.line(format_args!("server says: {line}"));
+        let mut last = self.last.borrow_mut();
+        if last.len() == TAIL_LINES {
+            last.pop_front();
+        }
+        last.push_back(line.chars().take(TAIL_LINE_BYTES).collect());
+        self.station.tell_its_starter(&Control::Stderr(line));
+    }
+
+    pub(super) fn last(&self) -> String {
+        let last = self.last.borrow();
+        let lines: Vec<&str> = last.iter().map(String::as_str).collect();
+        lines.join("\n")
+    }
+}
+
+/// A pipe of the server's, and what came of it. Nothing is borrowed while somebody waits for more.
+pub(super) struct Heard {
+    pipe: RefCell<pipe::Receiver>,
+    inbox: RefCell<Inbox>,
+    /// There was more to be read than was read.
+    unread: Cell<bool>,
+}
+
+impl Heard {
+    fn new(pipe: OwnedFd, unfinished: Vec<u8>) -> io::Result<Heard> {
+        Ok(Heard {
+            pipe: RefCell::new(pipe::Receiver::from_owned_fd(pipe)?),
+            inbox: RefCell::new(Inbox::with(unfinished)),
+            unread: Cell::new(false),
+        })
+    }
+
+    /// What was read and is no whole line yet.
+    fn unfinished(&self) -> Text {
+        Text::from(self.inbox.borrow().unfinished())
+    }
+
+    fn fd(&self) -> RawFd {
+        self.pipe.borrow().as_raw_fd()
+    }
+
+    /// Reads something; 0 at the end. One that has more to say than is read at once lets others have a turn.
+    async fn more(&self) -> io::Result<usize> {
+        if self.unread.take() {
+            tokio::task::yield_now().await;
+        }
+        let read = poll_fn(|context| {
+            let (mut pipe, mut inbox) = (self.pipe.borrow_mut(), self.inbox.borrow_mut());
+            pin!(pipe.read_buf(inbox.room())).poll(context)
+        });
+        let read = read.await;
+        self.unread.set(matches!(read, Ok(CHUNK..)));
+        read
+    }
+
+    /// Reads what is there.
+    fn now(&self) -> io::Result<usize> {
+        self.pipe
+            .borrow()
+            .try_read_buf(self.inbox.borrow_mut().room())
+    }
+}
+
+fn still_open(read: &io::Result<usize>) -> bool {
+    match read {
+        Ok(0) => false,
+        Ok(_) => true,
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        ),
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+}

@@ -1,0 +1,6 @@
+//! A newer build of Kennel meets an older daemon, and nobody who is served by it notices.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod in_place;
+mod stage;
+mod unfit;
