@@ -16,7 +16,8 @@
 //!
 //! A call that is to `hold` for n is never answered by the first n who signed the roll; `resources/read` of `hold:n` is
 //! not, either. A cancelled call is not answered. It signs the roll of `TESTKIT_ROLL` if there is one, and writes
-//! to `TESTKIT_TALLY` what it does: the tool, or `resource`, and the tag or URI.
+//! to `TESTKIT_TALLY` what it does: the tool, or `resource`, and the tag or URI. With `TESTKIT_GROWS`, all but the first
+//! who signed have one tool more.
 #![expect(clippy::print_stdout, reason = "stdout is its protocol")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -175,11 +176,16 @@ impl Server {
             }
             "tools/list" => {
                 self.seen.lists += 1;
-                json!({"tools": [
+                let mut tools = json!([
                     {"name": "work", "inputSchema": {"type": "object"}},
                     {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
                     {"name": "put", "inputSchema": {"type": "object"}, "annotations": {"idempotentHint": true}},
-                ]})
+                ]);
+                if self.generation > 1 && std::env::var_os("TESTKIT_GROWS").is_some() {
+                    let more = json!({"name": "more", "inputSchema": {"type": "object"}});
+                    tools.as_array_mut().expect("a list").push(more);
+                }
+                json!({"tools": tools})
             }
             "resources/read" => {
                 tally("resource", &uri());

@@ -398,11 +398,11 @@ impl Shim {
             return;
         }
         upstream.lost = true;
-        upstream.server.stdin = None;
+        upstream.server.hang_up();
         // Its tree may live on behind a closed stdout; whoever holds its store must be gone first.
         let _ = upstream.server.tree.stop();
         let detail = upstream.server.said.text();
-        let unsent = Unsent::LastBytes(upstream.server.unwritten());
+        let unsent = Unsent::LastBytes(upstream.server.unheard());
         self.session.upstream_lost(SERVER_RESTARTED, unsent);
         if self.session.app_is_done() {
             return self.session.give_up("the server ended", &detail);

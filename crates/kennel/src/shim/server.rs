@@ -99,7 +99,7 @@ pub(crate) struct Server {
     pub(super) stderr: Option<Watched<OwnedFd>>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
-    /// What was for it, and was thrown away when it heard no more.
+    /// How much was for it that it did not hear, when it heard no more.
     thrown_away: usize,
     pub(crate) said: Tail,
 }
@@ -150,15 +150,22 @@ impl Server {
         let written = self.to.flush(|bytes| Ok(rustix::io::write(stdin, bytes)?));
         if written.is_err() {
             // It hears nothing any more: whoever asks it something would wait for ever.
-            self.stdin = None;
-            self.throw_away();
+            self.hang_up();
             let _ = self.tree.stop();
         }
     }
 
-    /// How much of what was for it was not written, to the last byte of it.
-    pub(crate) fn unwritten(&self) -> usize {
-        self.thrown_away + self.to.len()
+    /// Says nothing more to it.
+    pub(crate) fn hang_up(&mut self) {
+        if let Some(stdin) = self.stdin.take() {
+            self.thrown_away += unread(&stdin);
+        }
+        self.throw_away();
+    }
+
+    /// How many of the last bytes that were for it, it is known not to have heard. Once it was hung up on.
+    pub(crate) fn unheard(&self) -> usize {
+        self.thrown_away
     }
 
     fn throw_away(&mut self) {
@@ -237,6 +244,18 @@ fn remember(last: &mut VecDeque<String>, line: &[u8]) {
     }
     let line = &line[..line.len().min(TAIL_LINE_BYTES)];
     last.push_back(String::from_utf8_lossy(line).into_owned());
+}
+
+/// How much is in a pipe that nobody will ever read: nobody is left who could.
+fn unread(pipe: &OwnedFd) -> usize {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(pipe, PollFlags::empty())];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    if polled.is_err() || !fds[0].revents().contains(PollFlags::ERR) {
+        return 0;
+    }
+    let unread = rustix::io::ioctl_fionread(pipe).unwrap_or(0);
+    usize::try_from(unread).unwrap_or(0)
 }
 
 fn still_open(read: &io::Result<usize>) -> bool {

@@ -3,5 +3,6 @@
 mod bounds;
 mod deaths;
 mod ends;
+mod losses;
 mod stage;
 mod wire;

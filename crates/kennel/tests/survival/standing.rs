@@ -128,3 +128,59 @@ fn a_session_that_only_listens_ends_with_its_input() {
         app.was_answered_each_once();
     }
 }
+
+#[test]
+fn an_app_that_listed_the_tools_is_told_that_the_next_server_has_others_and_only_then() {
+    for (way, victim) in LOSSES {
+        for grows in [false, true] {
+            let scope = Scope::new("changed");
+            let begin = |name| {
+                let mut command = session(&scope, way, name, &[]);
+                if grows {
+                    command.env("TESTKIT_GROWS", "1");
+                }
+                App::legacy(command)
+            };
+            let (mut lister, mut other) = (begin("lister"), begin("other"));
+            let before = lister.request("tools/list", json!({}));
+            other.seen();
+            kill(&scope, victim);
+            let changed = |line: &Value| line["method"] == "notifications/tools/list_changed";
+            if grows {
+                lister.is_told(changed);
+            }
+            // Asked again if it must be; and answered behind what the session asked for itself.
+            let fence = |app: &mut App| app.request("resources/read", json!({"uri": "x:1"}));
+            fence(&mut lister);
+            let after = lister.request("tools/list", json!({}));
+            assert_eq!(before["result"] == after["result"], !grows);
+            fence(&mut lister);
+            let told = lister.told("tools/list_changed").len();
+            assert_eq!(told, usize::from(grows), "{way:?} {victim:?}");
+            fence(&mut other);
+            assert_eq!(other.told("tools/list_changed").len(), 0, "it knows none");
+            lister.was_answered_each_once();
+            other.was_answered_each_once();
+        }
+    }
+}
+
+#[test]
+fn in_the_modern_era_changed_tools_are_told_on_the_subscription_to_them() {
+    for (way, victim) in LOSSES {
+        let scope = Scope::new("changed-modern");
+        let mut command = session(&scope, way, "app", &[]);
+        command.env("TESTKIT_GROWS", "1");
+        let mut app = App::modern(command);
+        app.request("tools/list", enveloped(json!({})));
+        let wanted = json!({"notifications": {"toolsListChanged": true}});
+        let listen = app.send("subscriptions/listen", enveloped(wanted));
+        app.is_told(|line| line["method"] == "notifications/subscriptions/acknowledged");
+        kill(&scope, victim);
+        app.is_told(|line| line["method"] == "notifications/tools/list_changed");
+        let told = app.told("tools/list_changed");
+        assert_eq!(told[0]["params"]["_meta"][SUBSCRIPTION], listen);
+        let told = app.heard.iter().filter(|line| line.get("method").is_some());
+        assert_eq!(told.count(), 2, "and nothing else: {:?}", app.heard);
+    }
+}
