@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, reason = "how long it takes is worth a line")]
 
 mod calls;
+mod clients;
 mod policy;
 mod stage;
 mod standing;
