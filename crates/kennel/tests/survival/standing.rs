@@ -108,12 +108,18 @@ fn listener(scope: &Scope, way: Way) -> App {
 fn who_only_listens_does_not_wake_a_stopped_server_and_hears_of_it_when_it_is_woken() {
     let scope = Scope::new("stopped-listener");
     let mut app = listener(&scope, Way::Shared);
-    let stopped = run(scope
-        .command(env!("CARGO_BIN_EXE_kennel"))
-        .args(["stop", "--all"]));
-    assert_eq!(stopped.code(), Some(0), "{}", stopped.stderr);
-    app.request("ping", enveloped(json!({})));
-    assert!(servers(&scope).is_empty());
+    let kennel = |args: &[&str]| {
+        let ended = run(scope.command(env!("CARGO_BIN_EXE_kennel")).args(args));
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        ended.stdout
+    };
+    kennel(&["stop", "--all"]);
+    // Looking takes long enough for one that wakes to be seen.
+    for _ in 0..10 {
+        app.request("ping", enveloped(json!({})));
+        assert_eq!(kennel(&["ps", "--json"]).trim(), "[]");
+        assert!(servers(&scope).is_empty());
+    }
     let touch = json!({"name": "touch", "arguments": {"uri": "a:1"}});
     app.request("tools/call", enveloped(touch));
     app.is_told(|line| line["method"] == "notifications/resources/updated");
