@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::shim::Origin;
-use crate::{demo, doctor, guard, ps, purge, run, wrap};
+use crate::{demo, doctor, guard, ps, purge, reference, run, wrap};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -36,14 +36,17 @@ enum Command {
     Guard(Box<guard::Args>),
 
     /// Show what runs
+    #[command(after_help = PS_EXAMPLES)]
     Ps(ps::PsArgs),
 
     /// Stop a server by its name or key, for all its sessions
     ///
     /// A session of a daemon starts its server again when it next needs it; a solo session ends.
+    #[command(after_help = STOP_EXAMPLES)]
     Stop(ps::StopArgs),
 
     /// Show what a daemon and its servers said
+    #[command(after_help = LOGS_EXAMPLES)]
     Logs(ps::LogsArgs),
 
     /// Put Kennel before the servers in your apps' configurations
@@ -83,11 +86,20 @@ enum Command {
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(purge::Args),
 
+    /// Print a script that completes commands and options
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(reference::CompletionsArgs),
+
+    /// Print the manual, or write a page for each command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(reference::ManArgs),
+
     /// Show what Kennel does, with nothing else installed
     ///
     /// Starts ten sessions that share a server that is built in, kills the server, the daemon and an app under them, and
     /// measures how long it takes until they go on, or until nothing is left. Takes a few seconds, in a
     /// directory of its own, and leaves nothing behind.
+    #[command(after_help = DEMO_EXAMPLES)]
     Demo {
         /// Which part of the show this process plays; for the demo itself
         #[arg(hide = true)]
@@ -102,9 +114,11 @@ fn version() -> &'static str {
 
 const EXAMPLES: &str = "Examples:
   kennel demo                   see sessions survive, and nothing survive them
+  kennel wrap                   put kennel before the servers of your apps
   kennel run -- npx some-server run an MCP server behind kennel
   kennel guard --owner-pid $PPID --port 8080 -- python3 -m http.server 8080
                                 run a server that ends with its owner
+  kennel doctor                 find what is not as it should be
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found, 98 port held by another.";
 
@@ -154,6 +168,29 @@ kennel were not there.
 
 Exit codes: the server's own, 128 and its number if a signal ended it; 0 if nobody needed it any more, or if it
 runs already; 98 port held by another; 127 command not found, 126 not executable; 1 anything else.";
+const PS_EXAMPLES: &str = "Examples:
+  kennel ps
+  kennel ps --json | jq '.[].name'";
+
+const STOP_EXAMPLES: &str = "Examples:
+  kennel stop server-memory
+  kennel stop --all";
+
+const LOGS_EXAMPLES: &str = "Examples:
+  kennel logs server-memory
+  kennel logs server-memory -f";
+
+const DEMO_EXAMPLES: &str = "Example:
+  kennel demo";
+
+const COMPLETIONS_EXAMPLES: &str = "Examples:
+  kennel completions bash > ~/.local/share/bash-completion/completions/kennel
+  kennel completions zsh > ~/.zfunc/_kennel
+  kennel completions fish > ~/.config/fish/completions/kennel.fish";
+
+const MAN_EXAMPLES: &str = "Examples:
+  kennel man | man -l -                 read it now
+  kennel man --out ~/.local/share/man/man1";
 
 const WRAP_EXAMPLES: &str = "Examples:
   kennel wrap --dry-run                 see what would change, in all apps
@@ -193,6 +230,8 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Reap(args) => doctor::reap(&args),
         Command::Purge(args) => purge::purge(&args),
+        Command::Completions(args) => reference::completions(&args, Cli::command()),
+        Command::Man(args) => reference::man(&args, Cli::command()),
         Command::Demo { part: None } => demo::show(),
         Command::Demo { part: Some(part) } => demo::play(part),
     }

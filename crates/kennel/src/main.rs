@@ -26,6 +26,8 @@ mod ps;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod purge;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod reference;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod run;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod sharing;
