@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::Finding;
 use crate::sharing::ServersToml;
-use crate::wrap::clients::{Bases, Found};
 use crate::wrap::entry::Entry;
+use crate::wrap::places::{Bases, Found};
 use crate::wrap::{quoted, splice};
 
 pub(super) fn servers_toml() -> Vec<Finding> {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use super::inventory::Item;
-use crate::wrap::clients::Bases;
+use crate::wrap::places::Bases;
 use crate::wrap::splice;
 use crate::wrap::undo::Records;
 
@@ -77,7 +77,7 @@ fn pointing(bases: &Bases, records: &Records) -> Vec<PathBuf> {
     let recorded = records
         .all()
         .into_iter()
-        .map(|record| crate::wrap::clients::Found {
+        .map(|record| crate::wrap::places::Found {
             client: None,
             path: record.path,
             shape: None,

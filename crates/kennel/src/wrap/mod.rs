@@ -11,10 +11,12 @@ pub(crate) mod clients;
 mod diff;
 pub(crate) mod entry;
 mod json;
+pub(crate) mod places;
 mod plan;
 mod program;
 mod shapes;
 pub(crate) mod splice;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod toml;
@@ -22,7 +24,6 @@ pub(crate) mod undo;
 mod write;
 mod yaml;
 
-use std::io::{BufRead, IsTerminal, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,9 +31,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::sharing::ServersToml;
-use clients::{Bases, CLIENTS, Found, Shape};
+use clients::{CLIENTS, Shape};
 use entry::Edit;
+use places::{Bases, Found};
 use plan::{Plan, Proposal, Row, Setting};
+pub(crate) use tell::ask;
 use undo::Records;
 use write::Source;
 
@@ -157,7 +160,7 @@ fn run(args: &Args, planner: &Planner<'_>) -> ExitCode {
                 if tale.changes {
                     tale.error = hindrance(&change, &bases.home).err();
                 }
-                show(args, &change, &tale, &bases.home);
+                tell::show(args, &change, &tale, &bases.home);
                 if tale.changes && tale.error.is_none() {
                     changes.push((told.len(), change));
                 }
@@ -186,7 +189,7 @@ fn run(args: &Args, planner: &Planner<'_>) -> ExitCode {
     if args.json {
         println!("{}", serde_json::to_string(&told).expect("plain values"));
     } else {
-        conclude(args, &told);
+        tell::conclude(args, &told);
     }
     match asked {
         Err(refusal) => {
@@ -372,87 +375,7 @@ fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
     if args.yes {
         return Ok(true);
     }
-    ask(&format!("Write {}?", files_of(changes.len())))
-}
-
-/// Asks on a terminal; refuses where there is none.
-pub(crate) fn ask(question: &str) -> Result<bool, String> {
-    if !std::io::stdin().is_terminal() {
-        return Err(
-            "nobody can be asked: run it on a terminal, or add --yes; --dry-run only shows"
-                .to_owned(),
-        );
-    }
-    print!("{question} [y/N] ");
-    let _ = std::io::stdout().flush();
-    let mut answer = String::new();
-    let _ = std::io::stdin().lock().read_line(&mut answer);
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
-}
-
-fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
-    if args.json || (change.rows.is_empty() && !tale.changes) {
-        return;
-    }
-    let title = change.found.client.map_or("file", |client| client.title);
-    println!("{title}: {}", below_home(&change.found.path, home));
-    let width = change
-        .rows
-        .iter()
-        .map(|row| row.name.chars().count())
-        .max()
-        .unwrap_or(0)
-        .clamp(6, 24);
-    let wrapping = matches!(change.task, Task::Wrap { .. });
-    for row in &change.rows {
-        let name: String = row.name.chars().take(24).collect();
-        let word = match row.proposal {
-            Proposal::Shared => "shared",
-            Proposal::Solo => "solo",
-            Proposal::Skip if wrapping => "skip",
-            Proposal::Skip => "",
-        };
-        match wrapping {
-            true => println!("  {name:<width$}  {word:<6}  {}", row.why),
-            false => println!("  {name:<width$}  {}", row.why),
-        }
-    }
-    if tale.changes {
-        println!();
-        print!(
-            "{}",
-            diff::of(&change.source.text, &change.edits, &change.secrets)
-        );
-    }
-    println!();
-}
-
-fn conclude(args: &Args, told: &[Told]) {
-    let written = told.iter().filter(|tale| tale.written).count();
-    let would = told.iter().filter(|tale| tale.changes).count();
-    if written > 0 {
-        println!(
-            "wrote {}; restart the apps that were running",
-            files_of(written)
-        );
-    } else if would == 0 {
-        println!("nothing to change");
-    } else if args.dry_run {
-        println!("nothing was changed: this was a dry run");
-    } else {
-        println!("nothing was changed");
-    }
-}
-
-fn files_of<N: std::fmt::Display + PartialEq<usize>>(count: N) -> String {
-    format!("{count} file{}", if count == 1 { "" } else { "s" })
-}
-
-fn below_home(path: &Path, home: &Path) -> String {
-    match path.strip_prefix(home) {
-        Ok(below) => format!("~/{}", below.display()),
-        Err(_) => path.display().to_string(),
-    }
+    tell::ask(&format!("Write {}?", tell::files_of(changes.len())))
 }
 
 /// The servers of a configuration.

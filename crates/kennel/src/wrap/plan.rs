@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::anywhere;
-use super::clients::{Found, Shape};
+use super::clients::Shape;
 use super::entry::{Args, Edit, Entry, Start, Unreadable, apply};
+use super::places::Found;
 use super::splice::{self, Prefix};
 use crate::sharing::{self, Remembered, ServersToml, Wish, launcher};
 

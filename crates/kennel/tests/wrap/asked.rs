@@ -1,5 +1,6 @@
 //! Who is asked, what is proposed, and which words are written.
 
+use kennel_testkit::{Client, tool};
 use serde_json::Value;
 
 use crate::stage::Person;
@@ -89,4 +90,33 @@ fn every_server_has_its_proposal_and_its_reason() {
         document["mcpServers"]["remote"],
         serde_json::json!({"url": "https://example.com"})
     );
+}
+
+#[test]
+fn a_person_on_a_terminal_is_asked_and_the_answer_counts() {
+    if tool("script").is_none() {
+        return;
+    }
+    let person = Person::new();
+    let text = "{\"mcpServers\": {\"a\": {\"command\": \"thing\"}}}";
+    person.write(CURSOR, text);
+    let answers = |answer: &str, words: &str| {
+        let line = format!("{} {words}", person.program.display());
+        let mut command = person.command_of("script");
+        let mut client = Client::start(command.args(["-qec", &line, "/dev/null"]));
+        client.say(answer);
+        let ended = client.wait();
+        assert_eq!(ended.code(), Some(0), "{}", ended.stdout);
+        ended.stdout
+    };
+    for answer in ["n\n", "\n", "what?\n"] {
+        let told = answers(answer, "wrap");
+        assert!(told.contains("Write 1 file? [y/N]"), "{told}");
+        assert!(told.contains("nothing was changed"), "{told}");
+        assert_eq!(person.read(CURSOR), text);
+    }
+    answers("y\n", "wrap");
+    assert_ne!(person.read(CURSOR), text);
+    answers("yes\n", "unwrap");
+    assert_eq!(person.read(CURSOR), text);
 }

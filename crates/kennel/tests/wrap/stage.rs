@@ -1,5 +1,6 @@
 //! What the tests stand on: a home with configurations, and an installed Kennel.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,7 +45,12 @@ impl Person {
 
     /// `kennel`, as it is installed, in the project.
     pub(crate) fn command(&self) -> Command {
-        let mut command = self.scope.command(&self.program);
+        self.command_of(&self.program)
+    }
+
+    /// A program, in the project.
+    pub(crate) fn command_of(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.scope.command(program);
         command.current_dir(self.scope.path("project"));
         for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCODE_CONFIG"] {
             command.env_remove(name);

@@ -1,0 +1,171 @@
+//! Which configurations are there, for the one who asks.
+
+use std::path::{Path, PathBuf};
+
+use super::clients::{Base, CLIENTS, Client, Place, Shape};
+
+/// A configuration that is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) client: Option<&'static Client>,
+    pub(crate) path: PathBuf,
+    /// `None` if only its content can tell.
+    pub(crate) shape: Option<Shape>,
+    /// Whether it is one project's.
+    pub(crate) project: bool,
+}
+
+/// Where paths begin for the one who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Bases {
+    pub(crate) system: System,
+    pub(crate) home: PathBuf,
+    pub(crate) project: PathBuf,
+    pub(crate) variable: fn(&str) -> Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "one of them runs this; a test looks at all")
+)]
+pub(crate) enum System {
+    Linux,
+    MacOs,
+    Windows,
+}
+
+impl Bases {
+    pub(crate) fn of_user() -> Option<Bases> {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        Some(Bases {
+            system: System::Linux,
+            home: home.filter(|home| home.is_absolute())?,
+            project: std::env::current_dir().ok()?,
+            variable: |name| {
+                let path = std::env::var_os(name).map(PathBuf::from);
+                path.filter(|path| path.is_absolute())
+            },
+        })
+    }
+
+    fn config(&self) -> PathBuf {
+        let named = (self.variable)("XDG_CONFIG_HOME");
+        named.unwrap_or_else(|| self.home.join(".config"))
+    }
+
+    fn app_data(&self) -> PathBuf {
+        match self.system {
+            System::Linux => self.config(),
+            System::MacOs => self.home.join("Library/Application Support"),
+            System::Windows => {
+                (self.variable)("APPDATA").unwrap_or_else(|| self.home.join("AppData/Roaming"))
+            }
+        }
+    }
+
+    fn path(&self, place: &Place) -> Option<PathBuf> {
+        let base = match place.base {
+            Base::Home => self.home.clone(),
+            Base::Config => self.config(),
+            Base::AppData => self.app_data(),
+            Base::ConfigOrAppData if self.system == System::Windows => self.app_data(),
+            Base::ConfigOrAppData => self.config(),
+            Base::Variable(name, otherwise) => {
+                (self.variable)(name).unwrap_or_else(|| self.home.join(otherwise))
+            }
+            Base::FileOf(name) => return (self.variable)(name),
+            Base::Project => self.project.clone(),
+        };
+        Some(base.join(place.path))
+    }
+
+    /// The configurations that are there, of all clients or of those named. None is there twice.
+    pub(crate) fn find(&self, named: &[String]) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        let chosen = |client: &&Client| named.is_empty() || named.iter().any(|id| id == client.id);
+        for client in CLIENTS.iter().filter(chosen) {
+            for place in client.files {
+                for path in self
+                    .path(place)
+                    .map(|path| matching(&path))
+                    .unwrap_or_default()
+                {
+                    if found.iter().any(|other| other.path == path) {
+                        continue;
+                    }
+                    found.push(Found {
+                        client: Some(client),
+                        path,
+                        shape: Some(place.shape),
+                        project: place.base == Base::Project,
+                    });
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The regular files a path stands for.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let Some(ending) = name.strip_prefix('*') else {
+        return if path.is_file() {
+            vec![path.to_owned()]
+        } else {
+            Vec::new()
+        };
+    };
+    let entries = path.parent().and_then(|dir| std::fs::read_dir(dir).ok());
+    let mut files: Vec<PathBuf> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|file| file.is_file() && file.to_string_lossy().ends_with(ending))
+        .collect();
+    files.sort();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_client_has_its_files_on_every_system() {
+        for (system, desktop) in [
+            (
+                System::Linux,
+                "/home/a/.config/Claude/claude_desktop_config.json",
+            ),
+            (
+                System::MacOs,
+                "/home/a/Library/Application Support/Claude/claude_desktop_config.json",
+            ),
+            (
+                System::Windows,
+                "/home/a/AppData/Roaming/Claude/claude_desktop_config.json",
+            ),
+        ] {
+            let bases = Bases {
+                system,
+                home: "/home/a".into(),
+                project: "/work".into(),
+                variable: |_| None,
+            };
+            let paths = |client: &Client| -> Vec<PathBuf> {
+                client
+                    .files
+                    .iter()
+                    .filter_map(|place| bases.path(place))
+                    .collect()
+            };
+            let of = |id| paths(CLIENTS.iter().find(|client| client.id == id).unwrap());
+            assert_eq!(of("claude-desktop"), [PathBuf::from(desktop)]);
+            assert_eq!(of("claude-code")[0], Path::new("/home/a/.claude.json"));
+            assert_eq!(of("codex")[0], Path::new("/home/a/.codex/config.toml"));
+            assert!(CLIENTS.iter().all(|client| !paths(client).is_empty()));
+        }
+    }
+}
