@@ -65,8 +65,8 @@ fn as_codex(person: &Person, name: &str, cwd: &Path) -> Command {
     command
 }
 
-/// How many servers run, and for how many clients.
-fn crowd(person: &Person) -> (usize, usize) {
+/// How many daemons and servers run, and for how many clients.
+fn crowd(person: &Person) -> (usize, usize, usize) {
     let ended = person.kennel(&["ps", "--json"]);
     let entries: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
     let count = |key: &str| {
@@ -75,13 +75,13 @@ fn crowd(person: &Person) -> (usize, usize) {
             .map(|entry| entry[key].as_array().unwrap().len())
             .sum()
     };
-    (count("servers"), count("clients"))
+    (entries.len(), count("servers"), count("clients"))
 }
 
 /// What a daemon says of itself is a moment behind.
 #[track_caller]
-fn comes_to(person: &Person, wanted: (usize, usize)) {
-    wait_for(&format!("{wanted:?} servers and clients"), || {
+fn comes_to(person: &Person, wanted: (usize, usize, usize)) {
+    wait_for(&format!("{wanted:?} daemons, servers and clients"), || {
         (crowd(person) == wanted).then_some(())
     });
 }
@@ -118,13 +118,13 @@ fn a_wrapped_cursor_and_a_wrapped_codex_share_one_server() {
         let seen = client.call("seen", json!({}));
         assert!(seen.to_string().contains("pid"), "{seen}");
     }
-    comes_to(&person, (1, 2));
+    comes_to(&person, (1, 1, 2));
 
     // Another token is another account: not shared.
     let mut other = as_codex(&person, "it", &project);
     let mut other = Client::begin(other.env("TOKEN", "another"));
     other.call("seen", json!({}));
-    comes_to(&person, (2, 3));
+    comes_to(&person, (2, 2, 3));
 }
 
 #[test]
@@ -149,5 +149,5 @@ fn needs_testbed_two_apps_in_two_projects_share_a_real_server_without_any_rule()
     cursor.call("create_entities", entity);
     let graph = codex.call("read_graph", json!({}));
     assert!(graph.to_string().contains("Ada"), "{graph}");
-    comes_to(&person, (1, 2));
+    comes_to(&person, (1, 1, 2));
 }
