@@ -81,8 +81,8 @@ pub(crate) fn values() -> Vec<Odd> {
         value: format!("\"{}\"", "0123456789".repeat(1 << 20)),
     });
     all.push(Odd {
-        what: "escapes of 10 MB",
-        value: format!("\"{}\"", r"\ud83d\ude00\/".repeat(3 << 18)),
+        what: "escapes of 1 MB",
+        value: format!("\"{}\"", r"\ud83d\ude00\/".repeat(3 << 15)),
     });
     all
 }
