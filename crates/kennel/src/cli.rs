@@ -134,7 +134,7 @@ says why a session is on its own.
 
 The timers: --linger is how long a shared server outlives its last client; --grace how long its owner must be
 gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is
-how long a server may take to end. Durations are written 500ms, 30s, 5m, 2h.
+how long a server may take to end; --hibernate stops a server nobody asks, until somebody does. Durations are written 500ms, 30s, 5m, 2h.
 
 When the server dies, its sessions go on with the next one. What was under way is asked again where that does
 no harm (--replay safe), and otherwise answered with an error that says that nobody knows whether it was done.

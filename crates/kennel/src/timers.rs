@@ -55,7 +55,14 @@ pub(crate) struct Settled {
 }
 
 /// The timers that `servers.toml` may set.
-pub(crate) const TIMERS: [&str; 5] = ["linger", "grace", "max-idle", "start-timeout", "stop-after"];
+pub(crate) const TIMERS: [&str; 6] = [
+    "linger",
+    "grace",
+    "max-idle",
+    "start-timeout",
+    "hibernate",
+    "stop-after",
+];
 
 /// Whether a text can be the value of this timer.
 pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
@@ -76,6 +83,7 @@ impl Timers {
                 "grace" => &mut self.grace,
                 "max-idle" => &mut self.max_idle,
                 "start-timeout" => &mut self.start_timeout,
+                "hibernate" => &mut self.hibernate,
                 "stop-after" => &mut self.stop_after,
                 _ => continue,
             };
