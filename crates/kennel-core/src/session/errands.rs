@@ -4,11 +4,18 @@ use std::collections::BTreeMap;
 
 use crate::message::Key;
 
-/// Why it was asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Errand {
-    /// To set up what stood at the upstream before. Its progress, if it has any, is known by this.
-    Restore(Option<Key>),
+/// Something that was asked.
+#[derive(Debug)]
+pub(super) struct Errand {
+    pub(super) why: Why,
+    /// What its progress is known by, if it has any.
+    pub(super) token: Option<Key>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// To set up what stood at the upstream before.
+    Restore,
 
     /// To see whether the tools are as they were.
     CompareTools,

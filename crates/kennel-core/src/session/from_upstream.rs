@@ -183,7 +183,7 @@ impl Session {
             return self.greeted(&response.outcome);
         }
         if let Some(errand) = self.errands.end(&key) {
-            self.errand_done(errand, &response.outcome);
+            self.errand_done(&errand, &response.outcome);
             return Fate::Stop;
         }
         self.era.answered(&key, &response.outcome);

@@ -2,7 +2,7 @@
 
 use crate::message::{Key, Message, Outcome, notification, splice_id};
 
-use super::errands::Errand;
+use super::errands::{Errand, Why};
 use super::in_flight::{Awaited, Unsent, What};
 use super::note::Note;
 use super::offer::List;
@@ -45,9 +45,7 @@ impl Session {
         self.phase = Phase::Detached;
         self.to_upstream.clear();
         for errand in self.errands.upstream_lost() {
-            if let Errand::Restore(Some(token)) = errand {
-                self.in_flight.progress.unmute(&token);
-            }
+            self.in_flight.progress.unmute(errand.token.as_ref());
         }
         let mut again = Vec::new();
         let mut refused = 0;
@@ -117,34 +115,29 @@ impl Session {
     pub(super) fn open(&mut self) {
         self.phase = Phase::Open;
         for line in self.standing.lines() {
-            self.ask(&line, Errand::Restore);
+            self.ask(&line, Why::Restore);
         }
         if let Some(listed) = self.tools.listed()
             && self.app_hears_of_tools()
         {
             let request = listed.request.clone();
-            self.ask(&request, |_| Errand::CompareTools);
+            self.ask(&request, Why::CompareTools);
         }
     }
 
     /// The answer to what the session asked itself.
-    pub(super) fn errand_done(&mut self, errand: Errand, outcome: &Outcome<'_>) {
-        match (errand, outcome) {
-            (Errand::Restore(token), outcome) => {
-                if let Some(token) = token {
-                    self.in_flight.progress.unmute(&token);
-                }
-                if let Outcome::Error(_) = outcome {
-                    self.notes.push(Note::StateRefused);
-                }
-            }
-            (Errand::CompareTools, Outcome::Result(result)) => {
+    pub(super) fn errand_done(&mut self, errand: &Errand, outcome: &Outcome<'_>) {
+        self.in_flight.progress.unmute(errand.token.as_ref());
+        match (errand.why, outcome) {
+            (Why::Restore, Outcome::Result(_)) => {}
+            (Why::Restore, Outcome::Error(_)) => self.notes.push(Note::StateRefused),
+            (Why::CompareTools, Outcome::Result(result)) => {
                 if self.tools.differ(result) {
                     self.announce(List::Tools);
                 }
             }
             // It is to be hoped that the app's own question fares better.
-            (Errand::CompareTools, Outcome::Error(_)) => {}
+            (Why::CompareTools, Outcome::Error(_)) => {}
         }
     }
 
@@ -221,7 +214,7 @@ impl Session {
     }
 
     /// Asks this upstream what the app once asked another, under an id of the session's own.
-    fn ask(&mut self, line: &[u8], errand: impl FnOnce(Option<Key>) -> Errand) {
+    fn ask(&mut self, line: &[u8], why: Why) {
         let Ok(Message::Request(request)) = Message::parse(line) else {
             return;
         };
@@ -231,7 +224,7 @@ impl Session {
         }
         let in_flight = &self.in_flight;
         let is_taken = |key: &Key| in_flight.stage(key).is_some();
-        let id = self.errands.begin(errand(token), is_taken);
+        let id = self.errands.begin(Errand { why, token }, is_taken);
         let line = splice_id(line, &request.id, id.as_bytes());
         self.to_upstream.push_back(line);
     }

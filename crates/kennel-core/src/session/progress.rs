@@ -39,8 +39,11 @@ impl Progress {
         self.courses.entry(token.clone()).or_insert(Course::Mute);
     }
 
-    pub(super) fn unmute(&mut self, token: &Key) {
-        if let Some(Course::Mute) = self.courses.get(token) {
+    /// That is over.
+    pub(super) fn unmute(&mut self, token: Option<&Key>) {
+        if let Some(token) = token
+            && let Some(Course::Mute) = self.courses.get(token)
+        {
             self.courses.remove(token);
         }
     }
