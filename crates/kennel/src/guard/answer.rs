@@ -87,7 +87,7 @@ impl Answer {
         let connections = guarded.map_or(0, |guarded| guarded.connections);
         let (word, ready, replaced) = match status {
             Status::Started { ready, replaced } => ("started", ready, replaced),
-            Status::AlreadyRunning => ("already running", true, None),
+            Status::AlreadyRunning => ("already running", !ports.is_empty(), None),
         };
         let out = if json {
             json!({

@@ -13,6 +13,8 @@ use crate::shim::lines::Inbox;
 
 /// A longer line is written in parts: one that never ends must not fill our memory.
 const LONGEST_LINE: usize = 64 * 1024;
+/// How often a stream is read in one turn.
+const READS: usize = 16;
 /// How many of its last lines are shown to the person whose server did not start.
 const TAIL: usize = 10;
 
@@ -53,7 +55,8 @@ impl Output {
     pub(super) fn pass_on(&mut self) {
         let mut streams = std::mem::take(&mut self.streams);
         streams.retain_mut(|(stream, inbox)| {
-            loop {
+            // One that never stops must not keep us from hearing anybody else.
+            for _ in 0..READS {
                 let read = inbox.read(&*stream);
                 while let Some(line) = inbox.next_line() {
                     self.line(line);
@@ -72,6 +75,7 @@ impl Output {
                     return open;
                 }
             }
+            true
         });
         self.streams = streams;
     }

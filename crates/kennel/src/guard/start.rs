@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kennel_guard::Held;
 use kennel_sys::lock::{Lock, LockError, Mode, legacy};
 use kennel_sys::process::ProcessRef;
-use kennel_sys::runtime_dir::{Hold, RuntimeDir};
+use kennel_sys::runtime_dir::{DirError, Hold, RuntimeDir};
 use kennel_sys::{Signal, events, tree};
 
 use super::Args;
@@ -35,17 +35,10 @@ pub(super) struct Home {
 }
 
 impl Home {
-    fn open() -> Option<Home> {
-        let open = || {
-            let user = RuntimeDir::of_user()?;
-            let (trees, _hold) = (user.subdir("trees")?, user.hold()?);
-            Ok(Home { user, trees, _hold })
-        };
-        open()
-            .map_err(|error: kennel_sys::runtime_dir::DirError| {
-                crate::warn(&format!("without a runtime directory: {error}"));
-            })
-            .ok()
+    fn open() -> Result<Home, DirError> {
+        let user = RuntimeDir::of_user()?;
+        let (trees, _hold) = (user.subdir("trees")?, user.hold()?);
+        Ok(Home { user, trees, _hold })
     }
 
     /// Ends what an earlier start left behind, and waits for what is ending itself: it may hold our port.
@@ -71,11 +64,20 @@ impl<'a> Start<'a> {
     pub(super) fn new(args: &'a Args) -> Result<Start<'a>, Answer> {
         let cwd = std::env::current_dir()
             .map_err(|error| Answer::failed(1, format!("no working directory: {error}")))?;
+        let home = match Home::open() {
+            Ok(home) => Some(home),
+            // Its log, and what tells people that it runs, would have no place.
+            Err(error) if args.detach => return Err(Answer::failed(1, error.to_string())),
+            Err(error) => {
+                crate::warn(&format!("without a runtime directory: {error}"));
+                None
+            }
+        };
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let words: Vec<String> = args.command.iter().map(text).collect();
         let name = args.name.clone();
         Ok(Start {
-            home: Home::open(),
+            home,
             name: name.unwrap_or_else(|| crate::sharing::launcher::name_of(&words)),
             sameness: record::sameness(&args.command, &cwd),
             cwd,

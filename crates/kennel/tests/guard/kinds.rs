@@ -12,7 +12,7 @@ use crate::stage::{
 
 const SOURCES: [&str; 2] = ["", "sock-diag"];
 /// Longer than the grace, and than it takes to notice anything.
-const LONG: Duration = Duration::from_millis(1500);
+const LONG: Duration = Duration::from_millis(1000);
 
 /// The server stays while a visitor from `from` is there, and goes with it.
 #[track_caller]
@@ -94,9 +94,9 @@ fn a_server_that_opens_its_port_late_is_waited_for_and_counted() {
     let mut owner = owner(&scope);
     let port = free_port();
     let (named, address) = (port.to_string(), format!("127.0.0.1:{port}"));
-    let options = ["--owner-pid", &owner.id().to_string(), "--grace", "3s"];
+    let options = ["--owner-pid", &owner.id().to_string(), "--grace", "1500ms"];
     // Not named: whatever its tree listens on, from whenever on.
-    let mut child = guard(&scope, &options, &["late=700", &address])
+    let mut child = guard(&scope, &options, &["late=500", &address])
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
@@ -106,7 +106,7 @@ fn a_server_that_opens_its_port_late_is_waited_for_and_counted() {
     assert!(!listens(port));
     kill(&mut owner);
     let visitor = Visitor::to(LOCALHOST, port);
-    crate::stage::pause(Duration::from_millis(4500));
+    crate::stage::pause(Duration::from_millis(2200));
     assert!(child.try_wait().unwrap().is_none(), "it is used");
     drop(visitor);
     assert!(wait_for("the guard to end", || child.try_wait().unwrap()).success());
@@ -117,7 +117,7 @@ fn a_server_that_opens_its_port_late_is_waited_for_and_counted() {
         &mut guard(
             &scope,
             &["--detach", "--port", &named],
-            &["late=700", &address],
+            &["late=500", &address],
         ),
     );
     assert!(stdout.contains(&format!("port {port}")), "{stdout}");

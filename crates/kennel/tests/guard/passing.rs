@@ -171,6 +171,11 @@ fn without_a_runtime_directory_it_guards_with_one_line_of_warning() {
     let (_, stderr) = ends_with(4, command.env("KENNEL_RUNTIME_DIR", scope.path("file")));
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.starts_with("kennel: warning: "), "{stderr}");
+    // Detached, its words would have no place.
+    let mut command = kennel(&scope);
+    command.args(["guard", "--detach", "--", "sh", "-c", "exit 4"]);
+    let (_, stderr) = ends_with(1, command.env("KENNEL_RUNTIME_DIR", scope.path("file")));
+    assert!(stderr.contains("not a directory"), "{stderr}");
 }
 
 #[test]

@@ -42,15 +42,15 @@ fn rule_3_a_connection_outlives_the_owner_and_keeps_the_server() {
 fn lesson_26_a_reconnect_within_the_grace_keeps_the_server() {
     let scope = Scope::new("reconnect");
     let mut owner = owner(&scope);
-    let options = ["--grace", "1500ms", "--owner-pid", &owner.id().to_string()];
+    let options = ["--grace", "2500ms", "--owner-pid", &owner.id().to_string()];
     let mut guarded = Guarded::start(&scope, &options);
     let mut visitor = guarded.connect();
     let server = visitor.server();
     kill(&mut owner);
-    // For longer than the grace altogether, with gaps that are shorter.
-    for _ in 0..4 {
+    // For longer than the grace altogether, with gaps that are shorter, and that are seen.
+    for _ in 0..3 {
         drop(visitor);
-        guarded.stays_for(Duration::from_millis(500));
+        guarded.stays_for(Duration::from_millis(1300));
         visitor = guarded.connect();
         assert_eq!(visitor.server().pid(), server.pid());
     }
