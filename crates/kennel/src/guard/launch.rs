@@ -71,6 +71,7 @@ impl Ready {
             ready_timeout: args.ready_timeout,
             replaced: self.replaced,
             starting: self.starting,
+            _home: self.home,
             _held: self.held,
             _legacy: self.legacy,
             life,

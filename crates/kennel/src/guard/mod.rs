@@ -34,6 +34,8 @@ pub(crate) use detach::guardian;
 use port::Takeover;
 use start::Start;
 
+use crate::duration::{self, BadDuration};
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The process the server is bound to: when it is gone and nobody is connected, the server ends
@@ -47,7 +49,7 @@ pub(crate) struct Args {
     ports: Vec<u16>,
 
     /// How long the owner must be gone, with nobody connected, before the server ends
-    #[arg(long, value_name = "D", default_value = "5s", value_parser = crate::duration::parse)]
+    #[arg(long, value_name = "D", default_value = "5s", value_parser = time)]
     grace: Duration,
 
     /// What `kennel ps` calls it [default: after its command]
@@ -63,11 +65,11 @@ pub(crate) struct Args {
     detach: bool,
 
     /// How long the server may take until it listens
-    #[arg(long, value_name = "D", default_value = "30s", value_parser = crate::duration::parse)]
+    #[arg(long, value_name = "D", default_value = "30s", value_parser = time)]
     ready_timeout: Duration,
 
     /// How long the server has to end by itself once it was asked to
-    #[arg(long, value_name = "D", default_value = "2s", value_parser = crate::duration::parse)]
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = time)]
     stop_after: Duration,
 
     /// For programs rather than people
@@ -85,6 +87,12 @@ pub(crate) struct Args {
     /// The server and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// No longer than anybody waits: the end of a wait is a moment that can be told.
+fn time(text: &str) -> Result<Duration, BadDuration> {
+    const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+    duration::parse(text).map(|time| time.min(LONGEST))
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {

@@ -19,6 +19,7 @@ use super::life::Life;
 use super::output::Output;
 use super::record::Kept;
 use super::sessions::{self, Seen, Sessions};
+use super::start::Home;
 
 /// The signals that are the server's, and reach it through us.
 pub(super) const PASSED_ON: [Signal; 7] = [
@@ -56,6 +57,8 @@ pub(super) struct Watch {
     pub(super) replaced: Option<u32>,
     /// Until the server listens, others that want its ports wait.
     pub(super) starting: Vec<Lock>,
+    /// Keeps cleaners of temporary files away.
+    pub(super) _home: Option<Home>,
     pub(super) _held: Vec<Held>,
     pub(super) _legacy: Vec<Lock>,
     pub(super) life: Life,
@@ -262,9 +265,14 @@ impl Watch {
     }
 
     fn tell_whether_ready(&mut self, ready: bool) {
-        let entry = self.kept.as_ref().and_then(|kept| kept.record().look());
-        let (Some(entry), true) = (entry, self.voice.is_awaited()) else {
+        if !self.voice.is_awaited() {
             return;
+        }
+        let entry = self.kept.as_ref().and_then(|kept| kept.record().look());
+        let Some(entry) = entry else {
+            // Not on record (a full disk): what can be said is said, for somebody waits.
+            let words = format!("{} runs, but is not on record", self.name);
+            return self.voice.tell(&Answer::failed(1, words));
         };
         let replaced = self.replaced;
         let mut answer = Answer::running(&entry, Status::Started { ready, replaced }, self.json);

@@ -7,7 +7,7 @@ use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, DEADLINE, Scope, bin, run, wait_for};
 
-use crate::stage::{Guarded, ends_with, kennel, listens};
+use crate::stage::{Guarded, ends_with, free_port, kennel, listens};
 
 fn shell(scope: &Scope, line: &str) -> std::process::Command {
     let mut command = kennel(scope);
@@ -33,6 +33,28 @@ fn the_servers_exit_code_is_ours() {
             "{stderr}"
         );
     }
+    let ages = "18446744073709551s";
+    let mut patient = kennel(&scope);
+    patient.args([
+        "guard",
+        "--grace",
+        ages,
+        "--stop-after",
+        ages,
+        "--ready-timeout",
+        ages,
+    ]);
+    ends_with(
+        7,
+        patient.args([
+            "--port",
+            &free_port().to_string(),
+            "--",
+            "sh",
+            "-c",
+            "exit 7",
+        ]),
+    );
     ends_with(2, kennel(&scope).arg("guard"));
     ends_with(
         2,

@@ -84,3 +84,14 @@ fn a_legacy_lock_is_held_beside_new_ones_and_keeps_old_ones_out() {
         "never written"
     );
 }
+
+#[test]
+fn the_runtime_directory_is_held_so_that_cleaners_leave_it_alone() {
+    let scope = Scope::new("held-dir");
+    let guarded = Guarded::start(&scope, &[]);
+    let dir = std::fs::File::open(scope.runtime_dir()).unwrap();
+    let exclusive = || rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive);
+    assert!(exclusive().is_err(), "as long as the guard lives");
+    drop(guarded);
+    wait_for("the directory to be free", || exclusive().ok());
+}
