@@ -197,18 +197,20 @@ fn program(what: &Ingredients<'_>) -> PathBuf {
     let Some(name) = what.command.first() else {
         return PathBuf::new();
     };
-    let found = if name.as_bytes().contains(&b'/') {
-        Some(what.cwd.join(name))
-    } else {
-        let path = what.env.iter().find(|(variable, _)| variable == "PATH");
-        path.and_then(|(_, path)| {
-            std::env::split_paths(path)
-                .map(|dir| what.cwd.join(dir).join(name))
-                .find(|candidate| is_executable(candidate).unwrap_or(false))
-        })
-    };
+    let path = what.env.iter().find(|(variable, _)| variable == "PATH");
+    let found = found(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
     let found = found.unwrap_or_else(|| name.into());
     found.canonicalize().unwrap_or(found)
+}
+
+/// Where a shell would find a program.
+pub(crate) fn found(name: &OsStr, cwd: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(cwd.join(name));
+    }
+    std::env::split_paths(path?)
+        .map(|dir| cwd.join(dir).join(name))
+        .find(|candidate| is_executable(candidate).unwrap_or(false))
 }
 
 fn is_executable(path: &Path) -> io::Result<bool> {

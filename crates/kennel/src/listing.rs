@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{ClientState, DaemonState, STATE, ServerState};
 use crate::guard::record::{self as guards, Guarded};
 use crate::meeting::Meeting;
+use crate::sources::Sources;
 
 /// Where solo sessions write down who they are.
 const SOLO: &str = "solo";
@@ -58,6 +59,9 @@ pub(crate) struct Server {
     pub(crate) state: ServerState,
     /// What its direct process holds in memory now.
     pub(crate) rss_bytes: Option<u64>,
+    /// What it was started from has changed on disk since.
+    #[serde(default)]
+    pub(crate) stale: bool,
 }
 
 impl Entry {
@@ -169,7 +173,15 @@ fn saved(servers: &[Server]) -> u64 {
 
 pub(crate) fn with_memory(state: ServerState) -> Server {
     let rss_bytes = rss(state.pid);
-    Server { state, rss_bytes }
+    let stale = state.sources.are_stale();
+    Server {
+        state: ServerState {
+            sources: Sources::default(),
+            ..state
+        },
+        rss_bytes,
+        stale,
+    }
 }
 
 fn rss(pid: u32) -> Option<u64> {

@@ -34,6 +34,8 @@ mod sharing;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod shim;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod sources;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod this_build;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod timers;

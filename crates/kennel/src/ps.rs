@@ -114,6 +114,11 @@ fn notes(entry: &Entry) -> Vec<String> {
             )
         })
         .collect();
+    let stale = entry.servers.iter().filter(|server| server.stale);
+    notes.extend(stale.map(|server| {
+        let pid = server.state.pid;
+        format!("server {pid} is stale: its files changed since it was started")
+    }));
     if entry.saved_bytes > 0 {
         let megabytes = entry.saved_bytes >> 20;
         notes.push(format!("saves {megabytes} MB against a server for each"));

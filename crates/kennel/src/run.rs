@@ -47,6 +47,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHAT")]
     replay: Option<String>,
 
+    /// What becomes of a server whose program, script or package changed on disk: replace or keep
+    ///
+    /// replace: when nobody waits for it, it is stopped, and its sessions go on with a new one; what it kept in memory
+    /// is gone. keep: it goes on, and `kennel ps` calls it stale. [default: replace where sessions share it,
+    /// keep where it is one session's own]
+    #[arg(long, value_name = "WHAT")]
+    on_change: Option<String>,
+
     /// Start the server in this directory
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
@@ -96,9 +104,14 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
             word.parse()
                 .map_err(|error: UnknownReplay| error.to_string())
         })?;
-        Ok((timers, replay.unwrap_or_default()))
+        let replace = timers::value("on-change", &args.on_change, |word| match word {
+            "replace" => Ok(true),
+            "keep" => Ok(false),
+            _ => Err(format!("{word:?} is neither replace nor keep")),
+        })?;
+        Ok((timers, replay.unwrap_or_default(), replace))
     });
-    let (timers, replay): (_, Replay) = match settled {
+    let (timers, replay, replace): (_, Replay, _) = match settled {
         Ok(settled) => settled,
         Err(error) => {
             crate::fail(&error);
@@ -113,7 +126,14 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
     let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
         key: place.key.hex.clone(),
-        hello: place.hello(&args, &ladder, timers.hibernate, &decision, &origin),
+        hello: place.hello(
+            &args,
+            &ladder,
+            timers.hibernate,
+            &decision,
+            replace,
+            &origin,
+        ),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
             grace: timers.grace,
@@ -128,6 +148,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         ladder,
         replay,
         hibernate: timers.hibernate,
+        replace: replace.unwrap_or(false),
         key: place.key.hex,
         why_solo: sharing.is_none().then_some(decision.why),
     };
@@ -217,6 +238,7 @@ impl Place {
         ladder: &Ladder,
         hibernate: Option<Duration>,
         decision: &Decision,
+        replace: Option<bool>,
         origin: &Origin,
     ) -> ClientHello {
         let me = ProcessRef::me().map(|me| *me.identity());
@@ -235,6 +257,7 @@ impl Place {
                 cache: decision.cache && !args.no_cache,
                 in_turn: decision.in_turn,
                 hibernate: hibernate.map(millis),
+                replace: replace.unwrap_or(true),
             },
             env: self
                 .env

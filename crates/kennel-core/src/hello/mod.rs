@@ -105,6 +105,9 @@ pub struct Spec {
     /// How long it may be of no use before it is stopped until it is, in milliseconds.
     #[serde(default)]
     pub hibernate: Option<u64>,
+    /// Whether a server whose files changed on disk is replaced when nobody waits for it.
+    #[serde(default = "yes")]
+    pub replace: bool,
 }
 
 fn yes() -> bool {
@@ -313,6 +316,7 @@ mod tests {
                 cache: true,
                 in_turn: false,
                 hibernate: None,
+                replace: true,
             },
             env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))],
             shares: Shares::default(),

@@ -15,6 +15,11 @@ impl Mux {
         let lasts = |kind: &Kind| *kind == Kind::Listen;
         self.calls.in_flight().all(|call| lasts(&call.kind)) && self.asks.is_empty()
     }
+
+    /// Whether the server could be replaced by another: it is [quiet](Self::is_quiet), and works on no task.
+    pub fn is_idle(&self) -> bool {
+        self.is_quiet() && self.tasks.unfinished().next().is_none()
+    }
 }
 
 /// Bytes that are usually text: a string then.

@@ -65,6 +65,8 @@ impl Pool {
             true => self.stations.borrow().iter().find(open).cloned(),
             false => None,
         };
+        // Whoever comes gets what is there now, not what was.
+        let found = found.filter(|station| !station.is_replaced(house));
         let station = match found {
             Some(station) => {
                 station.newcomers()?;

@@ -19,6 +19,10 @@ use super::house::House;
 use super::running::{Complaints, Course, Running, Voice};
 use super::station::Station;
 use super::{dormant, start, watch};
+use crate::sources::Sources;
+
+/// Why a server is lost whose files changed.
+const REPLACED: &str = "replaced";
 
 /// Starts the station's server when it is its turn, and serves its clients with it; returns when nothing is left.
 ///
@@ -87,6 +91,16 @@ struct Attendant {
 impl Attendant {
     fn start(&self) -> io::Result<Rc<Running>> {
         let records = self.house.meeting.trees().ok();
+        let hello = &self.station.hello;
+        let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
+        let variable = |name: &str| {
+            let mut all = hello.env.iter();
+            let found = all.find(|(its, _)| its.as_bytes() == name.as_bytes());
+            found.map(|(_, value)| os(value))
+        };
+        let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
+        // Before the start: what changes meanwhile has changed.
+        *self.station.sources.borrow_mut() = Sources::of(&command, &cwd, variable);
         let running = Running::start(&self.station.hello, records.as_ref().map(AsFd::as_fd))?;
         let running = Rc::new(running);
         *self.station.running.borrow_mut() = Some(Rc::clone(&running));
@@ -246,15 +260,40 @@ impl Attendant {
     }
 
     fn tell_clients(&self, lost: &Lost) {
-        let mut unsent = self.station.unsent();
-        for (client, link) in self.station.dismiss_all() {
-            link.lost_server(Lost {
-                unsent: unsent.remove(&client).unwrap_or_default(),
-                ..lost.clone()
-            });
-        }
-        self.house.stir();
+        tell_clients(&self.house, &self.station, lost);
     }
+}
+
+/// The server is not what it would be if it were started now, and nobody waits for it: its sessions begin again with
+/// the next one.
+pub(super) fn replace(house: &House, station: &Station) {
+    let pid = station.pid.get().unwrap_or_default();
+    house
+        .log
+        .line(format_args!("server {pid} is replaced: its files changed"));
+    if station.clients() > 0 {
+        house.restarts.set(house.restarts.get() + 1);
+    }
+    let lost = Lost {
+        reason: REPLACED.into(),
+        detail: String::new(),
+        final_word: false,
+        exit: None,
+        unsent: Vec::new(),
+        heard: None,
+    };
+    tell_clients(house, station, &lost);
+}
+
+fn tell_clients(house: &House, station: &Station, lost: &Lost) {
+    let mut unsent = station.unsent();
+    for (client, link) in station.dismiss_all() {
+        link.lost_server(Lost {
+            unsent: unsent.remove(&client).unwrap_or_default(),
+            ..lost.clone()
+        });
+    }
+    house.stir();
 }
 
 /// The warden's next report; `None` when there will be no more.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::house::House;
+use crate::sources::Sources;
 
 /// The state's name in the key's directory.
 pub(crate) const STATE: &str = "state.json";
@@ -42,6 +43,9 @@ pub(crate) struct ServerState {
     /// How many share it.
     #[serde(default)]
     pub(crate) clients: usize,
+    /// What it was started from: whoever lists it sees whether that is still so.
+    #[serde(default, skip_serializing_if = "Sources::is_empty")]
+    pub(crate) sources: Sources,
 }
 
 /// Writes the state soon after it changed. Not at once: a file costs more than all that a client waits for when
@@ -77,6 +81,7 @@ fn text(house: &House) -> Vec<u8> {
                     since: station.since.get(),
                     requests: station.requests(),
                     clients: station.clients(),
+                    sources: station.sources.borrow().clone(),
                 })
             })
             .into_iter()

@@ -23,6 +23,8 @@ use super::dormant::Used;
 use super::house::{Flag, House};
 use super::lanes::{self, Lanes};
 use super::running::Running;
+use super::server;
+use crate::sources::{Look, Sources};
 
 pub(super) use carried::Carried;
 
@@ -37,6 +39,8 @@ const TOO_MUCH: usize = 128 << 20;
 /// the longer for a line the more parts it comes in.
 const LONG: usize = 64 * 1024;
 const WIDE: usize = 256 * 1024;
+/// How often the files of a server are looked at, while somebody uses it.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Station {
     pub(super) class: Class,
@@ -54,6 +58,12 @@ pub(super) struct Station {
     wide: Cell<bool>,
     /// Its process and all that comes of it, while it is there.
     pub(super) running: RefCell<Option<Rc<Running>>>,
+    /// The files its process was started from.
+    pub(super) sources: RefCell<Sources>,
+    /// When they were last looked at.
+    looked: Cell<Option<Instant>>,
+    /// They are not what they were: it is to be replaced.
+    stale: Cell<bool>,
     /// Since when nobody is here.
     pub(super) deserted_since: Cell<Option<Instant>>,
     members: RefCell<BTreeMap<ClientId, Rc<Link>>>,
@@ -90,6 +100,9 @@ impl Station {
             cut: RefCell::default(),
             wide: Cell::new(false),
             running: RefCell::default(),
+            sources: RefCell::default(),
+            looked: Cell::new(None),
+            stale: Cell::new(false),
             deserted_since: Cell::new(None),
             members: RefCell::default(),
             warden: Cell::new(None),
@@ -132,8 +145,10 @@ impl Station {
     }
 
     pub(super) fn hear_client(&self, house: &House, id: ClientId, line: &[u8]) {
+        self.look_at_sources(house);
         self.mux.borrow_mut().from_client(id, line, house.now());
         self.settle_for(house, Some(id));
+        self.make_way(house);
     }
 
     pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
@@ -145,6 +160,44 @@ impl Station {
         self.settle(house);
         self.learn_era(house);
         house.upgrade.stir();
+        self.make_way(house);
+    }
+
+    /// Its process is to be replaced, if its files changed and nobody would miss it; whether it is.
+    pub(super) fn is_replaced(&self, house: &House) -> bool {
+        self.look_at_sources(house);
+        self.make_way(house)
+    }
+
+    fn make_way(&self, house: &House) -> bool {
+        let due = self.stale.get() && self.is_idle();
+        if due {
+            server::replace(house, self);
+        }
+        due
+    }
+
+    /// Somebody has a use for it: a reason to see whether it is what it would be if it were started now. Its
+    /// files offer no event that covers what a launcher may do, and a look costs less than a line.
+    fn look_at_sources(&self, house: &House) {
+        let is_recent = |at: Instant| at.elapsed() < LOOK;
+        let replaces = self.hello.spec.replace && self.class.is_shared();
+        if !replaces || self.looked.get().is_some_and(is_recent) {
+            return;
+        }
+        self.looked.set(Some(Instant::now()));
+        let changed = self.sources.borrow_mut().look() == Look::Changed;
+        if changed && !self.stale.replace(true) {
+            house
+                .log
+                .line("the server's files changed: it is replaced when nobody waits for it");
+        }
+    }
+
+    /// Whether nobody waits for its process, and it works on nothing.
+    fn is_idle(&self) -> bool {
+        let runs = self.running.borrow().is_some() && !self.closing.is_up();
+        runs && self.is_quiet() && self.mux.borrow().is_idle()
     }
 
     /// Whether another client may join: why not, for people.

@@ -226,6 +226,7 @@ mod tests {
                 cache: true,
                 in_turn: false,
                 hibernate: None,
+                replace: true,
             },
             env,
             shares: kennel_core::hello::Shares::default(),

@@ -130,9 +130,11 @@ impl Kept {
             since: self.record.entry.since,
             requests: 0,
             clients: 0,
+            sources: Default::default(),
         };
         self.record.entry.servers = vec![listing::Server {
             state,
+            stale: false,
             rss_bytes: None,
         }];
         // Where it cannot be written, people do not see it; it is served all the same.

@@ -152,11 +152,14 @@ impl Shim {
                 Verdict::Abandon => abandoned = true,
             }
         }
+        // Nobody waits for it: another one takes its place unnoticed.
+        let idle = open && !*lost && self.session.is_idle();
+        let outdated = idle && server.is_outdated();
         self.remember_era();
         if busy {
             self.is_of_use();
         }
-        if !open || abandoned {
+        if !open || abandoned || outdated {
             self.lose();
         }
     }

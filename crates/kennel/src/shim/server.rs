@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kennel_core::session::Replay;
 use kennel_sys::process::ProcessRef;
@@ -17,6 +17,7 @@ use super::lines::{Inbox, Outbox};
 use super::watch::{Watch, Watched, Who};
 use crate::daemon::{ClientState, ServerState};
 use crate::listing::{self, Entry, Mode};
+use crate::sources::{Look, Sources};
 
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
@@ -26,6 +27,9 @@ const LONGEST_COMPLAINT: usize = 64 * 1024;
 const TAIL_LINES: usize = 20;
 const TAIL_LINE_BYTES: usize = 500;
 
+/// How often its files are looked at, while it is used.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// What to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
@@ -34,6 +38,8 @@ pub(crate) struct Spec {
     pub(crate) ladder: Ladder,
     /// What is sent again to the next server.
     pub(crate) replay: Replay,
+    /// Whether a server whose files changed is replaced by another.
+    pub(crate) replace: bool,
     /// Under which its era is remembered.
     pub(crate) key: String,
     /// How long it may be of no use before it is stopped until it is.
@@ -43,6 +49,13 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
+    /// The files the server is started from.
+    fn sources(&self) -> Sources {
+        let cwd = self.cwd.clone().or_else(|| std::env::current_dir().ok());
+        let variable = |name: &str| std::env::var_os(name);
+        Sources::of(&self.command, &cwd.unwrap_or_default(), variable)
+    }
+
     /// This session, as `kennel ps` lists it. Its environment is no part of it.
     pub(super) fn entry(&self, server: Option<u32>, why: Option<String>) -> Option<Entry> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
@@ -55,6 +68,7 @@ impl Spec {
             since,
             requests: 0,
             clients: 1,
+            sources: self.sources(),
         };
         Some(Entry {
             key: format!("solo-{}", std::process::id()),
@@ -72,6 +86,7 @@ impl Spec {
                 .map(|pid| listing::Server {
                     state: state(pid),
                     rss_bytes: None,
+                    stale: false,
                 })
                 .into_iter()
                 .collect(),
@@ -102,6 +117,8 @@ pub(crate) struct Server {
     /// How much was for it that it did not hear, when it heard no more.
     thrown_away: usize,
     pub(crate) said: Tail,
+    /// What it was started from, and when that was last looked at; only where it would be replaced for it.
+    sources: Option<(Sources, Instant)>,
 }
 
 impl Server {
@@ -110,6 +127,8 @@ impl Server {
         records: Option<BorrowedFd<'_>>,
         watch: &Watch,
     ) -> io::Result<Server> {
+        // Before the start: what changes meanwhile has changed.
+        let sources = spec.replace.then(|| (spec.sources(), Instant::now()));
         let (stdin, to_server) = pipe()?;
         let (from_server, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
@@ -139,7 +158,20 @@ impl Server {
             to: Outbox::default(),
             thrown_away: 0,
             said: Tail::default(),
+            sources,
         })
+    }
+
+    /// Whether it is to be replaced: its files are not what it was started from.
+    pub(crate) fn is_outdated(&mut self) -> bool {
+        let Some((sources, looked)) = &mut self.sources else {
+            return false;
+        };
+        if looked.elapsed() < LOOK {
+            return false;
+        }
+        *looked = Instant::now();
+        sources.look() == Look::Changed
     }
 
     /// Writes what it takes now. A server that reads no more is not an error: its stdout tells.

@@ -240,6 +240,7 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
             cache: true,
             in_turn: false,
             hibernate: None,
+            replace: true,
         },
         env,
         shares: Shares::default(),

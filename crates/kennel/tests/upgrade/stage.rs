@@ -157,6 +157,7 @@ pub(crate) fn visit(scope: &Scope, program: &Path) -> UnixStream {
             cache: true,
             in_turn: false,
             hibernate: None,
+            replace: true,
         },
         env: Vec::new(),
         shares: Shares::default(),

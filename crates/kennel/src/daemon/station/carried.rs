@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::super::lanes::Lanes;
 use super::super::running::{self, Running};
 use super::{Chunk, Station};
+use crate::sources::Sources;
 
 /// A station, to go on with after an exec.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,6 +25,7 @@ pub(in crate::daemon) struct Carried {
     lanes: Lanes,
     cut: Option<Chunk>,
     running: Option<running::Carried>,
+    sources: Sources,
     /// In milliseconds.
     deserted_for: Option<u64>,
     pid: Option<u32>,
@@ -62,6 +64,7 @@ impl Station {
             lanes: self.lanes.borrow().clone(),
             cut: self.cut.borrow().clone(),
             running,
+            sources: self.sources.borrow().clone(),
             deserted_for: self.deserted_since.get().map(|at| millis(at.elapsed())),
             pid: self.pid.get(),
             since: self.since.get(),
@@ -85,6 +88,7 @@ impl Station {
         station.lanes.replace(carried.lanes);
         station.cut.replace(carried.cut);
         station.running.replace(running.map(Rc::new));
+        station.sources.replace(carried.sources);
         station.deserted_since.set(carried.deserted_for.map(ago));
         station.warden.set(warden);
         station.pid.set(carried.pid);

@@ -95,6 +95,7 @@ fn wanted(key: &str) -> Wanted {
                 cache: true,
                 in_turn: false,
                 hibernate: None,
+                replace: true,
             },
             env: vec![(
                 Text::from(&b"PATH"[..]),

@@ -1,0 +1,332 @@
+//! The files that a server was started from, and whether they are still the same: the program, the script that it
+//! runs, and what stands for the package behind a launcher.
+//!
+//! Nobody watches them: they are looked at when there is a reason to, and that is cheap. What the words of a
+//! command do not say for sure is not guessed: a server that is thought to be fresh goes on as before.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use kennel_core::hello::Text;
+use serde::{Deserialize, Serialize};
+
+use crate::key;
+use crate::sharing::launcher::{self, Launched, Registry};
+
+/// A file that changed so short a time ago may be changing still: an installer writes many.
+const SETTLES: Duration = Duration::from_secs(2);
+
+/// What a server was started from, as it was then.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sources(Vec<Source>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Source {
+    path: Text,
+    /// `None`: it was not there yet; a launcher may install it first.
+    mark: Option<Mark>,
+}
+
+/// Which file it is, and of which content, as far as one can tell without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+/// What a look at the files says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    Same,
+    /// Changed, and perhaps not done with it.
+    Changing,
+    Changed,
+}
+
+impl Sources {
+    /// What this command will be started from.
+    pub(crate) fn of(
+        command: &[OsString],
+        cwd: &Path,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Sources {
+        let Some(name) = command.first() else {
+            return Sources::default();
+        };
+        let place = Place {
+            cwd,
+            program: key::found(name, cwd, variable("PATH").as_deref()),
+            home: variable("HOME").map(PathBuf::from),
+            npm_cache: variable("npm_config_cache").map(PathBuf::from),
+        };
+        let words: Vec<String> = command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        let mut paths: Vec<PathBuf> = place.program.iter().cloned().collect();
+        for word in &words {
+            // A file of a package, which stands for it.
+            paths.extend(package_of(&place.cwd.join(word)));
+        }
+        if let Some(launched) = launcher::launched(&words) {
+            paths.extend(place.files_of(&launched));
+        }
+        paths.sort();
+        paths.dedup();
+        let source = |path: PathBuf| Source {
+            mark: Mark::at(&path),
+            path: Text::from(path.as_os_str().as_bytes()),
+        };
+        Sources(paths.into_iter().map(source).collect())
+    }
+
+    /// Whether they are as they were. One that was not there is taken as it is now.
+    pub(crate) fn look(&mut self) -> Look {
+        let mut look = Look::Same;
+        for source in &mut self.0 {
+            let path = PathBuf::from(OsString::from_vec(source.path.as_bytes().to_vec()));
+            let meta = std::fs::metadata(&path).ok();
+            let now = meta.as_ref().map(Mark::of);
+            match (source.mark, now, &meta) {
+                (None, Some(_), _) => source.mark = now,
+                // Gone for now: what takes its place will tell.
+                (Some(_), None, _) => return Look::Changing,
+                (Some(then), Some(now), Some(meta)) if then != now => match is_settled(meta) {
+                    true => look = Look::Changed,
+                    false => return Look::Changing,
+                },
+                _ => {}
+            }
+        }
+        look
+    }
+
+    /// Whether any of them changed, done or not.
+    pub(crate) fn are_stale(&self) -> bool {
+        self.clone().look() != Look::Same
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Mark {
+    fn at(path: &Path) -> Option<Mark> {
+        // Links are followed: what they lead to is what runs.
+        std::fs::metadata(path).ok().as_ref().map(Mark::of)
+    }
+
+    fn of(meta: &Metadata) -> Mark {
+        Mark {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+        }
+    }
+}
+
+/// Whether nothing was done to it for a while. By its change, not its content: an archive may bring an old date along.
+fn is_settled(meta: &Metadata) -> bool {
+    let changed = Duration::from_secs(u64::try_from(meta.ctime()).unwrap_or(0));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    // A clock that was set back says nothing.
+    now.map_or(true, |now| now.abs_diff(changed) >= SETTLES)
+}
+
+/// Where a command is run.
+struct Place<'a> {
+    cwd: &'a Path,
+    program: Option<PathBuf>,
+    home: Option<PathBuf>,
+    npm_cache: Option<PathBuf>,
+}
+
+impl Place<'_> {
+    fn files_of(&self, launched: &Launched) -> Vec<PathBuf> {
+        match launched {
+            Launched::Script(path) => vec![self.cwd.join(path)],
+            Launched::Program(_) => Vec::new(),
+            Launched::Module(name) => self.module(name),
+            Launched::Package {
+                registry, names, ..
+            } => {
+                let names = names.iter().map(String::as_str);
+                match registry {
+                    Registry::Npm => names.flat_map(|name| self.npm(name)).collect(),
+                    Registry::PyPi => names.flat_map(|name| self.tool(name)).collect(),
+                    Registry::Elsewhere => Vec::new(),
+                }
+            }
+        }
+    }
+
+    /// Where `npx` finds a package: in the project, or in its own cache.
+    fn npm(&self, name: &str) -> Vec<PathBuf> {
+        let inside = |dir: &Path| dir.join("node_modules").join(name).join("package.json");
+        let project = self.cwd.ancestors().map(inside).find(|path| path.exists());
+        if let Some(found) = project {
+            return vec![found];
+        }
+        let default = self.home.as_ref().map(|home| home.join(".npm"));
+        let cache = self.npm_cache.clone().or(default);
+        let kept = cache.and_then(|cache| std::fs::read_dir(cache.join("_npx")).ok());
+        let kept = kept.into_iter().flatten().flatten();
+        let kept = kept.map(|dir| inside(&dir.path()));
+        kept.filter(|path| path.exists()).collect()
+    }
+
+    /// Where installed tools of Python say what they are. Those that `uvx` keeps in its cache never change: another
+    /// version is another directory.
+    fn tool(&self, name: &str) -> Vec<PathBuf> {
+        let share = self.home.as_ref().map(|home| home.join(".local/share"));
+        let name = launcher::normalised(name);
+        let tools = [
+            format!("uv/tools/{name}/uv-receipt.toml"),
+            format!("pipx/venvs/{name}/pipx_metadata.json"),
+        ];
+        let tools = tools
+            .iter()
+            .filter_map(|tool| Some(share.as_ref()?.join(tool)));
+        tools.filter(|path| path.exists()).collect()
+    }
+
+    /// Where a Python finds a module: beside it, or in the directory it runs in.
+    fn module(&self, name: &str) -> Vec<PathBuf> {
+        let name = name.replace('.', "/");
+        let prefix = self.program.as_deref().and_then(|it| it.parent()?.parent());
+        let versions = prefix.and_then(|prefix| std::fs::read_dir(prefix.join("lib")).ok());
+        let versions = versions.into_iter().flatten().flatten();
+        let sites = versions.map(|dir| dir.path().join("site-packages"));
+        let places = sites.chain([self.cwd.to_owned()]);
+        places
+            .flat_map(|place| {
+                let module = place.join(&name);
+                let file = place.join(format!("{name}.py"));
+                [module.join("__init__.py"), module.join("__main__.py"), file]
+            })
+            .filter(|path| path.exists())
+            .collect()
+    }
+}
+
+/// A script of an installed package, and what says which version of it is there.
+fn package_of(script: &Path) -> Vec<PathBuf> {
+    let parts: Vec<&OsStr> = script.iter().collect();
+    let last = parts.iter().rposition(|part| *part == "node_modules");
+    let Some(at) = last.filter(|_| script.is_file()) else {
+        return Vec::new();
+    };
+    let scoped = parts
+        .get(at + 1)
+        .is_some_and(|it| it.as_bytes().starts_with(b"@"));
+    let length = at + if scoped { 3 } else { 2 };
+    let Some(package) = parts.get(..length) else {
+        return Vec::new();
+    };
+    let package: PathBuf = package.iter().collect();
+    vec![script.to_owned(), package.join("package.json")]
+}
+
+#[cfg(test)]
+mod tests {
+    use kennel_testkit::Scope;
+
+    use super::*;
+
+    fn write(path: &Path, content: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn of(scope: &Scope, command: &[&str]) -> Sources {
+        let words: Vec<OsString> = command.iter().map(OsString::from).collect();
+        let variable = |name: &str| match name {
+            "PATH" => Some("/usr/bin:/bin".into()),
+            "HOME" => Some(scope.path("home").into_os_string()),
+            _ => None,
+        };
+        Sources::of(&words, scope.dir(), variable)
+    }
+
+    /// The files below the scope that a command is started from.
+    fn files(scope: &Scope, command: &[&str]) -> Vec<String> {
+        let path = |source: &Source| String::from_utf8(source.path.as_bytes().to_vec()).ok();
+        let all = of(scope, command).0;
+        let paths = all.iter().filter_map(path);
+        let inside = paths.filter_map(|path| {
+            let path = Path::new(&path).strip_prefix(scope.dir()).ok()?;
+            Some(path.display().to_string())
+        });
+        inside.collect()
+    }
+
+    #[test]
+    fn a_command_is_started_from_its_script_or_package_and_from_nothing_it_only_names() {
+        let scope = Scope::new("sources");
+        for file in [
+            "s.py",
+            "notes.db",
+            "m/__init__.py",
+            "node_modules/@x/y/package.json",
+            "node_modules/@x/y/dist/index.js",
+            "home/.npm/_npx/0a/node_modules/z/package.json",
+            "home/.local/share/uv/tools/mcp-tool/uv-receipt.toml",
+        ] {
+            write(&scope.path(file), "");
+        }
+        let none: [&str; 0] = [];
+        let package = "node_modules/@x/y/package.json";
+        let script = "node_modules/@x/y/dist/index.js";
+        assert_eq!(files(&scope, &["python3", "s.py", "notes.db"]), ["s.py"]);
+        assert_eq!(files(&scope, &["python3", "-m", "m"]), ["m/__init__.py"]);
+        assert_eq!(
+            files(&scope, &["npx", "-y", "@x/y@1.2", "notes.db"]),
+            [package]
+        );
+        assert_eq!(files(&scope, &["node", script]), [script, package]);
+        let cached = "home/.npm/_npx/0a/node_modules/z/package.json";
+        assert_eq!(files(&scope, &["npx", "z"]), [cached]);
+        let tool = "home/.local/share/uv/tools/mcp-tool/uv-receipt.toml";
+        assert_eq!(files(&scope, &["uvx", "Mcp_Tool"]), [tool]);
+        assert_eq!(files(&scope, &["sh", "-c", "a; b notes.db"]), none);
+        assert_eq!(files(&scope, &[]), none);
+    }
+
+    #[test]
+    fn what_changed_is_changed_once_it_has_settled_and_what_is_gone_is_waited_for() {
+        let scope = Scope::new("changes");
+        let script = scope.path("s.py");
+        write(&script, "1");
+        let mut sources = of(&scope, &["python3", "s.py"]);
+        assert_eq!(sources.look(), Look::Same);
+        assert!(!sources.are_stale());
+        std::fs::remove_file(&script).unwrap();
+        assert_eq!(sources.look(), Look::Changing);
+        write(&script, "22");
+        assert_eq!(sources.look(), Look::Changing);
+        assert!(sources.are_stale());
+        kennel_testkit::wait_for("it settles", || {
+            (sources.look() == Look::Changed).then_some(())
+        });
+    }
+
+    #[test]
+    fn what_a_launcher_installs_first_is_taken_as_it_comes() {
+        let scope = Scope::new("first");
+        let script = scope.path("later.py");
+        let mut sources = of(&scope, &["python3", "later.py"]);
+        assert_eq!(sources.look(), Look::Same);
+        write(&script, "1");
+        assert_eq!(sources.look(), Look::Same);
+        write(&script, "22");
+        assert_ne!(sources.look(), Look::Same);
+    }
+}
