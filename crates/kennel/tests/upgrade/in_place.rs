@@ -1,9 +1,10 @@
 //! The daemon becomes the newer build: same process, same servers, same sessions.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kennel_testkit::{Client, Scope, run, wait_for};
+use kennel_testkit::{Client, Rng, Scope, run, wait_for};
 use serde_json::json;
 
 use crate::stage::{
@@ -113,6 +114,62 @@ fn one_build_after_the_other_and_never_back() {
         assert_eq!(server_of(client), server);
     }
     assert_eq!(log(&scope).matches("goes on as").count(), builds.len());
+}
+
+#[test]
+fn lines_of_any_length_that_are_under_way_arrive_whole_and_once() {
+    let scope = Scope::new("under-way");
+    let mut clients: Vec<Client> = (0..5).map(|_| session(&scope, &this())).collect();
+    let server = server_of(&mut clients[0]);
+    let builds: Vec<_> = (1..=3).map(|it| format!("99.{it}.0")).collect();
+    let programs: Vec<_> = builds.iter().map(|it| build(&scope, it)).collect();
+    let done = AtomicBool::new(false);
+    let rounds = std::thread::scope(|threads| {
+        let talking: Vec<_> = clients
+            .iter_mut()
+            .enumerate()
+            .map(|(number, client)| {
+                let (done, mut rng) = (&done, Rng::seeded(&format!("client {number}")));
+                threads.spawn(move || {
+                    let mut rounds = 0;
+                    while !done.load(Ordering::SeqCst) {
+                        // Several at once, some longer than any pipe or socket takes.
+                        let tags: Vec<String> = (0..4)
+                            .map(|_| {
+                                format!("{number}-{rounds}-").repeat(1 + rng.below(60_000) as usize)
+                            })
+                            .collect();
+                        let calls: Vec<u64> =
+                            tags.iter().map(|tag| works(client, tag, 5)).collect();
+                        for (id, tag) in calls.into_iter().zip(tags) {
+                            assert!(text(&client.answer(id)) == tag, "another answer");
+                        }
+                        rounds += 1;
+                    }
+                    rounds
+                })
+            })
+            .collect();
+        let newcomers: Vec<Client> = builds
+            .iter()
+            .zip(&programs)
+            .map(|(name, program)| {
+                let newcomer = session(&scope, program);
+                daemon_when(&scope, name);
+                newcomer
+            })
+            .collect();
+        done.store(true, Ordering::SeqCst);
+        drop(newcomers);
+        talking
+            .into_iter()
+            .map(|it| it.join().unwrap())
+            .collect::<Vec<u32>>()
+    });
+    assert!(rounds.iter().all(|&rounds| rounds > 0), "{rounds:?}");
+    for client in &mut clients {
+        assert_eq!(server_of(client), server);
+    }
 }
 
 #[test]
