@@ -4,4 +4,5 @@
 mod in_place;
 mod on_change;
 mod stage;
+mod under_way;
 mod unfit;

@@ -136,6 +136,12 @@ pub(crate) fn logs(scope: &Scope, words: &str) {
 /// A client that says hello, and that it is of a newer build whose program is this.
 #[track_caller]
 pub(crate) fn visit(scope: &Scope, program: &Path) -> UnixStream {
+    visit_as(scope, "99.9.9", program)
+}
+
+/// A client of this build, by hand.
+#[track_caller]
+pub(crate) fn visit_as(scope: &Scope, build: &str, program: &Path) -> UnixStream {
     let keys = std::fs::read_dir(scope.runtime_dir().join("daemons")).unwrap();
     let files = keys.flat_map(|key| std::fs::read_dir(key.unwrap().path()).unwrap());
     let paths = files.map(|file| file.unwrap().path());
@@ -161,7 +167,7 @@ pub(crate) fn visit(scope: &Scope, program: &Path) -> UnixStream {
         },
         env: Vec::new(),
         shares: Shares::default(),
-        build: "99.9.9".into(),
+        build: build.into(),
         program: Text::from(program.as_os_str().as_bytes()),
     };
     let mut connection = UnixStream::connect(socket).unwrap();
