@@ -113,3 +113,21 @@ fn what_a_server_has_half_said_goes_along() {
     std::fs::write(scope.path("go"), "").unwrap();
     assert_eq!(client.answer(id)["result"], json!({"whole": true}));
 }
+
+/// No moment is quiet as long as it is open: it is not waited for, and the answer still finds its way.
+#[test]
+fn a_question_of_the_servers_that_is_open_goes_along() {
+    let scope = Scope::new("question");
+    let mut client = session(&scope, &this());
+    let pid = server_of(&mut client);
+    let arguments = json!({"method": "sampling/createMessage", "tag": "t"});
+    let id = client.send("tools/call", json!({"name": "ask", "arguments": arguments}));
+    let question: Value = serde_json::from_str(&client.line().unwrap()).unwrap();
+    assert_eq!(question["method"], "sampling/createMessage");
+    let _newer = visit(&scope, &build(&scope, NEWER));
+    daemon_when(&scope, NEWER);
+    let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"said": 7}});
+    client.say(&format!("{answer}\n"));
+    assert_eq!(text(&client.answer(id)), r#"{"said":7}"#);
+    assert_eq!(server_of(&mut client), pid);
+}
