@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Finding;
 use crate::sharing::ServersToml;
+use crate::sharing::launcher::{self, Launched};
 use crate::wrap::entry::Entry;
 use crate::wrap::places::{Bases, Found};
 use crate::wrap::{quoted, splice};
@@ -94,29 +95,49 @@ pub(super) fn commands() -> Vec<Finding> {
             let Some(command) = entry.command() else {
                 continue;
             };
-            let own = splice::behind(&command).map_or(0, |behind| behind.server);
-            let program = &command[own];
-            // What the app fills in, or looks for elsewhere, cannot be judged from here.
-            if program.contains(['$', '{', '~']) || (entry.has_cwd && !program.starts_with('/')) {
-                continue;
+            let behind = splice::behind(&command);
+            let own = behind.map_or(0, |behind| behind.server);
+            let (kennel, server) = command.split_at(own);
+            for missing in missing(kennel, server, entry.has_cwd) {
+                findings.push(Finding {
+                    check: "commands",
+                    what: format!(
+                        "{}: {missing} is not found ({})",
+                        entry.name,
+                        found.path.display()
+                    ),
+                    why: "the app cannot start this server",
+                    mend: format!("install {missing}, or take the server out of the file"),
+                    pid: None,
+                });
             }
-            if is_there(program) {
-                continue;
-            }
-            findings.push(Finding {
-                check: "commands",
-                what: format!(
-                    "{}: {program} is not found ({})",
-                    entry.name,
-                    found.path.display()
-                ),
-                why: "the app cannot start this server",
-                mend: format!("install {program}, or take the server out of the file"),
-                pid: None,
-            });
         }
     }
     findings
+}
+
+/// What a command needs and does not find: its program, the script that an interpreter is to read, the directory
+/// where Kennel is to start it.
+fn missing<'c>(kennel: &'c [String], server: &'c [String], has_cwd: bool) -> Vec<&'c str> {
+    // What the app fills in, or looks for elsewhere, cannot be judged from here.
+    let judged = |word: &&str| !word.contains(['$', '{', '~']);
+    let absolute = |word: &&str| word.starts_with('/');
+    let program = server.first().map(String::as_str);
+    let program = program.filter(|word| !has_cwd || absolute(word));
+    let program = program.filter(judged).filter(|word| !is_there(word));
+    let is_script = |word: &&str| match launcher::launched(server) {
+        Some(Launched::Script(path)) => path == *word,
+        // A file of an installed package stands for the package.
+        _ => word.contains("/node_modules/"),
+    };
+    let words = server.iter().skip(1).map(String::as_str);
+    let mut scripts = words.filter(absolute).filter(judged).filter(is_script);
+    let script = scripts.find(|word| !Path::new(word).exists());
+    let cwd = kennel.iter().skip_while(|word| *word != "--cwd").nth(1);
+    let cwd = cwd
+        .map(String::as_str)
+        .filter(|dir| !Path::new(dir).is_dir());
+    [program, script, cwd].into_iter().flatten().collect()
 }
 
 /// Whether a program is where a shell would look for it.

@@ -2,7 +2,7 @@
 //!
 //! Every file is read into the places of its servers' commands ([`entry`]), by its format ([`json`] and
 //! [`shapes`], [`toml`], [`yaml`]); what is proposed ([`plan`]) is a few splices ([`splice`]), shown
-//! ([`diff`]) before they are written ([`write`]), and written down so that they can be undone ([`undo`]).
+//! ([`diff`]) before they are written ([`write`](mod@write)), and written down so that they can be undone ([`undo`]).
 #![expect(clippy::print_stdout, reason = "these answer a person's question")]
 
 mod anywhere;

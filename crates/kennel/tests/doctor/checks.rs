@@ -99,3 +99,36 @@ fn a_broken_file_a_missing_program_and_a_kennel_that_is_gone_are_found() {
     assert!(words("commands").contains("no-such-program-here is not found"));
     assert!(words("servers.toml").contains("line 1"));
 }
+
+#[test]
+fn a_script_and_a_directory_that_are_gone_are_found() {
+    let ward = Ward::new();
+    let kennel = env!("CARGO_BIN_EXE_kennel");
+    let text = serde_json::json!({"mcpServers": {
+        "script": {"command": "sh", "args": ["-c", "x"]},
+        "node": {"command": "env", "args": ["node", "/gone/node_modules/thing/index.js"]},
+        "python": {"command": "env", "args": ["python3", "/gone/server.py"]},
+        "cwd": {"command": kennel, "args": ["run", "--cwd", "/gone", "--", "sh"]},
+        "filled": {"command": "${HOME}/gone", "args": ["/gone/data"]},
+    }});
+    write(&ward, "home/.cursor/mcp.json", &text.to_string());
+    let found = ward.findings("commands");
+    let mut told: Vec<&str> = found
+        .iter()
+        .map(|finding| {
+            finding["what"]
+                .as_str()
+                .unwrap()
+                .split(" is not")
+                .next()
+                .unwrap()
+        })
+        .collect();
+    told.sort_unstable();
+    let wanted = [
+        "cwd: /gone",
+        "node: /gone/node_modules/thing/index.js",
+        "python: /gone/server.py",
+    ];
+    assert_eq!(told, wanted);
+}
