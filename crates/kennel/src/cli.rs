@@ -20,13 +20,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run an MCP server that speaks on stdin and stdout
-    ///
-    /// Put it in front of the command in your client's configuration. The server runs as before; when it
-    /// crashes, the session goes on with a new one, and when the app is gone, however it went, nothing of
-    /// the server is left.
-    #[command(after_help = RUN_EXAMPLES)]
-    Run(Box<run::Args>),
+    #[command(flatten)]
+    Session(Session),
 
     /// Run a server with ports (HTTP, WebSocket), bound to its owner
     ///
@@ -110,6 +105,27 @@ enum Command {
 /// Made once, and never freed: the parser wants to keep it.
 fn version() -> &'static str {
     String::leak(crate::this_build::text())
+}
+
+/// What apps start, again and again.
+#[derive(Debug, Subcommand)]
+enum Session {
+    /// Run an MCP server that speaks on stdin and stdout
+    ///
+    /// Put it in front of the command in your client's configuration. The server runs as before; when it
+    /// crashes, the session goes on with a new one, and when the app is gone, however it went, nothing of
+    /// the server is left.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<run::Args>),
+}
+
+/// A command line that begins a session. Read without the rest of the definition, which is of no use to a process that
+/// there are many of.
+#[derive(Debug, Parser)]
+#[command(name = "kennel", version = version())]
+struct SessionCli {
+    #[command(subcommand)]
+    command: Session,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -219,8 +235,12 @@ const PURGE_EXAMPLES: &str = "Examples:
   kennel purge some-server --yes        only what belongs to one server";
 
 pub(crate) fn run(origin: Origin) -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
+        let Session::Run(args) = SessionCli::parse().command;
+        return run::run(*args, origin);
+    }
     match Cli::parse().command {
-        Command::Run(args) => run::run(*args, origin),
+        Command::Session(Session::Run(args)) => run::run(*args, origin),
         Command::Guard(args) => guard::run(*args),
         Command::Ps(args) => ps::ps(&args),
         Command::Stop(args) => ps::stop(&args),
