@@ -23,7 +23,7 @@ pub(crate) struct Client {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) base: Base,
-    /// Below the base; a last part of `*.ext` stands for all such files.
+    /// Below the base; a part that begins with `*` stands for all that end like it.
     pub(crate) path: &'static str,
     pub(crate) shape: Shape,
 }
@@ -131,6 +131,7 @@ pub(crate) static CLIENTS: &[Client] = &[
         title: "VS Code",
         files: &[
             place(Base::AppData, "Code/User/mcp.json", SERVERS),
+            place(Base::AppData, "Code/User/profiles/*/mcp.json", SERVERS),
             place(Base::AppData, "Code - Insiders/User/mcp.json", SERVERS),
             place(Base::Home, ".copilot/mcp-config.json", MCP_SERVERS),
             place(Base::Project, ".vscode/mcp.json", SERVERS),

@@ -107,25 +107,29 @@ impl Bases {
     }
 }
 
-/// The regular files a path stands for.
+/// The regular files a path stands for: a `*` at the beginning of a part stands for whatever is there.
 fn matching(path: &Path) -> Vec<PathBuf> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let Some(ending) = name.strip_prefix('*') else {
-        return if path.is_file() {
-            vec![path.to_owned()]
-        } else {
-            Vec::new()
+    let mut found = vec![PathBuf::new()];
+    for part in path.components() {
+        let text = part.as_os_str().to_string_lossy();
+        found = match text.strip_prefix('*') {
+            Some(ending) => found.iter().flat_map(|dir| inside(dir, ending)).collect(),
+            None => found.iter().map(|dir| dir.join(part)).collect(),
         };
-    };
-    let entries = path.parent().and_then(|dir| std::fs::read_dir(dir).ok());
-    let mut files: Vec<PathBuf> = entries
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|file| file.is_file() && file.to_string_lossy().ends_with(ending))
+    }
+    found.retain(|file| file.is_file());
+    found
+}
+
+/// What is in a directory, and called so.
+fn inside(dir: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with(ending))
         .collect();
-    files.sort();
-    files
+    paths.sort();
+    paths
 }
 
 #[cfg(test)]

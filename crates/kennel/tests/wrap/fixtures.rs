@@ -160,6 +160,12 @@ pub(crate) const FIXTURES: &[Fixture] = &[
     ),
     json(
         "vscode",
+        "home/.config/Code/User/profiles/-1a2b3c/mcp.json",
+        1,
+        r#"{ "servers": { "used": { "command": "@SERVER@", "args": [] } } }"#,
+    ),
+    json(
+        "vscode",
         "project/.vscode/mcp.json",
         1,
         r#"{
