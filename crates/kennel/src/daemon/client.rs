@@ -559,6 +559,8 @@ fn introduce(house: &House, hello: &ClientHello) {
         return;
     };
     record.name = crate::sharing::launcher::name_of(&command);
+    // The record goes with the daemon; by this line it is known by its name afterwards.
+    house.log.line(format_args!("serves {}", record.name));
     record.command = command;
     record.cwd = text(hello.spec.cwd.as_bytes());
     if house.has_place()

@@ -23,6 +23,9 @@ const RUNTIME: &str = "runtime";
 const LOGS: &str = "logs";
 const CACHES: &str = "caches";
 
+/// No log is longer.
+const LONGEST_LOG: usize = 64 << 20;
+
 /// A file that would go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Item {
@@ -131,10 +134,24 @@ fn order(group: &str) -> usize {
 /// The keys of the server that a person means.
 fn keys_of(name: &str) -> Result<Vec<String>, DirError> {
     let is_called = |meeting: &&Meeting| {
-        let named = meeting.record().is_some_and(|record| record.name == name);
+        let named =
+            meeting.record().is_some_and(|record| record.name == name) || has_served(meeting, name);
         named || meeting.key() == name || (name.len() >= 4 && meeting.key().starts_with(name))
     };
     let meetings = Meeting::all()?;
     let keys = meetings.iter().filter(is_called);
     Ok(keys.map(|meeting| meeting.key().to_owned()).collect())
+}
+
+/// Whether the daemon of this key said that it serves `name`. What its servers say is marked as theirs.
+fn has_served(meeting: &Meeting, name: &str) -> bool {
+    let said = |line: &str| {
+        let words = line.split_once(' ').map(|(_, words)| words);
+        words.and_then(|words| words.strip_prefix("serves ")) == Some(name)
+    };
+    [LOG, OLDER_LOG].iter().any(|log| {
+        let text = meeting.dir().read_small(log, LONGEST_LOG).ok().flatten();
+        let text = text.unwrap_or_default();
+        String::from_utf8_lossy(&text).lines().any(said)
+    })
 }

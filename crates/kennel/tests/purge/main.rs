@@ -228,6 +228,11 @@ fn one_server_goes_and_the_others_stay_even_while_they_run() {
     assert_eq!(keys(&scope).len(), 1);
     assert!(!keys(&scope).contains(&gone));
     assert_eq!(other.request("echo", json!([1]))["result"], json!([1]));
+    // By its name, once it is gone too.
+    ends(&scope, other);
+    let named = kennel(&scope, &["purge", "tk-server", "--yes"]);
+    assert_eq!(named.code(), Some(0), "{}", named.stderr);
+    assert!(keys(&scope).is_empty());
     let unknown = kennel(&scope, &["purge", "no-such-server", "--yes"]);
     assert_eq!(unknown.code(), Some(3), "{}", unknown.stderr);
 }
