@@ -235,13 +235,14 @@ impl Team {
     fn row(&self) -> Row {
         let name = self.kind.name();
         let (answers, astray) = (self.answers, self.astray);
-        let numbers = self.series.iter().map(|numbers| match &self.way {
-            Ok(_) => Some(median(numbers.iter().copied())),
-            Err(_) => None,
-        });
+        // One that gave up half way keeps what was measured until then.
+        let numbers = self
+            .series
+            .iter()
+            .map(|numbers| (!numbers.is_empty()).then(|| median(numbers.iter().copied())));
         Row {
             name: match &self.way {
-                Err(why) => format!("{name}: not measured: {why}"),
+                Err(why) => format!("{name} (fails: {why})"),
                 Ok(_) if astray > 0 => format!("{name} ({astray} of {answers} answers astray)"),
                 Ok(_) => name.to_owned(),
             },
@@ -249,7 +250,7 @@ impl Team {
         }
     }
 
-    /// What we need, of what a peer needs, turn by turn. One that does not work cannot be ahead.
+    /// What we need, of what a peer needs, turn by turn. One that does not get so far cannot be ahead.
     fn against(&self, peer: &Team) -> Vec<Bound> {
         let bound = |(column, numbers): (usize, &Vec<f64>)| {
             let Column {
@@ -274,10 +275,9 @@ impl Team {
                 aim: None,
             }
         };
-        match peer.way {
-            Ok(_) => self.series.iter().enumerate().map(bound).collect(),
-            Err(_) => Vec::new(),
-        }
+        let measured = |&(column, _): &(usize, &Vec<f64>)| !peer.series[column].is_empty();
+        let columns = self.series.iter().enumerate().filter(measured);
+        columns.map(bound).collect()
     }
 }
 
