@@ -7,11 +7,12 @@
 //!
 //! What it takes to be such a server is marked with numbers below; the rest is axum.
 #![expect(
-    clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a server of its own: it tells people where it listens, and why it does not"
+    reason = "a server of its own: it tells people why it does not listen"
 )]
 
+use std::future::IntoFuture;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -69,7 +70,7 @@ async fn serve(guard: Guard, port: u16) -> ExitCode {
         }
     };
     if let Ok(address) = listener.local_addr() {
-        println!("listening {}", address.port());
+        say(&format!("listening {}", address.port()));
     }
     // 3. The end, whatever its reason: the owner is gone and nobody is here, or a signal.
     let stopping = guard.stopping();
@@ -77,14 +78,9 @@ async fn serve(guard: Guard, port: u16) -> ExitCode {
     let app = Router::new()
         .route("/", get(open))
         .with_state(guard.clone());
-    let end = stopping.clone();
-    let served = axum::serve(listener, app).with_graceful_shutdown(async move {
-        end.await;
-    });
     tokio::select! {
-        // Who is connected when a signal comes is not waited for.
-        reason = stopping => println!("ended: {reason}"),
-        served = served => if let Err(error) = served {
+        reason = stopping => say(&format!("ended: {reason}")),
+        served = axum::serve(listener, app).into_future() => if let Err(error) = served {
             return fail(&format!("it serves no more: {error}"));
         },
     }
@@ -139,6 +135,11 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+/// Not `println!`, which panics where nobody reads: whoever started it may be gone, and it is not.
+fn say(words: &str) {
+    let _ = writeln!(std::io::stdout(), "{words}");
 }
 
 fn fail(words: &str) -> ExitCode {

@@ -23,6 +23,11 @@ struct Server {
 
 impl Server {
     fn start(label: &str) -> Server {
+        Server::heard(label, true)
+    }
+
+    /// Whether anybody reads what it says, beyond its first line.
+    fn heard(label: &str, heard: bool) -> Server {
         let scope = Scope::new(label);
         let owner = scope.command("sleep").arg("1000").spawn().unwrap();
         let mut child = scope
@@ -37,7 +42,9 @@ impl Server {
         stdout.read_line(&mut line).unwrap();
         let port = line.trim().strip_prefix("listening ").unwrap();
         let port = port.parse().unwrap();
-        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        if heard {
+            std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        }
         Server {
             scope,
             owner,
@@ -190,6 +197,13 @@ fn lesson_41_a_port_that_is_taken_is_told_with_who_has_it() {
     assert_eq!(ended.code(), Some(98));
     let named = format!("held by pid {} (", server.child.id());
     assert!(ended.stderr.contains(&named), "{}", ended.stderr);
+    server.kill_owner();
+    server.ends();
+}
+
+#[test]
+fn it_ends_well_though_its_owner_took_along_whoever_heard_it() {
+    let mut server = Server::heard("ws-unheard", false);
     server.kill_owner();
     server.ends();
 }
