@@ -36,11 +36,12 @@ enum Command {
 
     /// Stop a server by its name or key, for all its sessions
     ///
-    /// A session of a daemon starts its server again when it next needs it; a solo session ends.
+    /// A session of a daemon starts its server again when it next needs it; a solo session ends, and so does a
+    /// guarded server.
     #[command(after_help = STOP_EXAMPLES)]
     Stop(ps::StopArgs),
 
-    /// Show what a daemon and its servers said
+    /// Show what a daemon and its servers, or a detached server, said
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(ps::LogsArgs),
 
@@ -165,7 +166,7 @@ Exit codes: the server's own after the app closed stdin; 127 command not found, 
 const GUARD_EXAMPLES: &str = "Examples:
   kennel guard --owner-pid $PPID --port 8080 -- python3 -m http.server 8080
   kennel guard --detach --json --port 6505 --port 9500 --owner-pid 4711 -- node server.js
-  kennel guard --takeover older --state ~/.local/share/thing -- thing serve
+  kennel guard --takeover older --port 7000 --state ~/.local/share/thing -- thing serve
 
 The owner: when it is gone (killed, exited, a zombie) and nobody has been connected for --grace, the whole
 server ends: SIGTERM, and what is left after --stop-after is killed. A connection that comes cancels that; its end

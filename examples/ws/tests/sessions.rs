@@ -11,7 +11,7 @@ use kennel_sys::process::ProcessRef;
 use kennel_testkit::{DEADLINE, Scope, count, wait_for};
 use tungstenite::{Message, WebSocket};
 
-const GRACE: Duration = Duration::from_millis(700);
+const GRACE: Duration = Duration::from_millis(1000);
 
 /// The server, for an owner of its own.
 struct Server {
@@ -130,9 +130,9 @@ fn a_client_that_comes_back_within_the_grace_finds_the_same_server() {
     let mut client = server.connect();
     let pid = client.ask("pid");
     server.kill_owner();
-    for _ in 0..4 {
+    for _ in 0..5 {
         client.close();
-        server.stays_for(GRACE / 3);
+        server.stays_for(GRACE / 4);
         client = server.connect();
         assert_eq!(client.ask("pid"), pid);
     }

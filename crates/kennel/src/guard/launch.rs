@@ -117,6 +117,7 @@ impl Ready {
             grace_ms: u64::try_from(args.grace.as_millis()).unwrap_or(u64::MAX),
             program: startable::stamps(&args.command),
             detached,
+            ending: false,
             ended: None,
         }
     }

@@ -31,7 +31,7 @@ pub(super) enum Standing {
     /// Guarded, but something else.
     OtherCommand,
     SameCommand {
-        /// Its owner lives, or it has none; or somebody is connected.
+        /// Its owner lives, or it has none, or somebody is connected; and its end has not begun.
         needed: bool,
         /// Its program is not any more what it was started as.
         changed: bool,
@@ -120,7 +120,7 @@ fn guarded(port: u16, record: &Record, sameness: &str) -> Option<Holder> {
     let standing = match record.sameness == sameness {
         false => Standing::OtherCommand,
         true => Standing::SameCommand {
-            needed: record.owner_alive().unwrap_or(true) || connected,
+            needed: !record.ending && (record.owner_alive().unwrap_or(true) || connected),
             changed: startable::changed(&record.program),
         },
     };

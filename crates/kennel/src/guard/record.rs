@@ -39,6 +39,9 @@ pub(super) struct Record {
     pub(super) grace_ms: u64,
     pub(super) program: Vec<Stamp>,
     pub(super) detached: bool,
+    /// Its end has begun, whoever needs it.
+    #[serde(default)]
+    pub(super) ending: bool,
     /// Why it ended, if it has.
     pub(super) ended: Option<String>,
 }
@@ -90,6 +93,7 @@ impl Record {
         let connections = net::sessions(counted).map_or(0, |sessions| sessions.open);
         let owner_alive = self.owner_alive();
         entry.state = match (owner_alive, connections) {
+            _ if self.ending => "ending",
             (Some(false), 0) => "owner gone, ends unless somebody connects",
             (Some(false), _) => "owner gone, ends after its last connection",
             _ => "serving",
@@ -139,6 +143,14 @@ impl Kept {
         }];
         // Where it cannot be written, people do not see it; it is served all the same.
         let _ = self.write();
+    }
+
+    /// Whoever comes from now on must not take it for one that stays.
+    pub(super) fn ending(&mut self) {
+        if !self.record.ending {
+            self.record.ending = true;
+            let _ = self.write();
+        }
     }
 
     pub(super) fn record(&self) -> &Record {

@@ -159,6 +159,7 @@ impl Watch {
                 Stage::Serving | Stage::Settling { .. } => {
                     let since = Instant::now();
                     self.stage = Stage::Asked { since };
+                    self.note_ending();
                 }
                 Stage::Asked { since } if since.elapsed() > IMPATIENT => self.end("asked twice"),
                 Stage::Asked { .. } | Stage::Ladder => {}
@@ -340,8 +341,15 @@ impl Watch {
             return;
         }
         self.stage = Stage::Ladder;
+        self.note_ending();
         self.log(&format!("ending the server: {why}"));
         let _ = self.tree.stop();
+    }
+
+    fn note_ending(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.ending();
+        }
     }
 
     fn log(&self, words: &str) {

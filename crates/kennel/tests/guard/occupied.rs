@@ -346,6 +346,30 @@ fn of_many_that_start_at_once_one_serves_and_the_others_say_so() {
 }
 
 #[test]
+fn one_whose_end_has_begun_is_waited_for_though_its_owner_lives() {
+    let place = Place::new("ending");
+    let owner = owner(&place.scope);
+    let options = ["--owner-pid", &owner.id().to_string()];
+    // It takes as long as it may.
+    ends_with(0, &mut place.guard(&options, &["stubborn"]));
+    let before = place.server();
+    let mut stop = kennel(&place.scope);
+    let mut stop = stop.args(["stop", "tk-ports"]).spawn().unwrap();
+    wait_for("its end to begin", || {
+        let shown = listing(&place.scope);
+        let state = shown.first().map(|shown| shown["state"].clone());
+        (state != Some("serving".into())).then_some(())
+    });
+    let options = ["--json", "--owner-pid", &owner.id().to_string()];
+    let facts = json_of(&ends_with(0, &mut place.guard(&options, &["stubborn"])).0);
+    assert_eq!(facts["status"], "started", "{facts}");
+    assert!(!before.is_alive());
+    assert!(stop.wait().unwrap().success());
+    assert!(place.visit().server().is_alive());
+    drop(owner);
+}
+
+#[test]
 fn an_orphan_whose_guard_was_killed_is_ended_by_the_next_start() {
     let place = Place::new("no-guard");
     let before = place.starts(&[]);

@@ -62,10 +62,10 @@ fn lesson_26_a_reconnect_within_the_grace_keeps_the_server() {
 fn connections_too_short_to_be_seen_keep_the_server_as_well() {
     let scope = Scope::new("short");
     let mut owner = owner(&scope);
-    let options = ["--grace", "900ms", "--owner-pid", &owner.id().to_string()];
+    let options = ["--grace", "1500ms", "--owner-pid", &owner.id().to_string()];
     let mut guarded = Guarded::start(&scope, &options);
     kill(&mut owner);
-    let until = Instant::now() + Duration::from_secs(4);
+    let until = Instant::now() + Duration::from_millis(4500);
     while Instant::now() < until {
         drop(TcpStream::connect((LOCALHOST, guarded.port)).expect("it is there"));
         pause(Duration::from_millis(130));
