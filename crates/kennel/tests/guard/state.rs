@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use kennel_testkit::{Scope, wait_for};
 use rustix::fs::FlockOperation;
 
-use crate::stage::{Guarded, ends_with, guard, kill, owner};
+use crate::stage::{Guarded, ends_with, guard, kill, listing, owner};
 
 #[test]
 fn state_is_held_for_the_servers_life_however_it_is_spelled() {
@@ -89,6 +89,11 @@ fn a_legacy_lock_is_held_beside_new_ones_and_keeps_old_ones_out() {
 fn the_runtime_directory_is_held_so_that_cleaners_leave_it_alone() {
     let scope = Scope::new("held-dir");
     let guarded = Guarded::start(&scope, &[]);
+    // Long after everything that happens at the start.
+    wait_for("it to be listed as serving", || {
+        let shown = listing(&scope);
+        shown[0]["servers"][0]["pid"].is_number().then_some(())
+    });
     let dir = std::fs::File::open(scope.runtime_dir()).unwrap();
     let exclusive = || rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive);
     assert!(exclusive().is_err(), "as long as the guard lives");
