@@ -74,6 +74,10 @@ fn a_session_that_runs_is_named_and_nothing_is_removed() {
     for share in ["never", "always"] {
         let scope = Scope::new("purge");
         let mut client = session(&scope, share, "a");
+        wait_for("it is known by its name", || {
+            let listed = kennel(&scope, &["ps", "--json"]).stdout;
+            listed.contains("\"tk-server\"").then_some(())
+        });
         let before = everything(scope.runtime_dir());
         let ended = kennel(&scope, &["purge", "--yes"]);
         assert_eq!(ended.code(), Some(2), "{share}: {}", ended.stdout);
@@ -82,7 +86,11 @@ fn a_session_that_runs_is_named_and_nothing_is_removed() {
             kennel(&scope, &["purge", "tk-server", "--yes"]).code(),
             Some(2)
         );
-        let lasting = |path: &&PathBuf| !path.to_string_lossy().contains("state.json");
+        // What is written aside takes its name a moment later.
+        let lasting = |path: &&PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            !name.starts_with('.') && name != "state.json"
+        };
         let after = everything(scope.runtime_dir());
         assert!(
             before
