@@ -156,8 +156,11 @@ how long a server may take to end; --hibernate stops a server nobody asks, until
 When the server dies, its sessions go on with the next one. What was under way is asked again where that does
 no harm (--replay safe), and otherwise answered with an error that says that nobody knows whether it was done.
 
-Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...), and so is
-KENNEL_REPLAY;
+When the server's program, script or package changes on disk, a shared server is replaced while nobody waits for it,
+and one session's own is only marked (--on-change). A newer kennel takes over its daemons while they run.
+
+Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...), and so are
+KENNEL_REPLAY and KENNEL_ON_CHANGE;
 KENNEL_OFF=1 runs the server as if kennel were not there; KENNEL_PARENT_WATCH=off leaves the end of the
 session to stdin alone.
 

@@ -23,7 +23,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::{Build, ClientHello};
-use kennel_sys::Signal;
 use kennel_sys::handover;
 use kennel_sys::process::ProcessRef;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -226,11 +225,17 @@ impl Candidate {
         house.upgrade.asked.set(Some(child.id()));
         let process = ProcessRef::open(child.id());
         let heard = tokio::time::timeout(CHECK, all_of(heard)).await;
-        if let Ok(process) = process {
-            let end = tokio::time::timeout(CHECK, watch::end_of(&process, house.sweep));
-            if heard.is_err() || end.await.is_err() {
-                let _ = process.signal(Signal::KILL);
+        // One that has closed its stdout is about to end; one that has not is not waited for.
+        let in_time = match (&heard, &process) {
+            (Err(_), _) => false,
+            (Ok(_), Err(_)) => true,
+            (Ok(_), Ok(process)) => {
+                let end = watch::end_of(process, house.sweep);
+                tokio::time::timeout(CHECK, end).await.is_ok()
             }
+        };
+        if !in_time {
+            let _ = child.kill();
         }
         let status = child.wait();
         house.upgrade.asked.set(None);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kennel_testkit::{Client, Scope, bin, run, tool, wait_for};
 use serde_json::{Value, json};
 
-use crate::stage::{build, daemon, daemon_when, log, seen, server_of, text, this, works};
+use crate::stage::{build, daemon, daemon_when, log, seen, server_of, text, this};
 
 /// A server of our own making, to be replaced.
 fn server(scope: &Scope) -> PathBuf {
@@ -48,18 +48,24 @@ fn a_server_that_changed_on_disk_is_replaced_when_nobody_waits_for_it() {
     wait_for("it is listed", || {
         (daemon(&scope)["servers"][0]["stale"] == false).then_some(())
     });
-    let call = works(&mut other, "long", 6000);
+    // A call that lasts until the client has answered a question.
+    let arguments = json!({"method": "sampling/createMessage", "tag": "t"});
+    let call = other.send("tools/call", json!({"name": "ask", "arguments": arguments}));
+    let question: Value = serde_json::from_str(&other.line().unwrap()).unwrap();
     install(&scope, &path);
     assert!(is_stale(&scope), "{}", daemon(&scope));
     let words = run(scope.command(this()).arg("ps")).stdout;
     assert!(words.contains("is stale"), "{words}");
 
-    // Long past the time in which a file settles, and still the same: somebody waits for it.
+    // It has settled, and is still the same: somebody waits for it.
     wait_for("the change is seen", || {
         assert_eq!(server_of(&mut one), old);
         log(&scope).contains("files changed").then_some(())
     });
-    assert_eq!(text(&other.answer(call)), "long");
+    assert_eq!(server_of(&mut one), old);
+    let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {}});
+    other.say(&format!("{answer}\n"));
+    assert_eq!(text(&other.answer(call)), "{}");
     let new = wait_for("another server", || {
         let server = server_of(&mut one);
         (server != old).then_some(server)

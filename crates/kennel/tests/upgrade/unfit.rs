@@ -47,6 +47,11 @@ fn one_that_does_not_even_start_is_not_become() {
 }
 
 #[test]
+fn one_that_never_answers_is_not_become_and_holds_nobody_up() {
+    stays_as_it_is("mute", |scope| impostor(scope, "mute"), "it did not answer");
+}
+
+#[test]
 fn one_that_reads_no_state_like_ours_is_not_become() {
     let why = "it reads states of format [999], and ours is 1";
     stays_as_it_is("format", |scope| impostor(scope, "other-format"), why);
