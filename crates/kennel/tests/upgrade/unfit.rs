@@ -139,6 +139,20 @@ fn one_that_fails_after_it_was_become_is_a_daemon_that_died_and_the_sessions_go_
     go_on(&scope, &mut clients, server);
 }
 
+#[test]
+fn one_that_hangs_after_it_was_become_is_ended_by_its_clients_and_the_sessions_go_on() {
+    let scope = Scope::new("hangs");
+    let mut clients: Vec<Client> = (0..2).map(|_| session(&scope, &this())).collect();
+    let server = server_of(&mut clients[0]);
+    let process = daemon_process(&scope);
+    let _visitor = visit(&scope, &impostor(&scope, "hangs"));
+    wait_for("it is the other program", || {
+        runs(&process, "hangs").then_some(())
+    });
+    go_on(&scope, &mut clients, server);
+    assert!(!process.is_alive());
+}
+
 /// All meet at another daemon, with another server; of the first nothing is left.
 #[track_caller]
 fn go_on(scope: &Scope, clients: &mut [Client], lost: u64) {
