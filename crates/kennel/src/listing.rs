@@ -64,7 +64,15 @@ pub(crate) struct Server {
     pub(crate) stale: bool,
 }
 
+/// The state of a session whose server starts again when somebody asks for something.
+pub(crate) const HIBERNATING: &str = "hibernating";
+
 impl Entry {
+    /// Whether there is nothing to stop.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.state == HIBERNATING
+    }
+
     /// The process that ends the whole entry when it ends.
     pub(crate) fn process(&self) -> Option<ProcessRef> {
         let identity: Identity = self.identity.as_deref()?.parse().ok()?;

@@ -149,10 +149,11 @@ fn guard_note(entry: &Entry, guarded: &Guarded) -> String {
 }
 
 pub(crate) fn stop(args: &StopArgs) -> ExitCode {
-    let entries = match listing::all() {
+    let mut entries = match listing::all() {
         Ok(entries) => entries,
         Err(error) => return crate::fail(&error.to_string()),
     };
+    entries.retain(|entry| !entry.is_at_rest());
     let chosen = match args.which.as_deref() {
         None => Ok(entries.iter().collect()),
         Some(word) => listing::called(&entries, word),

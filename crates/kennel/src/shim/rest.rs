@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kennel_core::session::{SERVER_RESTARTED, Unsent};
 
 use super::{Shim, Upstream};
-use crate::listing::SoloRecord;
+use crate::listing::{HIBERNATING, SoloRecord};
 
 /// How long ago a session was last of use, where that matters.
 #[derive(Debug)]
@@ -82,14 +82,11 @@ impl Shim {
     /// For `kennel ps`. Nothing else depends on it.
     fn write_down_rest(&mut self) {
         self.listed = None;
-        let state = match self.hibernation {
-            Some(_) => "hibernating",
-            None => "stopped",
-        };
-        if let Some(records) = &self.records
+        if self.hibernation.is_some()
+            && let Some(records) = &self.records
             && let Some(mut entry) = self.spec.entry(None, self.why_solo.clone())
         {
-            entry.state = state.to_owned();
+            entry.state = HIBERNATING.to_owned();
             self.listed = SoloRecord::keep(&records.user, &entry).ok();
         }
     }

@@ -91,16 +91,14 @@ os.waitpid(thread, ALL)
         warden.signal(Signal::CONT).unwrap();
         assert!(server.wait(Some(DEADLINE)).unwrap());
 
-        // The one that waited for it is told why, and served all the same; the next one has its turn.
+        // The one that waited for it starts another; so may the next one.
         session.initialize();
         serves(&mut session);
         let mut next = Client::begin(&mut shared(&scope));
         serves(&mut next);
         the_daemon(&scope);
         session.close();
-        let said = session.wait().stderr;
-        assert!(said.contains("not ready after 5 s"), "{said}");
-        assert!(said.contains("a server of its own"), "{said}");
+        assert_eq!(session.wait().stderr, "");
     }
 
     #[test]

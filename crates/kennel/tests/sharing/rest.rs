@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use kennel_testkit::{Client, Scope, bin, wait_for};
+use kennel_testkit::{Client, Scope, bin, run, wait_for};
 use serde_json::{Value, json};
 
 use crate::stage::{kennel, listing, seen, server_of, servers, shared_with};
@@ -41,6 +41,8 @@ fn a_session_of_its_own_hibernates_and_the_next_request_wakes_it() {
     wait_for("it is listed", || {
         (states(&scope) == ["hibernating"]).then_some(())
     });
+    let stop = run(kennel(&scope).args(["stop", "--all"]));
+    assert_eq!(stop.code(), Some(3), "nothing is there to be stopped");
     // The session itself is there.
     assert_eq!(client.request("ping", json!({}))["result"], json!({}));
     assert!(servers(&scope).is_empty(), "a ping wakes nobody");

@@ -65,6 +65,11 @@ impl App {
                 self.ask(chance);
             }
             if self.open.is_empty() {
+                // The last to be killed may have been its shim.
+                let id = self.client.send("ping", json!({}));
+                if self.client.try_answer(id).is_none() {
+                    self.start_again();
+                }
                 return (self.client, self.book);
             }
             match self.client.line() {
