@@ -230,7 +230,10 @@ impl Shim {
         let Some(records) = &self.records else {
             return;
         };
-        let entry = self.spec.entry(Some(server), self.why_solo.clone());
+        let sources = self.server.as_ref().map(|it| it.server.sources.clone());
+        let why = self.why_solo.clone();
+        let running = (server, sources.unwrap_or_default());
+        let entry = self.spec.entry(Some(running), why);
         // First: what is dropped takes its record along, and the next has the same name.
         self.listed = None;
         self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());

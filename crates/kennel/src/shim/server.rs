@@ -57,18 +57,22 @@ impl Spec {
     }
 
     /// This session, as `kennel ps` lists it. Its environment is no part of it.
-    pub(super) fn entry(&self, server: Option<u32>, why: Option<String>) -> Option<Entry> {
+    pub(super) fn entry(
+        &self,
+        server: Option<(u32, Sources)>,
+        why: Option<String>,
+    ) -> Option<Entry> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let command: Vec<String> = self.command.iter().map(text).collect();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let cwd = self.cwd.clone().or_else(|| std::env::current_dir().ok())?;
-        let state = |pid| ServerState {
+        let state = |(pid, sources)| ServerState {
             pid,
             class: None,
             since,
             requests: 0,
             clients: 1,
-            sources: self.sources(),
+            sources,
         };
         Some(Entry {
             key: format!("solo-{}", std::process::id()),
@@ -83,8 +87,8 @@ impl Spec {
             why,
             owner: None,
             servers: server
-                .map(|pid| listing::Server {
-                    state: state(pid),
+                .map(|running| listing::Server {
+                    state: state(running),
                     rss_bytes: None,
                     stale: false,
                 })
@@ -117,8 +121,10 @@ pub(crate) struct Server {
     /// How much was for it that it did not hear, when it heard no more.
     thrown_away: usize,
     pub(crate) said: Tail,
-    /// What it was started from, and when that was last looked at; only where it would be replaced for it.
-    sources: Option<(Sources, Instant)>,
+    /// What it was started from.
+    pub(super) sources: Sources,
+    /// When that was last looked at; nobody does where it would not be replaced for it.
+    looked: Option<Instant>,
 }
 
 impl Server {
@@ -128,7 +134,7 @@ impl Server {
         watch: &Watch,
     ) -> io::Result<Server> {
         // Before the start: what changes meanwhile has changed.
-        let sources = spec.replace.then(|| (spec.sources(), Instant::now()));
+        let sources = spec.sources();
         let (stdin, to_server) = pipe()?;
         let (from_server, stdout) = pipe()?;
         let (errors, stderr) = pipe()?;
@@ -159,19 +165,17 @@ impl Server {
             thrown_away: 0,
             said: Tail::default(),
             sources,
+            looked: spec.replace.then(Instant::now),
         })
     }
 
     /// Whether it is to be replaced: its files are not what it was started from.
     pub(crate) fn is_outdated(&mut self) -> bool {
-        let Some((sources, looked)) = &mut self.sources else {
-            return false;
-        };
-        if looked.elapsed() < LOOK {
+        if self.looked.is_none_or(|looked| looked.elapsed() < LOOK) {
             return false;
         }
-        *looked = Instant::now();
-        sources.look() == Look::Changed
+        self.looked = Some(Instant::now());
+        self.sources.look() == Look::Changed
     }
 
     /// Writes what it takes now. A server that reads no more is not an error: its stdout tells.

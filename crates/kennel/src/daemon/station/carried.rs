@@ -86,6 +86,8 @@ impl Station {
         };
         station.mux.replace(mux);
         station.lanes.replace(carried.lanes);
+        // It may have been given a wider pipe, which is to be narrow again behind it.
+        station.wide.set(carried.cut.is_some());
         station.cut.replace(carried.cut);
         station.running.replace(running.map(Rc::new));
         station.sources.replace(carried.sources);
