@@ -5,6 +5,7 @@ mod asked;
 mod classes;
 mod defaults;
 mod eras;
+mod hibernation;
 mod negotiation;
 mod person;
 mod stage;

@@ -7,4 +7,5 @@ mod clients;
 mod policy;
 mod stage;
 mod standing;
+mod stopped;
 mod unsent;

@@ -192,7 +192,7 @@ pub(crate) fn servers(scope: &Scope) -> Vec<ProcessRef> {
     scope.survivors().into_iter().filter(is_server).collect()
 }
 
-fn daemons(scope: &Scope) -> Vec<ProcessRef> {
+pub(crate) fn daemons(scope: &Scope) -> Vec<ProcessRef> {
     let is_daemon = |process: &ProcessRef| {
         let line = std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
         line.split(|&byte| byte == 0).nth(1) == Some(b"daemon")
