@@ -56,8 +56,11 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     println!("seed {seed}, {} s for each target", args.seconds);
     let mut report = Report::new()?;
     if report.step("build", || fuzz.build()) {
-        for target in targets {
-            report.step(target, || fuzz.throw_at(target, args.seconds, seed));
+        // As many at once as there are cores: each of them keeps one busy.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        for together in targets.chunks(cores) {
+            let names = together.join(", ");
+            report.step(&names, || fuzz.throw_at_all(together, args.seconds, seed));
         }
     }
     Ok(report.close())
@@ -96,6 +99,25 @@ impl Fuzz {
             .env("CARGO_PROFILE_RELEASE_STRIP", "none")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
         succeeds(&mut cargo)
+    }
+
+    fn throw_at_all(&self, targets: &[String], seconds: u32, seed: u32) -> Outcome<bool> {
+        std::thread::scope(|threads| {
+            let mut running = Vec::new();
+            for target in targets {
+                running.push(threads.spawn(move || {
+                    let thrown = self.throw_at(target, seconds, seed);
+                    thrown.map_err(|error| error.to_string())
+                }));
+            }
+            let mut held = true;
+            for running in running {
+                held &= running
+                    .join()
+                    .map_err(|_| "the fuzzer's thread panicked")??;
+            }
+            Ok(held)
+        })
     }
 
     /// Whether no rule was broken. What was reached is kept for the next time, and what broke a rule is named.

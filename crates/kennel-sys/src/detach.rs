@@ -9,7 +9,7 @@ use std::process::Command;
 /// nor a walk over our children reaches it. It inherits its stdio as `command` has it, `handed` under the
 /// same numbers, and nothing else. Returns when it runs.
 ///
-/// Below a subreaper it becomes that one's child.
+/// Not even if we are a subreaper: for this moment we are none. Below another one it becomes that one's child.
 pub fn spawn(mut command: Command, handed: &[BorrowedFd<'_>]) -> io::Result<()> {
     let handed: Vec<RawFd> = handed.iter().map(AsRawFd::as_raw_fd).collect();
     // SAFETY: between fork and exec only system calls are made. The second fork happens in a child with
@@ -30,8 +30,16 @@ pub fn spawn(mut command: Command, handed: &[BorrowedFd<'_>]) -> io::Result<()> 
             Ok(())
         });
     }
+    let reaps = matches!(rustix::process::child_subreaper(), Ok(Some(_)));
+    if reaps {
+        rustix::process::set_child_subreaper(None)?;
+    }
     // What std waits for is the pipe that closes at the grandchild's exec; what it holds is the child.
-    match command.spawn()?.wait() {
+    let waited = command.spawn().map(|mut child| child.wait());
+    if reaps {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    }
+    match waited? {
         // Whoever ignores SIGCHLD has nobody to wait for.
         Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
         _ => Ok(()),

@@ -209,6 +209,14 @@ fn bit(number: i32) -> u64 {
     1 << (number as u64 & 63)
 }
 
+/// For commands that print and end: whoever closes our output ends us, as every shell expects.
+pub fn end_with_the_reader() {
+    // SAFETY: the default action replaces what the runtime set; no handler is involved.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -327,6 +327,9 @@ pub mod signals {
     use super::{Never, unsupported};
     use crate::Signal;
 
+    /// Nothing is changed here.
+    pub fn end_with_the_reader() {}
+
     /// A set of caught signals.
     #[derive(Debug)]
     pub struct Signals(Never);

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use kennel_sys::signals;
+
 use crate::shim::Origin;
 use crate::{demo, doctor, guard, ps, purge, reference, run, wrap};
 
@@ -243,7 +245,14 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         let Session::Run(args) = SessionCli::parse().command;
         return run::run(*args, origin);
     }
-    match Cli::parse().command {
+    let command = Cli::parse().command;
+    if !matches!(
+        command,
+        Command::Session(_) | Command::Guard(_) | Command::Demo { .. }
+    ) {
+        signals::end_with_the_reader();
+    }
+    match command {
         Command::Session(Session::Run(args)) => run::run(*args, origin),
         Command::Guard(args) => guard::run(*args),
         Command::Ps(args) => ps::ps(&args),

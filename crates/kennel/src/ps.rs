@@ -163,7 +163,13 @@ pub(crate) fn stop(args: &StopArgs) -> ExitCode {
         Err(ambiguous) => return which_one(args.which.as_deref().unwrap_or_default(), &ambiguous),
     };
     if chosen.is_empty() {
-        return nothing_called(args.which.as_deref().unwrap_or("anything"));
+        return match args.which.as_deref() {
+            Some(word) => nothing_called(word),
+            None => {
+                crate::fail("nothing runs that could be stopped");
+                ExitCode::from(NOTHING)
+            }
+        };
     }
     let mut left = 0;
     for entry in &chosen {

@@ -101,7 +101,8 @@ impl Timers {
             grace: value("grace", &self.grace, time)?.unwrap_or(lifetime::GRACE),
             max_idle: value("max-idle", &self.max_idle, time)?.unwrap_or(lifetime::MAX_IDLE),
             start_timeout: value("start-timeout", &self.start_timeout, time)?.unwrap_or(seconds(5)),
-            hibernate: value("hibernate", &self.hibernate, time)?,
+            // Of no use for no time at all would be never there.
+            hibernate: value("hibernate", &self.hibernate, time)?.filter(|after| !after.is_zero()),
             stop_after: value("stop-after", &self.stop_after, rungs)?
                 .unwrap_or((seconds(2), seconds(2))),
             owner: value("owner-pid", &self.owner_pid, owner)?,

@@ -25,6 +25,7 @@ impl Session {
         }
         self.reverse.attached();
         self.handed = 0;
+        self.began_a_task = false;
         match &self.handshake {
             Some(handshake) => {
                 self.to_upstream.push_back(handshake.request().to_vec());
@@ -192,6 +193,7 @@ impl Session {
         self.handed += line.len() as u64 + 1;
         let mut sent = |message: &Message<'_>, bytes: &[u8]| {
             if let Message::Request(request) = message {
+                self.began_a_task |= request.params.is_some_and(|it| it.mentions("\"task\""));
                 self.in_flight.sent(request, bytes, end);
             }
         };

@@ -121,6 +121,8 @@ pub struct Session {
     errands: Errands,
     /// How many bytes the present upstream was sent.
     handed: u64,
+    /// The present upstream may be working on something that outlasts its request.
+    began_a_task: bool,
     to_app: VecDeque<Vec<u8>>,
     /// For this upstream alone, and ahead of the queue: handshake, what stands, answers, cancellations.
     to_upstream: VecDeque<Vec<u8>>,
@@ -176,6 +178,7 @@ impl Session {
             standing: Standing::default(),
             errands: Errands::default(),
             handed: 0,
+            began_a_task: false,
             phase: Phase::Detached,
             handshake: None,
             in_flight: InFlight::default(),
@@ -262,7 +265,8 @@ impl Session {
     /// Whether this is a good moment to put another upstream in the place of this one: nobody waits for anything
     /// but news of a subscription, which is opened again.
     pub fn is_quiet(&self) -> bool {
-        self.in_flight.is_quiet()
+        !self.began_a_task
+            && self.in_flight.is_quiet()
             && !self.reverse.any_is_open()
             && self.to_upstream.is_empty()
             && !self.handshake_is_under_way()

@@ -120,6 +120,12 @@ impl Link {
         self.tell(&Control::Lost(Lost { heard, ..lost }));
     }
 
+    /// After how many milliseconds its server may hibernate. Whoever would not understand that it does wants none of
+    /// it.
+    pub(super) fn hibernates_after(&self) -> Option<u64> {
+        self.hello.get()?.spec.hibernate
+    }
+
     /// Its server hibernates: what it says from now on is for the next one.
     pub(super) fn rest(&self) {
         *self.place.borrow_mut() = Place::Lost;

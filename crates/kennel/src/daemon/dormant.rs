@@ -24,20 +24,27 @@ impl Used {
     }
 }
 
-/// Waits until the station's server has been of no use for as long as it may be; for ever, if that is for ever.
+/// Waits until the station's server has been of no use for as long as it may be; for ever, if that is for ever. One that
+/// works on a task is of use.
 pub(super) async fn dormant(station: &Station) {
-    let Some(after) = station.hello.spec.hibernate.map(Duration::from_millis) else {
-        return std::future::pending().await;
-    };
     loop {
-        let until = match station.is_quiet() {
+        let Some(after) = station.hibernates_after() else {
+            station.stirred.notified().await;
+            continue;
+        };
+        let idle = station.is_idle();
+        let until = match idle {
             true => station.used.until(after),
             false => Instant::now() + after,
         };
-        if until <= Instant::now() {
+        if idle && until <= Instant::now() {
             return;
         }
-        tokio::time::sleep_until(until.into()).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(until.into()) => {}
+            // Somebody may have come who does not want that.
+            () = station.stirred.notified() => {}
+        }
     }
 }
 

@@ -43,11 +43,18 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
     let lock = File::from(detach::adopt(carried.lock)?);
     let lock = Lock::taken_over(meeting.dir(), DAEMON_LOCK, lock);
     if lock.is_at_its_path() {
-        lock.write_record(&Record::of_me("kennel daemon")?)?;
+        // The same process: what they say is true but for the version, and not worth a daemon.
+        if let Ok(me) = Record::of_me("kennel daemon")
+            && let Err(error) = lock.write_record(&me)
+        {
+            log.line(error);
+        }
         if let Some(mut record) = meeting.record() {
             record.version = this_build::version();
             record.build = this_build::text();
-            meeting.write_record(&record)?;
+            if let Err(error) = meeting.write_record(&record) {
+                log.line(error);
+            }
         }
     }
     log.line(format_args!(

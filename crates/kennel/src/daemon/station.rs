@@ -151,6 +151,17 @@ impl Station {
         self.make_way(house);
     }
 
+    /// How long it may be of no use before it hibernates: only where all who are here want that, and as the most
+    /// patient of them wants it.
+    pub(super) fn hibernates_after(&self) -> Option<Duration> {
+        let members = self.members.borrow();
+        let mut most = self.hello.spec.hibernate?;
+        for link in members.values() {
+            most = most.max(link.hibernates_after()?);
+        }
+        Some(Duration::from_millis(most))
+    }
+
     pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
         // What it says by itself is of use to nobody in particular.
         if !self.is_quiet() {
@@ -195,7 +206,7 @@ impl Station {
     }
 
     /// Whether nobody waits for its process, and it works on nothing.
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let runs = self.running.borrow().is_some() && !self.closing.is_up();
         runs && self.is_quiet() && self.mux.borrow().is_idle()
     }

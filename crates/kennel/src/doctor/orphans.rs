@@ -8,7 +8,7 @@ use super::{Finding, megabytes, rounded};
 /// with others of the same user, as tests do.
 pub(super) const ONLY: &str = "KENNEL_REAP_ONLY";
 
-const WHY: &str = "nobody can use it any more, and it will not end by itself: memory for nothing";
+const WHY: &str = "nobody can talk to it or hear it any more: what it holds is for nothing, unless it works for itself";
 
 /// All there are, as far as this process may look.
 pub(super) fn all() -> Result<Vec<Orphan>, String> {

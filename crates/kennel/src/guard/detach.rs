@@ -77,7 +77,8 @@ pub(crate) fn guardian(mut arguments: impl Iterator<Item = std::ffi::OsString>) 
         identity => match identity.parse::<Identity>() {
             Ok(identity) => Some(match ProcessRef::find(&identity) {
                 Ok(Some(process)) => Owner::Alive(process),
-                Ok(None) | Err(_) => Owner::Gone,
+                Ok(None) => Owner::Gone,
+                Err(error) => return crate::fail(&format!("who the owner is: {error}")),
             }),
             Err(_) => return by_hand(),
         },

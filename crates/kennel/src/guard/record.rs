@@ -84,13 +84,16 @@ impl Record {
     pub(super) fn look(&self) -> Option<Entry> {
         let process = self.process()?;
         let mut entry = self.entry.clone();
-        let ports = Sessions::on(&[]).listening(&process).unwrap_or_default();
-        let ports: Vec<u16> = ports.into_iter().collect();
+        let seen = Sessions::on(&[]).listening(&process);
+        let unseen = seen.is_err() && self.ports.is_empty();
+        let ports: Vec<u16> = seen.unwrap_or_default().into_iter().collect();
         let counted = match self.ports.is_empty() {
             true => &ports,
             false => &self.ports,
         };
-        let connections = net::sessions(counted).map_or(0, |sessions| sessions.open);
+        // What cannot be looked at is somebody.
+        let connections =
+            net::sessions(counted).map_or(1, |sessions| sessions.open.max(usize::from(unseen)));
         let owner_alive = self.owner_alive();
         entry.state = match (owner_alive, connections) {
             _ if self.ending => "ending",

@@ -103,12 +103,18 @@ pub(super) fn worked() -> Duration {
 fn ours(listeners: &[Listener], warden: &ProcessRef) -> io::Result<BTreeSet<u64>> {
     let wanted: BTreeSet<u64> = listeners.iter().map(|listener| listener.inode).collect();
     let mut ours = BTreeSet::new();
+    let mut hidden = false;
     for process in tree::below(warden)? {
-        // One that ended, or changed its user, shows nothing.
-        let sockets = net::sockets_of(&process).unwrap_or_default();
-        ours.extend(sockets.into_iter().filter(|inode| wanted.contains(inode)));
+        match net::sockets_of(&process) {
+            Ok(sockets) => ours.extend(sockets.into_iter().filter(|inode| wanted.contains(inode))),
+            // One that changed its user hides them; one that ended has none.
+            Err(_) => hidden |= process.is_alive(),
+        }
     }
-    Ok(ours)
+    match ours.is_empty() && hidden {
+        true => Err(io::ErrorKind::PermissionDenied.into()),
+        false => Ok(ours),
+    }
 }
 
 #[cfg(test)]

@@ -155,6 +155,11 @@ impl<'a> Start<'a> {
                 });
                 let incumbents: Vec<&Record> = incumbents.collect();
                 self.check_successor(&incumbents)?;
+                // That took its time: whoever came meanwhile is somebody (lesson 13).
+                let now = self.look()?;
+                if let Some(holder) = now.iter().find(|it| decided(it) != Decision::TakeOver) {
+                    return Err(Answer::held(holder, json));
+                }
                 self.replace(&incumbents).map(Some)
             }
             _ => Err(Answer::held(gravest, json)),

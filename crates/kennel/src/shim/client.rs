@@ -41,6 +41,7 @@ impl Shim {
                 if self.for_now.is_some() {
                     return self.come_back(link);
                 }
+                self.given_up = false;
                 self.link = Some(link);
                 self.session.upstream_attached();
             }
@@ -164,7 +165,10 @@ impl Shim {
             return;
         }
         match self.budget.spend(Instant::now()) {
-            Some(at) => self.next_start = Some(at),
+            Some(at) => {
+                self.session.upstream_expected();
+                self.next_start = Some(at);
+            }
             None => self.session.give_up("daemons ended too often", ""),
         }
     }

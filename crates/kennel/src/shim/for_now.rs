@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kennel_core::session::{SERVER_RESTARTED, Unsent};
 
 use super::link::Link;
-use super::{Sharing, Shim, Upstream};
+use super::{Sharing, Shim};
 
 /// When it looks for the first time; each further time comes after twice as long, up to [`LONGEST`]. There is no event
 /// for "a daemon could be started now" (rule 10).
@@ -56,7 +56,7 @@ impl Shim {
     /// When to look for a daemon again. Not while somebody waits for an answer: that wakes us, too.
     pub(super) fn next_look_for_a_daemon(&self) -> Option<Instant> {
         let for_now = self.for_now.as_ref()?;
-        let may_leave = self.election.is_none() && self.session.is_quiet();
+        let may_leave = self.election.is_none() && !self.resting && self.session.is_quiet();
         (may_leave && !self.session.app_is_done()).then_some(for_now.look_at)
     }
 
@@ -90,11 +90,7 @@ impl Shim {
         self.listed = None;
         self.next_start = None;
         self.resting = false;
-        if let Some(Upstream { server, lost }) = &mut self.server {
-            *lost = true;
-            server.stdin = None;
-            let _ = server.tree.stop();
-        }
+        self.put_down_own();
         self.session
             .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         self.coming_back = Some(link);

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use kennel_core::message::Message;
-use kennel_core::session::Verdict;
+use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{self, Report};
 
@@ -103,6 +103,10 @@ impl Shim {
             self.expect_a_server();
         }
         let verdict = self.session.from_app(line);
+        if self.resting && self.session.queue_is_full() {
+            // Else nothing more would be heard, a request included.
+            self.wake();
+        }
         match (&mut self.link, &mut self.server) {
             (Some(link), _) => Some((verdict, &mut link.to)),
             (
@@ -118,7 +122,10 @@ impl Shim {
 
     /// Whether there is no server, and none will come by itself.
     fn is_left_alone(&self) -> bool {
-        let upstream = self.server.is_some() || self.link.is_some() || self.election.is_some();
+        let upstream = self.server.is_some()
+            || self.link.is_some()
+            || self.election.is_some()
+            || self.coming_back.is_some();
         self.given_up || (!upstream && self.next_start.is_none())
     }
 
@@ -153,14 +160,19 @@ impl Shim {
             }
         }
         // Nobody waits for it: another one takes its place unnoticed.
-        let idle = open && !*lost && self.session.is_idle();
+        let idle = open && !*lost && self.session.is_idle() && self.session.is_quiet();
         let outdated = idle && server.is_outdated();
         self.remember_era();
         if busy {
             self.is_of_use();
         }
-        if !open || abandoned || outdated {
+        if !open || abandoned {
             self.lose();
+        } else if outdated && !self.session.app_is_done() {
+            self.put_down_own();
+            self.session
+                .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+            self.next_start = Some(Instant::now());
         }
     }
 
@@ -222,6 +234,10 @@ impl Shim {
         self.lose();
         if let Some(mut upstream) = self.server.take() {
             let _ = upstream.server.tree.wait();
+        }
+        if self.resting || self.coming_back.is_some() {
+            // It was put down: how it took that is nobody's exit code.
+            self.last_exit = None;
         }
     }
 

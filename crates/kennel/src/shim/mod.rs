@@ -329,6 +329,10 @@ impl Shim {
     }
 
     fn start_if_due(&mut self) {
+        if self.link.is_some() || self.coming_back.is_some() {
+            self.next_start = None;
+            return;
+        }
         let due = self.next_start.is_some_and(|at| Instant::now() >= at);
         if !due || self.server.is_some() {
             return;

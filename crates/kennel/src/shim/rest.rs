@@ -47,18 +47,27 @@ impl Shim {
         if self.next_rest().is_none_or(|at| Instant::now() < at) {
             return;
         }
+        self.put_down_own();
+        self.rest(Unsent::Nothing);
+    }
+
+    /// Our own server ends, and is not lost: it costs no budget.
+    pub(super) fn put_down_own(&mut self) {
         if let Some(Upstream { server, lost }) = &mut self.server {
             *lost = true;
-            server.stdin = None;
+            server.hang_up();
             let _ = server.tree.stop();
         }
-        self.rest(Unsent::Nothing);
     }
 
     /// That is no crash, and costs no budget; what waits still wants an answer.
     pub(super) fn rest(&mut self, unsent: Unsent<'_>) {
         self.link = None;
         self.given_up = false;
+        if self.for_now.is_none() {
+            // It asked after the one that is gone now.
+            self.election = None;
+        }
         let busy = !self.session.is_quiet();
         self.session.upstream_lost(SERVER_RESTARTED, unsent);
         if self.session.app_is_done() && self.session.owed() == 0 {
@@ -74,6 +83,7 @@ impl Shim {
     /// Somebody asks for something.
     pub(super) fn wake(&mut self) {
         if std::mem::take(&mut self.resting) {
+            self.session.upstream_expected();
             self.next_start = Some(Instant::now());
             self.listed = None;
         }

@@ -34,14 +34,69 @@ pub(crate) fn of(text: &str, edits: &[Edit], secrets: &[Range<usize>]) -> String
                 text: HIDDEN.to_owned(),
             });
         let masks: Vec<Edit> = masks.collect();
-        let old = within(text, &range, &masks);
-        let new = within(text, &range, &[edits, masks].concat());
+        let old = without_secrets(&within(text, &range, &masks));
+        let new = without_secrets(&within(text, &range, &[edits, masks].concat()));
         let line = text[..range.start].matches('\n').count() + 1;
         shown += &format!("@@ line {line} @@\n");
         shown += &marked('-', &old);
         shown += &marked('+', &new);
     }
     shown
+}
+
+/// What a name is made of whose value is nobody's business.
+const SENSITIVE: [&str; 7] = [
+    "token",
+    "key",
+    "secret",
+    "passw",
+    "auth",
+    "credential",
+    "cookie",
+];
+
+fn is_sensitive(name: &str) -> bool {
+    let name = name.to_lowercase();
+    SENSITIVE.iter().any(|part| name.contains(part))
+}
+
+/// A diff is looked at over shoulders, and pasted: what is quoted behind a name like `--api-key` is not shown, nor
+/// what stands behind its `=`.
+fn without_secrets(text: &str) -> String {
+    let mut shown = String::new();
+    let mut before = String::new();
+    let mut rest = text;
+    while let Some((start, end)) = next_quoted(rest) {
+        let quoted = &rest[start + 1..end];
+        shown += &rest[..=start];
+        shown += &match quoted.split_once('=') {
+            Some((name, _)) if is_sensitive(name) => format!("{name}=…"),
+            _ if is_sensitive(&before) && !quoted.starts_with('-') => "…".to_owned(),
+            _ if quoted.starts_with("Bearer ") => "Bearer …".to_owned(),
+            _ => quoted.to_owned(),
+        };
+        // What names something is followed by it; what is named names nothing.
+        before = match is_sensitive(&before) && !quoted.starts_with('-') {
+            true => String::new(),
+            false => quoted.to_owned(),
+        };
+        shown += &rest[end..=end];
+        rest = &rest[end + 1..];
+    }
+    shown + rest
+}
+
+/// Where the next quoted text begins and ends, at its quotes.
+fn next_quoted(text: &str) -> Option<(usize, usize)> {
+    let start = text.find(['"', '\''])?;
+    let quote = text[start..].chars().next()?;
+    let mut escaped = false;
+    let end = text[start + 1..].char_indices().find(|&(_, char)| {
+        let ends = char == quote && !escaped;
+        escaped = char == '\\' && !escaped;
+        ends
+    })?;
+    Some((start, start + 1 + end.0))
 }
 
 /// The part of a text with the edits made in it.
@@ -67,6 +122,30 @@ fn line_end(text: &str, at: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_named_like_a_secret_is_not_shown() {
+        for (line, shown) in [
+            (
+                r#""args": ["x", "--api-key", "s3", "y"]"#,
+                r#""args": ["x", "--api-key", "…", "y"]"#,
+            ),
+            (
+                r#"["--token=s3", "--port=80"]"#,
+                r#"["--token=…", "--port=80"]"#,
+            ),
+            (
+                r#"{"oauthToken":"s3","command":"npx"}"#,
+                r#"{"oauthToken":"…","command":"npx"}"#,
+            ),
+            (r#""Authorization": "Bearer s3""#, r#""Authorization": "…""#),
+            (r#""h": "Bearer s3\"4""#, r#""h": "Bearer …""#),
+            (r#"["--auth", "--verbose"]"#, r#"["--auth", "--verbose"]"#),
+            ("it's", "it's"),
+        ] {
+            assert_eq!(without_secrets(line), shown);
+        }
+    }
 
     #[test]
     fn changed_lines_are_shown_and_the_values_of_variables_are_not() {

@@ -139,6 +139,9 @@ fn step(entry: &Entry, found: &Found, setting: Setting<'_>) -> Step {
         }
         return Step::skip("is behind kennel already");
     }
+    if splice::is_kennel(&command) {
+        return Step::skip("is kennel already");
+    }
     if let Some(why) = unclear(entry, &command[0], found) {
         return Step::skip(why);
     }

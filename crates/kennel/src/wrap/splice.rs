@@ -43,13 +43,18 @@ pub(crate) struct Behind {
     pub(crate) own_options: bool,
 }
 
+/// Whether this command is Kennel's own, whatever it does: `run NAME`, `guard` and all.
+pub(crate) fn is_kennel(command: &[String]) -> bool {
+    let program = command.first().map(Path::new);
+    program
+        .and_then(Path::file_name)
+        .is_some_and(|name| name == "kennel")
+}
+
 /// Whether this command is behind Kennel already.
 pub(crate) fn behind(command: &[String]) -> Option<Behind> {
     let (program, rest) = command.split_first()?;
-    let is_kennel = Path::new(program)
-        .file_name()
-        .is_some_and(|name| name == "kennel");
-    if !is_kennel || rest.first()? != "run" {
+    if !is_kennel(command) || rest.first()? != "run" {
         return None;
     }
     let dashes = rest.iter().position(|word| word == "--")?;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::Duration;
 
 use kennel_testkit::{Client, Scope, bin, run, wait_for};
 use serde_json::{Value, json};
@@ -95,6 +96,20 @@ fn ten_sessions_hibernate_together_and_share_a_server_when_they_wake() {
 }
 
 #[test]
+fn a_shared_server_hibernates_only_while_all_its_clients_want_that() {
+    let scope = Scope::new("one-wants");
+    let mut sleepy = Client::begin(&mut shared_with(&scope, &["--hibernate", "100ms"]));
+    let mut other = Client::begin(&mut shared_with(&scope, &["--hibernate", "0"]));
+    let server = server_of(&mut sleepy);
+    kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(1))).unwrap();
+    assert_eq!(server_of(&mut other), server);
+    other.close();
+    other.wait();
+    nobody_serves(&scope);
+    assert_ne!(server_of(&mut sleepy), server);
+}
+
+#[test]
 fn requests_that_meet_a_server_falling_asleep_are_answered() {
     let scope = Scope::new("falling-asleep");
     let options = ["--hibernate", "20ms", "--linger", "0s"];
@@ -105,7 +120,7 @@ fn requests_that_meet_a_server_falling_asleep_are_answered() {
             // Around the moment it falls asleep, again and again; the work is not safe to repeat.
             let work = json!({"tag": tag, "ms": round % 7});
             assert_eq!(client.call("work", work)["content"][0]["text"], tag);
-            let nap = std::time::Duration::from_millis(17 + round % 8);
+            let nap = Duration::from_millis(17 + round % 8);
             let _ = std::sync::mpsc::channel::<()>().1.recv_timeout(nap);
         }
     }
@@ -136,6 +151,13 @@ fn a_session_that_had_to_do_without_a_daemon_comes_back_when_there_can_be_one() 
     let told = seen(&mut client);
     assert_ne!(told["pid"], own);
     assert_eq!(told["subscribed"], json!(["a:1"]));
+    // What ends the session's process tree must not end everybody's daemon.
+    let daemon = listing(&scope)[0]["daemon_pid"].as_u64().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
+    assert!(
+        !status.contains(&format!("PPid:\t{}\n", client.pid())),
+        "{status}"
+    );
     let mut other = Client::begin(&mut shared_with(&scope, &[]));
     assert_eq!(seen(&mut other)["pid"], told["pid"]);
     wait_for("its own server is gone", || {

@@ -104,19 +104,6 @@ fn rule_1_twenty_at_once_over_the_stale_files_of_a_killed_daemon_get_one() {
 }
 
 #[test]
-fn a_daemon_that_is_a_zombie_is_dead() {
-    in_a_scope(|| {
-        // Daemons become our children, and nobody reaps them.
-        kennel_sys::tree::become_subreaper().unwrap();
-        let first = attach("key");
-        kill(&first.daemon);
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", first.daemon.pid())).unwrap();
-        assert!(stat.contains(") Z "), "{stat}");
-        assert_ne!(attach("key").generation, first.generation);
-    });
-}
-
-#[test]
 fn a_living_daemon_whose_record_is_garbage_is_found_by_its_socket() {
     in_a_scope(|| {
         let first = attach("key");
