@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use kennel_sys::signals;
 
 use crate::shim::Origin;
-use crate::{demo, doctor, guard, ps, purge, reference, run, wrap};
+use crate::{demo, doctor, guard, logs, ps, purge, reference, run, stop, wrap};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -33,19 +33,23 @@ enum Command {
     Guard(Box<guard::Args>),
 
     /// Show what runs
+    ///
+    /// One line for each daemon, session of its own and guarded server: its state, how many servers and which apps it
+    /// has, what its servers hold in memory and what sharing them saves, how often they were asked something, and how old
+    /// it is. Lines below it tell what is not as usual.
     #[command(after_help = PS_EXAMPLES)]
-    Ps(ps::PsArgs),
+    Ps(ps::Args),
 
     /// Stop a server by its name or key, for all its sessions
     ///
     /// A session of a daemon starts its server again when it next needs it; a solo session ends, and so does a
     /// guarded server.
     #[command(after_help = STOP_EXAMPLES)]
-    Stop(ps::StopArgs),
+    Stop(stop::Args),
 
     /// Show what a daemon and its servers, or a detached server, said
     #[command(after_help = LOGS_EXAMPLES)]
-    Logs(ps::LogsArgs),
+    Logs(logs::Args),
 
     /// Put Kennel before the servers in your apps' configurations
     ///
@@ -148,8 +152,8 @@ const RUN_EXAMPLES: &str = "Examples:
   kennel run memory                     a server that has this name in ~/.config/kennel/servers.toml
 
 Sessions with the same command, directory and environment share one server where that is known to be safe
-(--share auto): docs/SHARING.md has the table, ~/.config/kennel/servers.toml has the last word, and `kennel ps`
-says why a session is on its own.
+(--share auto): docs/SHARING.md has the table, ~/.config/kennel/servers.toml has the last word, and
+`kennel ps --wide` says why a session is on its own.
 
 The timers: --linger is how long a shared server outlives its last client; --grace how long its owner must be
 gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is
@@ -192,6 +196,8 @@ Exit codes: the server's own, 128 and its number if a signal ended it; 0 if nobo
 runs already; 98 port held by another; 127 command not found, 126 not executable; 1 anything else.";
 const PS_EXAMPLES: &str = "Examples:
   kennel ps
+  kennel ps --wide                      keys, versions, pids, and why a session is on its own
+  kennel ps --watch                     until Ctrl-C
   kennel ps --json | jq '.[].name'";
 
 const STOP_EXAMPLES: &str = "Examples:
@@ -256,8 +262,8 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Session(Session::Run(args)) => run::run(*args, origin),
         Command::Guard(args) => guard::run(*args),
         Command::Ps(args) => ps::ps(&args),
-        Command::Stop(args) => ps::stop(&args),
-        Command::Logs(args) => ps::logs(&args),
+        Command::Stop(args) => stop::stop(&args),
+        Command::Logs(args) => logs::logs(&args),
         Command::Wrap(args) => wrap::wrap(&args),
         Command::Unwrap(args) => wrap::unwrap(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -7,7 +7,7 @@ use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::{ClientState, DaemonState, STATE, ServerState};
+use crate::daemon::{ClientState, DaemonState, Restart, STATE, ServerState};
 use crate::guard::record::{self as guards, Guarded};
 use crate::meeting::Meeting;
 use crate::sources::Sources;
@@ -37,6 +37,14 @@ pub(crate) struct Entry {
     /// What as many servers as clients would hold in memory beyond what these do.
     #[serde(default)]
     pub(crate) saved_bytes: u64,
+    /// How often another server took the place of one that sessions used.
+    #[serde(default)]
+    pub(crate) restarts: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_restart: Option<Restart>,
+    /// Since when nobody is attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_since: Option<u64>,
     /// What only a guarded server has: ports, connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) guarded: Option<Guarded>,
@@ -124,11 +132,16 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
     let process = record.process()?;
     let state = meeting.dir().read_small(STATE, LONGEST).ok().flatten();
     let state: Option<DaemonState> = state.and_then(|text| serde_json::from_slice(&text).ok());
-    let (servers, clients, words, owner) = match state {
-        Some(state) => (state.servers, state.clients, state.state, state.owner),
-        None => (Vec::new(), Vec::new(), "starting".to_owned(), None),
-    };
-    let servers: Vec<Server> = servers.into_iter().map(with_memory).collect();
+    let state = state.unwrap_or_else(|| DaemonState {
+        clients: Vec::new(),
+        servers: Vec::new(),
+        state: "starting".to_owned(),
+        owner: None,
+        restarts: 0,
+        last_restart: None,
+        idle_since: None,
+    });
+    let servers: Vec<Server> = state.servers.into_iter().map(with_memory).collect();
     Some(Entry {
         key: meeting.key().to_owned(),
         name: record.name,
@@ -138,12 +151,15 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         daemon_pid: Some(process.pid()),
         version: record.version,
         since: record.since,
-        state: words,
+        state: state.state,
         why: None,
-        owner,
+        owner: state.owner,
         saved_bytes: saved(&servers),
         servers,
-        clients,
+        clients: state.clients,
+        restarts: state.restarts,
+        last_restart: state.last_restart,
+        idle_since: state.idle_since,
         guarded: None,
         identity: Some(record.identity),
     })

@@ -20,6 +20,8 @@ mod key;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod listing;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod logs;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod meeting;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod ps;
@@ -35,6 +37,10 @@ mod sharing;
 mod shim;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod sources;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod stop;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod terminal;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod this_build;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

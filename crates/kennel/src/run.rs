@@ -248,7 +248,7 @@ impl Place {
             protocol: PROTOCOL,
             pid: std::process::id(),
             identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
-            app: app(origin),
+            app: origin.as_ref().ok().and_then(app),
             session: random_word(),
             spec: hello::Spec {
                 command: args.command.iter().map(|word| text(word)).collect(),
@@ -275,8 +275,8 @@ impl Place {
 }
 
 /// The app behind the launchers, as far as it can be seen.
-fn app(origin: &Origin) -> Option<hello::App> {
-    let Ok(Starter::Watch(watched)) = origin else {
+pub(crate) fn app(starter: &Starter) -> Option<hello::App> {
+    let Starter::Watch(watched) = starter else {
         return None;
     };
     let of = |role| watched.iter().find(|watched| watched.role == role);

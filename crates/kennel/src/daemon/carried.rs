@@ -13,6 +13,7 @@ use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
 use super::house::House;
+use super::state::Restart;
 use super::{client, station};
 
 /// The number of this format: whoever reads it can go on with what is written today. A field that can be left out does
@@ -37,6 +38,10 @@ pub(super) struct Carried {
     pub(super) owner: Option<String>,
     pub(super) now: Moment,
     pub(super) restarts: u64,
+    #[serde(default)]
+    pub(super) last_restart: Option<Restart>,
+    #[serde(default)]
+    pub(super) idle_since: Option<u64>,
     pub(super) modern: Option<bool>,
     pub(super) next_id: u64,
     pub(super) first_hello: Option<ClientHello>,
@@ -69,6 +74,8 @@ impl Carried {
             owner: life.owner_identity().map(|owner| owner.to_string()),
             now: house.now(),
             restarts: house.restarts.get(),
+            last_restart: house.last_restart.borrow().clone(),
+            idle_since: house.idle_since.get(),
             modern: house.knows_modern(),
             next_id: house.next_id(),
             first_hello: first_hello.as_deref().cloned(),

@@ -18,7 +18,8 @@ use super::client::Link;
 use super::life::Life;
 use super::log::Log;
 use super::pool::Pool;
-use super::start::sweep;
+use super::start::{self, sweep};
+use super::state::Restart;
 use super::station::Clock;
 use super::upgrade::Upgrade;
 use crate::meeting::Meeting;
@@ -49,12 +50,17 @@ pub(super) struct House {
     pub(super) stirred: Notify,
     /// `state` is to be written anew.
     pub(super) changed: Notify,
+    /// Only how often somebody asked something has changed in it.
+    pub(super) talked: Notify,
     /// A descriptor was closed: `accept` tries again.
     pub(super) freed: Notify,
     /// Nobody is let in any more.
     pub(super) closed: Flag,
     pub(super) moved: Cell<bool>,
     pub(super) restarts: Cell<u64>,
+    pub(super) last_restart: RefCell<Option<Restart>>,
+    /// Since when nobody is attached, for people.
+    pub(super) idle_since: Cell<Option<u64>>,
     /// Whether any server of this daemon has shown to know the modern era.
     modern: Cell<Option<bool>>,
     looked: Cell<Instant>,
@@ -88,10 +94,13 @@ impl House {
             first_hello: RefCell::default(),
             stirred: Notify::new(),
             changed: Notify::new(),
+            talked: Notify::new(),
             freed: Notify::new(),
             closed: Flag::default(),
             moved: Cell::new(false),
             restarts: Cell::new(0),
+            last_restart: RefCell::default(),
+            idle_since: Cell::new(None),
             modern: Cell::new(None),
             looked: Cell::new(Instant::now()),
             next_id: Cell::new(1),
@@ -102,6 +111,8 @@ impl House {
     pub(super) fn go_on_with(&mut self, carried: &Carried) {
         self.clock = Clock::start(carried.now);
         self.restarts.set(carried.restarts);
+        self.last_restart.replace(carried.last_restart.clone());
+        self.idle_since.set(carried.idle_since);
         self.modern.set(carried.modern);
         self.next_id.set(carried.next_id);
     }
@@ -154,12 +165,16 @@ impl House {
     /// This client is here, under the number it has.
     pub(super) fn has(&self, id: ClientId, link: &Rc<Link>) {
         self.clients.borrow_mut().insert(id, Rc::clone(link));
+        self.idle_since.set(None);
         self.life.borrow_mut().arrived(id, link.sight());
         self.stir();
     }
 
     pub(super) fn left(&self, id: ClientId) {
         self.clients.borrow_mut().remove(&id);
+        if self.clients.borrow().is_empty() {
+            self.idle_since.set(Some(start::now()));
+        }
         self.life.borrow_mut().left(id);
         self.freed.notify_waiters();
         self.stir();
@@ -168,8 +183,28 @@ impl House {
     /// A client was heard.
     pub(super) fn heard(&self, id: ClientId) {
         self.life.borrow_mut().heard(id);
+        self.talked.notify_one();
         if self.looked.get().elapsed() >= LOOK_EVERY {
             self.look_after_place();
+        }
+    }
+
+    /// Another server takes the place of this one.
+    pub(super) fn restarts(&self, server: u32, reason: String) {
+        self.restarts.set(self.restarts.get() + 1);
+        let at = start::now();
+        let restart = Restart { at, reason, server };
+        self.last_restart.replace(Some(restart));
+        self.changed.notify_one();
+    }
+
+    /// What this server ended of is known only now.
+    pub(super) fn restarted_because(&self, server: u32, reason: &str) {
+        if let Some(last) = &mut *self.last_restart.borrow_mut()
+            && last.server == server
+        {
+            last.reason = reason.to_owned();
+            self.changed.notify_one();
         }
     }
 

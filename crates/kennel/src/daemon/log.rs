@@ -100,11 +100,14 @@ fn stamped(text: &str) -> Vec<u8> {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     let line = text[..end].replace('\n', "\\n");
-    format!("{} {line}\n", utc(since.as_secs(), since.subsec_millis())).into_bytes()
+    format!("{} {line}\n", stamp(SystemTime::now())).into_bytes()
+}
+
+/// A time as every line begins with it. Of two, the later one is the greater text.
+fn stamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    utc(since.as_secs(), since.subsec_millis())
 }
 
 /// Seconds since 1970 as people write them.

@@ -1,5 +1,6 @@
 //! The process of a station, under its warden: from its start until nothing is left of it.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,6 +44,8 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
     let attendant = Attendant {
         house: Rc::clone(&house),
         station: Rc::clone(&station),
+        server: Cell::new(0),
+        exit: Cell::new(None),
     };
     match resumed {
         Some(running) => attendant.serve_with(running).await,
@@ -86,6 +89,10 @@ async fn deserted(house: &House, station: &Station, linger: Option<Duration>) {
 struct Attendant {
     house: Rc<House>,
     station: Rc<Station>,
+    /// Its pid, once nothing is left of it.
+    server: Cell<u32>,
+    /// How its first process ended, if it is known by now.
+    exit: Cell<Option<Exit>>,
 }
 
 impl Attendant {
@@ -193,6 +200,10 @@ impl Attendant {
             Report::Exited(exit) => {
                 let log = &house.log;
                 log.line(format_args!("the server's first process ended: {exit:?}"));
+                self.exit.set(Some(*exit));
+                if let Some(pid) = station.pid.get() {
+                    house.restarted_because(pid, &end_of(*exit));
+                }
                 // One that is asked to end is, too; it has said by then what it is.
                 if matches!(exit, Exit::Signal(_)) {
                     station.was_killed(house);
@@ -218,7 +229,9 @@ impl Attendant {
                 strays.map_or_else(|error| error.to_string(), |count| count.to_string())
             ));
         }
-        self.station.pid.set(None);
+        if let Some(pid) = self.station.pid.take() {
+            self.server.set(pid);
+        }
     }
 
     /// The server could not even be started.
@@ -246,7 +259,9 @@ impl Attendant {
             None => "a server is lost once too often: the next only when it is asked for",
         });
         if next.is_some() {
-            self.house.restarts.set(self.house.restarts.get() + 1);
+            let reason = self.exit.get().map_or(CLOSED.to_owned(), end_of);
+            let server = self.station.pid.get().unwrap_or(self.server.get());
+            self.house.restarts(server, reason);
         }
         self.station.server_ended(&self.house);
         self.tell_clients(&Lost {
@@ -272,7 +287,7 @@ pub(super) fn replace(house: &House, station: &Station) {
         .log
         .line(format_args!("server {pid} is replaced: its files changed"));
     if station.clients() > 0 {
-        house.restarts.set(house.restarts.get() + 1);
+        house.restarts(pid, "its files changed".to_owned());
     }
     let lost = Lost {
         reason: REPLACED.into(),
@@ -294,6 +309,16 @@ fn tell_clients(house: &House, station: &Station, lost: &Lost) {
         });
     }
     house.stir();
+}
+
+/// Why there must be another, where the process that ended has not been reaped yet.
+const CLOSED: &str = "it closed its output";
+
+fn end_of(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("it exited with code {code}"),
+        Exit::Signal(signal) => format!("it was ended by signal {signal}"),
+    }
 }
 
 /// The warden's next report; `None` when there will be no more.

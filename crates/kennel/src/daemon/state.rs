@@ -13,6 +13,8 @@ pub(crate) const STATE: &str = "state.json";
 
 /// A crowd is one change.
 const CROWD: Duration = Duration::from_millis(50);
+/// Requests alone are written down no more often: they are many, and nobody but a person wants to know.
+const TALK: Duration = Duration::from_secs(1);
 
 /// Who is here. It may be outdated: the daemon's lock tells whether it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +26,21 @@ pub(crate) struct DaemonState {
     /// The owner's pid.
     pub(crate) owner: Option<u32>,
     pub(crate) restarts: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_restart: Option<Restart>,
+    /// Since when nobody is attached, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_since: Option<u64>,
+}
+
+/// Why and when another server took the place of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Restart {
+    /// In seconds since 1970.
+    pub(crate) at: u64,
+    pub(crate) reason: String,
+    /// The pid of the one that is gone.
+    pub(crate) server: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +70,13 @@ pub(crate) struct ServerState {
 pub(super) async fn keep(house: Rc<House>) {
     let mut written = Vec::new();
     loop {
-        house.changed.notified().await;
-        tokio::time::sleep(CROWD).await;
+        tokio::select! {
+            () = house.changed.notified() => tokio::time::sleep(CROWD).await,
+            () = house.talked.notified() => tokio::select! {
+                () = tokio::time::sleep(TALK) => {}
+                () = house.changed.notified() => tokio::time::sleep(CROWD).await,
+            },
+        }
         let text = text(&house);
         // Not at our place any more: there may be somebody else's.
         let has_place = !house.moved.get() && house.lock.borrow().is_some();
@@ -90,6 +112,8 @@ fn text(house: &House) -> Vec<u8> {
         state: life.state(),
         owner: life.owner(),
         restarts: house.restarts.get(),
+        last_restart: house.last_restart.borrow().clone(),
+        idle_since: house.idle_since.get(),
     };
     serde_json::to_vec(&state).expect("strings and numbers have a text")
 }

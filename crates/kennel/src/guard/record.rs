@@ -274,6 +274,9 @@ pub(super) fn entry(name: &str, command: &[OsString], cwd: &Path, owner: Option<
         servers: Vec::new(),
         clients: Vec::new(),
         saved_bytes: 0,
+        restarts: 0,
+        last_restart: None,
+        idle_since: None,
         guarded: None,
         identity: me.map(|me| me.identity().to_string()),
     }

@@ -247,9 +247,10 @@ impl Shim {
             return;
         };
         let sources = self.server.as_ref().map(|it| it.server.sources.clone());
+        let app = crate::run::app(&self.starter);
         let why = self.why_solo.clone();
         let running = (server, sources.unwrap_or_default());
-        let entry = self.spec.entry(Some(running), why);
+        let entry = self.spec.entry(Some(running), why, app);
         // First: what is dropped takes its record along, and the next has the same name.
         self.listed = None;
         self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());

@@ -94,7 +94,9 @@ impl Shim {
         self.listed = None;
         if self.hibernation.is_some()
             && let Some(records) = &self.records
-            && let Some(mut entry) = self.spec.entry(None, self.why_solo.clone())
+            && let Some(mut entry) =
+                self.spec
+                    .entry(None, self.why_solo.clone(), crate::run::app(&self.starter))
         {
             entry.state = HIBERNATING.to_owned();
             self.listed = SoloRecord::keep(&records.user, &entry).ok();

@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use kennel_core::hello::App;
 use kennel_core::session::Replay;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{Ladder, Launch, Report, Tree};
@@ -61,6 +62,7 @@ impl Spec {
         &self,
         server: Option<(u32, Sources)>,
         why: Option<String>,
+        app: Option<App>,
     ) -> Option<Entry> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let command: Vec<String> = self.command.iter().map(text).collect();
@@ -96,11 +98,14 @@ impl Spec {
                 .collect(),
             clients: vec![ClientState {
                 pid: std::process::id(),
-                app_pid: None,
-                app: None,
+                app_pid: app.as_ref().map(|app| app.pid),
+                app: app.map(|app| app.name),
                 since,
             }],
             saved_bytes: 0,
+            restarts: 0,
+            last_restart: None,
+            idle_since: None,
             guarded: None,
             identity: Some(ProcessRef::me().ok()?.identity().to_string()),
         })

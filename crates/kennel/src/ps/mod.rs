@@ -1,0 +1,136 @@
+//! `kennel ps`: what runs.
+//!
+//! | file | what |
+//! |---|---|
+//! | `words` | an entry in a few words |
+//! | `table` | the table of them |
+#![expect(clippy::print_stdout, reason = "it answers a person's question")]
+
+mod table;
+#[cfg(test)]
+mod tests;
+pub(crate) mod words;
+
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kennel_sys::Signal;
+use kennel_sys::events;
+use kennel_sys::signals::Signals;
+
+use crate::{listing, terminal};
+use table::Look;
+
+/// Exit code for a question that cannot be answered as it was put.
+const USAGE: u8 = 2;
+/// How often `--watch` looks: nothing tells when a server's memory changes (rule 10).
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// For programs rather than people
+    #[arg(long, conflicts_with_all = ["wide", "watch"])]
+    json: bool,
+
+    /// More lines: key, version, command, pids, classes, and why a session is on its own
+    #[arg(short, long)]
+    wide: bool,
+
+    /// Go on showing it until Ctrl-C; only on a terminal
+    #[arg(long)]
+    watch: bool,
+}
+
+pub(crate) fn ps(args: &Args) -> ExitCode {
+    if args.watch {
+        return watch(args);
+    }
+    let mut entries = match listing::all() {
+        Ok(entries) => entries,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    if args.json {
+        entries.iter_mut().for_each(|entry| entry.identity = None);
+        println!("{}", serde_json::to_string(&entries).expect("plain values"));
+        return ExitCode::SUCCESS;
+    }
+    for line in table::lines(&entries, look(args)) {
+        println!("{line}");
+    }
+    ExitCode::SUCCESS
+}
+
+fn look(args: &Args) -> Look {
+    Look {
+        columns: terminal::columns(),
+        wide: args.wide,
+        colour: terminal::stdout_has_colour(),
+        now: now(),
+    }
+}
+
+fn watch(args: &Args) -> ExitCode {
+    if terminal::size().is_none() {
+        crate::fail("--watch needs a terminal; for programs there is `kennel ps --json`");
+        return ExitCode::from(USAGE);
+    }
+    let all = [
+        Signal::INT,
+        Signal::TERM,
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::WINCH,
+    ];
+    let signals = match Signals::catch(&all) {
+        Ok(signals) => signals,
+        Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
+    };
+    let watched = keep_showing(args, &signals);
+    // Where it was hidden; and whatever comes next begins on a line of its own.
+    let _ = io::stdout().write_all(b"\x1b[?25h\n");
+    match watched {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&error),
+    }
+}
+
+fn keep_showing(args: &Args, signals: &Signals) -> Result<(), String> {
+    let mut shown = String::new();
+    let mut cleared = false;
+    loop {
+        let entries = listing::all().map_err(|error| error.to_string())?;
+        let rows = terminal::size().map_or(usize::MAX, |(_, rows)| rows);
+        let lines = table::lines(&entries, look(args));
+        let fitting = &lines[..lines.len().min(rows.saturating_sub(1))];
+        // Each line is overwritten, and only then what is left of it removed: nothing flickers.
+        let screen = fitting.join("\x1b[K\r\n") + "\x1b[K\x1b[J";
+        let begin = if cleared {
+            "\x1b[H"
+        } else {
+            "\x1b[?25l\x1b[2J\x1b[H"
+        };
+        if screen != shown || !cleared {
+            let mut stdout = io::stdout().lock();
+            write!(stdout, "{begin}{screen}")
+                .and_then(|()| stdout.flush())
+                .map_err(|error| format!("cannot show it: {error}"))?;
+        }
+        (shown, cleared) = (screen, true);
+        events::sleep(&[signals.as_fd()], &[], Some(LOOK_EVERY))
+            .map_err(|error| format!("cannot wait: {error}"))?;
+        while let Some(signal) = signals.next() {
+            match signal {
+                Signal::WINCH => cleared = false,
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// In seconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}

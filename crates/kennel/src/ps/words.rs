@@ -1,0 +1,178 @@
+//! An entry in a few words, for `ps` and `top`. Pure: `now` is handed in, in seconds since 1970.
+
+use std::collections::BTreeMap;
+
+use crate::guard::record::Guarded;
+use crate::listing::{Entry, Mode};
+
+/// How good a state is, for its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Well,
+    Quiet,
+    Odd,
+}
+
+/// Where it stands, as short as a column wants it.
+pub(crate) fn state(entry: &Entry, now: u64) -> (String, Mood) {
+    let stale = entry.servers.iter().any(|server| server.stale);
+    let serverless = entry.servers.is_empty() && !entry.clients.is_empty();
+    let (word, mood) = match entry.state.as_str() {
+        "serving" if stale => ("stale", Mood::Odd),
+        "serving" if entry.mode == Mode::Shared && serverless => match entry.restarts {
+            0 => ("starting", Mood::Quiet),
+            _ => ("restarting", Mood::Odd),
+        },
+        "serving" => ("serving", Mood::Well),
+        "idle" | "idle, owner gone" => {
+            let word = match entry.idle_since {
+                Some(since) => format!("idle {}", age(since, now)),
+                None => "idle".to_owned(),
+            };
+            return (word, Mood::Quiet);
+        }
+        "hibernating" => ("hibernating", Mood::Quiet),
+        "server down" | "server down, owner gone" => ("restarting", Mood::Odd),
+        "ended" | "ending" => ("ending", Mood::Odd),
+        other if other.contains("owner gone") => ("owner gone", Mood::Odd),
+        other => return (printable(other), Mood::Quiet),
+    };
+    (word.to_owned(), mood)
+}
+
+/// `3 claude, 1 cursor`: the most first. Of a guarded server nobody knows who is connected.
+pub(crate) fn clients(entry: &Entry) -> String {
+    if let Some(guarded) = &entry.guarded {
+        return match guarded.connections {
+            0 => "-".to_owned(),
+            open => format!("{open} connected"),
+        };
+    }
+    let mut apps: BTreeMap<&str, usize> = BTreeMap::new();
+    for client in &entry.clients {
+        *apps
+            .entry(client.app.as_deref().unwrap_or("?"))
+            .or_default() += 1;
+    }
+    let mut apps: Vec<(&str, usize)> = apps.into_iter().collect();
+    apps.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    if apps.is_empty() {
+        return "-".to_owned();
+    }
+    let words = apps
+        .iter()
+        .map(|(app, count)| format!("{count} {}", printable(app)));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// What its servers hold in memory.
+pub(crate) fn memory(entry: &Entry) -> u64 {
+    let held = entry.servers.iter().filter_map(|server| server.rss_bytes);
+    held.sum()
+}
+
+/// How often its servers were asked something. Only a daemon counts.
+pub(crate) fn requests(entry: &Entry) -> Option<u64> {
+    let asked = entry.servers.iter().map(|server| server.state.requests);
+    (entry.mode == Mode::Shared).then(|| asked.sum())
+}
+
+pub(crate) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Solo => "solo",
+        Mode::Shared => "shared",
+        Mode::Guard => "guard",
+    }
+}
+
+/// `812K`, `63M`, `1.2G`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes >> 10 {
+        0..1024 => format!("{}K", bytes >> 10),
+        1024..0x10_0000 => format!("{}M", bytes >> 20),
+        _ => {
+            let tenths = u128::from(bytes) * 10 / (1 << 30);
+            format!("{}.{}G", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+/// `999`, `12k`, `3m`: a column is narrow.
+pub(crate) fn count(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..10_000_000 => format!("{}k", count / 1_000),
+        _ => format!("{}m", count / 1_000_000),
+    }
+}
+
+/// How long ago that was.
+pub(crate) fn age(since: u64, now: u64) -> String {
+    match now.saturating_sub(since) {
+        seconds @ ..120 => format!("{seconds}s"),
+        seconds @ ..7_200 => format!("{}m", seconds / 60),
+        seconds @ ..172_800 => format!("{}h", seconds / 3_600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// What is not as usual, in whole sentences: who may wonder, and why.
+pub(crate) fn notes(entry: &Entry, now: u64) -> Vec<String> {
+    let stale = entry.servers.iter().filter(|server| server.stale);
+    let mut notes: Vec<String> = stale
+        .map(|server| {
+            let pid = server.state.pid;
+            format!("server {pid} is stale: its files changed since it was started")
+        })
+        .collect();
+    notes.extend(restarts(entry, now));
+    let guarded = entry.guarded.as_ref();
+    notes.extend(guarded.map(|guarded| guard(entry, guarded)));
+    notes
+}
+
+fn restarts(entry: &Entry, now: u64) -> Option<String> {
+    let times = match entry.restarts {
+        0 => return None,
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    Some(match &entry.last_restart {
+        Some(last) => {
+            let (server, ago) = (last.server, age(last.at, now));
+            let reason = printable(&last.reason);
+            format!("restarted {times}, last {ago} ago: server {server}: {reason}")
+        }
+        None => format!("restarted {times}"),
+    })
+}
+
+fn guard(entry: &Entry, guarded: &Guarded) -> String {
+    let ports: Vec<String> = guarded.ports.iter().map(u16::to_string).collect();
+    let ports = match &ports[..] {
+        [] => "no port".to_owned(),
+        [port] => format!("port {port}"),
+        several => format!("ports {}", several.join(", ")),
+    };
+    match (entry.owner, guarded.owner_alive) {
+        (Some(owner), Some(true)) => format!("listens on {ports}; its owner is {owner}"),
+        (_, Some(_)) => format!("listens on {ports}; {}", entry.state),
+        (_, None) => format!("listens on {ports}; without an owner"),
+    }
+}
+
+/// At most so many characters, the last one `…` if some are missing.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut.extend((width > 0).then_some('…'));
+    cut
+}
+
+/// Names come from others: nothing in them may move the cursor.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |char: char| if char.is_control() { '\u{fffd}' } else { char };
+    text.chars().map(shown).collect()
+}

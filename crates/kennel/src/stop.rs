@@ -1,0 +1,107 @@
+//! `kennel stop`: ends what runs, by its name or key.
+#![expect(clippy::print_stdout, reason = "it answers a person's question")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use kennel_sys::Signal;
+
+use crate::listing::{self, Ambiguous, Entry};
+
+/// Exit code for "nothing found".
+const NOTHING: u8 = 3;
+/// Exit code for a question that cannot be answered as it was put.
+const USAGE: u8 = 2;
+/// How long a daemon may take to stop its servers: two long rungs, and some.
+const STOPPING: Duration = Duration::from_secs(60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A name or key that `kennel ps` shows, or the first letters of one key
+    #[arg(required_unless_present = "all")]
+    which: Option<String>,
+
+    /// Stop everything of yours
+    #[arg(long, conflicts_with = "which")]
+    all: bool,
+}
+
+pub(crate) fn stop(args: &Args) -> ExitCode {
+    let entries = match listing::all() {
+        Ok(entries) => entries,
+        Err(error) => return crate::fail(&error.to_string()),
+    };
+    let (resting, entries): (Vec<Entry>, Vec<Entry>) =
+        entries.into_iter().partition(Entry::is_at_rest);
+    let chosen = match args.which.as_deref() {
+        None => Ok(entries.iter().collect()),
+        Some(word) => listing::called(&entries, word),
+    };
+    let chosen: Vec<&Entry> = match chosen {
+        Ok(chosen) => chosen,
+        Err(ambiguous) => return which_one(args.which.as_deref().unwrap_or_default(), &ambiguous),
+    };
+    if chosen.is_empty() {
+        let is_meant = |entry: &&Entry| args.which.as_deref().is_none_or(|it| entry.is_called(it));
+        let resting: Vec<&Entry> = resting.iter().filter(is_meant).collect();
+        for entry in &resting {
+            println!(
+                "{} ({}) hibernates: there is nothing to stop",
+                entry.name, entry.key
+            );
+        }
+        return match args.which.as_deref() {
+            _ if !resting.is_empty() => ExitCode::SUCCESS,
+            Some(word) => nothing_called(word),
+            None => {
+                crate::fail("nothing runs that could be stopped");
+                ExitCode::from(NOTHING)
+            }
+        };
+    }
+    let mut left = 0;
+    for entry in &chosen {
+        // Gone between the look and now: what was wanted.
+        let Some(process) = entry.process() else {
+            continue;
+        };
+        let asked = process.signal(Signal::TERM);
+        let ended = asked
+            .and_then(|_| process.wait(Some(STOPPING)))
+            .unwrap_or(false);
+        match ended {
+            true => println!("stopped {} ({})", entry.name, entry.key),
+            false => {
+                left += 1;
+                crate::fail(&format!(
+                    "{} (pid {}) does not stop; look at `kennel logs {}`",
+                    entry.name,
+                    process.pid(),
+                    entry.key
+                ));
+            }
+        }
+    }
+    if left > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+pub(crate) fn nothing_called(word: &str) -> ExitCode {
+    crate::fail(&format!(
+        "nothing that runs is called {word}; `kennel ps` shows what does"
+    ));
+    ExitCode::from(NOTHING)
+}
+
+fn which_one(word: &str, Ambiguous(several): &Ambiguous<'_>) -> ExitCode {
+    let line = |entry: &&Entry| format!("\n  {} ({}, in {})", entry.key, entry.name, entry.cwd);
+    let lines: String = several.iter().map(line).collect();
+    crate::fail(&format!(
+        "{} keys begin with {word}: say more of the one you mean{lines}",
+        several.len()
+    ));
+    ExitCode::from(USAGE)
+}

@@ -1,0 +1,141 @@
+//! A terminal of the test's own: what it shows is heard, and it can change its size.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Scope, tool, wait_for};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+
+/// `kennel` in the foreground of a terminal.
+pub(crate) struct Pty {
+    near: File,
+    /// Held, so that the terminal outlives the program, and can be asked how it was left.
+    far: OwnedFd,
+    child: Child,
+    before: Termios,
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Pty {
+    /// `None` where nothing makes a terminal the controlling one.
+    pub(crate) fn start(scope: &Scope, words: &[&str], columns: u16, rows: u16) -> Option<Pty> {
+        Pty::start_with(scope, words, columns, rows, &[])
+    }
+
+    pub(crate) fn start_with(
+        scope: &Scope,
+        words: &[&str],
+        columns: u16,
+        rows: u16,
+        variables: &[(&str, &str)],
+    ) -> Option<Pty> {
+        let setsid = tool("setsid")?;
+        let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&near).unwrap();
+        unlockpt(&near).unwrap();
+        let path = ptsname(&near, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let far = open(path, flags, Mode::empty()).unwrap();
+        resize(&far, columns, rows);
+        let before = tcgetattr(&far).unwrap();
+        let end = || Stdio::from(far.try_clone().unwrap());
+        let mut command = scope.command(setsid);
+        command
+            .args(["--ctty", env!("CARGO_BIN_EXE_kennel")])
+            .args(words)
+            .env("TERM", "xterm-256color")
+            .env_remove("NO_COLOR")
+            .envs(variables.iter().copied())
+            .stdin(end())
+            .stdout(end())
+            .stderr(end());
+        let child = command.spawn().unwrap();
+        let near = File::from(near);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (mut from, into) = (near.try_clone().unwrap(), Arc::clone(&said));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                into.lock().unwrap().extend(&bytes[..count]);
+            }
+        });
+        Some(Pty {
+            near,
+            far,
+            child,
+            before,
+            said,
+        })
+    }
+
+    /// Everything it was told to show so far.
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until it was told to show this.
+    #[track_caller]
+    pub(crate) fn shows(&self, words: &str) {
+        wait_for(&format!("the terminal shows {words:?}"), || {
+            self.said().contains(words).then_some(())
+        });
+    }
+
+    /// What comes from now on is heard alone.
+    pub(crate) fn forget(&self) {
+        self.said.lock().unwrap().clear();
+    }
+
+    pub(crate) fn types(&mut self, keys: &str) {
+        self.near.write_all(keys.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn resize(&self, columns: u16, rows: u16) {
+        resize(&self.far, columns, rows);
+    }
+
+    #[expect(dead_code, reason = "top will")]
+    pub(crate) fn signal(&self, signal: Signal) {
+        let process = ProcessRef::open(self.child.id()).unwrap();
+        assert!(process.signal(signal).unwrap());
+    }
+
+    /// Its exit code, and all that it was told to show. The terminal must be as it was.
+    #[track_caller]
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
+        let child = &mut self.child;
+        let status = wait_for("it ends", || child.try_wait().unwrap());
+        let after = tcgetattr(self.far.as_fd()).unwrap();
+        assert_eq!(after.local_modes, self.before.local_modes);
+        assert_eq!(after.input_modes, self.before.input_modes);
+        assert_eq!(after.output_modes, self.before.output_modes);
+        // What it said last is heard when something is heard that was said after it.
+        rustix::io::write(&self.far, b"\x04that was all").unwrap();
+        self.shows("that was all");
+        (status.code(), self.said())
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn resize(terminal: &OwnedFd, columns: u16, rows: u16) {
+    let size = Winsize {
+        ws_col: columns,
+        ws_row: rows,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(terminal, size).unwrap();
+}

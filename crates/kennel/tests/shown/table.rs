@@ -1,0 +1,103 @@
+//! `kennel ps`.
+
+use kennel_testkit::{Scope, wait_for};
+
+use crate::pty::Pty;
+use crate::stage::{kennel, listing, lose_server, says, server_of, session, shared};
+
+#[test]
+fn a_restart_is_told_with_its_reason_and_its_time() {
+    let scope = Scope::new("ps-restart");
+    let mut client = shared(&scope);
+    let old = server_of(&mut client);
+    let said = says(&scope, &["ps"]);
+    assert!(!said.contains("restarted"), "{said}");
+    lose_server(&mut client);
+    let entry = wait_for("the reason is known", || {
+        let entry = listing(&scope).remove(0);
+        (entry["last_restart"]["reason"] == "it was ended by signal 9").then_some(entry)
+    });
+    assert_eq!(entry["restarts"], 1);
+    assert_eq!(entry["last_restart"]["server"], old);
+    let told = format!("server {old}: it was ended by signal 9");
+    let said = says(&scope, &["ps"]);
+    assert!(
+        said.contains("restarted once, last ") && said.contains(&told),
+        "{said}"
+    );
+}
+
+#[test]
+fn requests_are_counted_though_nobody_comes_or_goes() {
+    let scope = Scope::new("ps-requests");
+    let mut client = shared(&scope);
+    let asked = || listing(&scope)[0]["servers"][0]["requests"].as_u64();
+    wait_for("it is listed", asked);
+    for round in 1..=2 {
+        for _ in 0..20 {
+            server_of(&mut client);
+        }
+        wait_for("all of them", || (asked()? >= round * 20).then_some(()));
+    }
+}
+
+#[test]
+fn the_table_fits_80_columns_and_wide_has_the_rest() {
+    let scope = Scope::new("ps-table");
+    let (mut one, mut two) = (shared(&scope), shared(&scope));
+    let mut alone = session(&scope, &["--share", "never"]);
+    let servers = [server_of(&mut one), server_of(&mut alone)];
+    assert_eq!(server_of(&mut two), servers[0]);
+    let said = wait_for("both are shown", || {
+        let said = says(&scope, &["ps"]);
+        (said.lines().count() == 3 && said.contains("  2 ")).then_some(said)
+    });
+    assert!(
+        said.lines().all(|line| line.chars().count() <= 80),
+        "{said}"
+    );
+    assert!(!said.contains('\x1b'), "no colour in a pipe: {said}");
+    let wide = says(&scope, &["ps", "--wide"]);
+    for server in servers {
+        assert!(wide.contains(&format!("server {server}")), "{wide}");
+    }
+    assert!(wide.contains("on its own: "), "{wide}");
+    // Its app is who started it: this test.
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+    let sessions = wide.matches(&format!("of {} ", name.trim())).count();
+    assert_eq!(sessions, 3, "{wide}");
+}
+
+#[test]
+fn who_is_idle_says_for_how_long() {
+    let scope = Scope::new("ps-idle");
+    let client = session(&scope, &["--share", "always", "--linger", "1h"]);
+    drop(client);
+    wait_for("it is idle for a while", || {
+        let said = says(&scope, &["ps"]);
+        let (_, idle) = said.split_once(" idle ")?;
+        let (seconds, _) = idle.split_once("s ")?;
+        (seconds.parse::<u32>().ok()? > 0).then_some(())
+    });
+}
+
+#[test]
+fn watch_wants_a_terminal_redraws_what_changes_and_ends_with_its_cursor() {
+    let scope = Scope::new("ps-watch");
+    let refused = kennel_testkit::run(kennel(&scope).args(["ps", "--watch"]));
+    assert_eq!(refused.code(), Some(2), "{}", refused.stdout);
+    assert!(refused.stderr.contains("--json"), "{}", refused.stderr);
+    let Some(mut pty) = Pty::start(&scope, &["ps", "--watch"], 100, 30) else {
+        return;
+    };
+    pty.shows("nothing runs");
+    let _client = shared(&scope);
+    pty.shows("tk-server");
+    pty.forget();
+    pty.resize(60, 20);
+    pty.shows("tk-server");
+    pty.types("\x03");
+    let (code, said) = pty.ended();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\x1b[?25h"), "{said:?}");
+}
