@@ -47,7 +47,10 @@ enum Command {
     #[command(after_help = STOP_EXAMPLES)]
     Stop(stop::Args),
 
-    /// Show what a daemon and its servers, or a detached server, said
+    /// Show what happened and what the server said, in one timeline
+    ///
+    /// Each line has its time and who speaks: kennel, or the server on its stderr (a detached server's stdout too).
+    /// A session on its own has no log: what its server says goes to its app.
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(logs::Args),
 
@@ -206,7 +209,8 @@ const STOP_EXAMPLES: &str = "Examples:
 
 const LOGS_EXAMPLES: &str = "Examples:
   kennel logs server-memory
-  kennel logs server-memory -f";
+  kennel logs server-memory -f          go on as more is written
+  kennel logs server-memory --since 10m";
 
 const DEMO_EXAMPLES: &str = "Example:
   kennel demo";

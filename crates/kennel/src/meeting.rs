@@ -92,6 +92,10 @@ impl Meeting {
         &self.dir
     }
 
+    pub(crate) fn into_dir(self) -> RuntimeDir {
+        self.dir
+    }
+
     /// Keeps cleaners of temporary files away, as long as it lives.
     pub(crate) fn hold(&self) -> Result<Hold, DirError> {
         self.user.hold()

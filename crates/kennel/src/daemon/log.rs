@@ -105,7 +105,7 @@ fn stamped(text: &str) -> Vec<u8> {
 }
 
 /// A time as every line begins with it. Of two, the later one is the greater text.
-fn stamp(time: SystemTime) -> String {
+pub(crate) fn stamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     utc(since.as_secs(), since.subsec_millis())
 }

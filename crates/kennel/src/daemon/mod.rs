@@ -45,7 +45,7 @@ use std::process::ExitCode;
 
 use orders::Orders;
 
-pub(crate) use log::{LOG, Log, OLDER_LOG};
+pub(crate) use log::{LOG, Log, OLDER_LOG, stamp};
 pub(crate) use state::{ClientState, DaemonState, Restart, STATE, ServerState};
 
 /// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.

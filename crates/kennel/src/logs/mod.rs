@@ -1,0 +1,127 @@
+//! `kennel logs`: what Kennel did and what the server said, in one timeline.
+//!
+//! | file | what |
+//! |---|---|
+//! | `timeline` | a line of a log as people read it, and since when |
+//! | `tail` | a log that grows, and begins a new file now and then |
+
+mod tail;
+pub(crate) mod timeline;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use kennel_sys::runtime_dir::{DirError, RuntimeDir};
+
+use crate::guard::record::{self as guards, Words};
+use crate::listing::{self, Mode};
+use crate::meeting::Meeting;
+use crate::stop::nothing_called;
+use crate::{duration, terminal};
+use tail::Tail;
+use timeline::{Since, Teller};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A name or key that `kennel ps` shows, or the first letters of a key
+    which: String,
+
+    /// Go on as more is written
+    #[arg(short, long)]
+    follow: bool,
+
+    /// Only what was said in the last so long: 30s, 10m, 2h
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    since: Option<Duration>,
+}
+
+/// A log, and who speaks in it.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) dir: RuntimeDir,
+    pub(crate) teller: Teller,
+}
+
+/// Why somebody's words cannot be shown.
+#[derive(Debug)]
+pub(crate) enum NoLog {
+    /// It has none, because.
+    Because(&'static str),
+    Unknown,
+    Failed(DirError),
+}
+
+pub(crate) fn logs(args: &Args) -> ExitCode {
+    match find(&args.which) {
+        Ok(log) => shown(show(&log, args)),
+        Err(NoLog::Because(why)) => crate::fail(&format!("{} {why}", args.which)),
+        Err(NoLog::Unknown) => nothing_called(&args.which),
+        Err(NoLog::Failed(error)) => crate::fail(&error.to_string()),
+    }
+}
+
+/// The log of whom people call `word`: of one that lives, else of the last that did.
+pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
+    match guards::words_of(word).map_err(NoLog::Failed)? {
+        Some(Words::Logged(dir)) => {
+            let teller = Teller::Guard;
+            return Ok(Log { dir, teller });
+        }
+        Some(Words::Elsewhere) => {
+            let why = "runs in the foreground: what it says goes to where it was started";
+            return Err(NoLog::Because(why));
+        }
+        None => {}
+    }
+    let is_meant = |meeting: &Meeting| {
+        let record = meeting.record();
+        let named = record.is_some_and(|record| record.name == word);
+        named || (word.len() >= 4 && meeting.key().starts_with(word))
+    };
+    let since = |meeting: &Meeting| meeting.record().map(|record| record.since);
+    let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
+    if let Some(meeting) = meetings.filter(is_meant).max_by_key(since) {
+        let (dir, teller) = (meeting.into_dir(), Teller::Daemon);
+        return Ok(Log { dir, teller });
+    }
+    let entries = listing::all().map_err(NoLog::Failed)?;
+    let mut solo = entries.iter().filter(|entry| entry.mode == Mode::Solo);
+    Err(match solo.any(|entry| entry.is_called(word)) {
+        true => NoLog::Because("is a session on its own: what its server says goes to its app"),
+        false => NoLog::Unknown,
+    })
+}
+
+fn shown(shown: io::Result<()>) -> ExitCode {
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&format!("cannot show the log: {error}")),
+    }
+}
+
+fn show(log: &Log, args: &Args) -> io::Result<()> {
+    let since = args
+        .since
+        .and_then(|ago| SystemTime::now().checked_sub(ago));
+    let mut since = since.map_or(Since::Ever, Since::at);
+    let colour = terminal::stdout_has_colour();
+    let mut tail = Tail::of(&log.dir);
+    let mut stdout = io::stdout().lock();
+    loop {
+        for line in tail.news(&log.dir, !args.follow)? {
+            if since.has_come(&line) {
+                let line = log.teller.line(&line).text(colour);
+                stdout.write_all(line.as_bytes())?;
+                stdout.write_all(b"\n")?;
+            }
+        }
+        stdout.flush()?;
+        if !args.follow {
+            return Ok(());
+        }
+        tail.wait()?;
+    }
+}

@@ -1,0 +1,100 @@
+//! `kennel logs`.
+
+use kennel_testkit::{Client, Scope, run, wait_for};
+use serde_json::json;
+
+use crate::stage::{kennel, listing, lose_server, says, server_of, session, shared};
+
+fn key(scope: &Scope) -> String {
+    let entries = wait_for("it is listed", || {
+        let entries = listing(scope);
+        (!entries.is_empty()).then_some(entries)
+    });
+    entries[0]["key"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_happened_and_what_the_server_said_is_one_timeline() {
+    let scope = Scope::new("logs");
+    let mut client = shared(&scope);
+    let server = server_of(&mut client);
+    client.request("say", json!({"stderr": "a complaint"}));
+    wait_for("it is in the log", || {
+        says(&scope, &["logs", "tk-server"])
+            .contains("a complaint")
+            .then_some(())
+    });
+    lose_server(&mut client);
+    let said = says(&scope, &["logs", "tk-server"]);
+    let at = |words: &str| {
+        said.find(words)
+            .unwrap_or_else(|| panic!("{words}: {said}"))
+    };
+    let started = at(&format!(" kennel  server {server} runs"));
+    let complained = at(" server  a complaint");
+    let lost = at(" kennel  a server is lost");
+    assert!(started < complained && complained < lost, "{said}");
+    let stamps: Vec<&str> = said.lines().map(|line| &line[..24]).collect();
+    assert!(stamps.is_sorted(), "{said}");
+}
+
+#[test]
+fn since_leaves_out_what_is_older() {
+    let scope = Scope::new("logs-since");
+    let _client = shared(&scope);
+    let key = key(&scope);
+    let path = scope.runtime_dir().join("daemons").join(&key).join("log");
+    let old = "2020-01-01T00:00:00.000Z of old\n";
+    let log = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(path.with_extension("1"), old).unwrap();
+    let all = says(&scope, &["logs", &key]);
+    assert!(all.contains("of old"), "{all}");
+    let late = says(&scope, &["logs", &key, "--since", "10m"]);
+    assert!(!late.contains("of old"), "{late}");
+    let first = log.lines().next().unwrap();
+    assert!(late.contains(&first[..24]), "{late}");
+    let none = says(&scope, &["logs", &key, "--since", "0"]);
+    assert_eq!(none, "");
+    let wrong = run(kennel(&scope).args(["logs", &key, "--since", "soon"]));
+    assert_eq!(wrong.code(), Some(2));
+    assert!(
+        wrong.stderr.contains("10m") || wrong.stderr.contains("5m"),
+        "{}",
+        wrong.stderr
+    );
+}
+
+#[test]
+fn whoever_follows_hears_what_is_said_later_in_another_file_too() {
+    let scope = Scope::new("logs-follow");
+    let mut client = shared(&scope);
+    let key = key(&scope);
+    let mut follower = Client::start(kennel(&scope).args(["logs", &key, "-f"]));
+    let long = "x".repeat(8 * 1024);
+    for round in 0..300 {
+        let words = format!("complaint {round} {long}");
+        client.request("say", json!({"stderr": words}));
+    }
+    let place = scope.runtime_dir().join("daemons").join(&key);
+    wait_for("it has begun anew", || {
+        place.join("log.1").exists().then_some(())
+    });
+    for round in 0..300 {
+        let wanted = format!(" server  complaint {round} ");
+        while !follower.line().unwrap().contains(&wanted) {}
+    }
+    follower.kill();
+}
+
+#[test]
+fn a_session_on_its_own_has_no_log_and_is_told_where_its_words_are() {
+    let scope = Scope::new("logs-solo");
+    let _client = session(&scope, &["--share", "never"]);
+    wait_for("it is listed", || {
+        (!listing(&scope).is_empty()).then_some(())
+    });
+    let ended = run(kennel(&scope).args(["logs", "tk-server"]));
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.stderr.contains("goes to its app"), "{}", ended.stderr);
+    assert_eq!(run(kennel(&scope).args(["logs", "nobody"])).code(), Some(3));
+}
