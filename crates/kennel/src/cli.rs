@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use kennel_sys::signals;
 
 use crate::shim::Origin;
-use crate::{demo, doctor, guard, logs, ps, purge, reference, run, stop, wrap};
+use crate::{demo, doctor, guard, logs, ps, purge, reference, run, stop, top, wrap};
 
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
@@ -39,6 +39,13 @@ enum Command {
     /// it is. Lines below it tell what is not as usual.
     #[command(after_help = PS_EXAMPLES)]
     Ps(ps::Args),
+
+    /// Watch what runs, full-screen
+    ///
+    /// Everything that `kennel ps` shows, once a second: servers and clients of the chosen one, its memory and requests
+    /// over time, its last events and its log. `?` has the keys.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(top::Args),
 
     /// Stop a server by its name or key, for all its sessions
     ///
@@ -203,6 +210,12 @@ const PS_EXAMPLES: &str = "Examples:
   kennel ps --watch                     until Ctrl-C
   kennel ps --json | jq '.[].name'";
 
+const TOP_EXAMPLES: &str = "Examples:
+  kennel top
+  kennel top memory                     only what has this in its name, key, state or app
+
+Colours are left out where NO_COLOR is set.";
+
 const STOP_EXAMPLES: &str = "Examples:
   kennel stop server-memory
   kennel stop --all";
@@ -266,6 +279,7 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Session(Session::Run(args)) => run::run(*args, origin),
         Command::Guard(args) => guard::run(*args),
         Command::Ps(args) => ps::ps(&args),
+        Command::Top(args) => top::top(args),
         Command::Stop(args) => stop::stop(&args),
         Command::Logs(args) => logs::logs(&args),
         Command::Wrap(args) => wrap::wrap(&args),

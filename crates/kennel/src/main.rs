@@ -45,6 +45,8 @@ mod terminal;
 mod this_build;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod timers;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod top;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 mod unserved;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -20,7 +20,7 @@ use crate::meeting::Meeting;
 use crate::stop::nothing_called;
 use crate::{duration, terminal};
 use tail::Tail;
-use timeline::{Since, Teller};
+use timeline::{Since, Teller, Told};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -59,6 +59,16 @@ pub(crate) fn logs(args: &Args) -> ExitCode {
         Err(NoLog::Unknown) => nothing_called(&args.which),
         Err(NoLog::Failed(error)) => crate::fail(&error.to_string()),
     }
+}
+
+/// Its last lines, at most so many.
+pub(crate) fn last(log: &Log, lines: usize) -> io::Result<Vec<Told>> {
+    let all = Tail::of(&log.dir).news(&log.dir, true)?;
+    let skipped = all.len().saturating_sub(lines);
+    Ok(all[skipped..]
+        .iter()
+        .map(|line| log.teller.line(line))
+        .collect())
 }
 
 /// The log of whom people call `word`: of one that lives, else of the last that did.

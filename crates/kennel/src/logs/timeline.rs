@@ -65,6 +65,11 @@ impl Told {
             false => format!("{at} {by}  {words}"),
         }
     }
+
+    /// The time of the day alone, for where there is little room.
+    pub(crate) fn clock(&self) -> &str {
+        self.at.get(11..19).unwrap_or_default()
+    }
 }
 
 /// From when on lines are shown.
@@ -135,6 +140,7 @@ mod tests {
             let told = teller.line(&format!("{AT} {line}"));
             assert_eq!((told.at.as_str(), told.by), (AT, by));
             assert_eq!(told.words, words);
+            assert_eq!(told.clock(), "23:59:59");
         }
         let odd = Teller::Daemon.line("no time, and \x1b[2J");
         assert_eq!(odd.text(false), " kennel  no time, and \u{fffd}[2J");

@@ -8,7 +8,7 @@
 
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod words;
 
 use std::io::{self, Write as _};

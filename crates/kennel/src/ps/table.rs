@@ -53,17 +53,13 @@ pub(super) fn lines(entries: &[Entry], look: Look) -> Vec<String> {
 }
 
 fn row(entry: &Entry, now: u64) -> [String; 8] {
-    let bytes = |bytes| match bytes {
-        0 => "-".to_owned(),
-        bytes => words::bytes(bytes),
-    };
     [
         words::printable(&entry.name),
         words::state(entry, now).0,
         entry.servers.len().to_string(),
         words::clients(entry),
-        bytes(words::memory(entry)),
-        bytes(entry.saved_bytes),
+        words::held(words::memory(entry)),
+        words::held(entry.saved_bytes),
         words::requests(entry).map_or("-".to_owned(), words::count),
         words::age(entry.since, now),
     ]
@@ -133,10 +129,7 @@ fn details(entry: &Entry) -> Vec<String> {
     details.extend(entry.servers.iter().map(|server| {
         let state = &server.state;
         let class = state.class.as_deref().map(|class| format!(" ({class})"));
-        let clients = match state.clients {
-            1 => "1 client".to_owned(),
-            several => format!("{several} clients"),
-        };
+        let clients = words::counted(state.clients, "client");
         let memory = words::bytes(server.rss_bytes.unwrap_or(0));
         let class = words::printable(&class.unwrap_or_default());
         format!("server {}{class}: {clients}, {memory}", state.pid)

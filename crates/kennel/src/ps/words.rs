@@ -97,6 +97,14 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
+/// The same, where nothing is not worth a number.
+pub(crate) fn held(held: u64) -> String {
+    match held {
+        0 => "-".to_owned(),
+        held => bytes(held),
+    }
+}
+
 /// `999`, `12k`, `3m`: a column is narrow.
 pub(crate) fn count(count: u64) -> String {
     match count {
@@ -104,6 +112,12 @@ pub(crate) fn count(count: u64) -> String {
         10_000..10_000_000 => format!("{}k", count / 1_000),
         _ => format!("{}m", count / 1_000_000),
     }
+}
+
+/// `1 client`, `2 clients`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 /// How long ago that was.

@@ -5,3 +5,4 @@ mod logs;
 mod pty;
 mod stage;
 mod table;
+mod top;

@@ -80,17 +80,20 @@ impl Pty {
         String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
     }
 
-    /// Waits until it was told to show this.
+    /// What can be read on it now, row by row.
+    pub(crate) fn screen(&self) -> Vec<String> {
+        Grid::of(&self.said()).rows()
+    }
+
+    /// Waits until this can be read on it.
     #[track_caller]
     pub(crate) fn shows(&self, words: &str) {
         wait_for(&format!("the terminal shows {words:?}"), || {
-            self.said().contains(words).then_some(())
+            self.screen()
+                .iter()
+                .any(|row| row.contains(words))
+                .then_some(())
         });
-    }
-
-    /// What comes from now on is heard alone.
-    pub(crate) fn forget(&self) {
-        self.said.lock().unwrap().clear();
     }
 
     pub(crate) fn types(&mut self, keys: &str) {
@@ -101,7 +104,6 @@ impl Pty {
         resize(&self.far, columns, rows);
     }
 
-    #[expect(dead_code, reason = "top will")]
     pub(crate) fn signal(&self, signal: Signal) {
         let process = ProcessRef::open(self.child.id()).unwrap();
         assert!(process.signal(signal).unwrap());
@@ -118,7 +120,9 @@ impl Pty {
         assert_eq!(after.output_modes, self.before.output_modes);
         // What it said last is heard when something is heard that was said after it.
         rustix::io::write(&self.far, b"\x04that was all").unwrap();
-        self.shows("that was all");
+        wait_for("its last words", || {
+            self.said().ends_with("that was all").then_some(())
+        });
         (status.code(), self.said())
     }
 }
@@ -127,6 +131,68 @@ impl Drop for Pty {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// As much of a terminal as it takes to read what is on it.
+#[derive(Default)]
+struct Grid {
+    cells: Vec<Vec<char>>,
+    row: usize,
+    column: usize,
+}
+
+impl Grid {
+    fn of(said: &str) -> Grid {
+        let mut grid = Grid::default();
+        let mut rest = said;
+        while let Some(char) = rest.chars().next() {
+            rest = &rest[char.len_utf8()..];
+            match char {
+                '\x1b' if rest.starts_with('[') => {
+                    let Some(end) = rest[1..].find(|char: char| char.is_ascii_alphabetic()) else {
+                        break;
+                    };
+                    grid.obey(&rest[1..=end], rest.as_bytes()[end + 1]);
+                    rest = &rest[end + 2..];
+                }
+                '\r' => grid.column = 0,
+                '\n' => grid.row += 1,
+                char => grid.put(char),
+            }
+        }
+        grid
+    }
+
+    fn obey(&mut self, words: &str, order: u8) {
+        match (order, words) {
+            (b'H', place) => {
+                let (row, column) = place.split_once(';').unwrap_or(("1", "1"));
+                self.row = row.parse::<usize>().unwrap() - 1;
+                self.column = column.parse::<usize>().unwrap() - 1;
+            }
+            (b'J', "2") => self.cells.clear(),
+            (b'J', _) => self.cells.truncate(self.row + 1),
+            (b'K', _) => {
+                if let Some(row) = self.cells.get_mut(self.row) {
+                    row.truncate(self.column);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn put(&mut self, char: char) {
+        let rows = self.cells.len().max(self.row + 1);
+        self.cells.resize(rows, Vec::new());
+        let row = &mut self.cells[self.row];
+        row.resize(row.len().max(self.column + 1), ' ');
+        row[self.column] = char;
+        self.column += 1;
+    }
+
+    fn rows(&self) -> Vec<String> {
+        self.cells.iter().map(|row| row.iter().collect()).collect()
     }
 }
 

@@ -93,7 +93,6 @@ fn watch_wants_a_terminal_redraws_what_changes_and_ends_with_its_cursor() {
     pty.shows("nothing runs");
     let _client = shared(&scope);
     pty.shows("tk-server");
-    pty.forget();
     pty.resize(60, 20);
     pty.shows("tk-server");
     pty.types("\x03");

@@ -1,0 +1,215 @@
+//! What is decided and drawn, without a terminal.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::layout::Rect;
+
+use super::history::rate;
+use super::model::{Action, Mode, Model, Sort};
+use super::view;
+use crate::listing::Entry;
+use crate::logs::timeline::Teller;
+use crate::ps::tests::entry;
+
+fn named(name: &str, key: &str, apps: &[&str]) -> Entry {
+    let mut entry = entry(name, apps);
+    entry.key = key.to_owned();
+    entry
+}
+
+fn model() -> Model {
+    let mut model = Model::new(String::new(), true);
+    model.saw(three(), 1_000_000, Instant::now());
+    model
+}
+
+fn three() -> Vec<Entry> {
+    vec![
+        named("memory", "aaaa", &["claude", "cursor"]),
+        named("files", "bbbb", &["zed"]),
+        named("browser", "cccc", &["claude", "claude", "claude"]),
+    ]
+}
+
+fn press(model: &mut Model, code: KeyCode) -> Action {
+    model.key(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn types(model: &mut Model, keys: &str) {
+    for char in keys.chars() {
+        press(model, KeyCode::Char(char));
+    }
+}
+
+fn names(model: &Model) -> Vec<&str> {
+    model
+        .shown()
+        .iter()
+        .map(|entry| entry.name.as_str())
+        .collect()
+}
+
+fn screen(model: &Model, columns: u16, rows: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    terminal.draw(|frame| view::draw(frame, model)).unwrap();
+    let buffer = terminal.backend().buffer().clone();
+    let cell = |x, y| buffer[(x, y)].symbol().to_owned();
+    let row = |y| (0..columns).map(|x| cell(x, y)).collect::<String>();
+    (0..rows).map(row).collect()
+}
+
+#[test]
+fn it_sorts_by_what_is_asked_for() {
+    let mut model = model();
+    assert_eq!(names(&model), ["memory", "files", "browser"]);
+    press(&mut model, KeyCode::Char('o'));
+    assert_eq!(
+        (model.sort, names(&model)),
+        (Sort::Name, vec!["browser", "files", "memory"])
+    );
+    types(&mut model, "oo");
+    assert_eq!(
+        (model.sort, names(&model)),
+        (Sort::Clients, vec!["browser", "memory", "files"])
+    );
+    types(&mut model, "oo");
+    assert_eq!(model.sort, Sort::Age);
+}
+
+#[test]
+fn it_filters_while_it_is_typed_by_name_and_app() {
+    let mut model = model();
+    types(&mut model, "/CLAU");
+    assert_eq!(names(&model), ["memory", "browser"]);
+    press(&mut model, KeyCode::Enter);
+    press(&mut model, KeyCode::Char('?'));
+    assert_eq!(model.mode, Mode::Help);
+    press(&mut model, KeyCode::Char('q'));
+    assert_eq!(names(&model).len(), 2, "the key closed the help alone");
+    press(&mut model, KeyCode::Esc);
+    assert_eq!(names(&model).len(), 3);
+    assert_eq!(press(&mut model, KeyCode::Char('q')), Action::Quit);
+}
+
+#[test]
+fn nobody_is_stopped_without_a_yes_nor_instead_of_somebody_else() {
+    let mut model = model();
+    press(&mut model, KeyCode::Down);
+    for no in [
+        KeyCode::Char('n'),
+        KeyCode::Enter,
+        KeyCode::Esc,
+        KeyCode::Char('s'),
+    ] {
+        press(&mut model, KeyCode::Char('s'));
+        assert_eq!(model.mode, Mode::Ask);
+        assert_eq!(press(&mut model, no), Action::None);
+    }
+    press(&mut model, KeyCode::Char('s'));
+    assert_eq!(press(&mut model, KeyCode::Char('y')), Action::Stop);
+    assert_eq!(model.chosen().unwrap().name, "files");
+    // It goes while its person thinks about it.
+    press(&mut model, KeyCode::Char('s'));
+    let mut others = three();
+    others.remove(1);
+    model.saw(others, 1_000_001, Instant::now());
+    assert_eq!(model.mode, Mode::Browse);
+    assert_eq!(model.chosen().unwrap().name, "browser", "its neighbour");
+    assert_eq!(press(&mut model, KeyCode::Char('y')), Action::None);
+    // One that hibernates has nothing to stop.
+    let mut resting = three();
+    resting[0].state = "hibernating".to_owned();
+    model.saw(resting, 1_000_002, Instant::now());
+    press(&mut model, KeyCode::Home);
+    press(&mut model, KeyCode::Char('s'));
+    assert_eq!(model.mode, Mode::Browse);
+    assert!(model.message.is_some());
+}
+
+#[test]
+fn a_choice_stays_with_whom_was_chosen_whoever_comes_or_goes() {
+    let mut model = model();
+    press(&mut model, KeyCode::End);
+    assert_eq!(model.chosen().unwrap().name, "browser");
+    let mut more = three();
+    more.insert(0, named("another", "dddd", &[]));
+    model.saw(more, 1_000_001, Instant::now());
+    assert_eq!(model.chosen().unwrap().name, "browser");
+    model.saw(Vec::new(), 1_000_002, Instant::now());
+    assert!(model.chosen().is_none());
+    press(&mut model, KeyCode::Down);
+    press(&mut model, KeyCode::Char('l'));
+    assert_eq!(model.mode, Mode::Browse);
+}
+
+#[test]
+fn a_rate_is_what_was_asked_since_and_a_new_server_is_no_negative_one() {
+    let counts = |counts: &[(u32, u64)]| -> BTreeMap<u32, u64> { counts.iter().copied().collect() };
+    let second = Duration::from_secs(1);
+    let before = counts(&[(1, 100)]);
+    assert_eq!(rate(&before, &counts(&[(1, 105)]), second), 50);
+    assert_eq!(rate(&before, &counts(&[(1, 101)]), 2 * second), 5);
+    assert_eq!(rate(&before, &counts(&[(2, 7)]), second), 70);
+    assert_eq!(rate(&before, &counts(&[(1, 3)]), second), 0);
+    assert_eq!(rate(&before, &counts(&[]), Duration::ZERO), 0);
+}
+
+#[test]
+fn rows_are_given_by_the_height_alone_and_the_least_screen_has_a_list() {
+    for (columns, rows) in [(120, 40), (60, 20), (60, 14), (60, 13), (20, 3)] {
+        let areas = view::areas(Rect::new(0, 0, columns, rows));
+        assert!(areas.list.height >= 1, "{rows}");
+        assert_eq!(areas.foot.y, rows - 1);
+        assert_eq!(areas.chosen.is_some(), rows >= 14, "{rows}");
+    }
+}
+
+#[test]
+fn it_is_drawn_large_and_small_and_smaller() {
+    let mut model = model();
+    let line = "2026-12-31T23:59:59.999Z server says: a complaint";
+    model.heard(vec![Teller::Daemon.line(line)], None);
+    let large = screen(&model, 120, 40).join("\n");
+    for word in [
+        "3 claude",
+        "SAVED",
+        "REQ/S",
+        "server 4711",
+        "a complaint",
+        "? help",
+        "6 clients",
+    ] {
+        assert!(large.contains(word), "{word}:\n{large}");
+    }
+    let small = screen(&model, 60, 20).join("\n");
+    for word in [
+        "memory",
+        "serving",
+        "browser",
+        "5m",
+        "a complaint",
+        "q quit",
+    ] {
+        assert!(small.contains(word), "{word}:\n{small}");
+    }
+    types(&mut model, "?");
+    assert!(screen(&model, 60, 20).join("\n").contains("stop it (asks)"));
+    types(&mut model, "ql");
+    assert!(screen(&model, 60, 20)[0].contains("log of memory"));
+    for (columns, rows) in [(1, 1), (5, 2), (20, 14), (300, 5), (10, 60)] {
+        for mode in [
+            Mode::Browse,
+            Mode::Filter,
+            Mode::Ask,
+            Mode::Help,
+            Mode::Log(9),
+        ] {
+            model.mode = mode;
+            screen(&model, columns, rows);
+        }
+    }
+}

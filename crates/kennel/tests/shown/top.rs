@@ -1,0 +1,123 @@
+//! `kennel top`, on a terminal.
+
+use kennel_sys::Signal;
+use kennel_testkit::{Scope, run, wait_for};
+
+use crate::pty::Pty;
+use crate::stage::{kennel, listing, server_of, session, shared};
+
+const ENTER: &str = "\x1b[?1049h";
+const LEAVE: &str = "\x1b[?1049l";
+const SHOW_CURSOR: &str = "\x1b[?25h";
+
+/// Waits until its last line is in the last row, and nothing is beyond the last column.
+#[track_caller]
+fn fills(pty: &Pty, columns: u16, rows: u16) {
+    wait_for(&format!("it fills {columns}x{rows}"), || {
+        let screen = pty.screen();
+        let fits = screen
+            .iter()
+            .all(|row| row.chars().count() <= usize::from(columns));
+        let full = screen.len() == usize::from(rows);
+        (fits && full && screen.last()?.contains("? help")).then_some(())
+    });
+}
+
+#[track_caller]
+fn is_restored(said: &str) {
+    let at = |words: &str| {
+        said.rfind(words)
+            .unwrap_or_else(|| panic!("{words:?}: {said:?}"))
+    };
+    assert!(at(LEAVE) > at(ENTER), "{said:?}");
+    assert!(at(SHOW_CURSOR) > at(ENTER), "{said:?}");
+    assert!(at(SHOW_CURSOR) > said.rfind("\x1b[?25l").unwrap_or(0));
+}
+
+#[test]
+fn it_draws_large_and_small_follows_the_window_and_gives_the_terminal_back() {
+    let scope = Scope::new("top");
+    let _clients = [shared(&scope), shared(&scope)];
+    let signals = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
+    for (signal, size) in signals.into_iter().zip([(120, 40), (60, 20)].repeat(2)) {
+        let Some(pty) = Pty::start(&scope, &["top"], size.0, size.1) else {
+            return;
+        };
+        for words in ["tk-server", "serving", "last events", "attached"] {
+            pty.shows(words);
+        }
+        fills(&pty, size.0, size.1);
+        for (columns, rows) in [(180 - size.0, 60 - size.1), (7, 2), (60, 20), (100, 30)] {
+            pty.resize(columns, rows);
+            if columns > 7 {
+                fills(&pty, columns, rows);
+            }
+        }
+        pty.signal(signal);
+        let (code, said) = pty.ended();
+        assert_eq!(code, Some(128 + signal.as_raw()));
+        is_restored(&said);
+    }
+}
+
+#[test]
+fn its_keys_find_stop_and_leave() {
+    let scope = Scope::new("top-keys");
+    let mut client = shared(&scope);
+    let server = server_of(&mut client);
+    let _alone = session(&scope, &["--share", "never"]);
+    wait_for("both are listed", || {
+        (listing(&scope).len() == 2).then_some(())
+    });
+    let Some(mut pty) = Pty::start(&scope, &["top"], 100, 30) else {
+        return;
+    };
+    pty.shows("q quit");
+    pty.types("?");
+    pty.shows("stop it (asks)");
+    pty.types("q/shared-nobody");
+    pty.shows("nothing passes the filter");
+    pty.types("\x1b");
+    pty.shows(&format!("server {server}"));
+    pty.types("l");
+    pty.shows("log of tk-server");
+    pty.types("q");
+    pty.types("s");
+    pty.shows("for all its sessions? [y/N]");
+    pty.types("n");
+    pty.shows("q quit");
+    let key = |entry: &serde_json::Value| entry["mode"].as_str().map(str::to_owned);
+    assert_eq!(listing(&scope).iter().filter_map(key).count(), 2);
+    pty.types("s");
+    pty.types("y");
+    pty.shows("was asked to stop");
+    wait_for("one is left", || (listing(&scope).len() == 1).then_some(()));
+    pty.types("q");
+    let (code, said) = pty.ended();
+    assert_eq!(code, Some(0));
+    is_restored(&said);
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_use_and_without_colour_it_has_none() {
+    let scope = Scope::new("top-plain");
+    let refused = run(kennel(&scope).arg("top"));
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains("kennel ps"), "{}", refused.stderr);
+    assert_eq!(refused.stdout, "");
+    let _client = shared(&scope);
+    let coloured = |variables: &[(&str, &str)]| {
+        let mut pty = Pty::start_with(&scope, &["top"], 100, 30, variables)?;
+        pty.shows("serving");
+        pty.types("q");
+        let (_, said) = pty.ended();
+        let codes = said.split("\x1b[").filter_map(|part| part.split_once('m'));
+        let is_hue = |code: &str| code.starts_with("38;5") || code.starts_with('3');
+        let mut hues = codes.filter(|(code, _)| is_hue(code) && *code != "39");
+        Some(hues.next().is_some())
+    };
+    if let Some(some) = coloured(&[]) {
+        assert!(some);
+        assert_eq!(coloured(&[("NO_COLOR", "1")]), Some(false));
+    }
+}
