@@ -33,7 +33,8 @@ fn what_happened_and_what_the_server_said_is_one_timeline() {
     let started = at(&format!(" kennel  server {server} runs"));
     let complained = at(" server  a complaint");
     let lost = at(" kennel  a server is lost");
-    assert!(started < complained && complained < lost, "{said}");
+    // That it runs is told by its warden: it may have said something before.
+    assert!(started < lost && complained < lost, "{said}");
     let stamps: Vec<&str> = said.lines().map(|line| &line[..24]).collect();
     assert!(stamps.is_sorted(), "{said}");
 }
