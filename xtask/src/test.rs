@@ -10,6 +10,9 @@ use crate::report::{Report, succeeds};
 use crate::workspace::Workspace;
 use crate::{Outcome, preflight, testbed, unprivileged, unserved};
 
+/// How many tests nextest runs at once, where its options do not say.
+const THREADS: &str = "NEXTEST_TEST_THREADS";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run loops at their full count instead of a tenth of it
@@ -108,6 +111,11 @@ impl Run {
 
     /// Lets a command's tests know the run they belong to, and marks whatever they start.
     pub(crate) fn announce_to(&self, command: &mut Command) {
+        // Most tests do little but wait, and their deadlines are long enough for two at once on each core.
+        if std::env::var_os(THREADS).is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env(THREADS, (2 * cores).to_string());
+        }
         command
             .env("KENNEL_SEED", self.seed.to_string())
             .env(MARK, &self.mark);
