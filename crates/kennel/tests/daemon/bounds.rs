@@ -171,7 +171,9 @@ fn a_sleeping_daemon_sleeps() {
             .parse()
             .unwrap()
     };
-    kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(300))).unwrap();
+    // What was asked is written down for `kennel ps` within a second, once.
+    let written_down = Duration::from_secs(3);
+    kennel_sys::events::sleep(&[], &[], Some(written_down)).unwrap();
     let before = switches();
     kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(2))).unwrap();
     assert_eq!(switches(), before, "rule 10");

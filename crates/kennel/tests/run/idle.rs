@@ -34,7 +34,8 @@ fn sleep_well(who: &[(&str, u32)]) {
     // What was just done has its aftermath: records are written, a thread ends.
     let mut before = look();
     wait_for("they have come to rest", || {
-        pause(Duration::from_millis(500));
+        // What was asked is written down for `kennel ps` within a second, once.
+        pause(Duration::from_secs(2));
         let now = look();
         std::mem::replace(&mut before, now.clone())
             .eq(&now)
