@@ -155,11 +155,8 @@ impl Station {
     /// patient of them wants it.
     pub(super) fn hibernates_after(&self) -> Option<Duration> {
         let members = self.members.borrow();
-        let mut most = self.hello.spec.hibernate?;
-        for link in members.values() {
-            most = most.max(link.hibernates_after()?);
-        }
-        Some(Duration::from_millis(most))
+        let wishes: Option<Vec<u64>> = members.values().map(|it| it.hibernates_after()).collect();
+        wishes?.into_iter().max().map(Duration::from_millis)
     }
 
     pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
