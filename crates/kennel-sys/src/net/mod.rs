@@ -233,17 +233,20 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let client = TcpStream::connect((client, port)).unwrap();
             let (server, _) = listener.accept().unwrap();
-            for rows in each_source(&at_port(ESTABLISHED, port, Side::Local)) {
+            for mut rows in each_source(&at_port(ESTABLISHED, port, Side::Local)) {
+                // A table is not read in one moment: while others change it, a row may come twice.
+                rows.dedup_by_key(|row| row.inode);
                 assert_eq!(rows.len(), 1, "{place}: {rows:?}");
             }
-            assert_eq!(sessions(&[port, 1]).unwrap().open, 1);
-            // Ports between those asked for are not asked for.
-            assert_eq!(sessions(&[port - 1, port + 1]).unwrap().open, 0);
+            assert!((0..10).any(|_| sessions(&[port, 1]).unwrap().open == 1));
+            // Ports between those asked for are not asked for; these two are nobody's.
+            assert_eq!(sessions(&[1, u16::MAX]).unwrap().open, 0);
             drop(client);
             let closed = sessions(&[port]).unwrap();
             assert_eq!(closed.open, 0, "the client closed it, though we did not");
             drop(server);
-            for rows in each_source(&at_port(TIME_WAIT, port, Side::Remote)) {
+            for mut rows in each_source(&at_port(TIME_WAIT, port, Side::Remote)) {
+                rows.dedup_by_key(|row| (row.local, row.remote_port));
                 assert_eq!(rows.len(), 1, "{place}: the client remembers: {rows:?}");
                 assert!(
                     rows[0].closed_ago() < Duration::from_secs(30),
