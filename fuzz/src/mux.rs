@@ -185,7 +185,7 @@ impl World {
 
     fn leave(&mut self, place: u8) {
         if let Some(client) = self.clients.remove(&place) {
-            self.mux.leave(client.id);
+            self.mux.leave(client.id, self.now);
             assert!(self.mux.in_flight_of(client.id).is_empty());
             self.settle(&Allowed::default());
         }
@@ -195,7 +195,7 @@ impl World {
         if let Some(client) = self.clients.get_mut(&place) {
             client.silent = true;
             client.questions.clear();
-            self.mux.client_eof(client.id);
+            self.mux.client_eof(client.id, self.now);
             self.settle(&Allowed::default());
         }
     }

@@ -148,12 +148,25 @@ pub enum Control {
     Resting,
     /// Heard that the server was lost: what follows is for the next one.
     Again,
-    /// This session cannot share a server: it is to have one of its own. Why, for people.
-    Solo(String),
+    /// This session cannot share a server: it is to have one of its own.
+    Solo(Solo),
     /// A line of the server's stderr.
     Stderr(String),
     /// A word of a later version.
     Unknown,
+}
+
+/// Why a session is on its own from now on, and what was not heard of it here.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Solo {
+    /// For people.
+    pub why: String,
+    /// As in [`Lost::unsent`].
+    #[serde(default, with = "ids", skip_serializing_if = "Vec::is_empty")]
+    pub unsent: Vec<Key>,
+    /// As in [`Lost::heard`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard: Option<u64>,
 }
 
 /// How a server was lost.
@@ -387,7 +400,11 @@ mod tests {
             Control::Stopped,
             Control::Resting,
             Control::Again,
-            Control::Solo("its roots are its own".into()),
+            Control::Solo(Solo {
+                why: "its roots are its own".into(),
+                unsent: vec![Key::Number(7), Key::Text("a\nb".into())],
+                heard: Some(12),
+            }),
             Control::Lost(lost),
             Control::Stderr("oh no\t\u{1F600}".into()),
         ] {

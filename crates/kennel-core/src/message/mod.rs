@@ -127,6 +127,18 @@ impl<'a> Message<'a> {
             Message::Notification(_) | Message::Batch(_) => None,
         }
     }
+
+    /// The ids of the requests in it.
+    pub fn requests(&self) -> Vec<Key> {
+        match self {
+            Message::Request(request) => vec![request.id.key()],
+            Message::Batch(batch) => {
+                let members = batch.members.iter();
+                members.flat_map(|it| it.message.requests()).collect()
+            }
+            Message::Notification(_) | Message::Response(_) => Vec::new(),
+        }
+    }
 }
 
 impl<'a> Notification<'a> {

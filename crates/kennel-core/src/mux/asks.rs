@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
 use crate::message::{Key, Outcome, Part, Request, Response, reply};
+use crate::time::Moment;
 
 use super::calls::Kind;
 use super::refused::{ambiguous_client, client_gone};
@@ -116,6 +117,12 @@ impl Asks {
         self.open.values().any(asks)
     }
 
+    /// Whether somebody will tell the server its roots.
+    pub(super) fn server_waits_for_roots(&self) -> bool {
+        let tells = |ask: &Ask| matches!(ask.about, About::Roots(Some(_)));
+        self.open.values().any(tells)
+    }
+
     fn close(&mut self, minted: i64) -> Option<Ask> {
         let ask = self.open.remove(&minted)?;
         if let Some(server) = &ask.server {
@@ -135,7 +142,12 @@ pub(super) fn ambiguous_method(method: &str) -> &'static str {
 }
 
 impl Mux {
-    pub(super) fn request_from_server(&mut self, said: &Said<'_>, request: &Request<'_>) {
+    pub(super) fn request_from_server(
+        &mut self,
+        said: &Said<'_>,
+        request: &Request<'_>,
+        now: Moment,
+    ) {
         let id = request.id;
         let key = id.key();
         if let Key::Odd(_) = key {
@@ -154,7 +166,7 @@ impl Mux {
         };
         match &*request.method.name() {
             "ping" => self.tell_server(Lane::Own, reply::pong(id.raw())),
-            "roots/list" => self.roots_from_server(Kept::new(said, &id.part()), server),
+            "roots/list" => self.roots_from_server(Kept::new(said, &id.part()), server, now),
             method => match self.whom(request, method) {
                 Whom::One(client) => {
                     let shown = self.asks.open(client, About::Other, Some(server));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Message, Notification, Part, Request, Response, reply};
+use crate::message::{Key, Malformed, Message, Notification, Part, Request, Response, reply};
 use crate::time::Moment;
 
 use super::calls::{Call, Kind, Minted};
@@ -29,6 +29,20 @@ impl Mux {
             return;
         }
         match Message::parse(line) {
+            Ok(message) if self.held.takes(client, line, &message) => {}
+            parsed => self.hear_client(client, line, parsed, now),
+        }
+        self.let_go(now);
+    }
+
+    pub(super) fn hear_client(
+        &mut self,
+        client: ClientId,
+        line: &[u8],
+        parsed: Result<Message<'_>, Malformed>,
+        now: Moment,
+    ) {
+        match parsed {
             Ok(Message::Batch(batch)) => self.batch_from_client(client, &batch, now),
             Ok(message) => {
                 let from = From {

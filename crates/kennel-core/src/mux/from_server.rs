@@ -28,11 +28,12 @@ impl Mux {
             Ok(message) => self.message_from_server(&Said::line(line), &message, now),
             Err(why) => self.notes.push(Note::Malformed(Side::Server, why)),
         }
+        self.let_go(now);
     }
 
     fn message_from_server(&mut self, said: &Said<'_>, message: &Message<'_>, now: Moment) {
         match message {
-            Message::Request(request) => self.request_from_server(said, request),
+            Message::Request(request) => self.request_from_server(said, request, now),
             Message::Notification(notification) => {
                 self.notification_from_server(said, notification);
             }

@@ -130,7 +130,7 @@ impl Mux {
             client.initialized = true;
             self.settle_level();
             if self.roots.asked {
-                self.check_roots(from.client);
+                self.check_roots(from.client, from.now);
             }
         }
     }

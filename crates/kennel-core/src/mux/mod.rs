@@ -21,6 +21,7 @@
 //! | `turns.rs` | whose call is next, where calls take turns |
 //! | `asks.rs` | whom the server's own requests are for |
 //! | `roots.rs` | whether all have the same roots |
+//! | `held.rs` | how long what a client says waits for that |
 //! | `batch.rs` | nothing: it takes batches apart and puts their answers together |
 //! | `from_client.rs`, `from_server.rs` | what follows from a line |
 //! | `snapshot.rs` | nothing: it says how all of this is written down, and whether it is a good moment |
@@ -33,6 +34,7 @@ mod class;
 mod from_client;
 mod from_server;
 mod handshake;
+mod held;
 mod levels;
 mod lists;
 mod note;
@@ -50,11 +52,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Key, Message};
+use crate::time::Moment;
 
 use asks::Asks;
 use batch::Batches;
 use calls::{Call, Calls, Kind, Minted};
 use handshake::{Greeting, Handshake};
+use held::Held;
 use levels::{Level, Levels};
 use lists::Lists;
 use note::Notes;
@@ -111,6 +115,8 @@ pub enum Out {
     Dismiss {
         /// Which one.
         client: ClientId,
+        /// Those of its requests of which the server has heard nothing.
+        unsent: Vec<Key>,
         /// For people: completes "it goes solo: …".
         why: &'static str,
     },
@@ -135,8 +141,8 @@ pub enum Lane {
 ///
 /// Three kinds of methods:
 /// - **what happened**: [`join`](Self::join), [`client_eof`](Self::client_eof),
-///   [`leave`](Self::leave), and with a line each [`from_client`](Self::from_client),
-///   [`from_server`](Self::from_server).
+///   [`leave`](Self::leave), with a line each [`from_client`](Self::from_client) and
+///   [`from_server`](Self::from_server), and [`tick`](Self::tick) when it is [`due`](Self::due).
 /// - **what follows**: [`poll`](Self::poll), [`poll_note`](Self::poll_note).
 /// - **where it stands**: the others.
 ///
@@ -175,6 +181,8 @@ pub struct Mux {
     levels: Levels,
     tasks: Tasks,
     roots: Roots,
+    #[serde(default)]
+    held: Held,
     turns: Turns,
     #[serde(skip)]
     out: VecDeque<Out>,
@@ -236,6 +244,7 @@ impl Mux {
             levels: Levels::default(),
             tasks: Tasks::default(),
             roots: Roots::default(),
+            held: Held::default(),
             turns: Turns::default(),
             out: VecDeque::new(),
             notes: Notes::default(),
@@ -265,18 +274,25 @@ impl Mux {
 
     /// A client will say nothing more, but still listens (a half-close): it gets the answers it waits
     /// for, and is asked nothing any more.
-    pub fn client_eof(&mut self, client: ClientId) {
+    pub fn client_eof(&mut self, client: ClientId, now: Moment) {
         if let Some(silent) = self.clients.get_mut(&client) {
             silent.silent = true;
             self.asks_left(client);
+            self.let_go(now);
         }
     }
 
     /// A client is gone: nothing more comes for it, and the server is told what is of no more use.
-    pub fn leave(&mut self, client: ClientId) {
+    pub fn leave(&mut self, client: ClientId, now: Moment) {
+        self.forget(client);
+        self.let_go(now);
+    }
+
+    fn forget(&mut self, client: ClientId) {
         let Some(gone) = self.clients.remove(&client) else {
             return;
         };
+        self.held.forget(client);
         // First: the last request that is given up would complete its batch.
         self.batches.leave(client);
         let requests: Vec<Key> = self.calls.of(client).map(|(key, _)| key.clone()).collect();
@@ -344,7 +360,8 @@ impl Mux {
             let call = self.calls.get(minted);
             call.is_some_and(|call| call.kind != Kind::Listen)
         };
-        self.calls.of(client).filter(|(_, it)| ends(*it)).count()
+        let asked = self.calls.of(client).filter(|(_, it)| ends(*it)).count();
+        asked + self.held_of(client).len()
     }
 
     /// The ids of this client's requests that have no answer yet, as it spelled them.
@@ -380,8 +397,14 @@ impl Mux {
 
     /// A client cannot stay: it is forgotten as if it left, and told so.
     fn dismiss(&mut self, client: ClientId, why: &'static str) {
-        self.leave(client);
-        self.out.push_back(Out::Dismiss { client, why });
+        let mut unsent = self.held_of(client);
+        unsent.extend(self.keys_in_turn(client));
+        self.forget(client);
+        self.out.push_back(Out::Dismiss {
+            client,
+            unsent,
+            why,
+        });
     }
 
     fn client(&mut self, client: ClientId) -> &mut Client {

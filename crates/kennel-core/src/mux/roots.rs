@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
 use crate::message::{Outcome, Part, Response};
+use crate::time::Moment;
 
 use super::asks::{About, ServerId};
 use super::refused::{client_gone, no_roots};
@@ -21,10 +22,17 @@ pub(super) struct Roots {
     reference: Option<String>,
 }
 
+impl Roots {
+    /// There is nothing yet to compare with.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.reference.is_none()
+    }
+}
+
 const DIFFERENT: &str = "its roots are not those of the others";
 
 impl Mux {
-    pub(super) fn roots_from_server(&mut self, line: Kept, server: ServerId) {
+    pub(super) fn roots_from_server(&mut self, line: Kept, server: ServerId, now: Moment) {
         if !self.class.has("roots") {
             self.tell_server(Lane::Own, no_roots(&server.raw));
             return;
@@ -34,7 +42,7 @@ impl Mux {
         let members = self.clients.iter().filter(|(_, client)| client.initialized);
         let members: Vec<_> = members.map(|(client, _)| *client).collect();
         for client in members {
-            self.check_roots(client);
+            self.check_roots(client, now);
         }
     }
 
@@ -62,8 +70,9 @@ impl Mux {
             .or_else(|| others.clone().next())
     }
 
-    /// Asks a client on the mux's own account, unless its roots are known or will be.
-    pub(super) fn check_roots(&mut self, client: ClientId) {
+    /// Asks a client on the mux's own account, unless its roots are known or will be. Until they are compared,
+    /// the server hears nothing more of it.
+    pub(super) fn check_roots(&mut self, client: ClientId, now: Moment) {
         let its = self.client(client);
         let is_known = its.roots.is_some() || its.silent;
         if is_known || self.asks.is_asked_for_roots(client) || !self.class.has("roots") {
@@ -72,6 +81,7 @@ impl Mux {
         let shown = self.asks.open(client, About::Roots(None), None);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{shown},"method":"roots/list"}}"#);
         self.say(client, line.into_bytes());
+        self.hold(client, now);
     }
 
     pub(super) fn roots_answered(

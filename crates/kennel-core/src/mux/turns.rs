@@ -7,6 +7,7 @@ use std::ops::Bound;
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
+use crate::message::Key;
 
 use super::calls::Minted;
 use super::{Lane, Mux};
@@ -61,7 +62,7 @@ impl Turns {
 
 impl Mux {
     /// How much of a client's waits for its turn.
-    pub fn bytes_in_turn(&self, client: ClientId) -> usize {
+    pub(super) fn bytes_in_turn(&self, client: ClientId) -> usize {
         let waiting = self.turns.waiting.get(&client);
         waiting.map_or(0, |queue| queue.bytes)
     }
@@ -70,6 +71,16 @@ impl Mux {
     pub fn lines_in_turn(&self) -> impl Iterator<Item = &[u8]> {
         let calls = self.turns.waiting.values().flat_map(|queue| &queue.calls);
         calls.map(|(_, line)| &line[..])
+    }
+
+    /// The requests of a client that wait for their turn.
+    pub(super) fn keys_in_turn(&self, client: ClientId) -> Vec<Key> {
+        let of = |(key, minted): (&Key, Minted)| {
+            let waiting = self.turns.waiting.get(&client)?;
+            let waits = waiting.calls.iter().any(|(it, _)| *it == minted);
+            waits.then(|| key.clone())
+        };
+        self.calls.of(client).filter_map(of).collect()
     }
 
     /// Sends a call when it is its turn.

@@ -170,7 +170,7 @@ fn who_says_nothing_more_is_asked_nothing_and_has_its_answers() {
     play.server(&sample("0"));
     play.server(&request("1", "roots/list", "{}"));
     play.forget();
-    play.mux.client_eof(ClientId(1));
+    play.mux.client_eof(ClientId(1), play.now);
     play.client(2, INITIALIZED);
     assert_eq!(reason(&play.server_heard()[0]), "client_gone");
     assert_eq!(play.heard(2).len(), 1, "its roots are asked of another");

@@ -172,7 +172,7 @@ fn the_same_calls_give_the_same_answers() {
             mux.from_client(ClientId(client), call("1", "a").as_bytes(), now);
         }
         for client in (0..20).rev() {
-            mux.leave(ClientId(client));
+            mux.leave(ClientId(client), Moment::START);
         }
         out.extend(std::iter::from_fn(|| mux.poll()));
         out

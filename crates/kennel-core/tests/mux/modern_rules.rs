@@ -108,7 +108,7 @@ impl World {
                 for serial in self.clients.remove(&client).expect("it is here").values() {
                     self.facts.get_mut(serial).expect("known").by = None;
                 }
-                mux.leave(ClientId(client));
+                mux.leave(ClientId(client), Moment::START);
                 self.poll(mux)
             }
             Step::Ask(which, asked) => {

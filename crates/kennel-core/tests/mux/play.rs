@@ -20,6 +20,8 @@ pub(crate) struct Play {
     server: Vec<(Lane, String)>,
     clients: BTreeMap<u64, Vec<String>>,
     pub(crate) dismissed: Vec<u64>,
+    /// Their requests that no server has heard.
+    pub(crate) unsent: Vec<String>,
 }
 
 impl Play {
@@ -30,6 +32,7 @@ impl Play {
             server: Vec::new(),
             clients: BTreeMap::new(),
             dismissed: Vec::new(),
+            unsent: Vec::new(),
         }
     }
 
@@ -75,7 +78,12 @@ impl Play {
     }
 
     pub(crate) fn leave(&mut self, client: u64) {
-        self.mux.leave(ClientId(client));
+        self.mux.leave(ClientId(client), self.now);
+        self.poll();
+    }
+
+    pub(crate) fn tick(&mut self, now: Moment) {
+        self.mux.tick(now);
         self.poll();
     }
 
@@ -148,7 +156,10 @@ impl Play {
                     assert!(!self.dismissed.contains(&client.0));
                     self.clients.entry(client.0).or_default().push(text(line));
                 }
-                Out::Dismiss { client, .. } => self.dismissed.push(client.0),
+                Out::Dismiss { client, unsent, .. } => {
+                    self.dismissed.push(client.0);
+                    self.unsent.extend(unsent.iter().map(ToString::to_string));
+                }
             }
         }
     }

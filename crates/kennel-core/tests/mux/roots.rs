@@ -3,8 +3,8 @@
 use kennel_core::mux::{ClientId, Lane};
 
 use crate::play::{
-    INITIALIZED, Play, class_of, error, id_of, initialize, initialize_with, notice, reason,
-    refusal, request, result,
+    INITIALIZED, Play, call, cancel, class_of, error, id_of, initialize, initialize_with, notice,
+    reason, refusal, request, result,
 };
 
 const HOME: &str = r#"{"roots":[{"uri":"file:///home","name":"h"}]}"#;
@@ -193,4 +193,122 @@ fn an_error_is_passed_on_and_is_no_reference() {
     play.client(2, &result(&second, HOME));
     play.nobody_hears();
     assert_eq!(play.dismissed, [0; 0]);
+}
+
+/// Client 1 told its roots to the server, and client 2 is asked for its own: under this id.
+fn a_newcomer(play: &mut Play) -> String {
+    asked(play, HOME);
+    play.enter(2);
+    let heard = play.heard(2);
+    play.forget();
+    id_of(&heard[1])
+}
+
+#[test]
+fn what_a_newcomer_says_waits_until_its_roots_are_compared() {
+    let mut play = Play::legacy(1);
+    let shown = a_newcomer(&mut play);
+    let changed = notice("notifications/x", "{}");
+    let said = [call("3", "two"), changed, call("4", "two")];
+    for line in &said {
+        play.client(2, line);
+    }
+    play.nobody_hears();
+    assert_eq!(play.mux.waits_for(ClientId(2)), 2);
+    assert!(play.mux.keeps(ClientId(2)) >= said.iter().map(String::len).sum());
+    play.client(2, &request("9", "ping", "{}"));
+    assert_eq!(play.heard(2), [result("9", "{}")], "a ping never waits");
+
+    play.client(2, &result(&shown, HOME_RESPELLED));
+    let heard = play.server_heard();
+    let names: Vec<_> = heard.iter().map(|it| it.contains("tools/call")).collect();
+    assert_eq!(names, [true, false, true], "in order: {heard:?}");
+    assert_eq!(play.mux.keeps(ClientId(2)), 0);
+    assert_eq!(play.mux.due(), None);
+}
+
+#[test]
+fn what_a_newcomer_cancels_meanwhile_nobody_hears_of() {
+    let mut play = Play::legacy(2);
+    let asked = play.asks(2, &call("3", "two"));
+    play.server(&list("0"));
+    let (first, second) = (play.is_asked(1), play.is_asked(2));
+    play.client(2, &call("4", "two"));
+    play.client(2, &cancel("4"));
+    play.nobody_hears();
+    assert_eq!(play.mux.keeps(ClientId(2)), 0);
+    play.client(2, &cancel("3"));
+    assert_eq!(play.server_heard(), [cancel(&asked)], "of this it knows");
+    play.client(1, &result(&first, HOME));
+    play.forget();
+    play.client(2, &result(&second, HOME));
+    play.nobody_hears();
+}
+
+#[test]
+fn of_a_newcomer_that_goes_solo_the_server_has_heard_nothing() {
+    let mut play = Play::legacy(1);
+    let shown = a_newcomer(&mut play);
+    play.client(2, &call("7", "two"));
+    play.client(2, &call("\"x\"", "two"));
+    play.client(2, &result(&shown, AWAY));
+    play.nobody_hears();
+    assert_eq!(play.dismissed, [2]);
+    assert_eq!(play.unsent, ["7", "\"x\""]);
+}
+
+#[test]
+fn a_newcomer_that_tells_no_roots_goes_solo_in_the_end_with_all_it_said() {
+    let mut play = Play::legacy(1);
+    a_newcomer(&mut play);
+    play.client(2, &call("7", "two"));
+    let due = play.mux.due().expect("it is not waited for for ever");
+    play.tick(due);
+    play.nobody_hears();
+    assert_eq!(
+        (&play.dismissed[..], &play.unsent[..]),
+        (&[2][..], &["7".to_owned()][..])
+    );
+    assert_eq!(play.mux.due(), None);
+}
+
+#[test]
+fn a_newcomer_that_will_say_no_more_is_heard() {
+    let mut play = Play::legacy(1);
+    a_newcomer(&mut play);
+    play.client(2, &call("7", "two"));
+    play.mux.client_eof(ClientId(2), play.now);
+    play.tick(play.now);
+    assert_eq!(play.server_heard().len(), 1);
+    assert_eq!(play.mux.waits_for(ClientId(2)), 1);
+    assert_eq!(play.dismissed, [0; 0]);
+}
+
+#[test]
+fn who_told_its_roots_first_waits_for_what_the_server_is_told() {
+    for (answer, stays) in [(HOME, true), (AWAY, false)] {
+        let mut play = Play::legacy(2);
+        play.server(&list("0"));
+        let (first, second) = (play.is_asked(1), play.is_asked(2));
+        play.client(2, &result(&second, answer));
+        play.client(2, &call("7", "two"));
+        play.nobody_hears();
+        play.client(1, &result(&first, HOME));
+        let heard = play.server_heard();
+        assert_eq!(heard.len(), if stays { 2 } else { 1 }, "{heard:?}");
+        assert_eq!(play.dismissed.is_empty(), stays);
+        assert_eq!(play.unsent.is_empty(), stays);
+    }
+}
+
+#[test]
+fn what_costs_a_newcomer_its_place_leaves_the_rest_unheard() {
+    let mut play = Play::legacy(1);
+    let shown = a_newcomer(&mut play);
+    play.client(2, &call("1", "two"));
+    play.client(2, &notice("notifications/roots/list_changed", "{}"));
+    play.client(2, &call("2", "two"));
+    play.client(2, &result(&shown, HOME));
+    assert_eq!(play.dismissed, [2]);
+    assert_eq!(play.unsent, ["2"], "the first one the server has heard");
 }

@@ -147,7 +147,7 @@ fn whatever_is_said_only_messages_pass_and_nothing_panics() {
             for (what, line) in steps {
                 let client = ClientId(u64::from(what % 3));
                 match what {
-                    0 => mux.leave(client),
+                    0 => mux.leave(client, Moment::START),
                     1..4 => mux.join(client, &what.to_string()),
                     4..9 => mux.from_client(client, line.as_bytes(), Moment::START),
                     _ => mux.from_server(line.as_bytes(), Moment::START),
@@ -162,7 +162,7 @@ fn whatever_is_said_only_messages_pass_and_nothing_panics() {
                 }
             }
             for client in 0..3 {
-                mux.leave(ClientId(client));
+                mux.leave(ClientId(client), Moment::START);
                 prop_assert!(mux.waits_for(ClientId(client)) == 0);
             }
             Ok(())

@@ -1,6 +1,7 @@
 //! Two muxes that hear the same: one stays where it is, the other is written down and read back again and again,
 //! as if its process became another. What follows must be the same.
 
+use kennel_core::message::Key;
 use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
 use kennel_core::time::Moment;
 
@@ -27,8 +28,12 @@ impl Twins {
         self.both(|mux| mux.join(client, session));
     }
 
-    pub(crate) fn leave(&mut self, client: ClientId) {
-        self.both(|mux| mux.leave(client));
+    pub(crate) fn leave(&mut self, client: ClientId, now: Moment) {
+        self.both(|mux| mux.leave(client, now));
+    }
+
+    pub(crate) fn held_of(&self, client: ClientId) -> Vec<Key> {
+        self.stays.held_of(client)
     }
 
     pub(crate) fn from_client(&mut self, client: ClientId, line: &[u8], now: Moment) {

@@ -5,9 +5,9 @@ mod carried;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL};
+use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL, Solo};
 use kennel_core::lifetime::{ClientId, Sight};
-use kennel_core::message::{Message, error_reply, result_reply};
+use kennel_core::message::{Key, Message, error_reply, result_reply};
 use kennel_core::mux::{self, Class, Era, Opening};
 use kennel_sys::peer::Peer;
 use kennel_sys::process::{Identity, ProcessRef};
@@ -134,9 +134,13 @@ impl Link {
     }
 
     /// It may not share a server.
-    pub(super) fn go_solo(&self, why: &str) {
+    pub(super) fn go_solo(&self, why: &str, unsent: Vec<Key>) {
         *self.place.borrow_mut() = Place::Lost;
-        self.tell(&Control::Solo(why.to_owned()));
+        self.tell(&Control::Solo(Solo {
+            why: why.to_owned(),
+            unsent,
+            heard: self.heard.get(),
+        }));
         self.finish();
     }
 
@@ -263,7 +267,7 @@ impl Visit<'_> {
                     "client {} cannot share and goes solo: {why}",
                     self.id.0
                 ));
-                self.link.go_solo(why);
+                self.link.go_solo(why, message.requests());
             }
         }
     }

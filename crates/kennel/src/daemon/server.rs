@@ -133,6 +133,7 @@ impl Attendant {
         let mut feed = running.stdin().map(|stdin| Box::pin(station.feed(stdin)));
         let mut deserted = pin!(deserted(house, station, house.linger));
         let mut dormant = pin!(dormant::dormant(station));
+        let mut keeps_time = pin!(station.keep_time(house));
         loop {
             let mut course = running.course.get();
             // Not before it is known to have run at all: one that could not be started is silent, too.
@@ -156,6 +157,7 @@ impl Attendant {
                 () = station.closing.up(), if !course.stopped => {}
                 () = &mut deserted, if !course.stopped => station.closing.raise(),
                 () = &mut dormant, if !course.stopped => dormant::put_to_rest(house, station),
+                never = &mut keeps_time, if !course.stopped => match never {},
                 // It hears nothing any more: whoever asks it something would wait for ever.
                 () = async { feed.as_mut().expect("looked at").await }, if feed.is_some() => {
                     feed = None;

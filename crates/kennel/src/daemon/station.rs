@@ -5,6 +5,7 @@ mod carried;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use super::dormant::Used;
 use super::house::{Flag, House};
 use super::lanes::{self, Lanes};
 use super::running::Running;
-use super::server;
+use super::{server, watch};
 use crate::sources::{Look, Sources};
 
 pub(super) use carried::Carried;
@@ -78,9 +79,11 @@ pub(super) struct Station {
     killed: Cell<bool>,
     /// It is on its way out: nobody joins it.
     pub(super) closing: Flag,
+    /// Until when its mux waits for somebody.
+    due: Cell<Option<Moment>>,
     /// There is something to write.
     news: Notify,
-    /// Something was written, or somebody came or left.
+    /// Something was written, somebody came or left, or is waited for.
     pub(super) stirred: Notify,
 }
 
@@ -112,6 +115,7 @@ impl Station {
             ended_on_discover: Cell::new(false),
             killed: Cell::new(false),
             closing: Flag::default(),
+            due: Cell::new(None),
             news: Notify::new(),
             stirred: Notify::new(),
         }
@@ -138,7 +142,7 @@ impl Station {
 
     pub(super) fn leave(&self, house: &House, id: ClientId) {
         if self.members.borrow_mut().remove(&id).is_some() {
-            self.mux.borrow_mut().leave(id);
+            self.mux.borrow_mut().leave(id, house.now());
             self.settle(house);
             self.stirred.notify_waiters();
         }
@@ -149,6 +153,21 @@ impl Station {
         self.mux.borrow_mut().from_client(id, line, house.now());
         self.settle_for(house, Some(id));
         self.make_way(house);
+    }
+
+    /// Whoever owes an answer for too long is not waited for any more.
+    pub(super) async fn keep_time(&self, house: &House) -> Infallible {
+        loop {
+            let due = self.mux.borrow().due();
+            let due = due.map(|due| Instant::now() + (due - house.now()));
+            tokio::select! {
+                () = watch::until(due) => {
+                    self.mux.borrow_mut().tick(house.now());
+                    self.settle(house);
+                }
+                () = self.stirred.notified() => {}
+            }
+        }
     }
 
     /// How long it may be of no use before it hibernates: only where all who are here want that, and as the most
@@ -269,12 +288,16 @@ impl Station {
         for (client, id) in unheard.flat_map(|line| mux.askers(line)) {
             unsent.entry(client).or_default().extend(Key::of(&id));
         }
+        for client in self.members.borrow().keys() {
+            let held = mux.held_of(*client);
+            unsent.entry(*client).or_default().extend(held);
+        }
         unsent
     }
 
     /// This client will say no more, and waits for its answers.
     pub(super) fn client_eof(&self, house: &House, id: ClientId) {
-        self.mux.borrow_mut().client_eof(id);
+        self.mux.borrow_mut().client_eof(id, house.now());
         self.settle(house);
     }
 
@@ -303,7 +326,7 @@ impl Station {
 
     /// Whether this client has said more than the server has taken.
     pub(super) fn is_crowded(&self, id: ClientId) -> bool {
-        self.lanes.borrow().waiting(id) + self.mux.borrow().bytes_in_turn(id) >= FULL
+        self.lanes.borrow().waiting(id) + self.mux.borrow().keeps(id) >= FULL
     }
 
     /// Whether an answer of this client's is still to come.
@@ -415,17 +438,25 @@ impl Station {
                 None => break,
                 Some(Out::ToServer { lane, line }) => self.tell_server(lane, line, by),
                 Some(Out::ToClient { client, line }) => self.deliver(house, client, line),
-                Some(Out::Dismiss { client, why }) => {
+                Some(Out::Dismiss {
+                    client,
+                    unsent,
+                    why,
+                }) => {
                     let link = self.members.borrow_mut().remove(&client);
                     if let Some(link) = link {
                         house
                             .log
                             .line(format_args!("client {} goes solo: {why}", client.0));
-                        link.go_solo(why);
+                        link.go_solo(why, unsent);
                         self.stirred.notify_waiters();
                     }
                 }
             }
+        }
+        let due = self.mux.borrow().due();
+        if due != self.due.replace(due) {
+            self.stirred.notify_waiters();
         }
         loop {
             let note = self.mux.borrow_mut().poll_note();

@@ -122,9 +122,14 @@ impl Shim {
             Control::Going => return Stays::No,
             Control::Stopped => return Stays::NotUntilNeeded,
             Control::Resting => return Stays::Rests,
-            Control::Solo(why) => {
+            Control::Solo(solo) => {
+                let unsent = Unsent::Told {
+                    ids: &solo.unsent,
+                    heard: solo.heard,
+                };
+                self.session.upstream_lost(SERVER_RESTARTED, unsent);
                 self.sharing = None;
-                self.why_solo = Some(why);
+                self.why_solo = Some(solo.why);
                 return Stays::No;
             }
             Control::Moved | Control::Ping | Control::Pong | Control::Again | Control::Unknown => {}

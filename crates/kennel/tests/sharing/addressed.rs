@@ -104,6 +104,38 @@ fn whose_roots_differ_goes_solo_and_takes_its_session_with_it() {
     scope.nothing_left_within("linger and all", Duration::from_secs(30));
 }
 
+/// What a newcomer asks at once, with side effects, is done once, by the server that it is to have.
+#[test]
+fn what_is_asked_before_the_roots_are_compared_is_answered_by_ones_own_server() {
+    let scope = Scope::new("early");
+    let roots = |uri: &str| json!({"roots": [{"uri": uri}]});
+    let mut one = able(&scope);
+    let call = ask(&mut one, "roots/list", "");
+    let question = asked(&mut one);
+    answer(&mut one, &question, roots("file:///a"));
+    one.answer(call);
+    let shared = seen(&mut one)["pid"].clone();
+    for (uri, shares) in [
+        (Some("file:///a"), true),
+        (Some("file:///b"), false),
+        (None, false),
+    ] {
+        let mut newcomer = able(&scope);
+        let work = json!({"name": "work", "arguments": {"tag": "paid"}});
+        let call = newcomer.send("tools/call", work);
+        let question = asked(&mut newcomer);
+        assert_eq!(question["method"], "roots/list");
+        if let Some(uri) = uri {
+            answer(&mut newcomer, &question, roots(uri));
+        }
+        let paid = newcomer.answer(call);
+        assert_eq!(text(&paid["result"]), "paid", "{uri:?}: {paid}");
+        assert_eq!(seen(&mut newcomer)["pid"] == shared, shares, "{uri:?}");
+    }
+    let calls = seen(&mut one)["calls"].as_u64();
+    assert_eq!(calls, Some(5), "of those who went solo it has heard none");
+}
+
 #[test]
 fn requests_piped_to_a_server_that_takes_no_newcomers_are_answered_by_ones_own() {
     let scope = Scope::new("piped-solo");

@@ -1,5 +1,6 @@
 //! The clients: each asks under the lowest id that is free, as all others do.
 
+use kennel_core::message::Key;
 use kennel_core::mux::ClientId;
 use kennel_core::time::Moment;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
@@ -19,6 +20,7 @@ impl World {
         };
         let fact = Fact {
             session: self.clients[&number].session,
+            sent: false,
             client: Some(number),
             answered: false,
             task: false,
@@ -175,18 +177,20 @@ impl World {
     pub(super) fn is_its_by_default(&self, number: u64) -> bool {
         let client = &self.clients[&number];
         let session = client.session;
-        let asks = |client: &Client| {
-            let mut open = client.open.values();
-            open.any(|open| !matches!(open, Open::Greeting))
+        let asks = |(number, client): (&u64, &Client)| {
+            let unheard = self.mux.held_of(ClientId(*number));
+            let is_heard = |id: u64| !unheard.contains(&Key::Number(id as i64));
+            let mut open = client.open.iter();
+            open.any(|(id, open)| !matches!(open, Open::Greeting) && is_heard(*id))
         };
         let works = Fact::goes_on;
         let mut others = self.clients.iter().filter(|(other, _)| **other != number);
-        let alone = others.all(|(_, other)| !asks(other))
+        let alone = others.all(|other| !asks(other))
             && !self
                 .facts
                 .values()
                 .any(|it| works(it) && it.session != session);
-        let busy = asks(client)
+        let busy = asks((&number, client))
             || self.haunted.contains(&session)
             || self
                 .facts

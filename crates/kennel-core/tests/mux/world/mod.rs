@@ -10,8 +10,10 @@ mod server;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kennel_core::mux::{ClientId, Lane, Out, Policy};
+use kennel_core::time::Moment;
 use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
+use serde_json::Value;
 
 use crate::play::{INITIALIZED, cancel, class_of, initialize, notice, request};
 use crate::twins::Twins;
@@ -90,6 +92,8 @@ enum Open {
 /// What is true of a call.
 struct Fact {
     session: u64,
+    /// The server has it, or will.
+    sent: bool,
     /// Whom it matters to; nobody, once it was cancelled.
     client: Option<u64>,
     answered: bool,
@@ -140,7 +144,7 @@ struct Ask {
 impl Fact {
     /// Whether the server may still be at it.
     fn goes_on(&self) -> bool {
-        !self.answered || self.task
+        self.sent && (!self.answered || self.task)
     }
 }
 
@@ -284,7 +288,7 @@ impl World {
             return Ok(());
         };
         self.gone(number);
-        self.mux.leave(ClientId(number));
+        self.mux.leave(ClientId(number), Moment::START);
         self.poll()
     }
 
@@ -305,6 +309,11 @@ impl World {
             match out {
                 Out::ToServer { lane, line } => {
                     let line = String::from_utf8(line).expect("text");
+                    let said: Value = serde_json::from_str(&line).expect("JSON");
+                    let serial = said["params"]["serial"].as_u64();
+                    if let Some(fact) = serial.and_then(|it| self.facts.get_mut(&it)) {
+                        fact.sent = true;
+                    }
                     self.server.lanes.entry(lane).or_default().push_back(line);
                 }
                 Out::ToClient { client, line } => {

@@ -1,0 +1,140 @@
+//! What a client says before it is known whether it may stay. The server has heard nothing of it then, and of
+//! one that goes solo nothing is lost: its own server hears it all.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hello::Text;
+use crate::lifetime::ClientId;
+use crate::message::{Key, Message};
+use crate::time::Moment;
+
+use super::Mux;
+
+/// So long a client may take to tell its roots. Alone with its server, nothing else it says would wait for that.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const UNKNOWN: &str = "its roots are not known";
+
+/// Those who are waited for.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Held(BTreeMap<ClientId, Waiting>);
+
+/// What one of them said meanwhile.
+#[derive(Debug, Serialize, Deserialize)]
+struct Waiting {
+    until: Moment,
+    lines: VecDeque<Text>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Takes a line that need not go on now, or never; `false` if it must. Answers must: one of them is waited for.
+    pub(super) fn takes(&mut self, client: ClientId, line: &[u8], message: &Message<'_>) -> bool {
+        let Some(waiting) = self.0.get_mut(&client) else {
+            return false;
+        };
+        let waits = match message {
+            Message::Request(request) => !request.method.is("ping"),
+            Message::Notification(notification) => match notification.cancelled() {
+                Ok(Some(id)) => return waiting.cancel(&id.key()),
+                _ => true,
+            },
+            Message::Response(_) => false,
+            Message::Batch(batch) => {
+                let mut members = batch.members.iter();
+                !members.any(|it| matches!(it.message, Message::Response(_)))
+            }
+        };
+        if waits {
+            waiting.bytes += line.len();
+            waiting.lines.push_back(line.into());
+        }
+        waits
+    }
+
+    fn next_of(&mut self, client: ClientId) -> Option<Text> {
+        self.0.get_mut(&client)?.lines.pop_front()
+    }
+
+    pub(super) fn forget(&mut self, client: ClientId) {
+        self.0.remove(&client);
+    }
+}
+
+impl Waiting {
+    /// What nobody wants any more need not be heard; `false` if it is not here.
+    fn cancel(&mut self, key: &Key) -> bool {
+        let is_it = |line: &Text| requests(line) == [key.clone()];
+        let place = self.lines.iter().position(is_it);
+        let line = place.and_then(|place| self.lines.remove(place));
+        self.bytes -= line.as_ref().map_or(0, |line| line.as_bytes().len());
+        line.is_some()
+    }
+}
+
+impl Mux {
+    /// Until when somebody's roots are waited for: [`tick`](Self::tick) is due then.
+    pub fn due(&self) -> Option<Moment> {
+        self.held.0.values().map(|it| it.until).min()
+    }
+
+    /// It is this late now: who has not told its roots by then goes solo, with all it said.
+    pub fn tick(&mut self, now: Moment) {
+        let late = self.held.0.iter().filter(|(_, it)| it.until <= now);
+        let late: Vec<_> = late.map(|(client, _)| *client).collect();
+        for client in late {
+            self.dismiss(client, UNKNOWN);
+        }
+        self.let_go(now);
+    }
+
+    /// How much of what a client said waits here, and not for the server.
+    pub fn keeps(&self, client: ClientId) -> usize {
+        let held = self.held.0.get(&client).map_or(0, |it| it.bytes);
+        held + self.bytes_in_turn(client)
+    }
+
+    /// The requests of a client that wait until it is known whether it may stay.
+    pub fn held_of(&self, client: ClientId) -> Vec<Key> {
+        let waiting = self.held.0.get(&client);
+        let lines = waiting.into_iter().flat_map(|it| &it.lines);
+        lines.flat_map(requests).collect()
+    }
+
+    /// From now on, what this client says waits.
+    pub(super) fn hold(&mut self, client: ClientId, now: Moment) {
+        self.held.0.entry(client).or_insert(Waiting {
+            until: now + PATIENCE,
+            lines: VecDeque::new(),
+            bytes: 0,
+        });
+    }
+
+    /// Those of whom it is known now that they may stay, or who will never tell, are heard with all they said.
+    pub(super) fn let_go(&mut self, now: Moment) {
+        if self.held.0.is_empty() {
+            return;
+        }
+        let undecided = self.roots.is_undecided() && self.asks.server_waits_for_roots();
+        let may_stay = |client: &ClientId| {
+            let its = &self.clients[client];
+            its.silent || (its.roots.is_some() && !undecided)
+        };
+        let free = self.held.0.keys().copied().filter(may_stay);
+        for client in free.collect::<Vec<_>>() {
+            // One by one: a line may cost it its place, and those after it are still unheard then.
+            while let Some(line) = self.held.next_of(client) {
+                let line = line.as_bytes();
+                self.hear_client(client, line, Message::parse(line), now);
+            }
+            self.held.forget(client);
+        }
+    }
+}
+
+fn requests(line: &Text) -> Vec<Key> {
+    Message::parse(line.as_bytes()).map_or_else(|_| Vec::new(), |it| it.requests())
+}
