@@ -20,6 +20,8 @@ struct Served {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    /// What the server said before its tree was announced.
+    said_before: Vec<String>,
     /// `None` if it had ended before we looked.
     warden: Option<ProcessRef>,
 }
@@ -41,19 +43,21 @@ impl Served {
             .unwrap();
         let stdin = child.stdin.take();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let identity: Identity = line
-            .trim()
-            .strip_prefix("warden ")
-            .unwrap()
-            .parse()
-            .unwrap();
+        let mut said_before = Vec::new();
+        let identity: Identity = loop {
+            let mut line = String::new();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "no warden");
+            match line.trim().strip_prefix("warden ") {
+                Some(identity) => break identity.parse().unwrap(),
+                None => said_before.push(line.trim().to_owned()),
+            }
+        };
         let warden = ProcessRef::find(&identity).unwrap();
         Served {
             child,
             stdin,
             stdout,
+            said_before,
             warden,
         }
     }
@@ -77,7 +81,8 @@ impl Served {
 
     /// What it told until its stdout closed; nobody of the tree may hold that any more.
     fn told(&mut self) -> Vec<String> {
-        self.stdout.by_ref().lines().map(Result::unwrap).collect()
+        let rest = self.stdout.by_ref().lines().map(Result::unwrap);
+        self.said_before.drain(..).chain(rest).collect()
     }
 }
 
