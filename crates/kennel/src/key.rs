@@ -298,6 +298,17 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_count_is_written_down_for_people() {
+        let document = include_str!("../../../docs/SHARING.md");
+        let (_, section) = document.split_once("## The environment\n").unwrap();
+        let (section, _) = section.split_once("\n## ").unwrap();
+        let (_, list) = section.split_once("begin like it:\n\n").unwrap();
+        let (list, _) = list.split_once("\n\n").unwrap();
+        let shown: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(shown, VOLATILE);
+    }
+
+    #[test]
     fn nothing_collides_by_running_together() {
         let keys = [
             hex(&["cat", "ab", "c"], &[]),
