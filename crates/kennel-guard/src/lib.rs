@@ -63,3 +63,12 @@ pub use ports::{PortHolder, port_holders};
 pub use refusal::Refusal;
 pub use shutdown::{Reason, Stopping};
 pub use store::{Held, HeldAt, Seized, hold_store, probe_store, real_path};
+
+/// The code that people read is compiled.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/EMBEDDING.md")]
+    struct Embedding;
+}

@@ -1,0 +1,132 @@
+//! What people read: its links lead somewhere, and the tests it names exist.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Tests run in their package's directory.
+const ROOT: &str = "../..";
+
+/// Every document of the project, with its text.
+fn documents() -> Vec<(PathBuf, String)> {
+    let entries = [ROOT, "../../docs"]
+        .into_iter()
+        .flat_map(|dir| std::fs::read_dir(dir).unwrap().flatten());
+    let mut all: Vec<(PathBuf, String)> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "md"))
+        .map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()))
+        .collect();
+    all.sort();
+    assert!(all.len() > 8, "{all:?}");
+    all
+}
+
+/// A document without what is shown as code.
+fn prose(text: &str) -> String {
+    let mut code = false;
+    let mut lines = String::new();
+    for line in text.lines() {
+        code ^= line.trim_start().starts_with("```");
+        if !code && !line.trim_start().starts_with("```") {
+            lines += line;
+            lines.push('\n');
+        }
+    }
+    lines
+}
+
+/// Where the links of a document lead to: what stands behind `](`.
+fn links(prose: &str) -> Vec<String> {
+    let targets = prose.split("](").skip(1);
+    targets
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target.to_owned())
+        .collect()
+}
+
+/// A heading as forges name it in an address.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .trim_start_matches('#')
+        .trim()
+        .chars()
+        .filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
+    kept.flat_map(char::to_lowercase)
+        .map(|char| if char == ' ' { '-' } else { char })
+        .collect()
+}
+
+fn has_heading(path: &Path, wanted: &str) -> bool {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = prose(&text);
+    let mut headings = text.lines().filter(|line| line.starts_with('#'));
+    headings.any(|heading| anchor(heading) == wanted)
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading_that_are_there() {
+    let mut lost = Vec::new();
+    let mut seen = 0;
+    for (document, text) in documents() {
+        for link in links(&prose(&text)) {
+            if link.contains("://") {
+                continue;
+            }
+            seen += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => document.clone(),
+                file => document.parent().unwrap().join(file),
+            };
+            let there = heading.is_empty() || has_heading(&target, heading);
+            if !target.exists() || !there {
+                lost.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+    assert!(seen > 50, "{seen} links");
+}
+
+/// Names of functions in the sources, tests among them.
+fn functions() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut dirs: Vec<PathBuf> = ["crates", "examples", "xtask"]
+        .map(|dir| Path::new(ROOT).join(dir))
+        .to_vec();
+    while let Some(dir) = dirs.pop() {
+        for path in std::fs::read_dir(dir).unwrap().flatten().map(|e| e.path()) {
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                let heads = text.split("fn ").skip(1);
+                names.extend(
+                    heads.filter_map(|head| head.split_once('(').map(|(name, _)| name.to_owned())),
+                );
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_test_that_a_document_names_exists() {
+    let functions = functions();
+    let is_sentence = |word: &&str| {
+        word.matches('_').count() >= 3
+            && word
+                .chars()
+                .all(|char| char == '_' || char.is_ascii_lowercase() || char.is_ascii_digit())
+    };
+    let mut named = 0;
+    for (document, text) in documents() {
+        let text = prose(&text);
+        for name in text.split('`').skip(1).step_by(2).filter(is_sentence) {
+            named += 1;
+            assert!(functions.contains(name), "{}: {name}", document.display());
+        }
+    }
+    assert!(named > 60, "{named} tests are named");
+}
