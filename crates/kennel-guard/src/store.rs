@@ -1,8 +1,10 @@
 //! Where a store's lock lives: at the user's meeting place, named by the store's real path, so that
 //! two spellings or two environments are still one writer (rule 8).
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use kennel_sys::lock::{self, Holder, Lock, LockError, Mode, Probe, Record, legacy};
@@ -14,6 +16,10 @@ use crate::refusal::Refusal;
 const STORES: &str = "stores";
 /// The lock, in a directory of the store's own.
 const LOCK: &str = "lock";
+/// Beside it, what [`Held::declare`] wrote down.
+const DECLARED: &str = "declared";
+/// No name and path together are longer.
+const LONGEST_DECLARED: usize = 64 << 10;
 /// How many links a path may lead through, as the kernel has it.
 const MOST_LINKS: usize = 40;
 /// How often a store's directory may vanish under our hands (an uninstall) before that is an error.
@@ -42,9 +48,46 @@ pub fn probe_store(path: impl AsRef<Path>) -> Result<Vec<HeldAt>, Refusal> {
 #[derive(Debug)]
 #[must_use = "the store is free again as soon as this is dropped"]
 pub struct Held {
+    real: PathBuf,
+    own: RuntimeDir,
     _lock: Lock,
     _legacy: Vec<Lock>,
     _dir: Hold,
+}
+
+impl Held {
+    /// Writes down beside the lock that this is the state of a server called `name`: whoever removes that server for
+    /// good finds it there, with [`Declared::at`].
+    pub fn declare(&self, name: &str) -> Result<(), Refusal> {
+        let mut note = name.replace('\0', "").into_bytes();
+        note.push(0);
+        note.extend_from_slice(self.real.as_os_str().as_bytes());
+        self.own.write_whole(DECLARED, &note)?;
+        Ok(())
+    }
+}
+
+/// A store that was declared to be a server's state. Only what is read while holding its lock is sure to be so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// What the server was called.
+    pub name: String,
+    /// The store's real path.
+    pub path: PathBuf,
+}
+
+impl Declared {
+    /// What was declared of the store whose lock is in `own`. A note about another store says nothing.
+    pub fn at(own: &RuntimeDir) -> Option<Declared> {
+        let note = own.read_small(DECLARED, LONGEST_DECLARED).ok()??;
+        let end = note.iter().position(|&byte| byte == 0)?;
+        let path = PathBuf::from(OsStr::from_bytes(&note[end + 1..]));
+        let its_key = own.path().file_name()?.to_str()?;
+        (key(&path) == its_key).then(|| Declared {
+            name: String::from_utf8_lossy(&note[..end]).into_owned(),
+            path,
+        })
+    }
 }
 
 impl Store {
@@ -64,7 +107,7 @@ impl Store {
     pub(crate) fn take(&self, mode: Mode, name: &str) -> Result<Held, Refusal> {
         let dir = RuntimeDir::of_user()?;
         let hold = dir.hold()?;
-        let (_, lock) = self.lock(&dir, mode)?;
+        let (own, lock) = self.lock(&dir, mode)?;
         let legacy = self.legacy_locks(|path| legacy::hold(path))?;
         if mode == Mode::Exclusive {
             // Everything is won: now, and not before, it is written down (rule 7).
@@ -72,6 +115,8 @@ impl Store {
             lock.write_record(&record).map_err(Refusal::Lock)?;
         }
         Ok(Held {
+            real: self.real.clone(),
+            own,
             _lock: lock,
             _legacy: legacy,
             _dir: hold,
@@ -145,7 +190,8 @@ impl Store {
         let Some(own) = self.existing_dir()? else {
             return Ok(Vec::new());
         };
-        let ours = own.entries()?.into_iter().filter(|name| name == LOCK);
+        let is_ours = |name: &OsString| name == LOCK || name == DECLARED;
+        let ours = own.entries()?.into_iter().filter(is_ours);
         Ok(ours.map(|name| own.path().join(name)).collect())
     }
 
@@ -217,6 +263,7 @@ pub struct Seized {
 impl Seized {
     /// Removes the store's lock while holding it, and its directory if nothing else is in there.
     pub fn remove_runtime(self) -> Result<(), Refusal> {
+        self.own.unlink(DECLARED)?;
         self.lock.remove(&self.own).map_err(Refusal::Lock)?;
         self.stores.remove_subdir_if_empty(&self.key)?;
         Ok(())

@@ -93,8 +93,9 @@ enum Command {
 
     /// Remove everything that Kennel keeps
     ///
-    /// Shows what there is (runtime files, logs, caches, backups of configurations), asks, and removes it. Refused with
-    /// exit code 2 while anybody uses it. Your apps' configurations are not touched: `kennel unwrap` does that.
+    /// Shows what there is (runtime files, logs, caches, state that was declared with `kennel guard --state`, backups of
+    /// configurations), asks, and removes it. Refused with exit code 2 while anybody uses it. Your apps' configurations
+    /// are not touched: `kennel unwrap` does that.
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(purge::Args),
 

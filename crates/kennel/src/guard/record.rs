@@ -199,6 +199,17 @@ pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
     living.iter().filter_map(Record::look).collect()
 }
 
+/// The directories of the guards that people call `word`, whether they live or not.
+pub(crate) fn places_of(user: &RuntimeDir, word: &str) -> Vec<OsString> {
+    let called = |(_, record): &(RuntimeDir, Record)| record.entry.is_called(word);
+    let name = |(dir, _): (RuntimeDir, Record)| Some(dir.path().file_name()?.to_owned());
+    all(user)
+        .into_iter()
+        .filter(called)
+        .filter_map(name)
+        .collect()
+}
+
 /// Where a guarded server's words are.
 #[derive(Debug)]
 pub(crate) enum Words {

@@ -228,8 +228,11 @@ impl<'a> Start<'a> {
     fn hold_state(&self) -> Result<(Vec<Held>, Vec<Lock>), Answer> {
         let mut held = Vec::new();
         for path in &self.args.state {
-            let store = kennel_guard::hold_store(path, &self.name);
-            held.push(store.map_err(|error| Answer::failed(1, error.to_string()))?);
+            let store = kennel_guard::hold_store(path, &self.name)
+                .map_err(|error| Answer::failed(1, error.to_string()))?;
+            // For `kennel purge`, which leaves alone what it does not know: nothing to fail for.
+            let _ = store.declare(&self.name);
+            held.push(store);
         }
         let mut locks = Vec::new();
         for path in &self.args.legacy_lock {

@@ -13,6 +13,8 @@ pub(super) struct Backups {
     pub(super) items: Vec<Item>,
     /// The configurations that still have Kennel before their servers.
     pointing: Vec<PathBuf>,
+    /// What stays for their sake.
+    pub(super) kept: Vec<PathBuf>,
     dir: Option<PathBuf>,
 }
 
@@ -28,13 +30,16 @@ impl Backups {
             pointing,
             ..Backups::default()
         };
-        if one_server || !backups.pointing.is_empty() {
+        if one_server {
             return backups;
         }
-        let entries = std::fs::read_dir(records.dir())
-            .into_iter()
-            .flatten()
-            .flatten();
+        let entries = std::fs::read_dir(records.dir());
+        let entries = entries.into_iter().flatten().flatten();
+        if !backups.pointing.is_empty() {
+            backups.kept = entries.map(|entry| entry.path()).collect();
+            backups.kept.sort();
+            return backups;
+        }
         backups.items = entries
             .map(|entry| Item {
                 group: "backups of configurations",
@@ -49,14 +54,15 @@ impl Backups {
     /// Says what else is to be done, if Kennel is to go for good.
     pub(super) fn say(&self) {
         if !self.pointing.is_empty() {
-            let paths: Vec<String> = self
-                .pointing
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect();
             crate::warn(&format!(
                 "these still start their servers behind kennel: {}; `kennel unwrap` gives them back",
-                paths.join(", ")
+                joined(&self.pointing)
+            ));
+        }
+        if !self.kept.is_empty() {
+            crate::warn(&format!(
+                "these backups are kept for `kennel unwrap`: {}",
+                joined(&self.kept)
             ));
         }
     }
@@ -71,6 +77,11 @@ impl Backups {
             let _ = std::fs::remove_dir(dir);
         }
     }
+}
+
+fn joined(paths: &[PathBuf]) -> String {
+    let paths = paths.iter().map(|path| path.display().to_string());
+    paths.collect::<Vec<_>>().join(", ")
 }
 
 fn pointing(bases: &Bases, records: &Records) -> Vec<PathBuf> {

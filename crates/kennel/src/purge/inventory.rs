@@ -1,16 +1,21 @@
-//! What there is of Kennel's in the runtime directory, by group. What is not listed here is not Kennel's, and stays.
+//! What there is of Kennel's in the runtime directory, by group, and the state that servers declared. What is not
+//! listed here is not Kennel's, and stays.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
+use kennel_guard::Declared;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::Serialize;
 
 use crate::daemon::{LOG, OLDER_LOG};
+use crate::guard::record as guards;
 use crate::meeting::Meeting;
 
+pub(super) const STORES: &str = "stores";
 /// Directories of directories: one for each key or store, with a lock in each.
-pub(super) const NESTED: &[&str] = &["daemons", "guards", "stores"];
+pub(super) const NESTED: &[&str] = &["daemons", "guards", STORES];
 /// Directories of files.
 pub(super) const FLAT: &[(&str, &str)] = &[
     ("solo", RUNTIME),
@@ -22,11 +27,12 @@ pub(super) const FLAT: &[(&str, &str)] = &[
 const RUNTIME: &str = "runtime";
 const LOGS: &str = "logs";
 const CACHES: &str = "caches";
+const STATE: &str = "state that was declared with --state";
 
 /// No log is longer.
 const LONGEST_LOG: usize = 64 << 20;
 
-/// A file that would go.
+/// What would go: a file, or a directory of state with all that is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Item {
     pub(super) group: &'static str,
@@ -38,8 +44,12 @@ pub(super) struct Item {
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     pub(super) items: Vec<Item>,
-    /// The only keys that are meant; all if there are none named.
-    pub(super) keys: Option<Vec<String>>,
+    /// The state of servers, by the store's name. Nothing else of it goes, whatever is declared later.
+    pub(super) states: BTreeMap<OsString, PathBuf>,
+    /// Declared, and more than any server's state.
+    pub(super) too_much: Vec<PathBuf>,
+    /// What alone is meant, by kind and name; all if nothing is named.
+    meant: Option<BTreeSet<(&'static str, OsString)>>,
 }
 
 impl Inventory {
@@ -48,13 +58,9 @@ impl Inventory {
         let Some(user) = user else {
             return Ok(Inventory::default());
         };
-        let keys = match name {
-            Some(name) => Some(keys_of(name)?),
-            None => None,
-        };
         let mut inventory = Inventory {
-            items: Vec::new(),
-            keys,
+            meant: name.map(|name| meant_by(user, name)).transpose()?,
+            ..Inventory::default()
         };
         for kind in NESTED {
             inventory.nested(user, kind)?;
@@ -68,15 +74,16 @@ impl Inventory {
         Ok(inventory)
     }
 
+    pub(super) fn is_everything(&self) -> bool {
+        self.meant.is_none()
+    }
+
     /// Whether a key, or a file called like one, is meant. What has no key is meant only with everything.
-    pub(super) fn means(&self, kind: &str, name: &OsString) -> bool {
-        match &self.keys {
-            None => true,
-            Some(keys) => {
-                let keyed = matches!(kind, "daemons" | "eras");
-                keyed && keys.iter().any(|key| name.to_str() == Some(key))
-            }
-        }
+    pub(super) fn means(&self, kind: &str, name: &OsStr) -> bool {
+        let is_it = |(other, named): &(&str, OsString)| *other == kind && named == name;
+        self.meant
+            .as_ref()
+            .is_none_or(|meant| meant.iter().any(is_it))
     }
 
     fn nested(&mut self, user: &RuntimeDir, kind: &str) -> Result<(), DirError> {
@@ -101,8 +108,29 @@ impl Inventory {
             if self.items.len() == before {
                 self.item(RUNTIME, own.path().to_owned());
             }
+            if kind == STORES {
+                self.state(user, name, &own);
+            }
         }
         Ok(())
+    }
+
+    fn state(&mut self, user: &RuntimeDir, store: OsString, own: &RuntimeDir) {
+        let Some(Declared { path, .. }) = Declared::at(own) else {
+            return;
+        };
+        if path.symlink_metadata().is_err() {
+            return;
+        }
+        if is_too_much(&path, user) {
+            return self.too_much.push(path);
+        }
+        self.items.push(Item {
+            group: STATE,
+            bytes: size(&path),
+            path: path.clone(),
+        });
+        self.states.insert(store, path);
     }
 
     fn flat(&mut self, user: &RuntimeDir, kind: &str, group: &'static str) -> Result<(), DirError> {
@@ -124,27 +152,65 @@ impl Inventory {
 }
 
 fn order(group: &str) -> usize {
-    let groups = [RUNTIME, LOGS, CACHES];
+    let groups = [RUNTIME, LOGS, CACHES, STATE];
     groups
         .iter()
         .position(|known| *known == group)
         .unwrap_or(groups.len())
 }
 
-/// The keys of the server that a person means.
-fn keys_of(name: &str) -> Result<Vec<String>, DirError> {
-    let is_called = |meeting: &&Meeting| {
-        let named =
-            meeting.record().is_some_and(|record| record.name == name) || has_served(meeting, name);
-        named || meeting.key() == name || (name.len() >= 4 && meeting.key().starts_with(name))
+/// Whether people live there: the root and what is directly below it, a home, the place where we stand. Somebody
+/// declared it by mistake, or as a place to lock, and not as something to throw away.
+fn is_too_much(path: &Path, user: &RuntimeDir) -> bool {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let home = home.and_then(|home| kennel_guard::real_path(home).ok());
+    let inhabited = [
+        home,
+        std::env::current_dir().ok(),
+        Some(user.path().to_owned()),
+    ];
+    let holds = |inside: &PathBuf| inside.starts_with(path);
+    path.components().count() <= 2 || inhabited.iter().flatten().any(holds)
+}
+
+/// All that is in there. What a link points to is elsewhere.
+fn size(path: &Path) -> u64 {
+    let Ok(meta) = path.symlink_metadata() else {
+        return 0;
     };
-    let meetings = Meeting::all()?;
-    let keys = meetings.iter().filter(is_called);
-    Ok(keys.map(|meeting| meeting.key().to_owned()).collect())
+    if !meta.is_dir() {
+        return meta.len();
+    }
+    let inside = std::fs::read_dir(path).into_iter().flatten().flatten();
+    inside.map(|entry| size(&entry.path())).sum()
+}
+
+/// What belongs to the server that a person means.
+fn meant_by(user: &RuntimeDir, name: &str) -> Result<BTreeSet<(&'static str, OsString)>, DirError> {
+    let mut meant = BTreeSet::new();
+    for meeting in Meeting::all()? {
+        let named = meeting.record().is_some_and(|record| record.name == name);
+        let short = name.len() >= 4 && meeting.key().starts_with(name);
+        if named || short || meeting.key() == name || has_served(&meeting, name) {
+            meant.extend(["daemons", "eras"].map(|kind| (kind, meeting.key().into())));
+        }
+    }
+    let guards = guards::places_of(user, name);
+    meant.extend(guards.into_iter().map(|place| ("guards", place)));
+    if let Some(stores) = user.existing_subdir(STORES)? {
+        for store in stores.entries()? {
+            let own = stores.existing_subdir(&store)?;
+            let declared = own.as_ref().and_then(Declared::at);
+            if declared.is_some_and(|declared| declared.name == name) {
+                meant.insert((STORES, store));
+            }
+        }
+    }
+    Ok(meant)
 }
 
 /// Whether the daemon of this key said that it serves `name`. What its servers say is marked as theirs.
-fn has_served(meeting: &Meeting, name: &str) -> bool {
+pub(crate) fn has_served(meeting: &Meeting, name: &str) -> bool {
     let said = |line: &str| {
         let words = line.split_once(' ').map(|(_, words)| words);
         words.and_then(|words| words.strip_prefix("serves ")) == Some(name)

@@ -6,6 +6,7 @@ mod backups;
 mod inventory;
 mod removal;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use kennel_sys::runtime_dir::RuntimeDir;
@@ -43,6 +44,12 @@ pub(crate) struct Args {
 struct Told<'a> {
     items: Vec<&'a Item>,
     removed: bool,
+    /// By whom, if somebody uses it: nothing is removed then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_use: Option<String>,
+    /// What stays though it is Kennel's, or was declared.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kept: Vec<&'a PathBuf>,
 }
 
 pub(crate) fn purge(args: &Args) -> ExitCode {
@@ -56,8 +63,9 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         Err(error) => return crate::fail(&error.to_string()),
     };
     let items: Vec<&Item> = inventory.items.iter().chain(&backups.items).collect();
-    if let Err(refusal) = nobody_uses(args.name.as_deref()) {
-        return refused(&refusal);
+    let in_use = nobody_uses(args.name.as_deref()).err();
+    if let Some(refusal) = in_use.as_ref().filter(|_| !args.dry_run) {
+        return refused(refusal);
     }
     if items.is_empty() {
         crate::fail(&match &args.name {
@@ -73,10 +81,16 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         show(&items);
         backups.say();
     }
+    for path in &inventory.too_much {
+        crate::warn(&format!(
+            "{} was declared with --state, and is kept: it holds more than a server's state",
+            path.display()
+        ));
+    }
     let wanted = match (args.dry_run, args.yes) {
         (true, _) => false,
         (_, true) => true,
-        _ => match crate::wrap::ask("Remove all of this?") {
+        _ => match crate::wrap::ask(question(&inventory)) {
             Ok(wanted) => wanted,
             Err(refusal) => return refused(&refusal),
         },
@@ -96,19 +110,26 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         let told = Told {
             items,
             removed: wanted,
+            in_use,
+            kept: inventory.too_much.iter().chain(&backups.kept).collect(),
         };
         println!("{}", serde_json::to_string(&told).expect("plain values"));
-    } else {
-        println!(
-            "{}",
-            if wanted {
-                "removed"
-            } else {
-                "nothing was removed"
-            }
-        );
+        return ExitCode::SUCCESS;
+    }
+    match (wanted, in_use) {
+        (true, _) => println!("removed"),
+        (false, None) => println!("nothing was removed"),
+        (false, Some(by)) => println!("nothing was removed, and nothing could be now: {by}"),
     }
     ExitCode::SUCCESS
+}
+
+/// What a server keeps for its person is more than what Kennel keeps for itself.
+fn question(inventory: &Inventory) -> &'static str {
+    match inventory.states.is_empty() {
+        true => "Remove all of this?",
+        false => "Remove all of this, with the state that servers keep?",
+    }
 }
 
 /// Whether anybody whom we know runs.

@@ -1,12 +1,15 @@
 //! The removal itself, while holding every lock there is.
 
+use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
+use kennel_guard::Declared;
 use kennel_sys::lock::{self, Lock, Mode};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree;
 
-use super::inventory::{FLAT, Inventory, NESTED};
+use super::inventory::{FLAT, Inventory, NESTED, STORES};
 use crate::meeting::{DAEMON_LOCK, SPAWN_LOCK};
 
 /// The locks of a key or store, in the order in which whoever needs both takes them.
@@ -14,6 +17,7 @@ const LOCKS: &[&str] = &[SPAWN_LOCK, DAEMON_LOCK, "lock"];
 
 /// A directory of a key or store, with its locks won.
 struct Won {
+    kind: &'static str,
     parent: RuntimeDir,
     name: std::ffi::OsString,
     own: RuntimeDir,
@@ -22,7 +26,7 @@ struct Won {
 
 /// Removes what the inventory means. An error says who is in the way, and then nothing was removed.
 pub(super) fn remove(user: &RuntimeDir, inventory: &Inventory) -> Result<(), String> {
-    let everything = inventory.keys.is_none();
+    let everything = inventory.is_everything();
     // Everyone who runs holds the directory: with it in our hands, nobody does, and nobody comes.
     let seized = match everything {
         true => Some(lock::seize(user).map_err(|error| error.to_string())?),
@@ -80,6 +84,7 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
             }
             let parent = user.existing_subdir(kind).map_err(told)?;
             won.extend(parent.map(|parent| Won {
+                kind,
                 parent,
                 name,
                 own,
@@ -90,6 +95,30 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
     Ok(won)
 }
 
+/// Only what was shown, and is still declared now that its lock is ours.
+fn remove_state(inventory: &Inventory, store: &OsStr, own: &RuntimeDir) -> Result<(), String> {
+    let Some(path) = inventory.states.get(store) else {
+        return Ok(());
+    };
+    let still = Declared::at(own).is_some_and(|declared| declared.path == *path);
+    // Somebody may have put a link in its place, or in the place of what it is in.
+    let there = kennel_guard::real_path(path).is_ok_and(|real| real == *path);
+    if !still || !there {
+        return Ok(());
+    }
+    let removed = match path.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(format!("{}: {error}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn clear(
     user: &RuntimeDir,
     inventory: &Inventory,
@@ -98,12 +127,16 @@ fn clear(
 ) -> Result<(), String> {
     let told = |error: DirError| error.to_string();
     for Won {
+        kind,
         parent,
         name,
         own,
         locks,
     } in won
     {
+        if kind == STORES {
+            remove_state(inventory, &name, &own)?;
+        }
         for file in own.entries().map_err(told)? {
             if !LOCKS.iter().any(|lock| file == *lock) {
                 own.unlink(&file).map_err(told)?;

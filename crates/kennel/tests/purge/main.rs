@@ -1,9 +1,11 @@
 //! Refused while in use; afterwards nothing of Kennel's is left, and everything else is.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_testkit::{Client, Ended, Scope, bin, run, wait_for};
 use serde_json::json;
@@ -50,6 +52,105 @@ fn everything(dir: PathBuf) -> Vec<PathBuf> {
     }
     all.sort();
     all
+}
+
+/// A guarded server with this state, as long as the guard lives.
+fn guarded(scope: &Scope, name: &str, state: &Path) -> Child {
+    let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+    command
+        .args(["guard", "--stop-after", "50ms", "--name", name, "--state"])
+        .arg(state)
+        .args(["--", "sleep", "1000"])
+        .stdin(Stdio::null());
+    let guard = command.spawn().unwrap();
+    wait_for("it is on record", || {
+        let listed = kennel(scope, &["ps", "--json"]).stdout;
+        listed
+            .contains(&format!("\"guard-{}\"", guard.id()))
+            .then_some(())
+    });
+    guard
+}
+
+fn stops(mut guard: Child) {
+    let process = ProcessRef::open(guard.id()).unwrap();
+    process.signal(Signal::TERM).unwrap();
+    guard.wait().unwrap();
+}
+
+/// A directory with something in it.
+fn full(dir: PathBuf) -> PathBuf {
+    std::fs::create_dir_all(dir.join("below")).unwrap();
+    std::fs::write(dir.join("below/data"), "dear").unwrap();
+    dir
+}
+
+#[test]
+fn state_that_was_declared_goes_with_everything_else_and_what_was_not_stays() {
+    let scope = Scope::new("purge-state");
+    let declared = full(scope.path("data/thing"));
+    let undeclared = full(scope.path("data/other"));
+    std::os::unix::fs::symlink(&undeclared, declared.join("link")).unwrap();
+    let link = scope.path("data/link");
+    std::os::unix::fs::symlink(&declared, &link).unwrap();
+    let guard = guarded(&scope, "thing", &link);
+
+    // While it runs, it can be looked at, and no more.
+    let dry = kennel(&scope, &["purge", "--dry-run"]);
+    assert_eq!(dry.code(), Some(0), "{}", dry.stderr);
+    for words in ["--state", "data/thing", "in use by thing (pid "] {
+        assert!(dry.stdout.contains(words), "{words}: {}", dry.stdout);
+    }
+    let told = kennel(&scope, &["purge", "--dry-run", "--json"]).stdout;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert!(told["in_use"].as_str().unwrap().contains("thing"), "{told}");
+    for words in [&["purge", "--yes"][..], &["purge", "thing", "--yes"]] {
+        assert_eq!(kennel(&scope, words).code(), Some(2));
+    }
+    assert!(declared.join("below/data").exists());
+
+    stops(guard);
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(!declared.exists() && !scope.runtime_dir().exists());
+    assert!(undeclared.join("below/data").exists(), "behind a link");
+    assert!(link.symlink_metadata().is_ok(), "nobody declared the link");
+}
+
+#[test]
+fn the_state_of_one_server_goes_and_that_of_another_stays() {
+    let scope = Scope::new("purge-state");
+    let (one, other) = (full(scope.path("data/one")), full(scope.path("data/other")));
+    for (name, state) in [("one", &one), ("other", &other)] {
+        stops(guarded(&scope, name, state));
+    }
+    let ended = kennel(&scope, &["purge", "one", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(!one.exists() && other.join("below/data").exists());
+    assert_eq!(kennel(&scope, &["purge", "one", "--yes"]).code(), Some(3));
+
+    // Held by one who is in no record, it stays as well.
+    let mut stores = everything(scope.runtime_dir().join("stores")).into_iter();
+    let lock = stores.find(|path| path.ends_with("lock")).unwrap();
+    let file = std::fs::File::open(&lock).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(kennel(&scope, &["purge", "other", "--yes"]).code(), Some(2));
+    assert!(other.join("below/data").exists());
+    drop(file);
+    assert_eq!(kennel(&scope, &["purge", "other", "--yes"]).code(), Some(0));
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_home_is_no_servers_state_whatever_was_declared() {
+    let scope = Scope::new("purge-state");
+    let home = scope.path("home");
+    std::fs::write(home.join("letters"), "dear").unwrap();
+    stops(guarded(&scope, "thing", &home));
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("and is kept"), "{}", ended.stderr);
+    assert!(home.join("letters").exists());
 }
 
 fn keys(scope: &Scope) -> Vec<String> {
@@ -263,6 +364,8 @@ fn a_configuration_that_points_here_is_named_and_keeps_its_backup() {
         "{}",
         ended.stderr
     );
+    let kept = format!("kept for `kennel unwrap`: {}", backup.display());
+    assert!(ended.stderr.contains(&kept), "{}", ended.stderr);
     assert!(backup.exists() && std::fs::read_to_string(&cursor).unwrap() == text);
     assert!(!scope.runtime_dir().exists());
 }
