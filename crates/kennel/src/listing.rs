@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{ClientState, DaemonState, Restart, STATE, ServerState};
 use crate::guard::record::{self as guards, Guarded};
 use crate::meeting::Meeting;
+use crate::sharing::ServersToml;
 use crate::sources::Sources;
 
 /// Where solo sessions write down who they are.
@@ -81,6 +82,11 @@ impl Entry {
         self.state == HIBERNATING
     }
 
+    /// Whether clients are attached: they wait for a server, and do not rest.
+    fn serves_somebody_else(&self) -> bool {
+        !self.is_at_rest() && !self.clients.is_empty()
+    }
+
     /// The process that ends the whole entry when it ends.
     pub(crate) fn process(&self) -> Option<ProcessRef> {
         let identity: Identity = self.identity.as_deref()?.parse().ok()?;
@@ -92,18 +98,25 @@ impl Entry {
         self.name == word || self.key == word
     }
 
-    /// Whether its key begins so. A solo session's ends in a number, and 12 is no short form of 123.
+    /// Whether its key begins so.
     fn begins_with(&self, word: &str) -> bool {
-        self.mode == Mode::Shared && word.len() >= 4 && self.key.starts_with(word)
+        word.len() >= 4 && self.key.starts_with(word)
     }
 }
 
-/// Whom a person means: all of a name, or the one whose key begins so.
+/// Whom a person means: all of a name, be it one that they gave in servers.toml, or the one whose key begins so.
 pub(crate) fn called<'a>(
     entries: &'a [Entry],
     word: &str,
 ) -> Result<Vec<&'a Entry>, Ambiguous<'a>> {
-    let whole: Vec<&Entry> = entries.iter().filter(|it| it.is_called(word)).collect();
+    let named = ServersToml::named_by_user(word);
+    let whole: Vec<&Entry> = entries
+        .iter()
+        .filter(|it| {
+            let named = named.as_ref();
+            it.is_called(word) || named.is_some_and(|named| named.runs(&it.command, &it.cwd))
+        })
+        .collect();
     if !whole.is_empty() {
         return Ok(whole);
     }
@@ -121,7 +134,10 @@ pub(crate) struct Ambiguous<'a>(pub(crate) Vec<&'a Entry>);
 /// Everyone who runs now.
 pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
     let mut all: Vec<Entry> = Meeting::all()?.iter().filter_map(daemon).collect();
-    all.extend(solo_sessions()?);
+    let (resting, solo): (Vec<Entry>, Vec<Entry>) =
+        (solo_sessions()?.into_iter()).partition(|entry| entry.mode == Mode::Shared);
+    add_resting(&mut all, resting);
+    all.extend(solo);
     all.extend(RuntimeDir::find_of_user()?.iter().flat_map(guards::entries));
     all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));
     Ok(all)
@@ -186,6 +202,29 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
     Ok(solo.entries()?.into_iter().filter_map(read).collect())
 }
 
+/// Sessions whose shared server hibernates, and that have no daemon or left theirs: one entry for those of a key.
+fn add_resting(daemons: &mut Vec<Entry>, resting: Vec<Entry>) {
+    for mut entry in resting {
+        let same = |other: &&mut Entry| other.key == entry.key;
+        match daemons.iter_mut().find(same) {
+            // One that lingers without a server waits for them.
+            Some(daemon) if daemon.servers.is_empty() && !daemon.serves_somebody_else() => {
+                daemon.state = HIBERNATING.to_owned();
+                daemon.idle_since = None;
+                daemon.clients.extend(entry.clients);
+            }
+            Some(_) => {
+                entry.key += "-resting";
+                match daemons.iter_mut().find(|other| other.key == entry.key) {
+                    Some(first) => first.clients.extend(entry.clients),
+                    None => daemons.push(entry),
+                }
+            }
+            None => daemons.push(entry),
+        }
+    }
+}
+
 /// Against one server for each client.
 fn saved(servers: &[Server]) -> u64 {
     let beyond_the_first = |server: &Server| {
@@ -229,9 +268,15 @@ impl SoloRecord {
     pub(crate) fn keep(user: &RuntimeDir, entry: &Entry) -> Result<SoloRecord, DirError> {
         let dir = user.subdir(SOLO)?;
         let name = std::process::id().to_string();
+        let record = SoloRecord { dir, name };
+        record.rewrite(entry)?;
+        Ok(record)
+    }
+
+    /// Whole, or not at all: whoever looks sees this or what was there before.
+    pub(crate) fn rewrite(&self, entry: &Entry) -> Result<(), DirError> {
         let text = serde_json::to_vec(entry).expect("strings and numbers have a text");
-        dir.write_whole(&name, &text)?;
-        Ok(SoloRecord { dir, name })
+        self.dir.write_whole(&self.name, &text)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `kennel` keeps local tool servers alive exactly as long as somebody needs them.
 
-// Everything but the last needs what only a served platform has.
+// Everything but the last, and words for people, needs what only a served platform has.
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod cli;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -13,6 +13,7 @@ mod doctor;
 mod duration;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod election;
+mod escape;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod guard;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
     reason = "the one place for Kennel's own words, beside `warn`"
 )]
 pub(crate) fn fail(message: &str) -> ExitCode {
-    eprintln!("kennel: {message}");
+    eprintln!("kennel: {}", escape::printable_lines(message));
     ExitCode::FAILURE
 }
 
@@ -92,5 +93,5 @@ pub(crate) fn fail(message: &str) -> ExitCode {
     reason = "the one place for Kennel's own words, beside `fail`"
 )]
 pub(crate) fn warn(message: &str) {
-    eprintln!("kennel: warning: {message}");
+    eprintln!("kennel: warning: {}", escape::printable_lines(message));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use kennel_sys::Signal;
 
 use crate::listing::{self, Ambiguous, Entry};
+use crate::ps::words::printable;
 
 /// Exit code for "nothing found".
 const NOTHING: u8 = 3;
@@ -17,7 +18,7 @@ const STOPPING: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A name or key that `kennel ps` shows, or the first letters of one key
+    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters of one key
     #[arg(required_unless_present = "all")]
     which: Option<String>,
 
@@ -42,12 +43,15 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
         Err(ambiguous) => return which_one(args.which.as_deref().unwrap_or_default(), &ambiguous),
     };
     if chosen.is_empty() {
-        let is_meant = |entry: &&Entry| args.which.as_deref().is_none_or(|it| entry.is_called(it));
-        let resting: Vec<&Entry> = resting.iter().filter(is_meant).collect();
+        let resting = match args.which.as_deref() {
+            None => resting.iter().collect(),
+            Some(word) => listing::called(&resting, word).unwrap_or_default(),
+        };
         for entry in &resting {
             println!(
                 "{} ({}) hibernates: there is nothing to stop",
-                entry.name, entry.key
+                printable(&entry.name),
+                entry.key
             );
         }
         return match args.which.as_deref() {
@@ -70,12 +74,12 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
             .and_then(|_| process.wait(Some(STOPPING)))
             .unwrap_or(false);
         match ended {
-            true => println!("stopped {} ({})", entry.name, entry.key),
+            true => println!("stopped {} ({})", printable(&entry.name), entry.key),
             false => {
                 left += 1;
                 crate::fail(&format!(
                     "{} (pid {}) does not stop; look at `kennel logs {}`",
-                    entry.name,
+                    printable(&entry.name),
                     process.pid(),
                     entry.key
                 ));
@@ -91,13 +95,17 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
 
 pub(crate) fn nothing_called(word: &str) -> ExitCode {
     crate::fail(&format!(
-        "nothing that runs is called {word}; `kennel ps` shows what does"
+        "nothing that runs is called {}; `kennel ps` shows what does",
+        printable(word)
     ));
     ExitCode::from(NOTHING)
 }
 
 fn which_one(word: &str, Ambiguous(several): &Ambiguous<'_>) -> ExitCode {
-    let line = |entry: &&Entry| format!("\n  {} ({}, in {})", entry.key, entry.name, entry.cwd);
+    let line = |entry: &&Entry| {
+        let name = printable(&format!("{}, in {}", entry.name, entry.cwd));
+        format!("\n  {} ({name})", entry.key)
+    };
     let lines: String = several.iter().map(line).collect();
     crate::fail(&format!(
         "{} keys begin with {word}: say more of the one you mean{lines}",

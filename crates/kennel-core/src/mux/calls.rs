@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
 use crate::message::Key;
+use crate::time::Moment;
 
 use super::Lane;
 use super::levels::Before;
@@ -34,6 +35,9 @@ pub(super) struct Call {
     pub(super) token: Option<Vec<u8>>,
     /// It set a log level of its own (modern).
     pub(super) logs: bool,
+    /// When a client asked.
+    #[serde(default)]
+    pub(super) asked: Option<Moment>,
 }
 
 /// What follows from the answer, beside giving it to those who wait.

@@ -182,6 +182,7 @@ impl Mux {
             session: Some(self.client(from.client).session.clone()),
             token: token.map(|place| place.bytes().to_vec()),
             logs,
+            asked: Some(from.now),
         };
         self.calls.insert(minted, call);
         match in_turn {

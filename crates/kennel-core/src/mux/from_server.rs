@@ -47,6 +47,7 @@ impl Mux {
         let key = response.id.map(|id| id.key());
         if let (Some(id), Some(minted)) = (response.id, key.as_ref().and_then(minted)) {
             if let Some(call) = self.calls.take(minted) {
+                self.latency.answered(&call, now);
                 return self.call_answered(minted, &call, said, (&id.part(), response), now);
             }
             if let Some(ghost) = self.calls.lay(minted) {

@@ -15,6 +15,7 @@
 //! | `class.rs` | which sessions may share a server |
 //! | `handshake.rs` | `initialize` and `initialized`: once for the server, once for each client |
 //! | `calls.rs` | nothing: it keeps what the server was asked, and who waits |
+//! | `latency.rs` | nothing: it knows how long the server takes |
 //! | `lists.rs` | which requests are one question, and how long its answer is good |
 //! | `subscriptions.rs`, `levels.rs` | what the server is to hold for all |
 //! | `tasks.rs` | which session a task belongs to |
@@ -35,6 +36,7 @@ mod from_client;
 mod from_server;
 mod handshake;
 mod held;
+mod latency;
 mod levels;
 mod lists;
 mod note;
@@ -48,6 +50,7 @@ mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +62,7 @@ use batch::Batches;
 use calls::{Call, Calls, Kind, Minted};
 use handshake::{Greeting, Handshake};
 use held::Held;
+use latency::Latency;
 use levels::{Level, Levels};
 use lists::Lists;
 use note::Notes;
@@ -189,6 +193,8 @@ pub struct Mux {
     #[serde(skip)]
     notes: Notes,
     requests: u64,
+    #[serde(skip)]
+    latency: Latency,
     #[serde(with = "snapshot::words")]
     ambiguous: Option<Words>,
     knows_discover: Option<bool>,
@@ -249,6 +255,7 @@ impl Mux {
             out: VecDeque::new(),
             notes: Notes::default(),
             requests: 0,
+            latency: Latency::default(),
             ambiguous: None,
             knows_discover: None,
         }
@@ -339,6 +346,11 @@ impl Mux {
     /// How many requests of clients were forwarded or answered, pings aside.
     pub fn requests(&self) -> u64 {
         self.requests
+    }
+
+    /// How long the server takes for an answer: the median of the last few.
+    pub fn latency(&self) -> Option<Duration> {
+        self.latency.median()
     }
 
     /// Whether another client may join: not once the server asked something that could be any
@@ -440,6 +452,7 @@ impl Mux {
             session: None,
             token: None,
             logs: false,
+            asked: None,
         };
         self.calls.insert(minted, call);
         let line =

@@ -133,6 +133,7 @@ impl Session {
         match message {
             Message::Request(request) => {
                 self.era.asked(message);
+                self.requests += u64::from(!request.method.is("ping"));
                 self.request_from_app(line, request, in_batch)
             }
             Message::Notification(notification) => {

@@ -128,6 +128,7 @@ pub struct Session {
     to_upstream: VecDeque<Vec<u8>>,
     notes: note::Notes,
     app_is_done: bool,
+    requests: u64,
     era: EraSeen,
 }
 
@@ -188,8 +189,14 @@ impl Session {
             to_upstream: VecDeque::new(),
             notes: note::Notes::default(),
             app_is_done: false,
+            requests: 0,
             era: EraSeen::default(),
         }
+    }
+
+    /// How many requests the app made, pings aside.
+    pub fn requests(&self) -> u64 {
+        self.requests
     }
 
     /// An upstream is to be expected after all: requests wait for it again.

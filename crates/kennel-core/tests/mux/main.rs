@@ -7,6 +7,7 @@ mod calls;
 mod chance;
 mod exactness;
 mod handshake;
+mod latency;
 #[path = "../message/lines.rs"]
 mod lines;
 mod lists;

@@ -19,6 +19,10 @@ impl Used {
         self.0.set(Instant::now());
     }
 
+    pub(super) fn is_longer_ago_than(&self, time: Duration) -> bool {
+        self.0.get().elapsed() > time
+    }
+
     fn until(&self, after: Duration) -> Instant {
         self.0.get() + after
     }

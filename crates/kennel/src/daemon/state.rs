@@ -14,7 +14,7 @@ pub(crate) const STATE: &str = "state.json";
 /// A crowd is one change.
 const CROWD: Duration = Duration::from_millis(50);
 /// Requests alone are written down no more often: they are many, and nobody but a person wants to know.
-const TALK: Duration = Duration::from_secs(1);
+pub(super) const TALK: Duration = Duration::from_secs(1);
 
 /// Who is here. It may be outdated: the daemon's lock tells whether it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +57,9 @@ pub(crate) struct ServerState {
     pub(crate) class: Option<String>,
     pub(crate) since: u64,
     pub(crate) requests: u64,
+    /// How long it takes for an answer, in microseconds: the median of the last few.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_us: Option<u64>,
     /// How many share it.
     #[serde(default)]
     pub(crate) clients: usize,
@@ -102,6 +105,7 @@ fn text(house: &House) -> Vec<u8> {
                     class: Some(station.class.to_string()),
                     since: station.since.get(),
                     requests: station.requests(),
+                    latency_us: station.latency_us(),
                     clients: station.clients(),
                     sources: station.sources.borrow().clone(),
                 })

@@ -24,6 +24,7 @@ use super::dormant::Used;
 use super::house::{Flag, House};
 use super::lanes::{self, Lanes};
 use super::running::Running;
+use super::state::TALK;
 use super::{server, watch};
 use crate::sources::{Look, Sources};
 
@@ -181,6 +182,10 @@ impl Station {
     pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
         // What it says by itself is of use to nobody in particular.
         if !self.is_quiet() {
+            if self.used.is_longer_ago_than(TALK) {
+                // The question was written down before its answer: that one is worth a line, too.
+                house.talked.notify_one();
+            }
             self.used.again();
         }
         self.mux.borrow_mut().from_server(line, house.now());
@@ -246,6 +251,12 @@ impl Station {
 
     pub(super) fn requests(&self) -> u64 {
         self.mux.borrow().requests()
+    }
+
+    /// How long its process takes for an answer.
+    pub(super) fn latency_us(&self) -> Option<u64> {
+        let latency = self.mux.borrow().latency()?;
+        u64::try_from(latency.as_micros()).ok()
     }
 
     pub(super) fn clients(&self) -> usize {

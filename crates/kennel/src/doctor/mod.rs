@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::ps::words::printable;
+
 pub(crate) use reap::{ReapArgs, reap};
 
 #[derive(Debug, clap::Args)]
@@ -117,9 +119,9 @@ fn show(name: &str, findings: &[Finding]) {
         println!("ok  {name}");
     }
     for finding in findings {
-        println!("!!  {name}: {}", finding.what);
+        println!("!!  {name}: {}", printable(&finding.what));
         println!("      why: {}", finding.why);
-        println!("      do:  {}", finding.mend);
+        println!("      do:  {}", printable(&finding.mend));
     }
 }
 

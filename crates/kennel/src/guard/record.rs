@@ -136,6 +136,7 @@ impl Kept {
             class: None,
             since: self.record.entry.since,
             requests: 0,
+            latency_us: None,
             clients: 0,
             sources: Default::default(),
         };

@@ -14,9 +14,13 @@ use std::time::{Duration, SystemTime};
 
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 
+use crate::daemon::LOG;
 use crate::guard::record::{self as guards, Words};
-use crate::listing::{self, Mode};
-use crate::meeting::Meeting;
+use crate::listing::{self, Ambiguous, Mode};
+use crate::meeting::{DaemonRecord, Meeting};
+use crate::purge::has_served;
+use crate::sharing::ServersToml;
+use crate::sharing::launcher::name_of;
 use crate::stop::nothing_called;
 use crate::{duration, terminal};
 use tail::Tail;
@@ -24,7 +28,7 @@ use timeline::{Since, Teller, Told};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A name or key that `kennel ps` shows, or the first letters of a key
+    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters of a key
     which: String,
 
     /// Go on as more is written
@@ -84,10 +88,15 @@ pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
         }
         None => {}
     }
+    let named = ServersToml::named_by_user(word);
     let is_meant = |meeting: &Meeting| {
-        let record = meeting.record();
-        let named = record.is_some_and(|record| record.name == word);
-        named || (word.len() >= 4 && meeting.key().starts_with(word))
+        let is_it = |record: DaemonRecord| {
+            let named = named.as_ref();
+            let its = named.is_some_and(|named| named.runs(&record.command, &record.cwd));
+            record.name == word || its
+        };
+        let by_name = meeting.record().is_some_and(is_it);
+        by_name || (word.len() >= 4 && meeting.key().starts_with(word))
     };
     let since = |meeting: &Meeting| meeting.record().map(|record| record.since);
     let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
@@ -96,11 +105,33 @@ pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
         return Ok(Log { dir, teller });
     }
     let entries = listing::all().map_err(NoLog::Failed)?;
-    let mut solo = entries.iter().filter(|entry| entry.mode == Mode::Solo);
-    Err(match solo.any(|entry| entry.is_called(word)) {
-        true => NoLog::Because("is a session on its own: what its server says goes to its app"),
-        false => NoLog::Unknown,
-    })
+    let called = listing::called(&entries, word).unwrap_or_else(|Ambiguous(several)| several);
+    if called.iter().any(|entry| entry.mode == Mode::Solo) {
+        let why = "is a session on its own: what its server says goes to its app";
+        return Err(NoLog::Because(why));
+    }
+    // Of one that has ended nothing is left but what it said.
+    let name = named.map_or(word.to_owned(), |named| name_of(&named.command));
+    let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
+    let last = meetings
+        .filter(|meeting| has_served(meeting, &name))
+        .max_by_key(|meeting| {
+            meeting
+                .dir()
+                .path()
+                .join(LOG)
+                .metadata()
+                .ok()?
+                .modified()
+                .ok()
+        });
+    match last {
+        Some(meeting) => Ok(Log {
+            dir: meeting.into_dir(),
+            teller: Teller::Daemon,
+        }),
+        None => Err(NoLog::Unknown),
+    }
 }
 
 fn shown(shown: io::Result<()>) -> ExitCode {

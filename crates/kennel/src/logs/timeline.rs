@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(told.clock(), "23:59:59");
         }
         let odd = Teller::Daemon.line("no time, and \x1b[2J");
-        assert_eq!(odd.text(false), " kennel  no time, and \u{fffd}[2J");
+        assert_eq!(odd.text(false), " kennel  no time, and \\u{1b}[2J");
     }
 
     #[test]

@@ -132,7 +132,10 @@ fn details(entry: &Entry) -> Vec<String> {
         let clients = words::counted(state.clients, "client");
         let memory = words::bytes(server.rss_bytes.unwrap_or(0));
         let class = words::printable(&class.unwrap_or_default());
-        format!("server {}{class}: {clients}, {memory}", state.pid)
+        let took = state.latency_us.map(words::took);
+        let took = took.map(|took| format!(", answers in {took}"));
+        let took = took.unwrap_or_default();
+        format!("server {}{class}: {clients}, {memory}{took}", state.pid)
     }));
     details.extend(entry.clients.iter().map(|client| {
         let app = words::printable(client.app.as_deref().unwrap_or("?"));

@@ -19,6 +19,7 @@ pub(crate) fn entry(name: &str, apps: &[&str]) -> Entry {
         class: Some("legacy 2025-06-18".to_owned()),
         since: NOW,
         requests: 12_345,
+        latency_us: Some(12_300),
         clients: apps.len(),
         sources: Default::default(),
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use crate::escape::{printable, printable_lines};
 use crate::guard::record::Guarded;
 use crate::listing::{Entry, Mode};
 
@@ -71,10 +72,27 @@ pub(crate) fn memory(entry: &Entry) -> u64 {
     held.sum()
 }
 
-/// How often its servers were asked something. Only a daemon counts.
+/// How often its servers were asked something. Nobody counts what goes to ports, or to a server that is not there.
 pub(crate) fn requests(entry: &Entry) -> Option<u64> {
     let asked = entry.servers.iter().map(|server| server.state.requests);
-    (entry.mode == Mode::Shared).then(|| asked.sum())
+    (entry.mode != Mode::Guard && !entry.is_at_rest()).then(|| asked.sum())
+}
+
+/// How long it takes for an answer; of several servers, the slowest. Only a daemon measures.
+pub(crate) fn latency(entry: &Entry) -> Option<u64> {
+    let servers = entry.servers.iter();
+    servers.filter_map(|server| server.state.latency_us).max()
+}
+
+/// `0.4ms`, `12ms`, `1.5s`, `240s`, of microseconds.
+pub(crate) fn took(micros: u64) -> String {
+    let (millis, tenths) = (micros / 1_000, micros / 100 % 10);
+    match millis {
+        0..10 => format!("{millis}.{tenths}ms"),
+        10..1_000 => format!("{millis}ms"),
+        1_000..100_000 => format!("{}.{}s", millis / 1_000, millis / 100 % 10),
+        _ => format!("{}s", millis / 1_000),
+    }
 }
 
 pub(crate) fn mode(mode: Mode) -> &'static str {
@@ -183,10 +201,4 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
     cut.extend((width > 0).then_some('…'));
     cut
-}
-
-/// Names come from others: nothing in them may move the cursor.
-pub(crate) fn printable(text: &str) -> String {
-    let shown = |char: char| if char.is_control() { '\u{fffd}' } else { char };
-    text.chars().map(shown).collect()
 }

@@ -13,7 +13,9 @@ use kennel_sys::runtime_dir::RuntimeDir;
 use serde::Serialize;
 
 use crate::listing::{self, Entry};
+use crate::ps::words::printable;
 use backups::Backups;
+pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item};
 
 /// Exit code for a destructive act that is refused.
@@ -139,7 +141,10 @@ fn nobody_uses(name: Option<&str>) -> Result<(), String> {
     let used: Vec<String> = entries
         .iter()
         .filter(meant)
-        .filter_map(|entry| Some(format!("{} (pid {})", entry.name, entry.process()?.pid())))
+        .filter_map(|entry| {
+            let name = printable(&entry.name);
+            Some(format!("{name} (pid {})", entry.process()?.pid()))
+        })
         .collect();
     match used.is_empty() {
         true => Ok(()),
@@ -162,7 +167,11 @@ fn show(items: &[&Item]) {
             group = item.group;
             println!("{group}");
         }
-        println!("  {:>9}  {}", bytes(item.bytes), item.path.display());
+        println!(
+            "  {:>9}  {}",
+            bytes(item.bytes),
+            printable(&item.path.display().to_string())
+        );
     }
 }
 

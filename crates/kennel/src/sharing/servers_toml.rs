@@ -50,6 +50,14 @@ pub(crate) struct Named {
     pub(crate) env_key: Option<Vec<String>>,
 }
 
+impl Named {
+    /// Whether that is this server: the same command, and where it says.
+    pub(crate) fn runs(&self, command: &[String], cwd: &str) -> bool {
+        let there = self.cwd.as_deref().is_none_or(|dir| dir == Path::new(cwd));
+        self.command == command && there
+    }
+}
+
 /// What the person says about one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -78,6 +86,11 @@ impl ServersToml {
     /// What cannot be used in the user's file.
     pub(crate) fn complaints_of_user() -> Vec<String> {
         ServersToml::load_of_user().1
+    }
+
+    /// What this name stands for in the user's file. Its mistakes are told elsewhere.
+    pub(crate) fn named_by_user(name: &str) -> Option<Named> {
+        ServersToml::load_of_user().0.named(name).cloned()
     }
 
     fn load_of_user() -> (ServersToml, Vec<String>) {

@@ -11,7 +11,6 @@ use kennel_sys::tree::{self, Report};
 use super::lines::Outbox;
 use super::sleep::Ready;
 use super::{End, STDERR_WAITING, Shim, Upstream};
-use crate::listing::SoloRecord;
 use crate::sharing::eras;
 
 impl Shim {
@@ -205,7 +204,7 @@ impl Shim {
         match server.report() {
             Some(Report::Started { pid, .. }) => {
                 self.started_once = true;
-                self.write_down(pid);
+                self.list(pid);
             }
             Some(Report::Exited(exit)) => self.last_exit = Some(exit),
             Some(Report::Refused(errno)) if !self.started_once => {
@@ -238,22 +237,9 @@ impl Shim {
         if self.resting || self.coming_back.is_some() {
             // It was put down: how it took that is nobody's exit code.
             self.last_exit = None;
+        } else if self.next_start.is_some() {
+            self.note_restart();
         }
-    }
-
-    /// For `kennel ps`. Nothing else depends on it.
-    fn write_down(&mut self, server: u32) {
-        let Some(records) = &self.records else {
-            return;
-        };
-        let sources = self.server.as_ref().map(|it| it.server.sources.clone());
-        let app = crate::run::app(&self.starter);
-        let why = self.why_solo.clone();
-        let running = (server, sources.unwrap_or_default());
-        let entry = self.spec.entry(Some(running), why, app);
-        // First: what is dropped takes its record along, and the next has the same name.
-        self.listed = None;
-        self.listed = entry.and_then(|entry| SoloRecord::keep(&records.user, &entry).ok());
     }
 
     fn say_refused(&self, errno: i32) -> u8 {

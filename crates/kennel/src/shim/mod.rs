@@ -17,6 +17,7 @@ mod for_now;
 mod hear;
 pub(crate) mod lines;
 mod link;
+mod listed;
 mod records;
 mod rest;
 mod server;
@@ -42,6 +43,7 @@ use budget::Budget;
 use for_now::ForNow;
 use lines::{Inbox, Outbox};
 use link::Link;
+use listed::{Listed, Tally};
 use records::Records;
 use rest::Hibernation;
 use server::Server;
@@ -49,7 +51,6 @@ pub(crate) use server::Spec;
 use watch::{Watch, Watched, Who};
 
 use crate::election::{self, Pending, Policy, Wanted};
-use crate::listing::SoloRecord;
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
@@ -131,6 +132,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         leave_at: None,
         last_exit: None,
         listed: None,
+        tally: Tally::begin(),
         spec,
         starter,
         signals,
@@ -204,7 +206,8 @@ struct Shim {
     leave_at: Option<Instant>,
 
     /// This session in the listing.
-    listed: Option<SoloRecord>,
+    listed: Option<Listed>,
+    tally: Tally,
 
     starter: Starter,
     signals: Signals,
@@ -248,6 +251,7 @@ impl Shim {
             return Ok(End::AppIsGone);
         }
         loop {
+            self.count_if_due();
             self.rest_if_due();
             self.look_for_a_daemon_if_due();
             self.arrive();

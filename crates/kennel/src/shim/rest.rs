@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use kennel_core::session::{SERVER_RESTARTED, Unsent};
 
 use super::{Shim, Upstream};
-use crate::listing::{HIBERNATING, SoloRecord};
 
 /// How long ago a session was last of use, where that matters.
 #[derive(Debug)]
@@ -91,15 +90,9 @@ impl Shim {
 
     /// For `kennel ps`. Nothing else depends on it.
     fn write_down_rest(&mut self) {
-        self.listed = None;
-        if self.hibernation.is_some()
-            && let Some(records) = &self.records
-            && let Some(mut entry) =
-                self.spec
-                    .entry(None, self.why_solo.clone(), crate::run::app(&self.starter))
-        {
-            entry.state = HIBERNATING.to_owned();
-            self.listed = SoloRecord::keep(&records.user, &entry).ok();
+        match self.hibernation.is_some() {
+            true => self.list_at_rest(),
+            false => self.listed = None,
         }
     }
 }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use super::lines::{Inbox, Outbox};
+use super::listed::Tally;
 use super::watch::{Watch, Watched, Who};
 use crate::daemon::{ClientState, ServerState};
 use crate::listing::{self, Entry, Mode};
@@ -63,6 +64,7 @@ impl Spec {
         server: Option<(u32, Sources)>,
         why: Option<String>,
         app: Option<App>,
+        tally: &Tally,
     ) -> Option<Entry> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let command: Vec<String> = self.command.iter().map(text).collect();
@@ -72,7 +74,8 @@ impl Spec {
             pid,
             class: None,
             since,
-            requests: 0,
+            requests: tally.requests,
+            latency_us: None,
             clients: 1,
             sources,
         };
@@ -84,7 +87,7 @@ impl Spec {
             mode: Mode::Solo,
             daemon_pid: None,
             version: crate::this_build::version(),
-            since,
+            since: tally.since,
             state: "serving".to_owned(),
             why,
             owner: None,
@@ -100,11 +103,11 @@ impl Spec {
                 pid: std::process::id(),
                 app_pid: app.as_ref().map(|app| app.pid),
                 app: app.map(|app| app.name),
-                since,
+                since: tally.since,
             }],
             saved_bytes: 0,
-            restarts: 0,
-            last_restart: None,
+            restarts: tally.restarts,
+            last_restart: tally.last_restart.clone(),
             idle_since: None,
             guarded: None,
             identity: Some(ProcessRef::me().ok()?.identity().to_string()),

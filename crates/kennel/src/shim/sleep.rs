@@ -113,6 +113,7 @@ impl Shim {
             next_start,
             leave_at,
             self.next_rest(),
+            self.next_count(),
             self.next_look_for_a_daemon(),
         ];
         let moments = moments.into_iter().flatten();

@@ -111,7 +111,9 @@ fn tell_log(model: &mut Model) {
         return model.heard(Vec::new(), None);
     };
     match logs::find(&key).map(|log| logs::last(&log, LINES)) {
-        Ok(lines) => model.heard(lines.unwrap_or_default(), None),
+        Ok(Ok(lines)) => model.heard(lines, None),
+        // It begins a new file at this very moment: what was said before was said.
+        Ok(Err(_)) => {}
         Err(NoLog::Because(why)) => model.heard(Vec::new(), Some(why)),
         Err(NoLog::Unknown | NoLog::Failed(_)) => model.heard(Vec::new(), Some("has no log")),
     }
@@ -123,6 +125,7 @@ fn stop(model: &mut Model) {
         return;
     };
     let asked = entry.process().map(|process| process.signal(Signal::TERM));
+    // Escaped where it is drawn.
     let words = match asked {
         Some(Ok(true)) => format!("{} was asked to stop", entry.name),
         None | Some(Ok(false)) => format!("{} is gone already", entry.name),

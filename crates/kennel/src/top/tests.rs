@@ -178,6 +178,8 @@ fn it_is_drawn_large_and_small_and_smaller() {
         "3 claude",
         "SAVED",
         "REQ/S",
+        "ANSWER",
+        "12ms",
         "server 4711",
         "a complaint",
         "? help",
@@ -190,6 +192,7 @@ fn it_is_drawn_large_and_small_and_smaller() {
         "memory",
         "serving",
         "browser",
+        "12ms",
         "5m",
         "a complaint",
         "q quit",
@@ -210,6 +213,48 @@ fn it_is_drawn_large_and_small_and_smaller() {
         ] {
             model.mode = mode;
             screen(&model, columns, rows);
+        }
+    }
+}
+
+#[test]
+fn no_column_moves_whoever_comes_and_a_name_that_is_cut_says_so() {
+    let long = "a-server-with-a-name-that-nobody-can-type-in-one-go-and-then-some-more-of-it";
+    for columns in [60, 99, 100, 120] {
+        let mut model = model();
+        let before = screen(&model, columns, 30);
+        let mut crowd = three();
+        let apps: Vec<&str> = vec!["an-app-of-a-very-long-name"; 40];
+        let mut large = named(long, "dddd", &apps);
+        large.state = "a state that nobody has ever heard of".to_owned();
+        large.servers[0].rss_bytes = Some(900 << 30);
+        large.servers[0].state.requests = u64::MAX;
+        large.servers[0].state.latency_us = Some(86_400_000_000);
+        crowd.push(large);
+        model.saw(crowd, 1_000_000, Instant::now() + Duration::from_secs(1));
+        let after = screen(&model, columns, 30);
+        assert_eq!(before[1], after[1], "the heads");
+        let row = &after[5];
+        assert!(row.starts_with("a-server"), "{row}");
+        assert_eq!(
+            row.matches('…').count(),
+            1 + usize::from(columns >= 100) + 1,
+            "{row}"
+        );
+        // Between two columns there is nothing.
+        let heads: Vec<char> = after[1].chars().collect();
+        let widths: &[u16] = match columns {
+            100.. => &[columns - 82, 12, 3, 24, 6, 6, 6, 6, 6, 4],
+            _ => &[columns - 42, 11, 3, 6, 6, 6, 4],
+        };
+        let mut end = 0;
+        for width in &widths[..widths.len() - 1] {
+            end += usize::from(*width);
+            for line in &after[1..6] {
+                assert_eq!(line.chars().nth(end), Some(' '), "{end}: {line}");
+            }
+            assert_eq!(heads[end], ' ');
+            end += 1;
         }
     }
 }

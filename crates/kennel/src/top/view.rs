@@ -14,14 +14,14 @@ use crate::logs::timeline::{Speaker, Told};
 use crate::ps::words::{self, Mood};
 
 /// From this width on, everything has its column.
-const ROOMY: u16 = 90;
+const ROOMY: u16 = 100;
 /// From this height on, the chosen one is shown beside the list.
 const TALL: u16 = 14;
 
 /// Its head, its width (0: what is left), and whether it ends at its right.
 type Column = (&'static str, u16, bool);
 
-const ALL_COLUMNS: [Column; 9] = [
+const ALL_COLUMNS: [Column; 10] = [
     ("NAME", 0, false),
     ("STATE", 12, false),
     ("SRV", 3, true),
@@ -30,18 +30,24 @@ const ALL_COLUMNS: [Column; 9] = [
     ("SAVED", 6, true),
     ("REQS", 6, true),
     ("REQ/S", 6, true),
+    ("ANSWER", 6, true),
     ("AGE", 4, true),
 ];
-const FEW_COLUMNS: [Column; 6] = [
+const FEW_COLUMNS: [Column; 7] = [
     ("NAME", 0, false),
     ("STATE", 11, false),
     ("CLI", 3, true),
     ("MEMORY", 6, true),
     ("REQ/S", 6, true),
+    ("ANSWER", 6, true),
     ("AGE", 4, true),
 ];
+/// Between two columns.
+const GAP: u16 = 1;
+/// Narrower than this, nobody knows what was cut.
+const LEAST_NAME: u16 = 8;
 
-const HELP: [&str; 11] = [
+const HELP: [&str; 12] = [
     "up, down, j, k      choose",
     "l, Enter            its log (up and down there, q back)",
     "s                   stop it (asks)",
@@ -52,7 +58,8 @@ const HELP: [&str; 11] = [
     "q, Ctrl-C           leave",
     "",
     "MEMORY is what the servers hold now, SAVED what as many",
-    "servers as clients would hold beyond that.",
+    "servers as clients would hold beyond that, ANSWER how long",
+    "half of the last answers took at most.",
 ];
 
 /// Who gets which rows: the head, the list, the chosen one, its events, the last line.
@@ -128,8 +135,9 @@ fn head(model: &Model) -> Paragraph<'_> {
 fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let roomy = area.width >= ROOMY;
     let shown = model.shown();
-    let rows = shown.iter().map(|entry| row(model, entry, roomy));
     let columns: &[Column] = if roomy { &ALL_COLUMNS } else { &FEW_COLUMNS };
+    let widths = widths(columns, area.width);
+    let rows = shown.iter().map(|entry| row(model, entry, &widths, roomy));
     let heads = columns
         .iter()
         .map(|&(head, _, to_the_right)| match to_the_right {
@@ -137,11 +145,9 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
             false => Cell::new(head),
         });
     let heads = Row::new(heads).style(Style::new().add_modifier(Modifier::DIM));
-    let widths = columns.iter().map(|&(_, width, _)| match width {
-        0 => Constraint::Min(12),
-        width => Constraint::Length(width),
-    });
-    let table = Table::new(rows, widths)
+    let constraints = widths.iter().copied().map(Constraint::Length);
+    let table = Table::new(rows, constraints)
+        .column_spacing(GAP)
         .header(heads)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(model.place_of_chosen());
@@ -160,18 +166,28 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     }
 }
 
-fn row(model: &Model, entry: &Entry, roomy: bool) -> Row<'static> {
+/// Given by the width of the screen alone: no column moves, whoever comes or goes.
+fn widths(columns: &[Column], whole: u16) -> Vec<u16> {
+    let fixed: u16 = columns.iter().map(|&(_, width, _)| width + GAP).sum();
+    let left = (whole + GAP).saturating_sub(fixed).max(LEAST_NAME);
+    let width = |&(_, width, _): &Column| if width == 0 { left } else { width };
+    columns.iter().map(width).collect()
+}
+
+fn row(model: &Model, entry: &Entry, widths: &[u16], roomy: bool) -> Row<'static> {
     let (state, mood) = words::state(entry, model.now);
-    let state = Cell::new(state).style(tint(model, mood));
-    let name = Cell::new(words::cut(&words::printable(&entry.name), 40));
+    let state = Cell::new(words::cut(&state, widths[1].into())).style(tint(model, mood));
+    let name = Cell::new(words::cut(&words::printable(&entry.name), widths[0].into()));
     let requests = words::requests(entry);
     let rate = requests.map(|_| tenths(model.history.rate(&entry.key)));
     let rate = number(rate.unwrap_or("-".to_owned()));
+    let answer = words::latency(entry).map(words::took);
+    let answer = number(answer.unwrap_or("-".to_owned()));
     let memory = number(words::held(words::memory(entry)));
     let age = number(words::age(entry.since, model.now));
     if !roomy {
         let clients = number(entry.clients.len().to_string());
-        return Row::new([name, state, clients, memory, rate, age]);
+        return Row::new([name, state, clients, memory, rate, answer, age]);
     }
     Row::new([
         name,
@@ -182,6 +198,7 @@ fn row(model: &Model, entry: &Entry, roomy: bool) -> Row<'static> {
         number(words::held(entry.saved_bytes)),
         number(requests.map_or("-".to_owned(), words::count)),
         rate,
+        answer,
         age,
     ])
 }
@@ -192,7 +209,10 @@ fn number(text: String) -> Cell<'static> {
 }
 
 fn tenths(tenths: u64) -> String {
-    format!("{}.{}", tenths / 10, tenths % 10)
+    match tenths / 10 {
+        whole @ 0..1_000 => format!("{whole}.{}", tenths % 10),
+        whole => words::count(whole),
+    }
 }
 
 fn tint(model: &Model, mood: Mood) -> Style {
@@ -261,7 +281,9 @@ fn facts(entry: &Entry, now: u64) -> Vec<String> {
         let memory = words::bytes(server.rss_bytes.unwrap_or(0));
         let class = words::printable(server.state.class.as_deref().unwrap_or(""));
         let clients = words::counted(server.state.clients, "client");
-        format!("server {}  {memory}  {clients}  {class}", server.state.pid)
+        let took = server.state.latency_us.map(words::took).unwrap_or_default();
+        let pid = server.state.pid;
+        format!("server {pid}  {memory}  {clients}  {took}  {class}")
     }));
     facts.push(format!("clients: {}", words::clients(entry)));
     let why = entry.why.as_ref();
@@ -332,7 +354,7 @@ fn foot(model: &Model) -> Paragraph<'_> {
 
 fn draw_help(frame: &mut Frame<'_>) {
     let whole = frame.area();
-    let (width, height) = (whole.width.min(60), whole.height.min(13));
+    let (width, height) = (whole.width.min(60), whole.height.min(14));
     let area = Rect {
         x: (whole.width - width) / 2,
         y: (whole.height - height) / 2,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::plan::Proposal;
 use super::{Args, Change, Task, Told, diff};
+use crate::ps::words::{cut, printable, printable_lines};
 
 pub(super) fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
     if args.json || (change.rows.is_empty() && !tale.changes) {
@@ -24,7 +25,7 @@ pub(super) fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
         .clamp(6, 24);
     let wrapping = matches!(change.task, Task::Wrap { .. });
     for row in &change.rows {
-        let name: String = row.name.chars().take(24).collect();
+        let name = cut(&printable(&row.name), 24);
         let word = match row.proposal {
             Proposal::Shared => "shared",
             Proposal::Solo => "solo",
@@ -32,15 +33,19 @@ pub(super) fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
             Proposal::Skip => "",
         };
         match wrapping {
-            true => println!("  {name:<width$}  {word:<6}  {}", row.why),
-            false => println!("  {name:<width$}  {}", row.why),
+            true => println!("  {name:<width$}  {word:<6}  {}", printable(&row.why)),
+            false => println!("  {name:<width$}  {}", printable(&row.why)),
         }
     }
     if tale.changes {
         println!();
         print!(
             "{}",
-            diff::of(&change.source.text, &change.edits, &change.secrets)
+            printable_lines(&diff::of(
+                &change.source.text,
+                &change.edits,
+                &change.secrets
+            ))
         );
     }
     println!();
@@ -69,8 +74,8 @@ pub(super) fn files_of(count: usize) -> String {
 
 fn below_home(path: &Path, home: &Path) -> String {
     match path.strip_prefix(home) {
-        Ok(below) => format!("~/{}", below.display()),
-        Err(_) => path.display().to_string(),
+        Ok(below) => printable(&format!("~/{}", below.display())),
+        Err(_) => printable(&path.display().to_string()),
     }
 }
 

@@ -106,3 +106,63 @@ fn without_kennel_a_name_is_still_its_server() {
     let pid = client.request("pid", json!({}))["result"].as_u64();
     assert_eq!(pid, Some(u64::from(client.pid())));
 }
+
+#[test]
+fn stop_and_logs_know_it_by_its_name_there_also_when_it_has_ended() {
+    let scope = Scope::new("named");
+    servers_toml(&scope, &of_the_server(&scope));
+    let mut client = Client::begin(&mut kennel(&scope, &["run", "it"]));
+    assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+    let logs = || run(&mut kennel(&scope, &["logs", "it"]));
+    let living = logs();
+    assert_eq!(living.code(), Some(0), "{}", living.stderr);
+    assert!(
+        living.stdout.contains("serves tk-server"),
+        "{}",
+        living.stdout
+    );
+    let stopped = run(&mut kennel(&scope, &["stop", "it"]));
+    assert_eq!(stopped.code(), Some(0), "{}", stopped.stderr);
+    assert!(
+        stopped.stdout.contains("stopped tk-server"),
+        "{}",
+        stopped.stdout
+    );
+    client.close();
+    client.wait();
+    wait_for("nothing runs", || {
+        scope.survivors().is_empty().then_some(())
+    });
+    let ended = logs();
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("serves tk-server"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(run(&mut kennel(&scope, &["logs", "them"])).code(), Some(3));
+}
+
+#[test]
+fn the_first_letters_of_a_solo_key_will_do() {
+    let scope = Scope::new("named");
+    let mut command = kennel(
+        &scope,
+        &["run", "--share", "never", "--stop-after", "50ms", "--"],
+    );
+    let client = Client::begin(command.arg(bin("tk-server")));
+    let key = wait_for("it is listed", || {
+        Some(listing(&scope).first()?["key"].as_str()?.to_owned())
+    });
+    let short = &key[..key.len() - 1];
+    let logs = run(&mut kennel(&scope, &["logs", short]));
+    assert!(logs.stderr.contains("goes to its app"), "{}", logs.stderr);
+    let stopped = run(&mut kennel(&scope, &["stop", short]));
+    assert!(
+        stopped.stdout.contains(&key),
+        "{}{}",
+        stopped.stdout,
+        stopped.stderr
+    );
+    client.wait();
+}

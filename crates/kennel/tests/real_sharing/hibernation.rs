@@ -35,9 +35,10 @@ fn needs_testbed_ten_sessions_on_server_everything_hibernate_and_wake() {
     });
     let states = listing(&scope);
     assert!(
-        states.len() == 10 && states.iter().all(|entry| entry["state"] == "hibernating"),
+        states.len() == 1 && states[0]["state"] == "hibernating",
         "{states:?}"
     );
+    assert_eq!(states[0]["clients"].as_array().map(Vec::len), Some(10));
 
     let asked = Instant::now();
     let echo = people[0].call("echo", json!({"message": "good morning"}));

@@ -5,4 +5,5 @@ mod logs;
 mod pty;
 mod stage;
 mod table;
+mod tmux;
 mod top;

@@ -1,6 +1,6 @@
 //! `kennel ps`.
 
-use kennel_testkit::{Scope, wait_for};
+use kennel_testkit::{Client, Scope, bin, wait_for};
 
 use crate::pty::Pty;
 use crate::stage::{kennel, listing, lose_server, says, server_of, session, shared};
@@ -99,4 +99,89 @@ fn watch_wants_a_terminal_redraws_what_changes_and_ends_with_its_cursor() {
     let (code, said) = pty.ended();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("\x1b[?25h"), "{said:?}");
+}
+
+#[test]
+fn a_session_on_its_own_counts_its_requests_and_restarts_too() {
+    let scope = Scope::new("ps-solo");
+    let mut client = session(&scope, &["--share", "never"]);
+    let old = server_of(&mut client);
+    for _ in 0..20 {
+        server_of(&mut client);
+    }
+    let requests = || listing(&scope)[0]["servers"][0]["requests"].as_u64();
+    wait_for("all of them", || (requests()? >= 21).then_some(()));
+    let since = listing(&scope)[0]["since"].clone();
+    let new = lose_server(&mut client);
+    let entry = wait_for("the restart is told", || {
+        let entry = listing(&scope).remove(0);
+        (entry["restarts"] == 1 && entry["servers"][0]["pid"] == new).then_some(entry)
+    });
+    assert_eq!(entry["last_restart"]["reason"], "it was ended by signal 9");
+    assert_eq!(entry["last_restart"]["server"], old);
+    assert_eq!(entry["since"], since, "it is the same session");
+    assert_eq!(entry["mode"], "solo");
+    let said = says(&scope, &["ps"]);
+    assert!(said.contains("restarted once, last "), "{said}");
+}
+
+#[test]
+fn sessions_whose_shared_server_hibernates_are_one_line_and_shared() {
+    let scope = Scope::new("ps-resting");
+    let options = ["--share", "always", "--hibernate", "200ms"];
+    let mut clients: Vec<_> = (0..3).map(|_| session(&scope, &options)).collect();
+    for client in &mut clients {
+        server_of(client);
+    }
+    let entry = wait_for("all of them rest", || {
+        let listing = listing(&scope);
+        let resting = listing.len() == 1 && listing[0]["state"] == "hibernating";
+        let all = listing.first()?["clients"].as_array()?.len() == 3;
+        (resting && all).then(|| listing[0].clone())
+    });
+    assert_eq!(entry["mode"], "shared", "{entry}");
+    assert!(entry.get("why").is_none(), "{entry}");
+    let key = entry["key"].as_str().unwrap();
+    let said = says(&scope, &["stop", &key[..8]]);
+    assert!(said.contains("there is nothing to stop"), "{said}");
+    server_of(&mut clients[0]);
+}
+
+#[test]
+fn a_name_cannot_move_the_cursor_wherever_it_is_shown() {
+    let scope = Scope::new("ps-odd");
+    let odd = scope.path("odd\x1b[2J\nname\u{202e}");
+    std::os::unix::fs::symlink(bin("tk-server"), &odd).unwrap();
+    let start = |share: &str| {
+        let mut command = kennel(&scope);
+        command.args(["run", "--stop-after", "50ms,50ms", "--share", share, "--"]);
+        Client::begin(command.arg(&odd))
+    };
+    let _clients = [start("always"), start("never")];
+    wait_for("both are listed", || {
+        (listing(&scope).len() == 2).then_some(())
+    });
+    let config = scope.path("home/.cursor/mcp.json");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let text = r#"{"mcpServers": {"odd\u001b[2J\nname\u202e": {"command": "/no/such/thing"}}}"#;
+    std::fs::write(&config, text).unwrap();
+    let name = "odd\x1b[2J\nname\u{202e}";
+    let shown = |words: &[&str]| {
+        let ended = kennel_testkit::run(kennel(&scope).args(words));
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(said.contains("odd\\u{1b}[2J"), "{words:?}: {said:?}");
+        assert!(!said.contains(['\x1b', '\u{202e}']), "{words:?}: {said:?}");
+        assert!(
+            !said.lines().any(|line| line.starts_with("name")),
+            "{said:?}"
+        );
+    };
+    shown(&["ps"]);
+    shown(&["ps", "--wide"]);
+    shown(&["doctor"]);
+    shown(&["purge", "--dry-run"]);
+    shown(&["unwrap", "--dry-run"]);
+    shown(&["logs", &format!("{name}?")]);
+    shown(&["stop", &format!("{name}?")]);
+    shown(&["stop", name]);
 }

@@ -1,0 +1,136 @@
+//! This session in the listing: for `kennel ps`, and nothing else depends on it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kennel_sys::tree::Exit;
+
+use super::Shim;
+use crate::daemon::Restart;
+use crate::listing::{Entry, HIBERNATING, Mode, SoloRecord};
+
+/// Requests alone are written down no more often: they are many, and nobody but a person wants to know.
+const TALK: Duration = Duration::from_secs(1);
+
+/// What has become of the session so far.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// In seconds since 1970.
+    pub(super) since: u64,
+    pub(super) requests: u64,
+    pub(super) restarts: u64,
+    pub(super) last_restart: Option<Restart>,
+}
+
+impl Tally {
+    pub(super) fn begin() -> Tally {
+        Tally {
+            since: now(),
+            requests: 0,
+            restarts: 0,
+            last_restart: None,
+        }
+    }
+}
+
+/// The record, and what is in it.
+#[derive(Debug)]
+pub(super) struct Listed {
+    record: SoloRecord,
+    entry: Entry,
+    written: Instant,
+}
+
+impl Shim {
+    /// Its own server runs.
+    pub(super) fn list(&mut self, server: u32) {
+        let sources = self.server.as_ref().map(|it| it.server.sources.clone());
+        self.tally.requests = self.session.requests();
+        let running = (server, sources.unwrap_or_default());
+        let app = crate::run::app(&self.starter);
+        let why = self.why_solo.clone();
+        let entry = self.spec.entry(Some(running), why, app, &self.tally);
+        self.write_down(entry);
+    }
+
+    /// It hibernates: a session that shares its server is one of those that do.
+    pub(super) fn list_at_rest(&mut self) {
+        let shared = self.sharing.as_ref().filter(|_| self.for_now.is_none());
+        let why = self.why_solo.clone().filter(|_| shared.is_none());
+        let app = crate::run::app(&self.starter);
+        let entry = self.spec.entry(None, why, app, &self.tally);
+        let entry = entry.map(|entry| match shared {
+            Some(sharing) => Entry {
+                mode: Mode::Shared,
+                key: sharing.key.clone(),
+                state: HIBERNATING.to_owned(),
+                ..entry
+            },
+            None => Entry {
+                state: HIBERNATING.to_owned(),
+                ..entry
+            },
+        });
+        self.write_down(entry);
+    }
+
+    fn write_down(&mut self, entry: Option<Entry>) {
+        let before = self.listed.take().map(|listed| listed.record);
+        let Some((entry, records)) = entry.zip(self.records.as_ref()) else {
+            return;
+        };
+        let record = match before {
+            Some(record) => record.rewrite(&entry).map(|()| record),
+            None => SoloRecord::keep(&records.user, &entry),
+        };
+        self.listed = record.ok().map(|record| Listed {
+            record,
+            entry,
+            written: Instant::now(),
+        });
+    }
+
+    /// When what was asked since is written down.
+    pub(super) fn next_count(&self) -> Option<Instant> {
+        let listed = self.listed.as_ref()?;
+        let server = listed.entry.servers.first()?;
+        let news = server.state.requests != self.session.requests();
+        news.then(|| listed.written + TALK)
+    }
+
+    pub(super) fn count_if_due(&mut self) {
+        if self.next_count().is_none_or(|at| Instant::now() < at) {
+            return;
+        }
+        let requests = self.session.requests();
+        if let Some(listed) = &mut self.listed {
+            for server in &mut listed.entry.servers {
+                server.state.requests = requests;
+            }
+            // A full disk keeps people from seeing, and nothing else.
+            let _ = listed.record.rewrite(&listed.entry);
+            listed.written = Instant::now();
+        }
+    }
+
+    /// Another server is to take the place of the one that is gone.
+    pub(super) fn note_restart(&mut self) {
+        let listed = self.listed.as_ref();
+        let server = listed.and_then(|listed| Some(listed.entry.servers.first()?.state.pid));
+        let reason = match self.last_exit {
+            Some(Exit::Code(code)) => format!("it ended with exit code {code}"),
+            Some(Exit::Signal(signal)) => format!("it was ended by signal {signal}"),
+            None => "it is gone".to_owned(),
+        };
+        self.tally.restarts += 1;
+        self.tally.last_restart = Some(Restart {
+            at: now(),
+            reason,
+            server: server.unwrap_or_default(),
+        });
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}

@@ -1,0 +1,181 @@
+//! `kennel top` where people have it: in tmux, while sessions come and go.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kennel_testkit::{Client, Scope, full, run, tool, wait_for};
+
+use crate::stage::{server_of, session, shared};
+
+/// A terminal of tmux's, with a server of its own. What it starts is the scope's.
+struct Tmux<'s> {
+    scope: &'s Scope,
+    tmux: PathBuf,
+}
+
+impl Tmux<'_> {
+    /// `kennel top`, and then a look at what it leaves. `None` where there is no tmux.
+    fn start(scope: &Scope, columns: u16, rows: u16) -> Option<Tmux<'_>> {
+        let tmux = tool("tmux")?;
+        let it = Tmux { scope, tmux };
+        let line = format!(
+            "'{}' top; echo \"ended with $?\"; stty -a; exec cat",
+            env!("CARGO_BIN_EXE_kennel")
+        );
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        it.says(&[
+            "new-session",
+            "-d",
+            "-x",
+            &columns,
+            "-y",
+            &rows,
+            "sh",
+            "-c",
+            &line,
+        ]);
+        Some(it)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.scope.command(&self.tmux);
+        command
+            .arg("-S")
+            .arg(self.scope.path("tmux"))
+            .args(["-f", "/dev/null"]);
+        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    #[track_caller]
+    fn says(&self, words: &[&str]) -> String {
+        let ended = run(self.command().args(words));
+        assert_eq!(ended.code(), Some(0), "{words:?}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    fn screen(&self) -> Vec<String> {
+        let screen = self.says(&["capture-pane", "-p"]);
+        screen.lines().map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    fn shows(&self, words: &str) {
+        wait_for(&format!("tmux shows {words:?}"), || {
+            let screen = self.screen();
+            screen.iter().any(|row| row.contains(words)).then_some(())
+        });
+    }
+
+    fn resize(&self, columns: u16, rows: u16) {
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        self.says(&["resize-window", "-x", &columns, "-y", &rows]);
+    }
+
+    /// The process that is in front: `sh`, and `kennel` below it.
+    fn top(&self) -> String {
+        let pid = self.says(&["display-message", "-p", "#{pane_pid}"]);
+        let pid = pid.trim();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        children.unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Tmux<'_> {
+    fn drop(&mut self) {
+        let _ = self.command().arg("kill-server").output();
+    }
+}
+
+/// Each head with the column where it ends or begins: what must not move.
+fn heads(screen: &[String]) -> Option<String> {
+    screen.iter().find(|row| row.starts_with("NAME ")).cloned()
+}
+
+/// All that is fixed stands where it stood, and no row is cut in two.
+#[track_caller]
+fn stands(screen: &[String], heads_before: &str, columns: usize, rows: usize) {
+    let all = screen.join("\n");
+    assert_eq!(screen.len(), rows, "{all}");
+    assert!(screen[0].starts_with("kennel  "), "{all}");
+    assert_eq!(screen[1], heads_before, "{all}");
+    assert!(screen[rows - 1].starts_with("? help"), "{all}");
+    assert!(
+        screen.iter().all(|row| row.chars().count() <= columns),
+        "{all}"
+    );
+    let list = (rows - 2) * 2 / 5;
+    assert!(
+        screen[1 + list].contains(" · shared · "),
+        "the chosen one's line: {all}"
+    );
+    assert!(screen[1 + list + 7].contains("last events"), "{all}");
+    assert!(
+        screen[1 + list + 8].contains("kennel"),
+        "some of them: {all}"
+    );
+}
+
+#[test]
+fn nothing_moves_while_twenty_clients_come_and_go_and_a_kill_gives_the_terminal_back() {
+    let lasts = Duration::from_secs(if full() { 60 } else { 4 });
+    for (columns, rows) in [(120, 40), (60, 20)] {
+        let scope = Scope::new("top-tmux");
+        let mut stays = shared(&scope);
+        let _alone = session(&scope, &["--share", "never"]);
+        let Some(tmux) = Tmux::start(&scope, columns, rows) else {
+            return;
+        };
+        tmux.shows("serving");
+        tmux.shows("attached");
+        let before = heads(&tmux.screen()).unwrap();
+        let (width, height) = (usize::from(columns), usize::from(rows));
+        let mut crowd: Vec<Client> = Vec::new();
+        let (until, mut came) = (Instant::now() + lasts, 0);
+        while Instant::now() < until || came < 20 {
+            let mut client = shared(&scope);
+            server_of(&mut client);
+            server_of(&mut stays);
+            crowd.push(client);
+            came += 1;
+            if crowd.len() > 10 {
+                // The oldest half goes at once.
+                crowd.drain(..5);
+            }
+            stands(&tmux.screen(), &before, width, height);
+        }
+        tmux.shows("ms");
+        if std::env::var_os("SHOW_SCREENS").is_some() {
+            println!("{}", tmux.screen().join("\n"));
+        }
+        for (columns, rows) in [(180 - columns, 60 - rows), (20, 5), (1, 1), (columns, rows)] {
+            tmux.resize(columns, rows);
+        }
+        wait_for("it is as it was", || {
+            let screen = tmux.screen();
+            (screen.len() == height && screen.get(1) == Some(&before)).then_some(())
+        });
+        stands(&tmux.screen(), &before, width, height);
+        let killed = run(scope.command("kill").args(["-TERM", &tmux.top()]));
+        assert_eq!(killed.code(), Some(0), "{}", killed.stderr);
+        tmux.shows("ended with 143");
+        let left = tmux.screen().join("\n");
+        assert!(
+            !left.contains("NAME ") && !left.contains("? help"),
+            "{left}"
+        );
+        for mode in ["icanon", "echo", "opost", "isig"] {
+            assert!(
+                left.split_whitespace().any(|it| it == mode),
+                "{mode}: {left}"
+            );
+        }
+        let cursor = tmux.says(&["display-message", "-p", "#{cursor_flag}#{alternate_on}"]);
+        assert_eq!(
+            cursor.trim(),
+            "10",
+            "its cursor is seen, on the screen that was there"
+        );
+    }
+}
