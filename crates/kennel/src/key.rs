@@ -87,6 +87,12 @@ pub(crate) const VOLATILE: &[&str] = &[
     "TESTKIT_*",
 ];
 
+/// What is in a name whose value gives rights. Sessions with different ones never share, whatever else does not
+/// count: the server would act for one of them with the rights of another.
+const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE", "APIKEY"];
+/// The same, where it is a word of its own.
+const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
+
 /// How many of the hash's hexadecimal digits name a daemon.
 const DIGITS: usize = 16;
 
@@ -99,7 +105,7 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) cwd: &'a Path,
     /// Its whole environment.
     pub(crate) env: &'a [(OsString, OsString)],
-    /// The only names that matter, if somebody said so (`--env-key`).
+    /// The only names that matter, beside those of credentials, if somebody said so (`--env-key`).
     pub(crate) env_key: Option<&'a [OsString]>,
     /// Whether lists may be answered from memory.
     pub(crate) cache: bool,
@@ -180,9 +186,18 @@ impl Fields {
 
 fn matters(name: &OsStr, only: Option<&[OsString]>) -> bool {
     match only {
-        Some(names) => names.iter().any(|wanted| wanted == name),
+        Some(names) if names.iter().any(|wanted| wanted == name) => true,
+        Some(_) => is_credential(name.as_bytes()) && !is_volatile(name.as_bytes()),
         None => !is_volatile(name.as_bytes()),
     }
+}
+
+fn is_credential(name: &[u8]) -> bool {
+    let name = name.to_ascii_uppercase();
+    let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
+    let mut words = name.split(|byte| !byte.is_ascii_alphanumeric());
+    CREDENTIAL.iter().any(has)
+        || words.any(|word| CREDENTIAL_WORD.iter().any(|it| it.as_bytes() == word))
 }
 
 fn is_volatile(name: &[u8]) -> bool {
@@ -336,6 +351,38 @@ mod tests {
         };
         assert_eq!(key("1", "t"), key("2", "t"));
         assert_ne!(key("1", "t"), key("1", "u"));
+    }
+
+    #[test]
+    fn credentials_count_whatever_names_somebody_named() {
+        let key = |name, value| {
+            of(Ingredients {
+                command: &words(&["cat"]),
+                cwd: Path::new("/"),
+                env: &env(&[("LOG", "1"), (name, value)]),
+                env_key: Some(&words(&["LOG"])),
+                cache: true,
+            })
+        };
+        let counts = |name| key(name, "1") != key(name, "2");
+        for name in [
+            "TOKEN",
+            "GITHUB_TOKEN",
+            "OPENAI_API_KEY",
+            "GITHUB_PAT",
+            "db_password",
+        ] {
+            assert!(counts(name), "{name}");
+        }
+        for name in [
+            "EDITOR",
+            "KEYBOARD",
+            "GIT_AUTHOR_NAME",
+            "PATH",
+            "XDG_ACTIVATION_TOKEN",
+        ] {
+            assert!(!counts(name), "{name}");
+        }
     }
 
     #[test]

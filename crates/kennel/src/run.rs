@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
 
-    /// The only environment variables that tell one daemon from another
+    /// The only environment variables that tell one daemon from another, beside those named like credentials
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     env_key: Option<Vec<OsString>>,
 

@@ -57,7 +57,8 @@ const SENSITIVE: [&str; 7] = [
 
 fn is_sensitive(name: &str) -> bool {
     let name = name.to_lowercase();
-    SENSITIVE.iter().any(|part| name.contains(part))
+    // Ours: names follow it, and no values.
+    name != "--env-key" && SENSITIVE.iter().any(|part| name.contains(part))
 }
 
 /// A diff is looked at over shoulders, and pasted: what is quoted behind a name like `--api-key` is not shown, nor
@@ -141,6 +142,10 @@ mod tests {
             (r#""Authorization": "Bearer s3""#, r#""Authorization": "…""#),
             (r#""h": "Bearer s3\"4""#, r#""h": "Bearer …""#),
             (r#"["--auth", "--verbose"]"#, r#"["--auth", "--verbose"]"#),
+            (
+                r#"["--env-key", "TOKEN,LOG"]"#,
+                r#"["--env-key", "TOKEN,LOG"]"#,
+            ),
             ("it's", "it's"),
         ] {
             assert_eq!(without_secrets(line), shown);
