@@ -775,6 +775,22 @@ pub mod tree {
         unsupported()
     }
 
+    /// Who is below whom: nobody can be looked at.
+    #[derive(Debug)]
+    pub struct Families(());
+
+    impl Families {
+        /// Unsupported.
+        pub fn now() -> io::Result<Families> {
+            unsupported()
+        }
+
+        /// The process alone.
+        pub fn of(&self, pid: u32) -> Vec<u32> {
+            vec![pid]
+        }
+    }
+
     /// No warden here: 1, as for anything that failed.
     pub fn warden_main(_arguments: impl IntoIterator<Item = OsString>) -> u8 {
         1

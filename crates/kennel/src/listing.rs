@@ -5,6 +5,7 @@ use std::path::Path;
 
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
+use kennel_sys::tree::Families;
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{ClientState, DaemonState, Restart, STATE, ServerState};
@@ -139,6 +140,7 @@ pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
     add_resting(&mut all, resting);
     all.extend(solo);
     all.extend(RuntimeDir::find_of_user()?.iter().flat_map(guards::entries));
+    weigh(&mut all);
     all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));
     Ok(all)
 }
@@ -157,7 +159,7 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         last_restart: None,
         idle_since: None,
     });
-    let servers: Vec<Server> = state.servers.into_iter().map(with_memory).collect();
+    let servers: Vec<Server> = state.servers.into_iter().map(looked_at).collect();
     Some(Entry {
         key: meeting.key().to_owned(),
         name: record.name,
@@ -170,7 +172,7 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         state: state.state,
         why: None,
         owner: state.owner,
-        saved_bytes: saved(&servers),
+        saved_bytes: 0,
         servers,
         clients: state.clients,
         restarts: state.restarts,
@@ -195,7 +197,7 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
         let servers = entry
             .servers
             .into_iter()
-            .map(|server| with_memory(server.state));
+            .map(|server| looked_at(server.state));
         entry.servers = servers.collect();
         Some(entry)
     };
@@ -234,15 +236,28 @@ fn saved(servers: &[Server]) -> u64 {
     servers.iter().map(beyond_the_first).sum()
 }
 
-pub(crate) fn with_memory(state: ServerState) -> Server {
-    let rss_bytes = rss(state.pid);
+/// What each server holds, with all it started: what a launcher started is the server itself.
+fn weigh(entries: &mut [Entry]) {
+    let families = Families::now().ok();
+    for entry in entries {
+        for server in &mut entry.servers {
+            let pid = server.state.pid;
+            let family = families.as_ref().map_or(vec![pid], |all| all.of(pid));
+            let held: Vec<u64> = family.into_iter().filter_map(rss).collect();
+            server.rss_bytes = (!held.is_empty()).then(|| held.iter().sum());
+        }
+        entry.saved_bytes = saved(&entry.servers);
+    }
+}
+
+pub(crate) fn looked_at(state: ServerState) -> Server {
     let stale = state.sources.are_stale();
     Server {
         state: ServerState {
             sources: Sources::default(),
             ..state
         },
-        rss_bytes,
+        rss_bytes: None,
         stale,
     }
 }

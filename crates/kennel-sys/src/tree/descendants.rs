@@ -93,6 +93,28 @@ pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
     Ok(everyone)
 }
 
+/// Who is below whom, as it was at one moment: for looking. A pid in it may be another's by now.
+#[derive(Debug)]
+pub struct Families(HashMap<u32, Vec<u32>>);
+
+impl Families {
+    /// One look at the process table.
+    pub fn now() -> io::Result<Families> {
+        children_by_parent().map(Families)
+    }
+
+    /// A process and everyone below it.
+    pub fn of(&self, pid: u32) -> Vec<u32> {
+        let mut everyone = vec![pid];
+        let mut seen = 0;
+        while let Some(&parent) = everyone.get(seen) {
+            seen += 1;
+            everyone.extend(self.0.get(&parent).into_iter().flatten());
+        }
+        everyone
+    }
+}
+
 /// Everyone's children, in one look at the process table.
 pub(crate) fn children_by_parent() -> io::Result<HashMap<u32, Vec<u32>>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();

@@ -27,8 +27,8 @@ mod warden;
 
 use std::time::Duration;
 
-pub use descendants::below;
 pub(crate) use descendants::children_by_parent;
+pub use descendants::{Families, below};
 pub use leftovers::{Ended, end_leftovers, find_leftovers, orphaned_wardens};
 pub use start::{Exit, Launch, Report, Tree};
 pub use strays::{become_subreaper, end_strays};

@@ -105,7 +105,7 @@ impl Record {
         entry.servers = entry
             .servers
             .into_iter()
-            .map(|server| listing::with_memory(server.state))
+            .map(|server| listing::looked_at(server.state))
             .collect();
         entry.guarded = Some(Guarded {
             ports,

@@ -185,3 +185,24 @@ fn a_name_cannot_move_the_cursor_wherever_it_is_shown() {
     shown(&["stop", &format!("{name}?")]);
     shown(&["stop", name]);
 }
+
+#[test]
+fn what_a_launcher_started_is_what_the_server_holds() {
+    let scope = Scope::new("ps-launcher");
+    let mut command = kennel(&scope);
+    command.args(["run", "--share", "always", "--", "sh", "-c", "\"$0\"; true"]);
+    let mut client = Client::begin(command.arg(bin("tk-server")));
+    let server = server_of(&mut client);
+    let status = std::fs::read_to_string(format!("/proc/{server}/status")).unwrap();
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
+    let kilobytes: u64 = line
+        .unwrap()
+        .trim_matches([' ', '\t', 'k', 'B'])
+        .parse()
+        .unwrap();
+    let shown = wait_for("it is listed", || {
+        listing(&scope)[0]["servers"][0]["rss_bytes"].as_u64()
+    });
+    // The launcher itself is in it, too.
+    assert!(shown > kilobytes * 1024, "{shown}: {kilobytes} kB");
+}
