@@ -1,5 +1,7 @@
 //! Long lines: a request of 1, 8 and 32 MB, and its answer of the same length.
 
+mod subject;
+
 use std::io;
 use std::time::Duration;
 
@@ -9,9 +11,8 @@ use crate::report::{Bound, Report, Row};
 use crate::route::Route;
 use crate::stats::{median, micros, ratio};
 use crate::{Options, Outcome};
+use subject::Subject;
 
-/// In megabytes.
-const LENGTHS: [usize; 3] = [1, 8, 32];
 /// Kennel may take this many times what the direct way takes.
 const BOUND: f64 = 1.5;
 /// A megabyte of the longest line may take this many times what one of the shortest takes.
@@ -24,13 +25,52 @@ const WAYS: [Way; 4] = [Way::Direct, Way::Relay, Way::Solo, Way::Daemon];
 const JUDGED: [usize; 2] = [2, 3];
 
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
-    let lines = options.count(5, 1);
+    let batches = if options.quick { 1 } else { BATCHES };
+    let mut measured = Measured::default();
+    let mut missing = Vec::new();
+    for subject in Subject::all() {
+        match subject.is_there() {
+            Ok(()) => measure(&subject, options, batches, &mut measured)?,
+            Err(why) => missing.push(format!("\n{} is not measured: {why}.", subject.name)),
+        }
+    }
+    let report = Report {
+        benchmark: "long-lines",
+        about: format!(
+            "a request of so many megabytes and its answer of the same length, in {batches} batches that\n\
+             take turns; medians of the batches' fastest. The bare echo does nothing with what it hears\n\
+             but say it again; `notes` writes it to a database and reads it back, `python` and\n\
+             `everything` are what the official SDKs make of it. The bare relay sends on what it has:\n\
+             Kennel looks at a whole line before it passes the first byte on.{}",
+            missing.concat()
+        ),
+        columns: vec!["best_ms", "ms_per_mb", "to_direct"],
+        rows: measured.rows,
+        bounds: measured.bounds,
+    };
+    Ok(report.print(options))
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    rows: Vec<Row>,
+    bounds: Vec<Bound>,
+}
+
+fn measure(
+    subject: &Subject,
+    options: &Options,
+    batches: usize,
+    measured: &mut Measured,
+) -> io::Result<()> {
+    let lines = options.count(subject.lines, 1);
     let place = Place::new()?;
     let mut routes = Vec::new();
     for way in WAYS {
-        let mut route = Route::start(place.command(way)?)?;
+        let mut route = Route::start(place.command_of(way, &subject.command(&place, way)?)?)?;
         route.initialize()?;
-        route.echo("short")?;
+        route.confirm()?;
+        subject.talk(&mut route, "short")?;
         routes.push(route);
     }
     let kennels = [
@@ -40,72 +80,67 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
     ];
     let weigh = || kennels.map(|(_, pid)| Weight::of(pid).map(|weight| weight.rss));
     let before = weigh();
-
-    let batches = if options.quick { 1 } else { BATCHES };
-    let mut rows = Vec::new();
-    let mut bounds = Vec::new();
-    let mut per_megabyte = [[0.0; WAYS.len()]; LENGTHS.len()];
-    for (place_of, length) in LENGTHS.into_iter().enumerate() {
-        let measured = measure(&mut routes, length, lines, batches)?;
+    let mut per_megabyte = Vec::new();
+    for &length in subject.megabytes {
+        let times = times(subject, &mut routes, length, lines, batches)?;
+        let mut of_length = [0.0; WAYS.len()];
         for (way, kind) in WAYS.into_iter().enumerate() {
-            let millis = median(measured.iter().map(|batch| micros(batch[way]) / 1000.0));
-            let to_direct = median(measured.iter().map(|batch| ratio(batch[way], batch[0])));
-            per_megabyte[place_of][way] = millis / length as f64;
-            rows.push(Row {
-                name: format!("{length} MB, {}", kind.name()),
-                numbers: vec![Some(millis), Some(millis / length as f64), Some(to_direct)],
-            });
+            let millis = median(times.iter().map(|batch| micros(batch[way]) / 1000.0));
+            let to_direct = median(times.iter().map(|batch| ratio(batch[way], batch[0])));
+            of_length[way] = millis / length as f64;
+            let name = format!("{}, {length} MB, {}", subject.name, kind.name());
             if JUDGED.contains(&way) {
-                bounds.push(Bound {
-                    what: format!("{length} MB, {} takes", kind.name()),
+                measured.bounds.push(Bound {
+                    what: format!("{name} takes"),
                     value: to_direct,
                     unit: "x of direct",
                     at_most: BOUND,
                     aim: None,
                 });
             }
+            measured.rows.push(Row {
+                name,
+                numbers: vec![Some(millis), Some(of_length[way]), Some(to_direct)],
+            });
         }
+        per_megabyte.push(of_length);
     }
-    for way in JUDGED {
-        let [shortest, .., longest] = per_megabyte;
-        bounds.push(Bound {
-            what: format!("{}: a megabyte of 32 takes", WAYS[way].name()),
-            value: longest[way] / shortest[way],
-            unit: "x of one alone",
-            at_most: LINEAR,
-            aim: None,
-        });
+    if let [shortest, .., longest] = &per_megabyte[..] {
+        for way in JUDGED {
+            // Where a server itself takes longer for what is longer, so does the way to it.
+            let direct = (longest[0] / shortest[0]).max(1.0);
+            measured.bounds.push(Bound {
+                what: format!(
+                    "{}, {}: a megabyte of the longest takes",
+                    subject.name,
+                    WAYS[way].name()
+                ),
+                value: longest[way] / shortest[way] / direct,
+                unit: "x of one alone",
+                at_most: LINEAR,
+                aim: None,
+            });
+        }
     }
     // A short line more: whatever is kept is kept for the next one.
     for route in &mut routes {
-        route.echo("short")?;
+        subject.talk(route, "short")?;
     }
     for (((name, _), before), after) in kennels.iter().zip(before).zip(weigh()) {
-        bounds.push(Bound {
-            what: format!("{name}: after all of them it holds"),
+        measured.bounds.push(Bound {
+            what: format!("{}, {name}: after all of them it holds", subject.name),
             value: after? / before?,
             unit: "x of before",
             at_most: LEFT,
             aim: None,
         });
     }
-    let report = Report {
-        benchmark: "long-lines",
-        about: format!(
-            "a request of so many megabytes and its answer of the same length, {lines} in each of\n\
-             {batches} batches that take turns; medians of the batches' fastest. The server does nothing\n\
-             with what it hears but say it again, and the bare relay sends on what it has: Kennel looks\n\
-             at a whole line before it passes the first byte on."
-        ),
-        columns: vec!["best_ms", "ms_per_mb", "to_direct"],
-        rows,
-        bounds,
-    };
-    Ok(report.print(options))
+    Ok(())
 }
 
 /// The shortest time of each way, batch by batch: what is longer is somebody else's work.
-fn measure(
+fn times(
+    subject: &Subject,
     routes: &mut [Route],
     megabytes: usize,
     lines: usize,
@@ -116,7 +151,9 @@ fn measure(
         let mut batch = [Duration::ZERO; WAYS.len()];
         for step in 0..WAYS.len() {
             let way = (turn + step) % WAYS.len();
-            let times: io::Result<Vec<_>> = (0..lines).map(|_| routes[way].echo(&text)).collect();
+            let times: io::Result<Vec<_>> = (0..lines)
+                .map(|_| subject.talk(&mut routes[way], &text))
+                .collect();
             batch[way] = times?.into_iter().min().expect("at least one line");
         }
         Ok(batch)

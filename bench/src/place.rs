@@ -1,6 +1,6 @@
 //! A private place to measure in: programs built beside us, and a runtime directory that is nobody's.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -56,20 +56,38 @@ impl Place {
 
     /// Starts the server this way.
     pub(crate) fn command(&self, way: Way) -> io::Result<Command> {
+        self.command_of(way, &[self.server.clone().into()])
+    }
+
+    /// Starts another server this way.
+    pub(crate) fn command_of(&self, way: Way, server: &[OsString]) -> io::Result<Command> {
         let relay = || beside_us("tk-relay");
-        Ok(match way {
-            Way::Direct => Command::new(&self.server),
-            Way::Relay => self.before_the_server(relay()?, []),
-            Way::TwoRelays => {
-                let relay = relay()?;
-                self.before_the_server(relay.clone(), [OsStr::new("--socket"), relay.as_os_str()])
-            }
-            Way::Solo => self.before_the_server(self.kennel.clone(), ["run", "--"].map(OsStr::new)),
-            Way::Daemon => self.before_the_server(
-                self.kennel.clone(),
-                ["run", "--share", "always", "--"].map(OsStr::new),
-            ),
-        })
+        let before: Vec<OsString> = match way {
+            Way::Direct => Vec::new(),
+            Way::Relay => vec![relay()?.into()],
+            Way::TwoRelays => vec![relay()?.into(), "--socket".into(), relay()?.into()],
+            Way::Solo => vec![
+                self.kennel.clone().into(),
+                "run".into(),
+                "--share".into(),
+                "never".into(),
+                "--".into(),
+            ],
+            Way::Daemon => vec![
+                self.kennel.clone().into(),
+                "run".into(),
+                "--share".into(),
+                "always".into(),
+                "--".into(),
+            ],
+        };
+        let mut words = before.iter().chain(server);
+        let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .env("KENNEL_RUNTIME_DIR", self.runtime_dir());
+        Ok(command)
     }
 
     /// Starts this server for many, who may come and go.
@@ -82,19 +100,6 @@ impl Place {
     /// For what else has to be somewhere.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    fn before_the_server<'a>(
-        &self,
-        program: PathBuf,
-        arguments: impl IntoIterator<Item = &'a OsStr>,
-    ) -> Command {
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .arg(&self.server)
-            .env("KENNEL_RUNTIME_DIR", self.runtime_dir());
-        command
     }
 
     fn runtime_dir(&self) -> PathBuf {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use kennel_core::message::{
-    Malformed, Message, Outcome, Part, error_reply, result_reply, splice_id,
+    Line, Malformed, Message, Outcome, Part, Scan, error_reply, result_reply, splice_id,
 };
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -13,6 +13,7 @@ pub(crate) fn check(line: &[u8]) {
     let parsed = Message::parse(line);
     agrees_with_serde(line, &parsed);
     is_the_same_with_care(line, &parsed);
+    is_the_same_in_parts(line, &parsed);
     let Ok(message) = parsed else {
         return;
     };
@@ -30,6 +31,16 @@ pub(crate) fn check(line: &[u8]) {
         }
         alone => id_is_spliced(line, alone),
     }
+}
+
+/// Wherever a line is cut while it arrives, it is the same line.
+fn is_the_same_in_parts(line: &[u8], parsed: &Result<Message<'_>, Malformed>) {
+    let mut scan = Scan::default();
+    let step = line.len() / 7 + 1;
+    for end in (0..line.len()).step_by(step) {
+        scan.look_at(&line[..end]);
+    }
+    assert_eq!(&Message::parse(Line::scanned(line, &scan)), parsed);
 }
 
 /// Well-formed here is well-formed there; and a message here is one there.

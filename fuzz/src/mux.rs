@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kennel_core::message::{Key, Message, splice_id};
+use kennel_core::message::{Key, Message, Owned, Scan, splice_id};
 use kennel_core::mux::{Class, ClientId, Lane, Mux, Opening, Out, Policy, opening};
 use kennel_core::time::Moment;
 
@@ -260,7 +260,9 @@ impl World {
                 allowed.reply = key.map(|key| (id, key));
             }
         }
-        self.mux.from_client(id, line, self.now);
+        let owned = Owned::behind_room(line.to_vec(), 0);
+        self.mux
+            .from_client_owned(id, owned, &Scan::default(), self.now);
         if let Some(key) = cancelled {
             let after = keys(&self.mux.in_flight_of(id));
             if before.contains(&key) && !after.contains(&key) {
@@ -304,7 +306,9 @@ impl World {
             }
             allowed.progress = self.place_of_progress(&message);
         }
-        self.mux.from_server(line, self.now);
+        let owned = Owned::behind_room([b"12", line].concat(), 2);
+        self.mux
+            .from_server_owned(owned, &Scan::default(), self.now);
         self.settle(&allowed);
     }
 

@@ -16,7 +16,7 @@ pub struct Id<'a>(Part<'a>);
 
 impl<'a> Id<'a> {
     pub(super) fn new(part: Part<'a>) -> Result<Id<'a>, Malformed> {
-        match part.text.as_bytes() {
+        match part.bytes {
             [b'"' | b'-' | b'0'..=b'9', ..] | b"null" => Ok(Id(part)),
             _ => Err(Malformed::Shape("its id is no string, number or null")),
         }
@@ -24,7 +24,7 @@ impl<'a> Id<'a> {
 
     /// An id that stands for itself, in no line.
     pub(super) fn alone(text: &'a str) -> Option<Id<'a>> {
-        Id::new(Part { start: 0, text }).ok()
+        Id::new(Part::new(0, text)).ok()
     }
 
     /// The bytes as they stand, quotes included: what an answer must carry.
@@ -45,7 +45,7 @@ impl<'a> Id<'a> {
 
     /// What it means, to be compared: a server may answer `"a\/b"` as `"a/b"`.
     pub fn key(&self) -> Key {
-        let text = self.0.text;
+        let text = self.0.text();
         let known = match text.as_bytes()[0] {
             b'"' if !text.contains('\\') => Some(Key::Text(text[1..text.len() - 1].into())),
             // An escaped half of a surrogate pair means no text, and is refused as such by some.
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn id(text: &str) -> Id<'_> {
-        Id::new(Part { start: 0, text }).expect("an id")
+        Id::new(Part::new(0, text)).expect("an id")
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn an_id_is_a_string_a_number_or_null() {
         for text in ["true", "false", "{}", "[]", "[1]"] {
-            let refused = Id::new(Part { start: 0, text });
+            let refused = Id::new(Part::new(0, text));
             assert!(matches!(refused, Err(Malformed::Shape(_))), "{text}");
         }
     }

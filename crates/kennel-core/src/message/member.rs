@@ -6,12 +6,13 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Id, Key, Malformed, Part, parse, quoted};
+use super::scan::MEMBERS;
+use super::{Id, Inside, Key, Malformed, Part, parse, quoted};
 
 impl<'a> Part<'a> {
     /// The bytes as they stand, which are text.
     pub(crate) fn text(&self) -> &'a str {
-        self.text
+        str::from_utf8(self.bytes).unwrap_or_default()
     }
 
     /// Whether a name, which needs no escapes, may be somewhere in here. Only then is it worth to take
@@ -19,23 +20,62 @@ impl<'a> Part<'a> {
     pub(crate) fn mentions(&self, name: &str) -> bool {
         /// Text as short as this is searched for many bytes at a time.
         const SHORT: usize = 32;
-        self.text
+        self.text()
             .contains(&name[name.len().saturating_sub(SHORT)..])
+    }
+
+    /// The same as [`at`](Self::at), for a value that is long and rarely has what is looked for.
+    pub(crate) fn at_if_any(&self, path: &[&str]) -> Result<Option<Part<'a>>, Malformed> {
+        let is_known = |name: &&str| self.known(name).is_some();
+        let worth_it = path.first().is_some_and(is_known)
+            || path.last().is_some_and(|name| self.mentions(name));
+        match worth_it {
+            true => self.at(path),
+            false => Ok(None),
+        }
+    }
+
+    /// Whether this has a member `name`, or may have one.
+    pub(crate) fn may_have(&self, name: &str) -> bool {
+        match self.known(name) {
+            Some(value) => value.is_some(),
+            None => self.mentions(&quoted(name)),
+        }
+    }
+
+    /// The value of a member that was seen, or was not, when the line was looked at.
+    fn known(&self, name: &str) -> Option<Option<Part<'a>>> {
+        let Inside::Known(members) = self.inside else {
+            return None;
+        };
+        let nth = MEMBERS.iter().position(|it| *it == name)?;
+        Some(members[nth].and_then(|(start, end)| {
+            let bytes = self.bytes.get(start - self.start..end - self.start)?;
+            let inside = Inside::Unknown;
+            Some(Part {
+                start,
+                bytes,
+                inside,
+            })
+        }))
     }
 
     /// The value of the member `name`. `None`: this has no such member, or is no object.
     ///
     /// A member that comes twice is an error: which of the two counts differs from reader to reader.
     pub(crate) fn member(&self, name: &str) -> Result<Option<Part<'a>>, Malformed> {
-        if !self.text.starts_with('{') {
+        if !self.bytes.starts_with(b"{") {
             return Ok(None);
+        }
+        if let Some(known) = self.known(name) {
+            return Ok(known);
         }
         let mut found = Found::default();
         let finder = Finder {
             name,
             found: &mut found,
         };
-        let mut json = serde_json::Deserializer::from_str(self.text);
+        let mut json = serde_json::Deserializer::from_str(self.text());
         if json.deserialize_map(finder).is_err() {
             // The line was checked before, so it is not that.
             return Ok(None);
@@ -63,8 +103,8 @@ impl<'a> Part<'a> {
     /// What is in this array. Nothing, if it is none.
     pub(crate) fn elements(&self) -> Vec<Part<'a>> {
         let mut elements = Vec::new();
-        if self.text.starts_with('[') {
-            let mut json = serde_json::Deserializer::from_str(self.text);
+        if self.bytes.starts_with(b"[") {
+            let mut json = serde_json::Deserializer::from_str(self.text());
             // The line was checked before: it cannot fail half-way.
             let _ = json.deserialize_seq(Elements(&mut elements));
         }
@@ -73,19 +113,20 @@ impl<'a> Part<'a> {
 
     /// What this string means. `None`: it is none, or means no text.
     pub(crate) fn string(&self) -> Option<Cow<'a, str>> {
-        if !self.text.starts_with('"') {
+        if !self.bytes.starts_with(b"\"") {
             return None;
         }
-        match self.text.contains('\\') {
-            false => Some(Cow::Borrowed(&self.text[1..self.text.len() - 1])),
-            true => serde_json::from_str(self.text).ok().map(Cow::Owned),
+        let text = self.text();
+        match text.contains('\\') {
+            false => Some(Cow::Borrowed(&text[1..text.len() - 1])),
+            true => serde_json::from_str(text).ok().map(Cow::Owned),
         }
     }
 
     /// What this means as an id or a token. `None`: it is neither a string nor a number.
     pub(crate) fn key(&self) -> Option<Key> {
         let id = Id::new(*self).ok()?;
-        (self.text != "null").then(|| id.key())
+        (self.bytes != b"null").then(|| id.key())
     }
 
     /// The same text for the same value: keys sorted, no white space, one spelling for every string.
@@ -105,8 +146,8 @@ impl<'a> Part<'a> {
 
     fn members(&self) -> Vec<(String, &'a RawValue)> {
         let mut members = Vec::new();
-        if self.text.starts_with('{') {
-            let mut json = serde_json::Deserializer::from_str(self.text);
+        if self.bytes.starts_with(b"{") {
+            let mut json = serde_json::Deserializer::from_str(self.text());
             // The line was checked before: it cannot fail half-way.
             let _ = json.deserialize_map(Members(&mut members));
         }
@@ -114,15 +155,15 @@ impl<'a> Part<'a> {
     }
 
     fn inside(&self, raw: &'a RawValue) -> Part<'a> {
-        let Part { start, text } = parse::part_of(self.text, raw);
-        let start = self.start + start;
-        Part { start, text }
+        let part = parse::part_of(self.text(), raw);
+        let start = self.start + part.start;
+        Part { start, ..part }
     }
 }
 
 fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
     const DEEPEST: usize = 64;
-    match value.text.as_bytes()[0] {
+    match value.bytes[0] {
         b'{' if depth < DEEPEST => {
             let mut members = value.members();
             // Stable: of a key that comes twice, both stay in their order.
@@ -147,9 +188,9 @@ fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
         }
         b'"' => match value.string() {
             Some(meant) => written.push_str(&quoted(&meant)),
-            None => written.push_str(value.text),
+            None => written.push_str(value.text()),
         },
-        _ => written.push_str(value.text),
+        _ => written.push_str(value.text()),
     }
 }
 
@@ -264,10 +305,11 @@ impl<'a> Visitor<'a> for Elements<'_, 'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Message;
     use super::*;
 
     fn part(text: &str) -> Part<'_> {
-        Part { start: 100, text }
+        Part::new(100, text)
     }
 
     #[test]
@@ -292,6 +334,35 @@ mod tests {
         let object = part(r#"{"a":1,"b":2,"\u0061":{"x":[]},"c":3,"\ud800":0}"#);
         assert!(object.member("a").is_err());
         assert!(object.member("c").unwrap().is_some());
+    }
+
+    #[test]
+    fn what_was_seen_on_the_way_is_what_a_search_finds() {
+        let inside = [
+            r#"{"_meta":{"t":1},"x":{"_meta":2,"task":3},"task":{"taskId":"a"}}"#,
+            r#"{"x":[{"task":1}],"y":{"_meta":{}}}"#,
+            r#"{"\u005fmeta":{"t":1}}"#,
+            r#"{"_meta":{"t":1},"_meta":{"t":2}}"#,
+            r#"[{"_meta":{"t":1}}]"#,
+            r#"{}"#,
+            "null",
+        ];
+        for params in inside {
+            let line = format!(r#"{{"params":{params},"jsonrpc":"2.0","method":"m"}}"#);
+            let Ok(Message::Notification(message)) = Message::parse(line.as_bytes()) else {
+                panic!("{line}")
+            };
+            let seen = message.params.unwrap();
+            let searched = Part::new(seen.start, params);
+            for name in ["_meta", "task", "x"] {
+                assert_eq!(seen.member(name), searched.member(name), "{params} {name}");
+            }
+            for path in [["_meta", "t"], ["task", "taskId"]] {
+                assert_eq!(seen.at_if_any(&path), searched.at(&path), "{params}");
+            }
+            let has_task = !matches!(searched.member("task"), Ok(None));
+            assert!(seen.may_have("task") || !has_task, "{params}");
+        }
     }
 
     #[test]

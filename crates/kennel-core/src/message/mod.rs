@@ -12,18 +12,23 @@ mod id;
 mod line;
 mod malformed;
 mod member;
+mod owned;
 mod parse;
 pub(crate) mod reply;
 mod scan;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 pub use id::{Id, Key};
 pub use line::{error_reply, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
+pub use owned::Owned;
+pub use scan::Scan;
 
 pub(crate) use line::quoted;
+pub(crate) use owned::Edit;
 
 /// One line, known to be well-formed: what it is, and where its parts are.
 ///
@@ -115,8 +120,8 @@ impl<'a> Message<'a> {
     /// Whatever is not envelope is untouched and unjudged, twice the same key included. An envelope
     /// key that comes twice makes a line malformed: which of two ids or methods counts differs from
     /// reader to reader, so the line could be routed as one message and understood as another.
-    pub fn parse(line: &'a [u8]) -> Result<Message<'a>, Malformed> {
-        parse::parse(line)
+    pub fn parse(line: impl Into<Line<'a>>) -> Result<Message<'a>, Malformed> {
+        parse::parse(line.into())
     }
 
     /// What an answer is known by. A batch has none: its members do.
@@ -153,22 +158,101 @@ impl<'a> Notification<'a> {
     }
 }
 
+/// A line, and what is known of it already.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    bytes: &'a [u8],
+    scan: Option<&'a Scan>,
+}
+
+impl<'a> Line<'a> {
+    /// A line of which `scan` has seen the beginning, or all.
+    pub fn scanned(bytes: &'a [u8], scan: &'a Scan) -> Line<'a> {
+        Line {
+            bytes,
+            scan: Some(scan),
+        }
+    }
+
+    /// Without the newline.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+impl<'a> From<&'a [u8]> for Line<'a> {
+    fn from(bytes: &'a [u8]) -> Line<'a> {
+        Line { bytes, scan: None }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Line<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Line<'a> {
+        Line::from(&bytes[..])
+    }
+}
+
+impl<'a> From<&'a Owned> for Line<'a> {
+    fn from(line: &'a Owned) -> Line<'a> {
+        Line::from(&line[..])
+    }
+}
+
+impl<'a, const LENGTH: usize> From<&'a [u8; LENGTH]> for Line<'a> {
+    fn from(bytes: &'a [u8; LENGTH]) -> Line<'a> {
+        Line::from(&bytes[..])
+    }
+}
+
 /// Some bytes of a line, and where they are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub struct Part<'a> {
     start: usize,
-    text: &'a str,
+    /// They are text: the whole line was checked before.
+    bytes: &'a [u8],
+    inside: Inside,
+}
+
+/// What is known of a value's members without another look.
+#[derive(Clone, Copy)]
+enum Inside {
+    Unknown,
+    /// It is an object, and where it has each of [`MEMBERS`](scan::MEMBERS) in the line.
+    Known([Option<(usize, usize)>; scan::MEMBERS.len()]),
 }
 
 impl<'a> Part<'a> {
+    fn new(start: usize, text: &'a str) -> Part<'a> {
+        Part {
+            start,
+            bytes: text.as_bytes(),
+            inside: Inside::Unknown,
+        }
+    }
+
     /// The bytes as they stand.
     pub fn bytes(&self) -> &'a [u8] {
-        self.text.as_bytes()
+        self.bytes
     }
 
     /// Where they are in the line.
     pub fn range(&self) -> Range<usize> {
-        self.start..self.start + self.text.len()
+        self.start..self.start + self.bytes.len()
+    }
+}
+
+/// What is known of it makes it no other.
+impl PartialEq for Part<'_> {
+    fn eq(&self, other: &Part<'_>) -> bool {
+        (self.start, self.bytes) == (other.start, other.bytes)
+    }
+}
+
+impl Eq for Part<'_> {}
+
+impl fmt::Debug for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}", self.text(), self.start)
     }
 }
 
@@ -184,7 +268,7 @@ impl<'a> Method<'a> {
 
     /// What it means. Escapes that mean no character stay as they are spelled.
     pub fn name(&self) -> Cow<'a, str> {
-        let quoted = self.0.text;
+        let quoted = self.0.text();
         let spelled = &quoted[1..quoted.len() - 1];
         if !spelled.contains('\\') {
             return Cow::Borrowed(spelled);

@@ -1,6 +1,6 @@
 //! From a line to its parts.
 //!
-//! Values are skipped, by [`scan`] or as borrowed [`RawValue`]s: checked to the last byte, without recursion
+//! Values are skipped, by [`Scan`](super::Scan) or as borrowed [`RawValue`]s: checked to the last byte, without recursion
 //! (a line of a million brackets costs no stack) and without a copy.
 
 use std::fmt;
@@ -11,15 +11,22 @@ use serde_json::value::RawValue;
 
 use super::member::AnyKey;
 use super::{
-    Batch, Id, Malformed, Member, Message, Method, Notification, Outcome, Part, Request, Response,
-    scan,
+    Batch, Id, Line, Malformed, Member, Message, Method, Notification, Outcome, Part, Request,
+    Response,
 };
 
-pub(super) fn parse(line: &[u8]) -> Result<Message<'_>, Malformed> {
-    match str::from_utf8(line).ok().and_then(scan::envelope) {
+pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
+    match at_a_glance(line) {
         Some(envelope) => envelope.message(),
-        None => parse_with_care(line),
+        None => parse_with_care(line.bytes),
     }
+}
+
+/// The envelope of a line that is as most are.
+fn at_a_glance(line: Line<'_>) -> Option<Envelope<'_>> {
+    let mut scan = line.scan.cloned().unwrap_or_default();
+    scan.look_at(line.bytes);
+    scan.envelope(line.bytes)
 }
 
 /// Any line, and what is wrong with it.
@@ -49,15 +56,15 @@ pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> 
         request_id: Option<&'a RawValue>,
     }
 
-    if !params.text.starts_with('{') {
+    if !params.bytes.starts_with(b"{") {
         return None;
     }
-    let Ok(known) = serde_json::from_str::<Params<'_>>(params.text) else {
+    let Ok(known) = serde_json::from_str::<Params<'_>>(params.text()) else {
         return Some(Err(Malformed::Shape("requestId comes twice")));
     };
-    let Part { start, text } = part_of(params.text, known.request_id?);
-    let start = params.start + start;
-    Some(Id::new(Part { start, text }))
+    let part = part_of(params.text(), known.request_id?);
+    let start = params.start + part.start;
+    Some(Id::new(Part { start, ..part }))
 }
 
 /// What a message says of itself, as far as it does.
@@ -94,12 +101,12 @@ impl<'a> Envelope<'a> {
             (Some(_), Some(_)) => Err(Malformed::Shape("both a method and an outcome")),
             (None, None) => Err(Malformed::Shape("neither a method nor an outcome")),
             (Some(method), None) => {
-                if !method.text.starts_with('"') {
+                if !method.bytes.starts_with(b"\"") {
                     return Err(Malformed::Shape("its method is no string"));
                 }
                 let method = Method(method);
                 let params = self.params;
-                if !params.is_none_or(|params| params.text.starts_with(['{', '[', 'n'])) {
+                if !params.is_none_or(|params| matches!(params.bytes, [b'{' | b'[' | b'n', ..])) {
                     return Err(Malformed::Shape("its params are no object or array"));
                 }
                 Ok(match id {
@@ -220,11 +227,11 @@ fn outcome<'a>(
     match (result, error) {
         (None, None) => Ok(None),
         (Some(result), None) => Ok(Some(Outcome::Result(result))),
-        (Some(result), Some(error)) if error.text == "null" => Ok(Some(Outcome::Result(result))),
-        (Some(result), Some(_)) if result.text != "null" => {
+        (Some(result), Some(error)) if error.bytes == b"null" => Ok(Some(Outcome::Result(result))),
+        (Some(result), Some(_)) if result.bytes != b"null" => {
             Err(Malformed::Shape("both a result and an error"))
         }
-        (_, Some(error)) if !error.text.starts_with('{') => {
+        (_, Some(error)) if !error.bytes.starts_with(b"{") => {
             Err(Malformed::Shape("its error is no object"))
         }
         (_, Some(error)) => Ok(Some(Outcome::Error(error))),
@@ -232,14 +239,14 @@ fn outcome<'a>(
 }
 
 fn is_two_point_zero(part: Part<'_>) -> bool {
-    let text = part.text;
+    let text = part.text();
     text == "\"2.0\"" || serde_json::from_str::<String>(text).is_ok_and(|meant| meant == "2.0")
 }
 
 pub(super) fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {
     let text = raw.get();
     let start = offset(line, text);
-    Part { start, text }
+    Part::new(start, text)
 }
 
 /// Where `text` begins in `line`, of which it is a slice.
@@ -257,6 +264,7 @@ fn not_json(error: &serde_json::Error, offset: usize) -> Malformed {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Scan;
     use super::*;
 
     /// What lines are made of, well-formed and not.
@@ -321,8 +329,15 @@ mod tests {
         "!",
     ];
 
+    /// Also in as many parts as it has bytes.
     fn same_both_ways(line: &str) -> Result<(), TestCaseError> {
-        if let Some(envelope) = scan::envelope(line) {
+        let mut scan = Scan::default();
+        for end in 0..line.len() {
+            scan.look_at(&line.as_bytes()[..end]);
+        }
+        let in_parts = parse(Line::scanned(line.as_bytes(), &scan));
+        prop_assert_eq!(in_parts, parse(line.as_bytes().into()), "{:?}", line);
+        if let Some(envelope) = at_a_glance(line.as_bytes().into()) {
             let with_care = parse_with_care(line.as_bytes());
             prop_assert_eq!(envelope.message(), with_care, "{:?}", line);
         }
@@ -391,13 +406,17 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a":["\u00e9",-1.5e3,{}]}}"#,
             r#" { "result" : { "x" : null , "y" : [ true , false ] } , "id" : "a" , "jsonrpc" : "2.0" } "#,
         ] {
-            assert!(scan::envelope(line).is_some(), "{line}");
+            assert!(at_a_glance(line.as_bytes().into()).is_some(), "{line}");
         }
-        for (depth, at_a_glance) in [(128, true), (129, false), (100_000, false)] {
+        for (depth, taken) in [(128, true), (129, false), (100_000, false)] {
             let (opened, closed) = ("[".repeat(depth), "]".repeat(depth));
             let line = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{opened}0{closed}}}"#);
-            assert_eq!(scan::envelope(&line).is_some(), at_a_glance, "{depth}");
-            assert!(parse(line.as_bytes()).is_ok(), "{depth}");
+            assert_eq!(
+                at_a_glance(line.as_bytes().into()).is_some(),
+                taken,
+                "{depth}"
+            );
+            assert!(parse(line.as_bytes().into()).is_ok(), "{depth}");
         }
     }
 }

@@ -213,8 +213,8 @@ impl Mux {
     /// It may name a task of one client, or one that a client works on for the server.
     fn whom_by_task(&self, request: &Request<'_>, method: &str) -> Option<Whom> {
         let params = request.params?;
-        if params.mentions(RELATED_TASK)
-            && let Ok(Some(task)) = params.at(&["_meta", RELATED_TASK, "taskId"])
+        if let Ok(Some(related)) = params.at_if_any(&["_meta", RELATED_TASK])
+            && let Ok(Some(task)) = related.member("taskId")
             && let Some(owner) = self.tasks.owner(&task.string()?)
         {
             return Some(self.one_or_gone(self.client_of(owner)));
@@ -270,8 +270,7 @@ impl Mux {
             return;
         };
         if let Outcome::Result(result) = response.outcome
-            && result.mentions("taskId")
-            && let Ok(Some(task)) = result.at(&["task", "taskId"])
+            && let Ok(Some(task)) = result.at_if_any(&["task", "taskId"])
             && let Some(task) = task.string()
         {
             let tasks = &mut self.asks.client_tasks;
@@ -280,8 +279,7 @@ impl Mux {
                 tasks.pop_front();
             }
         }
-        let line = from.said.with(&[(*id, &server.raw)]);
-        self.tell_server(Lane::Of(from.client), line);
+        self.tell_server_with(Lane::Of(from.client), &from.said, &[(*id, &server.raw)]);
     }
 
     /// A client will not answer: what it was asked is asked another, or answered for it.

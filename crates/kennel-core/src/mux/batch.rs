@@ -97,6 +97,7 @@ impl Mux {
             line.extend(done.answers.join(&b','));
             line.push(b']');
             let client = done.client;
+            let line = line.into();
             self.out.push_back(Out::ToClient { client, line });
         }
     }

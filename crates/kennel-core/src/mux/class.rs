@@ -181,16 +181,13 @@ impl Envelope {
     }
 
     pub(super) fn of(request: &Request<'_>) -> Result<Envelope, Malformed> {
-        let Some(params) = request.params.filter(|it| it.mentions(VERSION)) else {
+        let Some(params) = request.params else {
             return Ok(Envelope::None);
         };
-        let Some(meta) = params.member("_meta")? else {
+        let Some(version) = params.at_if_any(&["_meta", VERSION])? else {
             return Ok(Envelope::None);
         };
-        let Some(version) = meta.member(VERSION)? else {
-            return Ok(Envelope::None);
-        };
-        let capabilities = meta.member(CAPABILITIES)?;
+        let capabilities = params.at(&["_meta", CAPABILITIES])?;
         let whole = version.text().starts_with('"')
             && capabilities.is_some_and(|it| it.text().starts_with('{'));
         Ok(if whole {

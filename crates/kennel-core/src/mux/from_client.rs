@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Malformed, Message, Notification, Part, Request, Response, reply};
+use crate::message::{Key, Line, Malformed, Message, Notification, Part, Request, Response, reply};
 use crate::time::Moment;
 
 use super::calls::{Call, Kind, Minted};
@@ -23,14 +23,15 @@ impl Mux {
     /// Pings are answered here. A request whose id some SDKs drop, or that is in flight, is answered
     /// with `-32600`, and so is what the era or the version of this class does not have. A bad line
     /// is dropped.
-    pub fn from_client(&mut self, client: ClientId, line: &[u8], now: Moment) {
+    pub fn from_client<'a>(&mut self, client: ClientId, line: impl Into<Line<'a>>, now: Moment) {
+        let line = line.into();
         if !self.clients.contains_key(&client) {
             self.notes.push(Note::NotAttached(client));
             return;
         }
         match Message::parse(line) {
-            Ok(message) if self.held.takes(client, line, &message) => {}
-            parsed => self.hear_client(client, line, parsed, now),
+            Ok(message) if self.held.takes(client, line.bytes(), &message) => {}
+            parsed => self.hear_client(client, line.bytes(), parsed, now),
         }
         self.let_go(now);
     }
@@ -173,7 +174,6 @@ impl Mux {
         let mut edits = vec![(request.id.part(), new.as_bytes())];
         edits.extend(token.map(|place| (place, new.as_bytes())));
         edits.extend(edit);
-        let line = from.said.with(&edits);
         let in_turn = kind == Kind::Turn;
         let call = Call {
             kind,
@@ -186,8 +186,8 @@ impl Mux {
         };
         self.calls.insert(minted, call);
         match in_turn {
-            true => self.take_turn(from.client, minted, line),
-            false => self.tell_server(lane, line),
+            true => self.take_turn(from.client, minted, from.said.with(&edits)),
+            false => self.tell_server_with(lane, &from.said, &edits),
         }
         Ok(minted)
     }
@@ -201,7 +201,7 @@ impl Mux {
                 Era::Modern => {}
             },
             "notifications/roots/list_changed" => self.roots_changed(from),
-            _ => self.tell_server(Lane::Of(from.client), from.said.bytes().to_vec()),
+            _ => self.tell_server_with(Lane::Of(from.client), &from.said, &[]),
         }
     }
 
@@ -297,10 +297,10 @@ fn progress_token<'a>(request: &Request<'a>) -> Result<Option<Part<'a>>, Refused
     }))
 }
 
-/// A value in a request's `_meta`. Only if a search finds its name at all is anything taken apart.
+/// A value in a request's `_meta`.
 pub(super) fn in_meta<'a>(request: &Request<'a>, name: &str) -> Result<Option<Part<'a>>, Refused> {
     match request.params {
-        Some(params) if params.mentions(name) => Ok(params.at(&["_meta", name])?),
-        _ => Ok(None),
+        Some(params) => Ok(params.at_if_any(&["_meta", name])?),
+        None => Ok(None),
     }
 }

@@ -1,7 +1,7 @@
 //! What follows from a line of the server.
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Malformed, Message, Notification, Outcome, Part, Response};
+use crate::message::{Key, Line, Malformed, Message, Notification, Outcome, Part, Response};
 use crate::time::Moment;
 
 use super::calls::{Call, Kind, Minted};
@@ -18,14 +18,15 @@ impl Mux {
     ///
     /// An answer goes to whoever waits for it; a late, second or unknown one is dropped. A bad line
     /// is dropped: some apps disconnect on one.
-    pub fn from_server(&mut self, line: &[u8], now: Moment) {
+    pub fn from_server<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) {
+        let line = line.into();
         match Message::parse(line) {
             Ok(Message::Batch(batch)) => {
                 for member in &batch.members {
                     self.message_from_server(&Said::member(member), &member.message, now);
                 }
             }
-            Ok(message) => self.message_from_server(&Said::line(line), &message, now),
+            Ok(message) => self.message_from_server(&Said::line(line.bytes()), &message, now),
             Err(why) => self.notes.push(Note::Malformed(Side::Server, why)),
         }
         self.let_go(now);
@@ -109,8 +110,11 @@ impl Mux {
     /// Gives an answer to all who wait for it, each under its own id.
     pub(super) fn deliver(&mut self, call: &Call, said: &Said<'_>, id: &Part<'_>) {
         for waiter in &call.waiters {
-            let line = said.with(&[(*id, &waiter.id)]);
-            self.answer(waiter.client, waiter.batch, line);
+            let edits: [Edit<'_>; 1] = [(*id, &waiter.id)];
+            match waiter.batch {
+                None => self.say_with(waiter.client, said, &edits),
+                batch => self.answer(waiter.client, batch, said.with(&edits)),
+            }
         }
     }
 
@@ -258,10 +262,8 @@ impl Mux {
     /// Whether it says that it belongs to a subscription of the modern era.
     fn is_subscribed(&self, notification: &Notification<'_>) -> bool {
         let may_be = self.class.era() == Era::Modern || !self.class.is_shared();
-        let says_so = |params: Part<'_>| {
-            params.mentions(SUBSCRIPTION)
-                && !matches!(params.at(&["_meta", SUBSCRIPTION]), Ok(None))
-        };
+        let says_so =
+            |params: Part<'_>| !matches!(params.at_if_any(&["_meta", SUBSCRIPTION]), Ok(None));
         may_be && notification.params.is_some_and(says_so)
     }
 

@@ -124,7 +124,10 @@ impl Mux {
             its.silent || (its.roots.is_some() && !undecided)
         };
         let free = self.held.0.keys().copied().filter(may_stay);
-        for client in free.collect::<Vec<_>>() {
+        let free: Vec<_> = free.collect();
+        // None of these lines is the one that is being looked at.
+        let lent = self.lent.take();
+        for client in free {
             // One by one: a line may cost it its place, and those after it are still unheard then.
             while let Some(line) = self.held.next_of(client) {
                 let line = line.as_bytes();
@@ -132,6 +135,7 @@ impl Mux {
             }
             self.held.forget(client);
         }
+        self.lent = lent;
     }
 }
 

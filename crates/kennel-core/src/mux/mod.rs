@@ -25,6 +25,7 @@
 //! | `held.rs` | how long what a client says waits for that |
 //! | `batch.rs` | nothing: it takes batches apart and puts their answers together |
 //! | `from_client.rs`, `from_server.rs` | what follows from a line |
+//! | `lent.rs` | nothing: it saves long lines from being copied |
 //! | `snapshot.rs` | nothing: it says how all of this is written down, and whether it is a good moment |
 //! | `refused.rs`, `note.rs`, `said.rs` | nothing: words, and lines with other ids |
 
@@ -37,6 +38,7 @@ mod from_server;
 mod handshake;
 mod held;
 mod latency;
+mod lent;
 mod levels;
 mod lists;
 mod note;
@@ -54,7 +56,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Key, Message};
+use crate::message::{Key, Message, Owned};
 use crate::time::Moment;
 
 use asks::Asks;
@@ -63,6 +65,7 @@ use calls::{Call, Calls, Kind, Minted};
 use handshake::{Greeting, Handshake};
 use held::Held;
 use latency::Latency;
+use lent::Lent;
 use levels::{Level, Levels};
 use lists::Lists;
 use note::Notes;
@@ -103,7 +106,7 @@ pub enum Out {
         /// What it may be written before and after.
         lane: Lane,
         /// Without the newline.
-        line: Vec<u8>,
+        line: Owned,
     },
 
     /// Write this line to a client.
@@ -111,7 +114,7 @@ pub enum Out {
         /// Which one.
         client: ClientId,
         /// Without the newline.
-        line: Vec<u8>,
+        line: Owned,
     },
 
     /// This client cannot share this server any more: tell it to go solo. It is forgotten here as if
@@ -162,12 +165,12 @@ pub enum Lane {
 /// let call = br#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"pay"}}"#;
 /// mux.from_client(ClientId(7), call, Moment::START);
 ///
-/// let line = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}"#.to_vec();
+/// let line = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}"#.to_vec().into();
 /// let lane = Lane::Of(ClientId(7));
 /// assert_eq!(mux.poll(), Some(Out::ToServer { lane, line }));
 ///
 /// mux.from_server(br#"{"jsonrpc":"2.0","id":1,"result":{"x":1.0}}"#, Moment::START);
-/// let line = br#"{"jsonrpc":"2.0","id":"a","result":{"x":1.0}}"#.to_vec();
+/// let line = br#"{"jsonrpc":"2.0","id":"a","result":{"x":1.0}}"#.to_vec().into();
 /// assert_eq!(mux.poll(), Some(Out::ToClient { client: ClientId(7), line }));
 /// ```
 #[derive(Debug, Serialize, Deserialize)]
@@ -190,6 +193,8 @@ pub struct Mux {
     turns: Turns,
     #[serde(skip)]
     out: VecDeque<Out>,
+    #[serde(skip)]
+    lent: Option<Lent>,
     #[serde(skip)]
     notes: Notes,
     requests: u64,
@@ -253,6 +258,7 @@ impl Mux {
             held: Held::default(),
             turns: Turns::default(),
             out: VecDeque::new(),
+            lent: None,
             notes: Notes::default(),
             requests: 0,
             latency: Latency::default(),
@@ -462,18 +468,20 @@ impl Mux {
     }
 
     fn tell_server(&mut self, lane: Lane, line: Vec<u8>) {
+        let line = line.into();
         self.out.push_back(Out::ToServer { lane, line });
     }
 
     fn say(&mut self, client: ClientId, line: Vec<u8>) {
         if self.clients.contains_key(&client) {
+            let line = line.into();
             self.out.push_back(Out::ToClient { client, line });
         }
     }
 
     fn say_to(&mut self, clients: impl IntoIterator<Item = ClientId>, said: &Said<'_>) {
         for client in clients {
-            self.say(client, said.bytes().to_vec());
+            self.say_with(client, said, &[]);
         }
     }
 }

@@ -15,6 +15,7 @@ use super::snapshot::bytes;
 pub(super) struct Said<'a> {
     bytes: &'a [u8],
     start: usize,
+    whole: bool,
 }
 
 /// Other bytes for one place of the line.
@@ -25,6 +26,7 @@ impl<'a> Said<'a> {
         Said {
             bytes: line,
             start: 0,
+            whole: true,
         }
     }
 
@@ -32,6 +34,7 @@ impl<'a> Said<'a> {
         Said {
             bytes: member.whole.bytes(),
             start: member.whole.range().start,
+            whole: false,
         }
     }
 
@@ -41,12 +44,22 @@ impl<'a> Said<'a> {
 
     /// The message with these edits, none of which overlap. Every other byte is as it was (rule 11).
     pub(super) fn with(&self, edits: &[Edit<'_>]) -> Vec<u8> {
+        splice(self.bytes, &self.places(edits))
+    }
+
+    /// The same, to be done later: in order.
+    pub(super) fn places<'e>(&self, edits: &[Edit<'e>]) -> Vec<(Range<usize>, &'e [u8])> {
         let mut places: Vec<_> = edits
             .iter()
             .map(|(place, new)| (self.place(place), *new))
             .collect();
         places.sort_by_key(|(place, _)| place.start);
-        splice(self.bytes, &places)
+        places
+    }
+
+    /// Whether it is all of its line.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// Where a part of the line is in this message.

@@ -120,10 +120,7 @@ impl Mux {
         session: &Arc<str>,
         token: Option<(Minted, Vec<u8>)>,
     ) {
-        if !result.mentions("taskId") {
-            return;
-        }
-        let Ok(Some(task)) = result.at(&["task", "taskId"]) else {
+        let Ok(Some(task)) = result.at_if_any(&["task", "taskId"]) else {
             return;
         };
         if let Some(id) = task.string()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::message::{Batch, Key, Message, Notification, Request, Response};
+use crate::message::{Batch, Key, Line, Message, Notification, Request, Response};
 
 use super::batch::{self, Edit};
 use super::handshake::Handshake;
@@ -34,8 +34,10 @@ impl Session {
     /// are answered here. A cancelled request that still waits is forgotten together with its
     /// cancellation, and gets no answer: the protocol wants none, and the app does not listen for
     /// one. A bad line is dropped, and so is one that begins with `!`.
-    pub fn from_app(&mut self, line: &[u8]) -> Verdict {
-        match Message::parse(line) {
+    pub fn from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
+        let whole = line.into();
+        let line = whole.bytes();
+        match Message::parse(whole) {
             Ok(message) => {
                 let verdict = match &message {
                     Message::Batch(batch) => self.batch_from_app(line, batch),

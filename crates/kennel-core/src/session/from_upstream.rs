@@ -1,6 +1,6 @@
 //! What follows from a line of the upstream.
 
-use crate::message::{Batch, Id, Key, Message, Notification, Outcome, Request, Response};
+use crate::message::{Batch, Id, Key, Line, Message, Notification, Outcome, Request, Response};
 
 use super::batch::{self, Edit};
 use super::in_flight::{Acknowledged, Stage, Unsent};
@@ -32,12 +32,14 @@ impl Session {
     /// server's own requests pass, each under an id that no earlier upstream's request had; one
     /// whose id some SDKs drop, or that is open already, is answered with `-32600` instead. A
     /// bad line is dropped: some apps disconnect on one.
-    pub fn from_upstream(&mut self, line: &[u8]) -> Verdict {
+    pub fn from_upstream<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
+        let whole = line.into();
+        let line = whole.bytes();
         if !self.is_attached() {
             self.notes.push(Note::Stale);
             return Verdict::Drop;
         }
-        let verdict = match Message::parse(line) {
+        let verdict = match Message::parse(whole) {
             Ok(Message::Batch(batch)) => self.batch_from_upstream(&batch),
             Ok(message) => match self.judge_upstream(&message) {
                 Fate::Pass => Verdict::Forward,

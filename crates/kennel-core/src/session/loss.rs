@@ -193,7 +193,7 @@ impl Session {
         self.handed += line.len() as u64 + 1;
         let mut sent = |message: &Message<'_>, bytes: &[u8]| {
             if let Message::Request(request) = message {
-                self.began_a_task |= request.params.is_some_and(|it| it.mentions("\"task\""));
+                self.began_a_task |= request.params.is_some_and(|it| it.may_have("task"));
                 self.in_flight.sent(request, bytes, end);
             }
         };

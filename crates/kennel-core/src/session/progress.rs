@@ -78,8 +78,8 @@ impl Progress {
 
 /// What a request's progress is to be known by.
 pub(super) fn token(params: Option<Part<'_>>) -> Option<Key> {
-    let params = params.filter(|params| params.mentions("progressToken"))?;
-    params.at(&["_meta", "progressToken"]).ok()??.key()
+    let token = params?.at_if_any(&["_meta", "progressToken"]);
+    token.ok()??.key()
 }
 
 fn read(notification: &Notification<'_>) -> Option<(Key, f64)> {

@@ -198,8 +198,10 @@ impl World {
     fn poll(&mut self, mux: &mut Twins) -> TestCaseResult {
         while let Some(out) = mux.poll() {
             match out {
-                Out::ToServer { line, .. } => self.server_hears(&text(line))?,
-                Out::ToClient { client, line } => self.client_hears(client.0, &text(line))?,
+                Out::ToServer { line, .. } => self.server_hears(&text(line.into()))?,
+                Out::ToClient { client, line } => {
+                    self.client_hears(client.0, &text(line.into()))?
+                }
                 Out::Dismiss { .. } => prop_assert!(false, "nobody has to go"),
             }
         }

@@ -151,10 +151,13 @@ impl Play {
     fn poll(&mut self) {
         while let Some(out) = self.mux.poll() {
             match out {
-                Out::ToServer { lane, line } => self.server.push((lane, text(line))),
+                Out::ToServer { lane, line } => self.server.push((lane, text(line.into()))),
                 Out::ToClient { client, line } => {
                     assert!(!self.dismissed.contains(&client.0));
-                    self.clients.entry(client.0).or_default().push(text(line));
+                    self.clients
+                        .entry(client.0)
+                        .or_default()
+                        .push(text(line.into()));
                 }
                 Out::Dismiss { client, unsent, .. } => {
                     self.dismissed.push(client.0);

@@ -1,5 +1,6 @@
 //! Roots: all have the same, or go their own way.
 
+use kennel_core::message::{Owned, Scan};
 use kennel_core::mux::{ClientId, Lane};
 
 use crate::play::{
@@ -311,4 +312,18 @@ fn what_costs_a_newcomer_its_place_leaves_the_rest_unheard() {
     play.client(2, &result(&shown, HOME));
     assert_eq!(play.dismissed, [2]);
     assert_eq!(play.unsent, ["2"], "the first one the server has heard");
+}
+
+#[test]
+fn an_answer_that_changes_hands_is_not_taken_for_what_waited_for_it() {
+    let mut play = Play::legacy(1);
+    let shown = a_newcomer(&mut play);
+    play.client(2, &call("7", "two"));
+    let answer = Owned::from(result(&shown, HOME).into_bytes());
+    play.mux
+        .from_client_owned(ClientId(2), answer, &Scan::default(), play.now);
+    play.tick(play.now);
+    let heard = play.server_heard();
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert_eq!(heard[0], call(&id_of(&heard[0]), "two"));
 }

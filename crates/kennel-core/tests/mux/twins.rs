@@ -1,7 +1,8 @@
 //! Two muxes that hear the same: one stays where it is, the other is written down and read back again and again,
-//! as if its process became another. What follows must be the same.
+//! as if its process became another; and lines change hands, where the first one only sees them. What follows must
+//! be the same.
 
-use kennel_core::message::Key;
+use kennel_core::message::{Key, Owned, Scan};
 use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
 use kennel_core::time::Moment;
 
@@ -37,11 +38,23 @@ impl Twins {
     }
 
     pub(crate) fn from_client(&mut self, client: ClientId, line: &[u8], now: Moment) {
-        self.both(|mux| mux.from_client(client, line, now));
+        self.each(
+            |mux| mux.from_client(client, line, now),
+            |mux| {
+                let (line, scan) = handed_over(line);
+                mux.from_client_owned(client, line, &scan, now);
+            },
+        );
     }
 
     pub(crate) fn from_server(&mut self, line: &[u8], now: Moment) {
-        self.both(|mux| mux.from_server(line, now));
+        self.each(
+            |mux| mux.from_server(line, now),
+            |mux| {
+                let (line, scan) = handed_over(line);
+                mux.from_server_owned(line, &scan, now);
+            },
+        );
     }
 
     pub(crate) fn poll(&mut self) -> Option<Out> {
@@ -69,17 +82,30 @@ impl Twins {
     }
 
     fn both(&mut self, happens: impl Fn(&mut Mux)) {
+        self.each(&happens, &happens);
+    }
+
+    fn each(&mut self, one: impl Fn(&mut Mux), other: impl Fn(&mut Mux)) {
         self.events += 1;
         if self.events.is_multiple_of(MOVES) {
             // All that followed was asked for.
             while self.poll().is_some() {}
             self.moves = moved(&self.moves);
         }
-        happens(&mut self.stays);
-        happens(&mut self.moves);
+        one(&mut self.stays);
+        other(&mut self.moves);
         let all = |mux: &Mux| (mux.is_quiet(), mux.ambiguous(), mux.requests());
         assert_eq!(all(&self.stays), all(&self.moves));
     }
+}
+
+/// The same line as one that changes hands: behind a little room, and with its first half seen before.
+fn handed_over(line: &[u8]) -> (Owned, Scan) {
+    let room = line.len() % 3;
+    let mut scan = Scan::default();
+    scan.look_at(&line[..line.len() / 2]);
+    let bytes = [&b"##"[..room], line].concat();
+    (Owned::behind_room(bytes, room), scan)
 }
 
 /// The same mux after its text.

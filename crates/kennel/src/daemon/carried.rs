@@ -150,10 +150,10 @@ pub(super) mod text {
         Text::from(bytes).serialize(to)
     }
 
-    pub(in crate::daemon) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::daemon) fn deserialize<'de, D: Deserializer<'de>, B: From<Vec<u8>>>(
         from: D,
-    ) -> Result<Vec<u8>, D::Error> {
-        Text::deserialize(from).map(|text| text.as_bytes().to_vec())
+    ) -> Result<B, D::Error> {
+        Text::deserialize(from).map(|text| text.as_bytes().to_vec().into())
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL, Solo};
 use kennel_core::lifetime::{ClientId, Sight};
-use kennel_core::message::{Key, Message, error_reply, result_reply};
+use kennel_core::message::{Key, Line, Message, error_reply, result_reply};
 use kennel_core::mux::{self, Class, Era, Opening};
 use kennel_sys::peer::Peer;
 use kennel_sys::process::{Identity, ProcessRef};
@@ -18,7 +18,7 @@ use super::socket::Socket;
 use super::state::ClientState;
 use super::station::Station;
 use super::{start, watch};
-use crate::shim::lines::Inbox;
+use crate::shim::lines::{Inbox, Spoken};
 use crate::this_build;
 
 pub(super) use carried::Carried;
@@ -198,16 +198,17 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     /// A line of the client's.
-    fn take(self, line: &[u8]) {
+    fn take(self, spoken: Spoken<'_>) {
+        let line = spoken.line();
         if !self.link.is_bare()
-            && let Some(word) = Control::parse(line)
+            && let Some(word) = Control::parse(line.bytes())
         {
             return self.obey(&word);
         }
-        self.link.count(line);
+        self.link.count(line.bytes());
         if let Some(station) = self.link.station() {
             if !opens_again(&station, line) {
-                return station.hear_client(self.house, self.id, line);
+                return station.hear_client(self.house, self.id, spoken);
             }
             // Of a server that it leaves: nobody else will answer.
             for id in station.in_flight_of(self.id) {
@@ -236,7 +237,7 @@ impl Visit<'_> {
     }
 
     /// The first line of a session.
-    fn open(self, message: &Message<'_>, line: &[u8]) {
+    fn open(self, message: &Message<'_>, line: Line<'_>) {
         // What nobody waits for means nothing to a server that has heard nothing else.
         let id = match message {
             Message::Request(request) => Some(request.id.raw()),
@@ -260,7 +261,7 @@ impl Visit<'_> {
         match placed {
             Ok(station) => {
                 *self.link.place.borrow_mut() = Place::At(Rc::clone(&station));
-                station.hear_client(self.house, self.id, line);
+                station.hear_client(self.house, self.id, Spoken::Seen(line));
             }
             Err(why) => {
                 self.house.log.line(format_args!(
@@ -311,7 +312,7 @@ impl Visit<'_> {
 }
 
 /// Whether a modern client turns out to be a legacy one: it asked whether the server knows better.
-fn opens_again(station: &Station, line: &[u8]) -> bool {
+fn opens_again(station: &Station, line: Line<'_>) -> bool {
     station.class.era() == Era::Modern
         && matches!(
             Message::parse(line).map(|message| mux::opening(&message)),
@@ -407,7 +408,7 @@ async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
                 return Some("it said no hello, and nobody before it said what to run".into());
             };
             let _ = link.wish.set(Rc::new(wish));
-            visit.take(&first.line);
+            visit.take(Spoken::from(&first.line[..]));
         }
     }
     house.log.line(format_args!(
@@ -589,7 +590,7 @@ enum Heard {
 
 async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> Heard {
     loop {
-        while let Some(line) = inbox.borrow_mut().next_line() {
+        while let Some(line) = inbox.borrow_mut().next_spoken() {
             visit.take(line);
         }
         if visit.is_crowded() {
@@ -607,7 +608,7 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> H
     }
     let rest = inbox.borrow_mut().rest();
     if let Some(rest) = rest {
-        visit.take(&rest);
+        visit.take(Spoken::from(&rest[..]));
     }
     if watch::is_hung_up(socket) {
         Heard::Hangup

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use kennel_core::lifetime::ClientId;
+use kennel_core::message::Owned;
 use kennel_core::mux::Lane;
 use serde::{Deserialize, Serialize};
 
@@ -28,13 +29,13 @@ pub(super) struct Lanes {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Line {
     #[serde(with = "super::carried::text")]
-    bytes: Vec<u8>,
+    bytes: Owned,
     by: Option<ClientId>,
 }
 
 impl Lanes {
     /// Adds a line; `by` is who said it, if it is in a lane that is not one client's.
-    pub(super) fn push(&mut self, lane: Lane, bytes: Vec<u8>, by: Option<ClientId>) {
+    pub(super) fn push(&mut self, lane: Lane, bytes: Owned, by: Option<ClientId>) {
         let by = match lane {
             Lane::Of(client) => Some(client),
             Lane::Front | Lane::Own => by,
@@ -64,8 +65,8 @@ impl Lanes {
     }
 
     /// What is to be written next: what is at the front, then some of each lane in turn.
-    pub(super) fn next_chunk(&mut self) -> Option<Vec<u8>> {
-        let mut chunk = Vec::new();
+    pub(super) fn next_chunk(&mut self) -> Option<Owned> {
+        let mut chunk = Owned::default();
         while chunk.len() < CHUNK
             && let Some(lane) = self.next_lane(chunk.len() < FRONT)
         {
@@ -87,7 +88,7 @@ impl Lanes {
         turn.or(front).map(|(&lane, _)| lane)
     }
 
-    fn take_from(&mut self, lane: Lane, chunk: &mut Vec<u8>) {
+    fn take_from(&mut self, lane: Lane, chunk: &mut Owned) {
         let Some(lines) = self.lanes.get_mut(&lane) else {
             return;
         };
@@ -108,7 +109,7 @@ impl Lanes {
             if chunk.is_empty() {
                 *chunk = bytes;
             } else {
-                chunk.append(&mut bytes);
+                chunk.extend_from_slice(&bytes);
             }
         }
         if lines.is_empty() {
@@ -147,16 +148,17 @@ mod tests {
     }
 
     fn all(lanes: &mut Lanes) -> String {
-        let chunks: Vec<Vec<u8>> = std::iter::from_fn(|| lanes.next_chunk()).collect();
+        let chunks = std::iter::from_fn(|| lanes.next_chunk().map(Vec::from));
+        let chunks: Vec<Vec<u8>> = chunks.collect();
         String::from_utf8(chunks.concat()).unwrap()
     }
 
     #[test]
     fn a_lane_is_written_in_order_and_the_front_before_it() {
         let mut lanes = Lanes::default();
-        lanes.push(of(1), b"one".to_vec(), None);
-        lanes.push(of(1), b"two".to_vec(), None);
-        lanes.push(Lane::Front, b"first".to_vec(), None);
+        lanes.push(of(1), b"one".to_vec().into(), None);
+        lanes.push(of(1), b"two".to_vec().into(), None);
+        lanes.push(Lane::Front, b"first".to_vec().into(), None);
         assert_eq!(all(&mut lanes), "first\none\ntwo\n");
         assert_eq!(lanes.next_chunk(), None);
     }
@@ -165,24 +167,28 @@ mod tests {
     fn a_flood_of_one_lets_the_others_through() {
         let mut lanes = Lanes::default();
         for _ in 0..10_000 {
-            lanes.push(of(1), vec![b'x'; 100], None);
+            lanes.push(of(1), vec![b'x'; 100].into(), None);
         }
         assert_eq!(lanes.waiting(ClientId(1)), 1_000_000);
         lanes.next_chunk();
         for client in [2, 3] {
-            lanes.push(of(client), format!("client {client}").into_bytes(), None);
+            lanes.push(
+                of(client),
+                format!("client {client}").into_bytes().into(),
+                None,
+            );
         }
-        let next = String::from_utf8(lanes.next_chunk().unwrap()).unwrap();
+        let next = String::from_utf8(lanes.next_chunk().unwrap().into()).unwrap();
         assert!(next.contains("client 2\nclient 3\n"), "{next}");
     }
 
     #[test]
     fn a_line_longer_than_all_bounds_is_written_whole() {
         let mut lanes = Lanes::default();
-        lanes.push(of(1), vec![b'x'; CHUNK * 10], None);
-        lanes.push(of(2), b"y".to_vec(), None);
+        lanes.push(of(1), vec![b'x'; CHUNK * 10].into(), None);
+        lanes.push(of(2), b"y".to_vec().into(), None);
         assert_eq!(lanes.next_chunk().unwrap().len(), CHUNK * 10 + 1);
-        assert_eq!(lanes.next_chunk().unwrap(), b"y\n");
+        assert_eq!(&lanes.next_chunk().unwrap()[..], b"y\n");
         assert_eq!(lanes.next_chunk(), None);
     }
 }

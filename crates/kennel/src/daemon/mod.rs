@@ -33,6 +33,7 @@ mod resume;
 mod running;
 mod server;
 mod socket;
+mod spare;
 mod start;
 mod state;
 mod station;

@@ -6,9 +6,11 @@ use std::io;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
+use kennel_core::message::Owned;
 use tokio::sync::Notify;
 
 use super::socket::Socket;
+use super::spare::give_back;
 
 /// Who wants to add to more than this waits. Soft: one line may be longer than all of it.
 const FULL: usize = 1 << 20;
@@ -28,7 +30,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     /// The first one stays until all of it is written; nothing is added to it while somebody writes it.
-    chunks: VecDeque<Rc<Vec<u8>>>,
+    chunks: VecDeque<Rc<Owned>>,
     /// This much of the first chunk is written.
     done: usize,
     /// Of what is not written.
@@ -52,7 +54,7 @@ impl Queue {
             waiting.ended = ended;
             if !unwritten.is_empty() {
                 let length = unwritten.len();
-                waiting.chunks.push_back(Rc::new(unwritten));
+                waiting.chunks.push_back(Rc::new(unwritten.into()));
                 queue.waits(&mut waiting, length);
             }
         }
@@ -71,12 +73,12 @@ impl Queue {
         if !self.joins_others(line) {
             let mut own = Vec::with_capacity(line.len() + 1);
             own.extend_from_slice(line);
-            self.add(own);
+            self.add(own.into());
         }
     }
 
     /// Adds a line and its newline; a long one without a copy.
-    pub(super) fn push_line(&self, line: Vec<u8>) {
+    pub(super) fn push_line(&self, line: Owned) {
         if !self.joins_others(&line) {
             self.add(line);
         }
@@ -96,7 +98,7 @@ impl Queue {
         true
     }
 
-    fn add(&self, mut line: Vec<u8>) {
+    fn add(&self, mut line: Owned) {
         line.push(b'\n');
         let mut waiting = self.waiting.borrow_mut();
         let mut length = line.len();
@@ -107,6 +109,8 @@ impl Queue {
         if length > 0 {
             waiting.chunks.push_back(Rc::new(line));
             self.waits(&mut waiting, length);
+        } else {
+            give_back(Some(line));
         }
     }
 
@@ -191,10 +195,12 @@ impl Queue {
                 waiting.bytes -= count;
                 waiting.moved = (waiting.bytes > 0).then(Instant::now);
             }
+            drop(chunk);
             let mut waiting = self.waiting.borrow_mut();
-            waiting.chunks.pop_front();
+            let written = waiting.chunks.pop_front();
             waiting.done = 0;
             drop(waiting);
+            give_back(written.and_then(Rc::into_inner));
             self.room.notify_waiters();
         }
     }
@@ -256,7 +262,7 @@ mod tests {
             queue.push(b"one");
             assert!(queue.is_empty());
             // Longer than the socket takes at once.
-            queue.push_line(vec![b'x'; 4 << 20]);
+            queue.push_line(vec![b'x'; 4 << 20].into());
             let left = queue.len();
             assert!(left > 0 && left < 4 << 20);
             queue.push(b"two");

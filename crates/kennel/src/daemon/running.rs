@@ -18,7 +18,7 @@ use tokio::net::unix::pipe;
 use super::house::House;
 use super::server::{ladder, os};
 use super::station::Station;
-use crate::shim::lines::{CHUNK, Inbox};
+use crate::shim::lines::{CHUNK, Inbox, Spoken};
 
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
@@ -205,7 +205,7 @@ impl<'a> Voice<'a> {
 
     fn pass_on(&self) {
         let mut inbox = self.heard.inbox.borrow_mut();
-        while let Some(line) = inbox.next_line() {
+        while let Some(line) = inbox.next_spoken() {
             self.station.hear_server(self.house, line);
         }
     }
@@ -213,7 +213,8 @@ impl<'a> Voice<'a> {
     fn last_line(&self) {
         let rest = self.heard.inbox.borrow_mut().rest();
         if let Some(rest) = rest {
-            self.station.hear_server(self.house, &rest);
+            self.station
+                .hear_server(self.house, Spoken::from(&rest[..]));
         }
     }
 }

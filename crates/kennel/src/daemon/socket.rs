@@ -12,12 +12,14 @@ use tokio::io::unix::AsyncFd;
 
 use super::watch;
 use crate::shim::lines::{CHUNK, Inbox};
+use crate::shim::width::Width;
 
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: AsyncFd<UnixStream>,
     /// There was more to be read than was read.
     more: Cell<bool>,
+    width: Width,
 }
 
 impl Socket {
@@ -31,6 +33,7 @@ impl Socket {
         Ok(Socket {
             stream: AsyncFd::with_interest(stream, Interest::READABLE)?,
             more: Cell::new(false),
+            width: Width::default(),
         })
     }
 
@@ -70,6 +73,7 @@ impl Socket {
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        self.width.suit(self, bytes.len());
         rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 

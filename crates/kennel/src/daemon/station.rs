@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
-use kennel_core::message::Key;
+use kennel_core::message::{Key, Owned};
 use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
 use kennel_core::time::Moment;
 use serde::{Deserialize, Serialize};
@@ -22,10 +22,13 @@ use tokio::sync::Notify;
 use super::client::Link;
 use super::dormant::Used;
 use super::house::{Flag, House};
-use super::lanes::{self, Lanes};
+use super::lanes::Lanes;
 use super::running::Running;
+use super::spare::give_back;
 use super::state::TALK;
 use super::{server, watch};
+use crate::shim::lines::Spoken;
+use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
 
 pub(super) use carried::Carried;
@@ -37,10 +40,6 @@ const FULL: usize = 1 << 20;
 const MUCH: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 const TOO_MUCH: usize = 128 << 20;
-/// What is longer than this goes through a wider pipe: nothing can overtake it any more, and some servers take
-/// the longer for a line the more parts it comes in.
-const LONG: usize = 64 * 1024;
-const WIDE: usize = 256 * 1024;
 /// How often the files of a server are looked at, while somebody uses it.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -56,8 +55,9 @@ pub(super) struct Station {
     stdin: RefCell<Weak<pipe::Sender>>,
     /// What is being written there, before all that waits in the lanes.
     cut: RefCell<Option<Chunk>>,
-    /// That pipe is wide for now.
-    wide: Cell<bool>,
+    /// That pipe is narrow, for what is in it cannot be overtaken; but not for what is long, for nothing can overtake that
+    /// any more, and some servers take the longer for a line the more parts it comes in.
+    width: Width,
     /// Its process and all that comes of it, while it is there.
     pub(super) running: RefCell<Option<Rc<Running>>>,
     /// The files its process was started from.
@@ -102,7 +102,7 @@ impl Station {
             lanes: RefCell::default(),
             stdin: RefCell::default(),
             cut: RefCell::default(),
-            wide: Cell::new(false),
+            width: Width::default(),
             running: RefCell::default(),
             sources: RefCell::default(),
             looked: Cell::new(None),
@@ -149,9 +149,16 @@ impl Station {
         }
     }
 
-    pub(super) fn hear_client(&self, house: &House, id: ClientId, line: &[u8]) {
+    pub(super) fn hear_client(&self, house: &House, id: ClientId, line: Spoken<'_>) {
         self.look_at_sources(house);
-        self.mux.borrow_mut().from_client(id, line, house.now());
+        let now = house.now();
+        match line {
+            Spoken::Seen(line) => self.mux.borrow_mut().from_client(id, line, now),
+            Spoken::Taken(line, scan) => {
+                let mut mux = self.mux.borrow_mut();
+                mux.from_client_owned(id, line, &scan, now);
+            }
+        }
         self.settle_for(house, Some(id));
         self.make_way(house);
     }
@@ -179,7 +186,7 @@ impl Station {
         wishes?.into_iter().max().map(Duration::from_millis)
     }
 
-    pub(super) fn hear_server(&self, house: &House, line: &[u8]) {
+    pub(super) fn hear_server(&self, house: &House, line: Spoken<'_>) {
         // What it says by itself is of use to nobody in particular.
         if !self.is_quiet() {
             if self.used.is_longer_ago_than(TALK) {
@@ -188,7 +195,13 @@ impl Station {
             }
             self.used.again();
         }
-        self.mux.borrow_mut().from_server(line, house.now());
+        let now = house.now();
+        match line {
+            Spoken::Seen(line) => self.mux.borrow_mut().from_server(line, now),
+            Spoken::Taken(line, scan) => {
+                self.mux.borrow_mut().from_server_owned(line, &scan, now);
+            }
+        }
         self.settle(house);
         self.learn_era(house);
         house.upgrade.stir();
@@ -398,21 +411,16 @@ impl Station {
         let Some(chunk) = &mut *cut else {
             return Ok(false);
         };
-        if chunk.line.len() - chunk.done > LONG && !self.wide.replace(true) {
-            widen(stdin, WIDE);
-        }
+        self.width.suit(stdin, chunk.line.len() - chunk.done);
         chunk.done += stdin.try_write(&chunk.line[chunk.done..])?;
         if chunk.done == chunk.line.len() {
-            *cut = None;
-            if self.wide.take() {
-                widen(stdin, lanes::CHUNK);
-            }
+            give_back(cut.take().map(|chunk| chunk.line));
         }
         Ok(true)
     }
 
     /// A line for the server. At once, if none waits: nobody is woken for it then.
-    fn tell_server(&self, lane: Lane, mut line: Vec<u8>, by: Option<ClientId>) {
+    fn tell_server(&self, lane: Lane, mut line: Owned, by: Option<ClientId>) {
         self.used.again();
         let mut cut = self.cut.borrow_mut();
         if cut.is_none()
@@ -420,11 +428,14 @@ impl Station {
             && let Some(stdin) = self.stdin.borrow().upgrade()
         {
             line.push(b'\n');
+            self.width.suit(&*stdin, line.len());
             // If it hears no more, whoever writes the rest will see.
             let done = stdin.try_write(&line).unwrap_or(0);
             if done < line.len() {
                 *cut = Some(Chunk { line, done });
                 self.news.notify_one();
+            } else {
+                give_back(Some(line));
             }
             // It waited for its turn until now: whoever said it may say more.
             if by.is_none_or(|by| lane != Lane::Of(by)) {
@@ -478,7 +489,7 @@ impl Station {
         }
     }
 
-    fn deliver(&self, house: &House, id: ClientId, line: Vec<u8>) {
+    fn deliver(&self, house: &House, id: ClientId, line: Owned) {
         let members = self.members.borrow();
         let Some(link) = members.get(&id) else {
             return;
@@ -502,12 +513,12 @@ impl Station {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Chunk {
     #[serde(with = "super::carried::text")]
-    line: Vec<u8>,
+    line: Owned,
     done: usize,
 }
 
 impl Chunk {
-    fn new(line: Vec<u8>) -> Chunk {
+    fn new(line: Owned) -> Chunk {
         Chunk { line, done: 0 }
     }
 
@@ -522,11 +533,6 @@ impl Chunk {
             (self.done < start + line.len()).then_some(line)
         })
     }
-}
-
-/// How much a pipe holds. One that has more in it, or whose owner has no more to spend, stays as it is.
-fn widen(pipe: &pipe::Sender, size: usize) {
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, size);
 }
 
 /// Moments of the daemon's own clock.

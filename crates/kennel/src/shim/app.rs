@@ -12,6 +12,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::width::Width;
+
 /// As much as a pipe that is ready to be written takes without blocking, by POSIX.
 const PIPE_BUF: usize = 4096;
 
@@ -31,6 +33,7 @@ impl AsFd for Input {
 pub(crate) struct Output {
     inherited: BorrowedFd<'static>,
     way: Way,
+    width: Width,
 }
 
 /// How to write without blocking.
@@ -76,12 +79,18 @@ impl Output {
             }
             _ => Way::Plain,
         };
-        Output { inherited, way }
+        let width = Width::default();
+        Output {
+            inherited,
+            way,
+            width,
+        }
     }
 
     /// Writes what can be written without blocking.
     pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let inherited = self.inherited;
+        self.width.suit(self, bytes.len());
         Ok(match &self.way {
             Way::Reopened(file) => rustix::io::write(file, bytes)?,
             Way::Socket => {

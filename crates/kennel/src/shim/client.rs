@@ -57,8 +57,8 @@ impl Shim {
             true => Stays::Yes,
             false => Stays::No,
         };
-        while let Some(line) = link.from.next_line() {
-            let verdict = match Control::parse(line) {
+        while let Some(line) = link.from.next_message() {
+            let verdict = match Control::parse(line.bytes()) {
                 None => {
                     self.answered_once = true;
                     self.session.from_upstream(line)

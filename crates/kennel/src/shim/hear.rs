@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use kennel_core::message::Message;
+use kennel_core::message::{Line, Message};
 use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{self, Report};
@@ -75,13 +75,14 @@ impl Shim {
             }
             Ok(_) => {
                 let mut inbox = std::mem::take(&mut self.from_app);
-                while let Some(line) = inbox.next_line() {
+                while let Some(line) = inbox.next_message() {
                     match self.take_from_app(line) {
                         Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
                         Some((Verdict::Replace(line), to)) => to.push(&line),
                         Some((Verdict::Drop | Verdict::Abandon, _)) | None => {}
                     }
                 }
+                self.stdin_width.suit(&self.stdin, inbox.len());
                 self.from_app = inbox;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -93,7 +94,8 @@ impl Shim {
     }
 
     /// What to do with a line of the app's, and whom it is for; `None` while there is nobody.
-    fn take_from_app(&mut self, line: &[u8]) -> Option<(Verdict, &mut Outbox)> {
+    fn take_from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Option<(Verdict, &mut Outbox)> {
+        let line = line.into();
         let may_wake = self.resting || self.hibernation.is_some() || self.is_left_alone();
         if may_wake && asks_something(line) {
             self.is_of_use();
@@ -146,7 +148,7 @@ impl Shim {
         let open = server.read();
         let busy = !self.session.is_quiet();
         let mut abandoned = false;
-        while let Some(line) = server.from.next_line() {
+        while let Some(line) = server.from.next_message() {
             if *lost {
                 continue;
             }
@@ -255,7 +257,7 @@ impl Shim {
 }
 
 /// Whether this needs a server: a ping is the session's own to answer, and who only tells something can wait.
-fn asks_something(line: &[u8]) -> bool {
+fn asks_something(line: Line<'_>) -> bool {
     match Message::parse(line) {
         Ok(Message::Request(request)) => !request.method.is("ping"),
         Ok(Message::Batch(_)) => true,

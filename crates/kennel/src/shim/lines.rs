@@ -3,8 +3,11 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use kennel_core::message::{Line, Owned, Scan};
 use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
+
+use super::spare;
 
 /// There is room for this much at least whenever something is read.
 pub(crate) const CHUNK: usize = 64 * 1024;
@@ -14,6 +17,8 @@ const KEPT: usize = 2 * CHUNK;
 /// is filled, and it is not moved from place to place.
 const LONG: usize = 4 * CHUNK;
 const AMPLE: usize = 64 << 20;
+/// Room in front of such a line: whoever gives it another id moves what is before that, and not all the rest.
+const ROOM: usize = 64;
 
 /// Cuts what arrives into lines.
 #[derive(Debug, Default)]
@@ -25,6 +30,12 @@ pub(crate) struct Inbox {
     taken: usize,
     /// Up to here there is no further newline: what was searched is not searched again.
     searched: usize,
+    /// This much in front is no line's.
+    room: usize,
+    /// What is known of a line that did not come at once.
+    scan: Option<Box<Scan>>,
+    /// That line was taken.
+    scan_is_old: bool,
 }
 
 impl Inbox {
@@ -49,30 +60,85 @@ impl Inbox {
     /// Where to append what is read next, and room for it. Nothing is done to the room beforehand: what
     /// nobody reads into costs neither time nor memory.
     pub(crate) fn room(&mut self) -> &mut Vec<u8> {
-        if self.bytes.len() >= LONG
-            && self.bytes.capacity() < AMPLE
-            && self
-                .bytes
-                .try_reserve_exact(AMPLE - self.bytes.len())
-                .is_ok()
-        {
-            memory::in_large_pages(self.bytes.spare_capacity_mut());
+        if self.len() >= LONG && self.bytes.capacity() < AMPLE {
+            self.make_ample();
         }
         self.bytes.reserve(CHUNK);
         &mut self.bytes
     }
 
+    fn make_ample(&mut self) {
+        let mut ample = spare::take().unwrap_or_default();
+        if ample.capacity() < AMPLE {
+            if ample.try_reserve_exact(AMPLE).is_err() {
+                return;
+            }
+            memory::in_large_pages(ample.spare_capacity_mut());
+        }
+        ample.resize(ROOM, 0);
+        ample.extend_from_slice(&self.bytes[self.taken..]);
+        self.searched = self.searched - self.taken + ROOM;
+        (self.last, self.taken, self.room) = (ROOM, ROOM, ROOM);
+        self.bytes = ample;
+    }
+
     /// The next whole line, without its newline.
     pub(crate) fn next_line(&mut self) -> Option<&[u8]> {
+        self.next_message().map(|line| line.bytes())
+    }
+
+    /// The same, with what is known of it already.
+    pub(crate) fn next_message(&mut self) -> Option<Line<'_>> {
+        if std::mem::take(&mut self.scan_is_old) {
+            self.scan = None;
+        }
         let Some(offset) = newline(&self.bytes[self.searched..]) else {
             self.searched = self.bytes.len();
             self.compact();
+            self.look_ahead();
             return None;
         };
         let end = self.searched + offset;
         self.last = std::mem::replace(&mut self.taken, end + 1);
         self.searched = end + 1;
-        Some(&self.bytes[self.last..end])
+        self.scan_is_old = true;
+        if self.taken - self.last < LONG {
+            spare::let_go();
+        }
+        Some(self.last_message())
+    }
+
+    /// Looks at what has come of a line that is not short, while it is at hand: when all of it has come, it is known.
+    fn look_ahead(&mut self) {
+        if self.len() >= CHUNK {
+            let scan = self.scan.get_or_insert_default();
+            scan.look_at(&self.bytes[self.taken..]);
+        }
+    }
+
+    /// The same for whoever has a use for the line itself. A long one that came alone changes hands without a copy.
+    pub(crate) fn next_spoken(&mut self) -> Option<Spoken<'_>> {
+        self.next_message()?;
+        if self.last_is_long_and_alone() {
+            let mut all = std::mem::take(self);
+            all.bytes.pop();
+            let scan = all.scan.unwrap_or_default();
+            return Some(Spoken::Taken(Owned::behind_room(all.bytes, all.room), scan));
+        }
+        Some(Spoken::Seen(self.last_message()))
+    }
+
+    fn last_message(&self) -> Line<'_> {
+        let line = &self.bytes[self.last..self.taken - 1];
+        match &self.scan {
+            Some(scan) => Line::scanned(line, scan),
+            None => Line::from(line),
+        }
+    }
+
+    fn last_is_long_and_alone(&self) -> bool {
+        let line = self.last..self.taken;
+        line.len() > KEPT && line == (self.room..self.bytes.len())
     }
 
     /// No more will come: what came after the last newline is a line, too.
@@ -101,13 +167,43 @@ impl Inbox {
 
     /// Forgets the lines that were taken, now and not with the next one: there may be none for hours.
     fn compact(&mut self) {
-        if self.taken == 0 {
+        if self.taken == self.room {
             return;
         }
         self.bytes.drain(..self.taken);
         self.searched -= self.taken;
-        (self.last, self.taken) = (0, 0);
+        (self.last, self.taken, self.room) = (0, 0, 0);
         self.bytes.shrink_to(KEPT);
+    }
+}
+
+/// Memory that a line does not need any more. What was ample may be of use to the next one.
+pub(crate) fn give_back(bytes: Vec<u8>) {
+    if bytes.capacity() == AMPLE {
+        spare::keep(bytes);
+    }
+}
+
+/// A line that was said.
+#[derive(Debug)]
+pub(crate) enum Spoken<'a> {
+    Seen(Line<'a>),
+    /// It is ours, with what is known of it.
+    Taken(Owned, Box<Scan>),
+}
+
+impl Spoken<'_> {
+    pub(crate) fn line(&self) -> Line<'_> {
+        match self {
+            Spoken::Seen(line) => *line,
+            Spoken::Taken(line, scan) => Line::scanned(line, scan),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Spoken<'a> {
+    fn from(line: &'a [u8]) -> Spoken<'a> {
+        Spoken::Seen(line.into())
     }
 }
 
@@ -132,20 +228,20 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Adds a line and its newline.
     pub(crate) fn push(&mut self, line: &[u8]) {
+        self.compact();
         self.bytes.extend_from_slice(line);
         self.bytes.push(b'\n');
     }
 
     /// Adds the line that was taken last. A long one that came alone changes hands without a copy.
     pub(crate) fn push_last(&mut self, from: &mut Inbox) {
-        let line = from.last..from.taken;
-        if self.is_empty() && line.len() > KEPT && line == (0..from.bytes.len()) {
-            *self = Outbox {
-                bytes: std::mem::take(from).bytes,
-                sent: 0,
-            };
+        if self.is_empty() && from.last_is_long_and_alone() {
+            let Inbox { bytes, room, .. } = std::mem::take(from);
+            *self = Outbox { bytes, sent: room };
         } else {
-            self.bytes.extend_from_slice(&from.bytes[line]);
+            self.compact();
+            self.bytes
+                .extend_from_slice(&from.bytes[from.last..from.taken]);
         }
     }
 
@@ -167,10 +263,7 @@ impl Outbox {
             match write(&self.bytes[self.sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.compact();
-                    return Ok(());
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -179,8 +272,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// A reader that never quite keeps up never empties it: what was sent is given back all the same. Only
-    /// when that is more than what is left, so that no byte is moved more than once.
+    /// A reader that never quite keeps up never empties it: before more is added, what was sent is given back all the
+    /// same. Only when that is more than what is left, so that no byte is moved more than once.
     fn compact(&mut self) {
         if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
@@ -190,14 +283,18 @@ impl Outbox {
 
     /// Forgets what waits.
     pub(crate) fn clear(&mut self) {
+        if self.bytes.capacity() > KEPT {
+            give_back(std::mem::take(&mut self.bytes));
+        }
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT);
         self.sent = 0;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kennel_core::message::Message;
+
     use super::*;
 
     fn feed(inbox: &mut Inbox, bytes: &[u8]) {
@@ -220,6 +317,38 @@ mod tests {
             let expected: Vec<&[u8]> = vec!["{\"a\":\"€😀\"}".as_bytes(), b"", b"{\"b\":1}\r"];
             assert_eq!(all, expected, "cut at {cut}");
             assert_eq!(inbox.rest().as_deref(), Some(&b"last"[..]));
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_the_same_whether_it_is_seen_or_taken() {
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#,
+            "x".repeat(1 << 20)
+        );
+        for (before, behind) in [("", ""), ("{}\n", ""), ("", "{}\npart"), ("", "part")] {
+            for part in [4096, CHUNK + 1, 3 * CHUNK, 2 << 20] {
+                let all = format!("{before}{long}\n{behind}");
+                let (mut inbox, mut heard) = (Inbox::default(), String::new());
+                let mut taken = 0;
+                for bytes in all.as_bytes().chunks(part) {
+                    feed(&mut inbox, bytes);
+                    while let Some(spoken) = inbox.next_spoken() {
+                        let line = spoken.line();
+                        heard.push_str(str::from_utf8(line.bytes()).unwrap());
+                        heard.push('\n');
+                        let alone = Message::parse(line.bytes());
+                        assert_eq!(Message::parse(line), alone, "{part}");
+                        taken += usize::from(matches!(spoken, Spoken::Taken(..)));
+                    }
+                }
+                let whole = all.strip_suffix("part").unwrap_or(&all);
+                assert!(heard == whole, "{before:?} {behind:?} {part}");
+                assert_eq!(inbox.unfinished(), &all.as_bytes()[whole.len()..]);
+                let came_alone = behind.is_empty() && (before.is_empty() || part < 2 << 20);
+                assert!(taken == 1 || !came_alone, "{before:?} {behind:?} {part}");
+                assert!(inbox.bytes.capacity() <= KEPT);
+            }
         }
     }
 
@@ -253,7 +382,7 @@ mod tests {
                     let whole = behind.strip_suffix("part").unwrap_or(behind);
                     let expected = format!("{waiting}{before}{line}\n{whole}");
                     assert!(
-                        outbox.bytes == expected.as_bytes(),
+                        outbox.bytes[outbox.sent..] == *expected.as_bytes(),
                         "{length} {before:?} {behind:?}"
                     );
                     feed(&mut inbox, b" and more\n");

@@ -10,6 +10,7 @@ use kennel_sys::process::ProcessRef;
 
 use super::lines::{Inbox, Outbox};
 use super::watch::Watched;
+use super::width::Width;
 use crate::election::stuck::{Look, Patience, Watch};
 
 /// A daemon that owes an answer this long is asked whether it is there.
@@ -21,6 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) socket: Watched<UnixStream>,
+    width: Width,
     pub(crate) daemon: Option<ProcessRef>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
@@ -37,6 +39,7 @@ impl Link {
     pub(super) fn new(socket: Watched<UnixStream>, daemon: Option<ProcessRef>) -> Link {
         Link {
             socket,
+            width: Width::default(),
             daemon,
             from: Inbox::default(),
             to: Outbox::default(),
@@ -50,7 +53,12 @@ impl Link {
     /// Writes what it takes now. One that takes no more tells so when it is read.
     pub(crate) fn flush(&mut self) {
         let mut socket = &*self.socket;
-        if self.to.flush(|bytes| socket.write(bytes)).is_err() {
+        let width = &self.width;
+        let written = self.to.flush(|bytes| {
+            width.suit(socket, bytes.len());
+            socket.write(bytes)
+        });
+        if written.is_err() {
             self.to.clear();
         }
     }

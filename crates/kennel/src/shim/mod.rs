@@ -22,7 +22,9 @@ mod records;
 mod rest;
 mod server;
 mod sleep;
+pub(crate) mod spare;
 mod watch;
+pub(crate) mod width;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -49,6 +51,7 @@ use rest::Hibernation;
 use server::Server;
 pub(crate) use server::Spec;
 use watch::{Watch, Watched, Who};
+use width::Width;
 
 use crate::election::{self, Pending, Policy, Wanted};
 
@@ -106,6 +109,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         session: Session::replaying(spec.replay),
         stdin: watch.over(Input, Who::Stdin),
         stdin_open: true,
+        stdin_width: Width::default(),
         ends_apart: !Output::stdout().is_stdin(),
         stdout: watch.over(Output::stdout(), Who::Stdout),
         stderr: watch.over(Output::stderr(), Who::Stderr),
@@ -167,6 +171,7 @@ struct Shim {
 
     stdin: Watched<Input>,
     stdin_open: bool,
+    stdin_width: Width,
     stdout: Watched<Output>,
     /// stdin and stdout are two: an end of the one is not the other's.
     ends_apart: bool,
@@ -261,6 +266,7 @@ impl Shim {
                 return Ok(end);
             }
             let ready = self.sleep()?;
+            spare::let_go_if_due();
             if let Some(end) = self.look(&ready)? {
                 return Ok(end);
             }

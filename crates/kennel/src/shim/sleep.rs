@@ -9,7 +9,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::lines::Outbox;
 use super::watch::{self, Who};
-use super::{ENOUGH, Shim, Upstream};
+use super::{ENOUGH, Shim, Upstream, spare};
 
 /// What an output says when nobody reads it any more.
 const GONE: EventFlags = EventFlags::ERR
@@ -115,6 +115,7 @@ impl Shim {
             self.next_rest(),
             self.next_count(),
             self.next_look_for_a_daemon(),
+            spare::due(),
         ];
         let moments = moments.into_iter().flatten();
         let moments = moments.map(|at| at.saturating_duration_since(Instant::now()));

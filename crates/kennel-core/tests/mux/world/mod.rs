@@ -308,7 +308,7 @@ impl World {
         while let Some(out) = self.mux.poll() {
             match out {
                 Out::ToServer { lane, line } => {
-                    let line = String::from_utf8(line).expect("text");
+                    let line = String::from_utf8(line.into()).expect("text");
                     let said: Value = serde_json::from_str(&line).expect("JSON");
                     let serial = said["params"]["serial"].as_u64();
                     if let Some(fact) = serial.and_then(|it| self.facts.get_mut(&it)) {

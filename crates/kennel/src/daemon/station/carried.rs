@@ -10,9 +10,10 @@ use kennel_core::mux::Mux;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::lanes::Lanes;
+use super::super::lanes::{self, Lanes};
 use super::super::running::{self, Running};
 use super::{Chunk, Station};
+use crate::shim::width::Width;
 use crate::sources::Sources;
 
 /// A station, to go on with after an exec.
@@ -77,7 +78,7 @@ impl Station {
         let now = Instant::now();
         let hello = Rc::new(carried.hello);
         let start_at = now + Duration::from_millis(carried.starts_in);
-        let station = Station::new(mux.class().clone(), hello, start_at);
+        let mut station = Station::new(mux.class().clone(), hello, start_at);
         let running = carried.running.map(Running::resume).transpose()?;
         let warden = running.as_ref().map(|running| running.tree.warden().pid());
         let ago = |millis| {
@@ -86,8 +87,8 @@ impl Station {
         };
         station.mux.replace(mux);
         station.lanes.replace(carried.lanes);
-        // It may have been given a wider pipe, which is to be narrow again behind it.
-        station.wide.set(carried.cut.is_some());
+        // It may have been given a wider pipe, which is to be narrow again.
+        station.width = Width::wider_than(lanes::CHUNK);
         station.cut.replace(carried.cut);
         station.running.replace(running.map(Rc::new));
         station.sources.replace(carried.sources);

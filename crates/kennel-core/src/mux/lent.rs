@@ -1,0 +1,87 @@
+//! A long line that changes hands: whoever gets it gets these very bytes, with other ids in them. A copy would take
+//! longer than all the rest.
+
+use crate::lifetime::ClientId;
+use crate::message::{Edit, Line, Owned, Scan, splice};
+use crate::time::Moment;
+
+use super::said::{self, Said};
+use super::{Lane, Mux, Out};
+
+/// Which of the things to do want the line that is being looked at, by their places among them, and with what edits.
+#[derive(Debug, Default)]
+pub(super) struct Lent(Vec<(usize, Vec<Edit>)>);
+
+impl Mux {
+    /// [`from_client`](Self::from_client) with a line that nobody else needs; `scan` has seen its beginning, or all.
+    pub fn from_client_owned(&mut self, client: ClientId, line: Owned, scan: &Scan, now: Moment) {
+        self.lent = Some(Lent::default());
+        self.from_client(client, Line::scanned(&line, scan), now);
+        self.hand_over(line);
+    }
+
+    /// [`from_server`](Self::from_server) with a line that nobody else needs; `scan` has seen its beginning, or all.
+    pub fn from_server_owned(&mut self, line: Owned, scan: &Scan, now: Moment) {
+        self.lent = Some(Lent::default());
+        self.from_server(Line::scanned(&line, scan), now);
+        self.hand_over(line);
+    }
+
+    /// What was said, for the server, with these edits.
+    pub(super) fn tell_server_with(
+        &mut self,
+        lane: Lane,
+        said: &Said<'_>,
+        edits: &[said::Edit<'_>],
+    ) {
+        let line = Owned::default();
+        match self.lends(said, edits) {
+            true => self.out.push_back(Out::ToServer { lane, line }),
+            false => self.tell_server(lane, said.with(edits)),
+        }
+    }
+
+    /// What was said, for a client, with these edits.
+    pub(super) fn say_with(&mut self, client: ClientId, said: &Said<'_>, edits: &[said::Edit<'_>]) {
+        let line = Owned::default();
+        match self.clients.contains_key(&client) && self.lends(said, edits) {
+            true => self.out.push_back(Out::ToClient { client, line }),
+            false => self.say(client, said.with(edits)),
+        }
+    }
+
+    /// Whether the next thing to do gets the line later.
+    fn lends(&mut self, said: &Said<'_>, edits: &[said::Edit<'_>]) -> bool {
+        let Some(Lent(wanted)) = self.lent.as_mut().filter(|_| said.is_whole()) else {
+            return false;
+        };
+        let edits = said.places(edits).into_iter();
+        let edits = edits.map(|(place, new)| (place, new.to_vec()));
+        wanted.push((self.out.len(), edits.collect()));
+        true
+    }
+
+    fn hand_over(&mut self, mut line: Owned) {
+        let Some(Lent(mut wanted)) = self.lent.take() else {
+            return;
+        };
+        let last = wanted.pop();
+        for (place, edits) in wanted {
+            let borrowed = edits.iter().map(|(place, new)| (place.clone(), &new[..]));
+            let copy = splice(&line, &borrowed.collect::<Vec<_>>());
+            self.fill(place, copy.into());
+        }
+        if let Some((place, edits)) = last {
+            line.splice(edits);
+            self.fill(place, line);
+        }
+    }
+
+    fn fill(&mut self, place: usize, with: Owned) {
+        if let Some(Out::ToServer { line, .. } | Out::ToClient { line, .. }) =
+            self.out.get_mut(place)
+        {
+            *line = with;
+        }
+    }
+}
