@@ -405,6 +405,26 @@ pub mod runtime_dir {
         pub fn entries(&self) -> Result<Vec<OsString>, DirError> {
             match self.0 {}
         }
+        /// Puts a file into its place.
+        pub fn write_whole(
+            &self,
+            _name: impl AsRef<OsStr>,
+            _content: &[u8],
+        ) -> Result<(), DirError> {
+            match self.0 {}
+        }
+        /// The content of a file.
+        pub fn read_small(
+            &self,
+            _name: impl AsRef<OsStr>,
+            _max: usize,
+        ) -> Result<Option<Vec<u8>>, DirError> {
+            match self.0 {}
+        }
+        /// Removes a file.
+        pub fn unlink(&self, _name: impl AsRef<OsStr>) -> Result<bool, DirError> {
+            match self.0 {}
+        }
         /// Holds it.
         pub fn hold(&self) -> Result<Hold, DirError> {
             match self.0 {}
