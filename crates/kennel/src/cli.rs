@@ -1,7 +1,11 @@
 //! The command line. `kennel warden` is not here: it is started by Kennel itself, and `main` sees to it.
 
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use kennel_sys::signals;
@@ -9,12 +13,15 @@ use kennel_sys::signals;
 use crate::shim::Origin;
 use crate::{demo, doctor, guard, logs, ps, purge, reference, run, stop, top, wrap};
 
+/// Help is the same wherever it is read, and no wider than the least of terminals.
+const COLUMNS: usize = 80;
+
 /// Keep local tool servers alive exactly as long as somebody needs them
 ///
 /// One process where ten would run, none where nobody is left, and a session that goes on when the
 /// server behind it dies.
 #[derive(Debug, Parser)]
-#[command(name = "kennel", version = version(), after_help = EXAMPLES)]
+#[command(name = "kennel", version = version(), after_help = EXAMPLES, term_width = COLUMNS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -113,11 +120,7 @@ enum Command {
     /// measures how long it takes until they go on, or until nothing is left. Takes a few seconds, in a
     /// directory of its own, and leaves nothing behind.
     #[command(after_help = DEMO_EXAMPLES)]
-    Demo {
-        /// Which part of the show this process plays; for the demo itself
-        #[arg(hide = true)]
-        part: Option<demo::Part>,
-    },
+    Demo,
 }
 
 /// Made once, and never freed: the parser wants to keep it.
@@ -140,7 +143,7 @@ enum Session {
 /// A command line that begins a session. Read without the rest of the definition, which is of no use to a process that
 /// there are many of.
 #[derive(Debug, Parser)]
-#[command(name = "kennel", version = version())]
+#[command(name = "kennel", version = version(), term_width = COLUMNS)]
 struct SessionCli {
     #[command(subcommand)]
     command: Session,
@@ -160,51 +163,54 @@ const RUN_EXAMPLES: &str = "Examples:
   kennel run -- npx -y @modelcontextprotocol/server-everything
   kennel run --cwd ~/project --stop-after 5s,1s -- python3 server.py
   kennel run --share always --linger 5m -- uvx some-server
-  kennel run memory                     a server that has this name in ~/.config/kennel/servers.toml
+  kennel run memory                     a server with this name in servers.toml
 
-Sessions with the same command, directory and environment share one server where that is known to be safe
-(--share auto): docs/SHARING.md has the table, ~/.config/kennel/servers.toml has the last word, and
-`kennel ps --wide` says why a session is on its own.
+Sessions with the same command, directory and environment share one server where that is known to be safe \
+(--share auto): docs/SHARING.md has the table, ~/.config/kennel/servers.toml has the last word, and `kennel \
+ps --wide` says why a session is on its own.
 
-The timers: --linger is how long a shared server outlives its last client; --grace how long its owner must be
-gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is
-how long a server may take to end; --hibernate stops a server nobody asks, until somebody does. Durations are written 500ms, 30s, 5m, 2h.
+The timers: --linger is how long a shared server outlives its last client; --grace how long its owner must \
+be gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is \
+how long a server may take to end; --hibernate stops a server nobody asks, until somebody does. Durations \
+are written 500ms, 30s, 5m, 2h.
 
-When the server dies, its sessions go on with the next one. What was under way is asked again where that does
-no harm (--replay safe), and otherwise answered with an error that says that nobody knows whether it was done.
+When the server dies, its sessions go on with the next one. What was under way is asked again where that \
+does no harm (--replay safe), and otherwise answered with an error that says that nobody knows whether it \
+was done.
 
-When the server's program, script or package changes on disk, a shared server is replaced while nobody waits for it,
-and one session's own is only marked (--on-change). A newer kennel takes over its daemons while they run.
+When the server's program, script or package changes on disk, a shared server is replaced while nobody waits \
+for it, and one session's own is only marked (--on-change). A newer kennel takes over its daemons while they \
+run.
 
-Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...), and so are
-KENNEL_REPLAY and KENNEL_ON_CHANGE;
-KENNEL_OFF=1 runs the server as if kennel were not there; KENNEL_PARENT_WATCH=off leaves the end of the
-session to stdin alone.
+Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...), and so \
+are KENNEL_REPLAY and KENNEL_ON_CHANGE; KENNEL_OFF=1 runs the server as if kennel were not there; \
+KENNEL_PARENT_WATCH=off leaves the end of the session to stdin alone.
 
 Exit codes: the server's own after the app closed stdin; 127 command not found, 126 not executable.";
 
 const GUARD_EXAMPLES: &str = "Examples:
   kennel guard --owner-pid $PPID --port 8080 -- python3 -m http.server 8080
-  kennel guard --detach --json --port 6505 --port 9500 --owner-pid 4711 -- node server.js
+  kennel guard --detach --json --port 6505 --owner-pid 4711 -- node server.js
   kennel guard --takeover older --port 7000 --state ~/.local/share/thing -- thing serve
 
-The owner: when it is gone (killed, exited, a zombie) and nobody has been connected for --grace, the whole
-server ends: SIGTERM, and what is left after --stop-after is killed. A connection that comes cancels that; its end
-begins the grace anew. Without an owner, kennel passes signals and the exit code on, and cleans up.
+The owner: when it is gone (killed, exited, a zombie) and nobody has been connected for --grace, the whole \
+server ends: SIGTERM, and what is left after --stop-after is killed. A connection that comes cancels that; \
+its end begins the grace anew. Without an owner, kennel passes signals and the exit code on, and cleans up.
 
-A port that is taken: a guarded server of the same command in the same directory whose owner is gone and that
-nobody uses is replaced (--takeover orphan); with --takeover older, so is one whose program or script has changed
-on disk. One that is wanted is `already running`: exit code 0 and its facts. Anybody else keeps the port: exit
-code 98, with who it is. The successor is checked before the incumbent is stopped: that its program is there and
-executable, that its interpreter is, that its script parses.
+A port that is taken: a guarded server of the same command in the same directory whose owner is gone and \
+that nobody uses is replaced (--takeover orphan); with --takeover older, so is one whose program or script \
+has changed on disk. One that is wanted is `already running`: exit code 0 and its facts. Anybody else keeps \
+the port: exit code 98, with who it is. The successor is checked before the incumbent is stopped: that its \
+program is there and executable, that its interpreter is, that its script parses.
 
 With --detach, `kennel ps`, `kennel logs` and `kennel stop` show it, what it said, and its end.
 
-Environment: KENNEL_OWNER_PID names the owner, and does not reach the server; KENNEL_OFF=1 runs the server as if
-kennel were not there.
+Environment: KENNEL_OWNER_PID names the owner, and does not reach the server; KENNEL_OFF=1 runs the server \
+as if kennel were not there.
 
-Exit codes: the server's own, 128 and its number if a signal ended it; 0 if nobody needed it any more, or if it
-runs already; 98 port held by another; 127 command not found, 126 not executable; 1 anything else.";
+Exit codes: the server's own, 128 and its number if a signal ended it; 0 if nobody needed it any more, or if \
+it runs already; 98 port held by another; 127 command not found, 126 not executable; 1 anything else.";
+
 const PS_EXAMPLES: &str = "Examples:
   kennel ps
   kennel ps --wide                      keys, versions, pids, and why a session is on its own
@@ -243,8 +249,8 @@ const WRAP_EXAMPLES: &str = "Examples:
   kennel wrap --client cursor           one app
   kennel wrap --file ~/x/mcp.json --yes one file, without asking
 
-shared: its sessions use one server, where that is known to be safe. solo: each session has a server of its own, and
-still survives its crashes and leaves nothing behind. skip: nothing to put Kennel before.";
+shared: its sessions use one server, where that is known to be safe. solo: each session has a server of its \
+own, and still survives its crashes and leaves nothing behind. skip: nothing to put Kennel before.";
 
 const UNWRAP_EXAMPLES: &str = "Examples:
   kennel unwrap --dry-run               see what would change
@@ -266,13 +272,20 @@ const PURGE_EXAMPLES: &str = "Examples:
 
 pub(crate) fn run(origin: Origin) -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
-        let Session::Run(args) = SessionCli::parse().command;
-        return run::run(*args, origin);
+        return match SessionCli::try_parse() {
+            Ok(SessionCli {
+                command: Session::Run(args),
+            }) => run::run(*args, origin),
+            Err(error) => not_understood(&error, &SessionCli::command()),
+        };
     }
-    let command = Cli::parse().command;
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return not_understood(&error, &Cli::command()),
+    };
     if !matches!(
         command,
-        Command::Session(_) | Command::Guard(_) | Command::Demo { .. }
+        Command::Session(_) | Command::Guard(_) | Command::Demo
     ) {
         signals::end_with_the_reader();
     }
@@ -290,7 +303,60 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Purge(args) => purge::purge(&args),
         Command::Completions(args) => reference::completions(&args, Cli::command()),
         Command::Man(args) => reference::man(&args, Cli::command()),
-        Command::Demo { part: None } => demo::show(),
-        Command::Demo { part: Some(part) } => demo::play(part),
+        Command::Demo => demo::show(),
     }
+}
+
+/// Help and version, which were asked for, or what is wrong with the line.
+fn not_understood(error: &clap::Error, definition: &clap::Command) -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(line) = with_dashes(&words, definition)
+    {
+        let what =
+            "the server's command comes after `--`, so that its options are not taken for kennel's";
+        crate::fail(&format!("{what}:\n  {line}"));
+        return ExitCode::from(2);
+    }
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match (error.use_stderr(), printed) {
+        (true, _) => ExitCode::from(2),
+        (false, Ok(())) => ExitCode::SUCCESS,
+        (false, Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        (false, Err(error)) => crate::fail(&format!("cannot write to stdout: {error}")),
+    }
+}
+
+/// The line as it was meant, where `run` or `guard` was given a command without `--`.
+fn with_dashes(words: &[OsString], definition: &clap::Command) -> Option<String> {
+    let name = words
+        .first()?
+        .to_str()
+        .filter(|name| ["run", "guard"].contains(name))?;
+    let command = definition.find_subcommand(name)?;
+    let takes_value = |option: &str| {
+        let known = command.get_arguments().find(|arg| {
+            let long = option.strip_prefix("--");
+            let short = option
+                .strip_prefix('-')
+                .and_then(|short| short.chars().next());
+            arg.get_long().is_some_and(|it| Some(it) == long)
+                || arg.get_short().is_some_and(|it| Some(it) == short)
+        })?;
+        Some(known.get_action().takes_values())
+    };
+    let mut at = 1;
+    while let Some(word) = words.get(at)?.to_str().filter(|word| word.starts_with('-')) {
+        at += match word {
+            "--" => return None,
+            _ if word.contains('=') => 1,
+            _ => 1 + usize::from(takes_value(word)?),
+        };
+    }
+    let quoted = |words: &[OsString]| {
+        let words = words.iter().map(|word| wrap::quoted(Path::new(word)));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let (ours, its) = words.split_at_checked(at)?;
+    (!its.is_empty()).then(|| format!("kennel {} -- {}", quoted(ours), quoted(its)))
 }

@@ -1,25 +1,33 @@
 //! `kennel demo`: what Kennel does, shown on apps, shims, servers and a daemon of its own, in a private runtime
 //! directory, with times measured here. It leaves nothing behind.
-#![expect(
-    clippy::print_stdout,
-    reason = "the demo is a show for the person who asked for it"
-)]
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
+use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_sys::signals::Signals;
+use kennel_sys::{Signal, events, lock};
+
+use crate::meeting::DaemonRecord;
 
 /// How many apps there are.
 const APPS: usize = 10;
 /// Nothing in the show takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A line of the show. Not `println!`: where it cannot be told, it is over, and cleared away.
+macro_rules! tell {
+    ($($words:tt)*) => { writeln!(io::stdout(), $($words)*) };
+}
+
 /// A process of the show.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     /// An MCP server that answers everything with its pid.
     Server,
@@ -27,74 +35,165 @@ pub(crate) enum Part {
     Stubborn,
 }
 
+impl Part {
+    /// The part that a word on the command line names; for the demo itself.
+    pub(crate) fn called(word: &OsStr) -> Option<Part> {
+        match word.to_str()? {
+            "server" => Some(Part::Server),
+            "stubborn" => Some(Part::Stubborn),
+            _ => None,
+        }
+    }
+}
+
+/// Somebody wants it to end: no session begins any more, and no daemon is waited for.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+fn goes_on() -> io::Result<()> {
+    match OVER.load(Ordering::Relaxed) {
+        true => Err(io::ErrorKind::Interrupted.into()),
+        false => Ok(()),
+    }
+}
+
 /// Runs the show.
 pub(crate) fn show() -> ExitCode {
+    let signals = match Signals::catch(&[Signal::INT, Signal::TERM, Signal::HUP]) {
+        Ok(signals) => signals,
+        Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
+    };
     let stage = std::env::temp_dir().join(format!("kennel-demo-{}", std::process::id()));
-    let shown = std::fs::create_dir(&stage).and_then(|()| acts(&stage));
-    let cleared = std::fs::remove_dir_all(&stage);
-    match shown.and(cleared) {
-        Ok(()) => ExitCode::SUCCESS,
+    let shown = std::fs::create_dir(&stage).and_then(|()| perform(&stage, &signals));
+    let cleared = clear(&stage);
+    match shown.and_then(|signal| cleared.map(|()| signal)) {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(signal)) => ExitCode::from(128u8.wrapping_add(signal.as_raw() as u8)),
         Err(error) => crate::fail(&format!("the demo went wrong: {error}")),
     }
 }
 
-fn acts(stage: &Path) -> io::Result<()> {
-    println!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n");
+/// The acts on a thread, so that they can be broken off; the signal that did.
+fn perform(stage: &Path, signals: &Signals) -> io::Result<Option<Signal>> {
+    let (done, closes_when_done) = io::pipe()?;
+    let own = stage.to_owned();
+    let acts = std::thread::spawn(move || {
+        let played = acts(&own);
+        drop(closes_when_done);
+        played
+    });
+    events::sleep(&[signals.as_fd(), done.as_fd()], &[], None)?;
+    let signal = signals.next();
+    if signal.is_some() {
+        OVER.store(true, Ordering::Relaxed);
+        for child in below(std::process::id())? {
+            // Whoever speaks to it hears that it is gone, and Kennel does the rest.
+            child.signal(Signal::KILL)?;
+        }
+    }
+    let played = acts
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("an act broke down")));
+    match (signal, played) {
+        (None, Ok(())) => Ok(None),
+        (signal, played) => {
+            everybody_leaves(stage)?;
+            signal.map_or(played.map(|()| None), |signal| Ok(Some(signal)))
+        }
+    }
+}
 
-    println!(
+/// Whoever is on the way out, or was on the way in, may write down a last word.
+fn clear(stage: &Path) -> io::Result<()> {
+    let started = Instant::now();
+    loop {
+        match std::fs::remove_dir_all(stage) {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                    && started.elapsed() < PATIENCE =>
+            {
+                events::sleep(&[], &[], Some(Duration::from_millis(20)))?;
+            }
+            cleared => return cleared,
+        }
+    }
+}
+
+/// After a show that was broken off: whoever is on the stage holds its directory.
+fn everybody_leaves(stage: &Path) -> io::Result<()> {
+    let Ok(Some(dir)) = RuntimeDir::open(stage.join("run")) else {
+        return Ok(());
+    };
+    let started = Instant::now();
+    while let Err(error) = lock::seize(&dir) {
+        if started.elapsed() > PATIENCE {
+            return Err(io::Error::other(error.to_string()));
+        }
+        for daemon in daemons_of(stage)? {
+            daemon.signal(Signal::TERM)?;
+            daemon.wait(Some(PATIENCE))?;
+        }
+        events::sleep(&[], &[], Some(Duration::from_millis(20)))?;
+    }
+    Ok(())
+}
+
+fn acts(stage: &Path) -> io::Result<()> {
+    tell!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n")?;
+
+    tell!(
         "1. {APPS} apps begin a session with the same server. One server runs where {APPS} would."
-    );
+    )?;
     let mut sessions = Vec::new();
     for _ in 0..APPS {
         sessions.push(Session::begin(stage, Part::Server, true)?);
     }
     let server = the_one_server(&mut sessions)?;
     let daemon = daemon_of(stage)?;
-    println!(
+    tell!(
         "   running:  {APPS} sessions, one daemon ({}), one server ({})",
         daemon.pid(),
         server.pid()
-    );
+    )?;
 
-    println!("\n2. The server is killed with -9. All sessions go on with a new one.");
+    tell!("\n2. The server is killed with -9. All sessions go on with a new one.")?;
     let killed = Instant::now();
     server.signal(Signal::KILL)?;
     server.wait(Some(PATIENCE))?;
     let new = the_one_server(&mut sessions)?;
-    println!(
+    tell!(
         "   server {} -> {}, all {APPS} answering again after {}",
         server.pid(),
         new.pid(),
         since(killed)
-    );
+    )?;
 
-    println!("\n3. The daemon is killed with -9. All sessions go on with a new daemon.");
+    tell!("\n3. The daemon is killed with -9. All sessions go on with a new daemon.")?;
     let killed = Instant::now();
     daemon.signal(Signal::KILL)?;
     daemon.wait(Some(PATIENCE))?;
     the_one_server(&mut sessions)?;
-    println!(
+    tell!(
         "   daemon {} -> {}, all {APPS} answering again after {}",
         daemon.pid(),
         daemon_of(stage)?.pid(),
         since(killed)
-    );
+    )?;
 
-    println!(
+    tell!(
         "\n4. An app is killed with -9 while another process keeps its pipe open, so that EOF never comes;"
-    );
-    println!("   and its server ignores SIGTERM and has a detached process of its own.");
+    )?;
+    tell!("   and its server ignores SIGTERM and has a detached process of its own.")?;
     let stubborn = Session::begin(stage, Part::Stubborn, false)?;
     let everyone = stubborn.tree()?;
     let pids: Vec<String> = everyone
         .iter()
         .map(|process| process.pid().to_string())
         .collect();
-    println!(
+    tell!(
         "   running:  app {}, and behind it {}",
         stubborn.app.id(),
         pids.join(", ")
-    );
+    )?;
     let killed = Instant::now();
     let _held = stubborn.kill_app()?;
     for process in &everyone {
@@ -105,14 +204,12 @@ fn acts(stage: &Path) -> io::Result<()> {
             )));
         }
     }
-    println!(
+    tell!(
         "   nothing left after {} (it was given 300 ms to end by itself, and 300 ms after SIGTERM)",
         since(killed)
-    );
+    )?;
 
-    println!(
-        "\n5. The apps are done. When nobody came back for a while, server and daemon go too."
-    );
+    tell!("\n5. The apps are done. When nobody came back for a while, server and daemon go too.")?;
     let done = Instant::now();
     let daemon = daemon_of(stage)?;
     for session in sessions {
@@ -121,7 +218,7 @@ fn acts(stage: &Path) -> io::Result<()> {
     if !daemon.wait(Some(PATIENCE))? {
         return Err(io::Error::other("the daemon is still there"));
     }
-    println!("   nothing left after {} (it lingered 500 ms)", since(done));
+    tell!("   nothing left after {} (it lingered 500 ms)", since(done))?;
     Ok(())
 }
 
@@ -152,6 +249,7 @@ struct Session {
 
 impl Session {
     fn begin(stage: &Path, part: Part, shared: bool) -> io::Result<Session> {
+        goes_on()?;
         let (stdin, to): (PipeReader, PipeWriter) = io::pipe()?;
         let part = match part {
             Part::Server => "server",
@@ -195,7 +293,9 @@ impl Session {
                 self.asked
             )?;
             let mut line = String::new();
-            self.from.read_line(&mut line)?;
+            if self.from.read_line(&mut line)? == 0 {
+                return Err(io::Error::other("the session is gone"));
+            }
             if let Some((_, result)) = line.split_once(r#""result":{"pid":"#) {
                 let digits = result.split('}').next().unwrap_or_default();
                 return digits.parse().map_err(io::Error::other);
@@ -212,18 +312,11 @@ impl Session {
 
     /// Everyone below the app.
     fn tree(&self) -> io::Result<Vec<ProcessRef>> {
-        let mut line = vec![self.app.id()];
+        let mut line = below(self.app.id())?;
         let mut everyone = Vec::new();
-        while let Some(parent) = line.pop() {
-            let children =
-                std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
-            for pid in children
-                .split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-            {
-                line.push(pid);
-                everyone.extend(ProcessRef::open(pid));
-            }
+        while let Some(process) = line.pop() {
+            line.extend(below(process.pid())?);
+            everyone.push(process);
         }
         Ok(everyone)
     }
@@ -249,26 +342,50 @@ impl Drop for Session {
     }
 }
 
+/// The children of a process.
+fn below(parent: u32) -> io::Result<Vec<ProcessRef>> {
+    let mut below = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{parent}/task"))? {
+        let children = std::fs::read_to_string(task?.path().join("children"))?;
+        let pids = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        below.extend(pids.filter_map(|pid| ProcessRef::open(pid).ok()));
+    }
+    Ok(below)
+}
+
 fn daemon_of(stage: &Path) -> io::Result<ProcessRef> {
-    let daemons: PathBuf = stage.join("run/daemons");
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
-        for entry in std::fs::read_dir(&daemons)? {
-            let record = std::fs::read(entry?.path().join("daemon.json")).unwrap_or_default();
-            let record: Option<crate::meeting::DaemonRecord> = serde_json::from_slice(&record).ok();
-            if let Some(process) = record.and_then(|record| record.process()) {
-                return Ok(process);
-            }
+        goes_on()?;
+        if let Some(daemon) = daemons_of(stage)?.pop() {
+            return Ok(daemon);
         }
-        kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(5)))?;
+        events::sleep(&[], &[], Some(Duration::from_millis(5)))?;
     }
     Err(io::Error::other("no daemon is there"))
+}
+
+/// Those that are on record and live.
+fn daemons_of(stage: &Path) -> io::Result<Vec<ProcessRef>> {
+    let mut daemons = Vec::new();
+    let keys = match std::fs::read_dir(stage.join("run/daemons")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(daemons),
+        keys => keys?,
+    };
+    for key in keys {
+        let record = std::fs::read(key?.path().join("daemon.json")).unwrap_or_default();
+        let record: Option<DaemonRecord> = serde_json::from_slice(&record).ok();
+        daemons.extend(record.and_then(|record| record.process()));
+    }
+    Ok(daemons)
 }
 
 /// Plays a server.
 pub(crate) fn play(part: Part) -> ExitCode {
     if let Part::Stubborn = part {
-        let _deaf = kennel_sys::signals::Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
+        let _deaf = Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
         let detached = Command::new("setsid")
             .args(["sleep", "1000"])
             .stdin(Stdio::null())
@@ -277,7 +394,7 @@ pub(crate) fn play(part: Part) -> ExitCode {
         let _ = answer();
         loop {
             // EOF means nothing to it.
-            let _ = kennel_sys::events::sleep(&[], &[], None);
+            let _ = events::sleep(&[], &[], None);
             let _ = &detached;
         }
     }
@@ -294,10 +411,10 @@ fn answer() -> io::Result<()> {
             continue;
         };
         let id: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        println!(
+        tell!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{{"pid":{}}}}}"#,
             std::process::id()
-        );
+        )?;
     }
     Ok(())
 }

@@ -33,6 +33,8 @@ mod reference;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod run;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod say;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod sharing;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod shim;
@@ -57,13 +59,19 @@ use std::process::ExitCode;
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 fn main() -> ExitCode {
-    // Before anything else is looked at: a warden is started often, and is to be small and quick. All three are
+    // Before anything else is looked at: a warden is started often, and is to be small and quick. All of these are
     // started by Kennel itself, so that `ps` tells them apart; none is for people.
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next().as_deref().and_then(|word| word.to_str()) {
         Some("warden") => return kennel_sys::tree::warden_main(arguments).into(),
         Some("daemon") => return daemon::main(arguments),
         Some("guardian") => return guard::guardian(arguments),
+        Some("demo") => {
+            let part = arguments.next();
+            if let Some(part) = part.as_deref().and_then(demo::Part::called) {
+                return demo::play(part);
+            }
+        }
         _ => {}
     }
     // While whoever started us is still there (lesson 19).

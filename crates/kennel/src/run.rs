@@ -24,6 +24,8 @@ use crate::timers::{self, Timers};
 
 /// Exit code for "nothing found".
 const NOTHING: u8 = 3;
+/// Exit code for a server that is there and cannot be started.
+const CANNOT_START: u8 = 126;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -122,6 +124,11 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         after_eof: timers.stop_after.0,
         after_term: timers.stop_after.1,
     };
+    if let Some(cwd) = args.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        let words = "is no directory: create it, or name another with --cwd";
+        crate::fail(&format!("{} {words}", cwd.display()));
+        return ExitCode::from(CANNOT_START);
+    }
     let place = Place::of(&args);
     let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {

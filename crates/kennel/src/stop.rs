@@ -1,5 +1,4 @@
 //! `kennel stop`: ends what runs, by its name or key.
-#![expect(clippy::print_stdout, reason = "it answers a person's question")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use kennel_sys::Signal;
 
 use crate::listing::{self, Ambiguous, Entry};
 use crate::ps::words::printable;
+use crate::say::say;
 
 /// Exit code for "nothing found".
 const NOTHING: u8 = 3;
@@ -48,7 +48,7 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
             Some(word) => listing::called(&resting, word).unwrap_or_default(),
         };
         for entry in &resting {
-            println!(
+            say!(
                 "{} ({}) hibernates: there is nothing to stop",
                 printable(&entry.name),
                 entry.key
@@ -74,7 +74,7 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
             .and_then(|_| process.wait(Some(STOPPING)))
             .unwrap_or(false);
         match ended {
-            true => println!("stopped {} ({})", printable(&entry.name), entry.key),
+            true => say!("stopped {} ({})", printable(&entry.name), entry.key),
             false => {
                 left += 1;
                 crate::fail(&format!(

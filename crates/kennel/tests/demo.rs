@@ -1,13 +1,22 @@
 //! The first thing a newcomer runs.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::time::Duration;
 
 use kennel_testkit::{Scope, run};
 
+fn files(scope: &Scope) -> usize {
+    std::fs::read_dir(scope.dir()).unwrap().count()
+}
+
 #[test]
 fn the_demo_tells_its_story_and_leaves_nothing_behind() {
     let scope = Scope::new("demo");
-    let before = std::fs::read_dir(scope.dir()).unwrap().count();
+    let before = files(&scope);
     let ended = run(scope.command(env!("CARGO_BIN_EXE_kennel")).arg("demo"));
     assert_eq!(ended.code(), Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_eq!(ended.stderr, "");
@@ -25,7 +34,56 @@ fn the_demo_tells_its_story_and_leaves_nothing_behind() {
         ended.stdout
     );
     scope.nothing_left_within("after the demo", Duration::from_secs(60));
-    assert_eq!(std::fs::read_dir(scope.dir()).unwrap().count(), before);
+    assert_eq!(files(&scope), before);
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a terminal signals a group; this one was made for the demo alone"
+)]
+fn ctrl_c_in_any_act_leaves_no_file_and_no_process() {
+    for words in ["1. ", "running:  10", "3. ", "running:  app", "5. "] {
+        let scope = Scope::new("demo-broken-off");
+        let before = files(&scope);
+        let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+        command
+            .arg("demo")
+            .env("TMPDIR", scope.dir())
+            .process_group(0)
+            .stdout(Stdio::piped());
+        let mut demo = command.spawn().unwrap();
+        let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+        let said = lines.find(|line| line.as_ref().unwrap().contains(words));
+        assert!(said.is_some(), "{words}");
+        // As a terminal does it: to everybody in the foreground.
+        let group = rustix::process::Pid::from_child(&demo);
+        rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+        lines.for_each(drop);
+        assert_eq!(demo.wait().unwrap().code(), Some(130), "{words}");
+        assert_eq!(files(&scope), before, "{words}");
+        scope.nothing_left_within("after Ctrl-C", Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn a_demo_that_cannot_be_told_is_over_and_leaves_nothing_either() {
+    let scope = Scope::new("demo-full");
+    let before = files(&scope);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+    command.arg("demo").env("TMPDIR", scope.dir()).stdout(full);
+    let ended = command
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("the demo went wrong"), "{said}");
+    scope.nothing_left_within("after the demo", Duration::from_secs(60));
+    assert_eq!(files(&scope), before);
 }
 
 /// What the first page shows of it.

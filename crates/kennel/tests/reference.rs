@@ -105,3 +105,28 @@ fn the_manual_has_a_page_for_every_command() {
     let main = std::fs::read_to_string(dir.join("kennel.1")).unwrap();
     assert_eq!(main, one);
 }
+
+#[test]
+fn no_line_of_the_help_is_wider_than_80_columns() {
+    let scope = Scope::new("reference");
+    let commands = commands(&scope);
+    let mut all: Vec<Vec<&str>> = vec![vec!["--help"], vec!["-h"]];
+    for command in &commands {
+        all.push(vec![command, "--help"]);
+        all.push(vec![command, "-h"]);
+    }
+    for words in all {
+        let help = kennel(&scope, &words).stdout;
+        let wide = help.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "{words:?}");
+    }
+}
+
+#[test]
+fn the_parts_of_the_demo_are_nobodys_to_complete() {
+    let scope = Scope::new("reference");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = kennel(&scope, &["completions", shell]).stdout;
+        assert!(!script.contains("stubborn"), "{shell}");
+    }
+}

@@ -71,7 +71,12 @@ impl Answer {
     /// Not `println!`: a pipe that nobody reads any more is no reason to panic.
     pub(super) fn print(&self) {
         if let Some(out) = &self.out {
-            let _ = writeln!(std::io::stdout(), "{out}");
+            let written = writeln!(std::io::stdout(), "{out}");
+            if let Err(error) = written.and_then(|()| std::io::stdout().flush())
+                && error.kind() != std::io::ErrorKind::BrokenPipe
+            {
+                crate::fail(&format!("cannot write to stdout: {error}"));
+            }
         }
         if let Some(err) = &self.err {
             let _ = writeln!(std::io::stderr(), "kennel: {err}");

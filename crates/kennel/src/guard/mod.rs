@@ -106,6 +106,9 @@ pub(crate) fn run(args: Args) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(Owner::Gone) = owner {
+        crate::warn("its owner is gone already: it ends unless somebody connects within the grace");
+    }
     match args.detach {
         true => detach::run(owner.as_ref()),
         false => ExitCode::from(serve(args, owner, Voice::Here)),

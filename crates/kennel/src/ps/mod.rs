@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `words` | an entry in a few words |
 //! | `table` | the table of them |
-#![expect(clippy::print_stdout, reason = "it answers a person's question")]
 
 mod table;
 #[cfg(test)]
@@ -20,6 +19,7 @@ use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::signals::Signals;
 
+use crate::say::say;
 use crate::{listing, terminal};
 use table::Look;
 
@@ -53,11 +53,11 @@ pub(crate) fn ps(args: &Args) -> ExitCode {
     };
     if args.json {
         entries.iter_mut().for_each(|entry| entry.identity = None);
-        println!("{}", serde_json::to_string(&entries).expect("plain values"));
+        say!("{}", serde_json::to_string(&entries).expect("plain values"));
         return ExitCode::SUCCESS;
     }
     for line in table::lines(&entries, look(args)) {
-        println!("{line}");
+        say!("{line}");
     }
     ExitCode::SUCCESS
 }

@@ -1,6 +1,5 @@
 //! `kennel purge`: everything of Kennel's is gone, and nothing else is. Shown before it is asked for, refused while
 //! anybody uses it, and done while holding the locks that were checked (rule 7).
-#![expect(clippy::print_stdout, reason = "this answers a person's question")]
 
 mod backups;
 mod inventory;
@@ -14,6 +13,7 @@ use serde::Serialize;
 
 use crate::listing::{self, Entry};
 use crate::ps::words::printable;
+use crate::say::say;
 use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item};
@@ -115,13 +115,13 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
             in_use,
             kept: inventory.too_much.iter().chain(&backups.kept).collect(),
         };
-        println!("{}", serde_json::to_string(&told).expect("plain values"));
+        say!("{}", serde_json::to_string(&told).expect("plain values"));
         return ExitCode::SUCCESS;
     }
     match (wanted, in_use) {
-        (true, _) => println!("removed"),
-        (false, None) => println!("nothing was removed"),
-        (false, Some(by)) => println!("nothing was removed, and nothing could be now: {by}"),
+        (true, _) => say!("removed"),
+        (false, None) => say!("nothing was removed"),
+        (false, Some(by)) => say!("nothing was removed, and nothing could be now: {by}"),
     }
     ExitCode::SUCCESS
 }
@@ -165,9 +165,9 @@ fn show(items: &[&Item]) {
     for item in items {
         if item.group != group {
             group = item.group;
-            println!("{group}");
+            say!("{group}");
         }
-        println!(
+        say!(
             "  {:>9}  {}",
             bytes(item.bytes),
             printable(&item.path.display().to_string())

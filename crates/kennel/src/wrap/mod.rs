@@ -3,7 +3,6 @@
 //! Every file is read into the places of its servers' commands ([`entry`]), by its format ([`json`] and
 //! [`shapes`], [`toml`], [`yaml`]); what is proposed ([`plan`]) is a few splices ([`splice`]), shown
 //! ([`diff`]) before they are written ([`write`](mod@write)), and written down so that they can be undone ([`undo`]).
-#![expect(clippy::print_stdout, reason = "these answer a person's question")]
 
 mod anywhere;
 mod busy;
@@ -30,6 +29,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::say::say;
 use crate::sharing::ServersToml;
 use clients::{CLIENTS, Shape};
 use entry::Edit;
@@ -107,7 +107,7 @@ pub(crate) fn wrap(args: &Args) -> ExitCode {
         Err(error) => return crate::fail(&error),
     };
     let config = ServersToml::of_user();
-    run(args, &|found, source, records, home| {
+    run(args, true, &|found, source, records, home| {
         let shape = shape_of(found, source)?;
         let setting = Setting {
             program: &program,
@@ -121,14 +121,14 @@ pub(crate) fn wrap(args: &Args) -> ExitCode {
 }
 
 pub(crate) fn unwrap(args: &Args) -> ExitCode {
-    run(args, &|found, source, records, _| {
+    run(args, false, &|found, source, records, _| {
         unwrapping(found, source, records)
     })
 }
 
 type Planner<'a> = dyn Fn(&Found, &Source, &Records, &Path) -> Result<Change, String> + 'a;
 
-fn run(args: &Args, planner: &Planner<'_>) -> ExitCode {
+fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     let Some(bases) = Bases::of_user() else {
         return crate::fail(
             "HOME is not set to an absolute path: where are your apps' configurations?",
@@ -187,9 +187,9 @@ fn run(args: &Args, planner: &Planner<'_>) -> ExitCode {
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string(&told).expect("plain values"));
+        say!("{}", serde_json::to_string(&told).expect("plain values"));
     } else {
-        tell::conclude(args, &told);
+        tell::conclude(args, &told, wrapping);
     }
     match asked {
         Err(refusal) => {

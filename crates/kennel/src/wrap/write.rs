@@ -22,10 +22,19 @@ pub(crate) struct Source {
 pub(crate) fn read(path: &Path) -> Result<Source, String> {
     let real = path.canonicalize().map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
-    let file = File::open(&real).map_err(|error| error.to_string())?;
-    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err("not a regular file".to_owned());
-    }
+    let is_file = |meta: io::Result<std::fs::Metadata>| match meta {
+        Ok(meta) if !meta.is_file() => Err("not a regular file, as a configuration is".to_owned()),
+        other => other.map(drop).map_err(|error| error.to_string()),
+    };
+    // Before it is opened, too: a pipe would hold us up, and a device may do anything.
+    is_file(real.metadata())?;
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(&real)
+        .map_err(|error| error.to_string())?;
+    is_file(file.metadata())?;
     file.take(LONGEST + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;

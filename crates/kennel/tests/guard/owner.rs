@@ -186,3 +186,24 @@ fn a_bad_owner_is_an_error_as_a_flag_and_a_warning_as_a_variable() {
         assert!(stderr.contains("KENNEL_OWNER_PID is ignored"), "{stderr}");
     }
 }
+
+#[test]
+fn that_the_owner_is_gone_already_is_told_in_one_line() {
+    let scope = Scope::new("owner-told");
+    let mut dead = owner(&scope);
+    kill(&mut dead);
+    let pid = dead.id().to_string();
+    for detach in [&[][..], &["--detach"]] {
+        let options = [&["--owner-pid", &pid][..], detach].concat();
+        let ended = kennel_testkit::run(&mut guard(&scope, &options, &["127.0.0.1:0"]));
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        let told = ended.stderr.matches("its owner is gone already").count();
+        assert_eq!(
+            (told, ended.stderr.lines().count()),
+            (1, 1),
+            "{}",
+            ended.stderr
+        );
+    }
+    scope.nothing_left_within("the owner was gone", DEADLINE);
+}

@@ -166,3 +166,45 @@ fn the_first_letters_of_a_solo_key_will_do() {
     );
     client.wait();
 }
+
+#[test]
+fn a_command_without_dashes_is_told_the_line_that_was_meant() {
+    let scope = Scope::new("named");
+    for (words, meant) in [
+        (&["run", "npx", "foo"][..], "kennel run -- npx foo"),
+        (&["run", "npx", "-y", "a b"], "kennel run -- npx -y 'a b'"),
+        (
+            &["run", "--share", "always", "--no-cache", "npx", "-y"],
+            "kennel run --share always --no-cache -- npx -y",
+        ),
+        (
+            &["guard", "--port", "80", "--grace=1s", "python3", "-m", "x"],
+            "kennel guard --port 80 '--grace=1s' -- python3 -m x",
+        ),
+        (
+            &["guard", "--port", "80", "srv"],
+            "kennel guard --port 80 -- srv",
+        ),
+    ] {
+        let ended = run(&mut kennel(&scope, words));
+        assert_eq!(ended.code(), Some(2), "{words:?}: {}", ended.stderr);
+        let last = ended.stderr.lines().last().unwrap().trim();
+        assert_eq!(last, meant, "{words:?}: {}", ended.stderr);
+    }
+    // What is wrong otherwise is told as ever.
+    let ended = run(&mut kennel(&scope, &["run", "--no-such-flag", "--", "x"]));
+    assert_eq!(ended.code(), Some(2));
+    assert!(ended.stderr.contains("--no-such-flag"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_told_with_what_to_do() {
+    let scope = Scope::new("named");
+    for share in ["never", "always"] {
+        let mut command = kennel(&scope, &["run", "--share", share, "--cwd", "/no/such/dir"]);
+        let ended = run(command.arg("--").arg(bin("tk-server")));
+        assert_eq!(ended.code(), Some(126), "{}", ended.stderr);
+        let told = "/no/such/dir is no directory: create it, or name another with --cwd";
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    }
+}

@@ -1,6 +1,7 @@
 //! What a person is shown: `kennel ps`, `kennel logs`, `kennel top`.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod full;
 mod logs;
 mod pty;
 mod stage;

@@ -120,3 +120,46 @@ fn a_person_on_a_terminal_is_asked_and_the_answer_counts() {
     answers("yes\n", "unwrap");
     assert_eq!(person.read(CURSOR), text);
 }
+
+#[test]
+fn what_is_no_file_is_refused_instead_of_waited_for() {
+    let person = Person::new();
+    let fifo = person.file("home/fifo.json");
+    let made = kennel_testkit::run(person.command_of("mkfifo").arg(&fifo));
+    assert_eq!(made.code(), Some(0), "{}", made.stderr);
+    for path in [fifo.to_str().unwrap(), "/dev/zero", "/dev/tty", "/"] {
+        for command in ["wrap", "unwrap"] {
+            let ended = person.kennel(&[command, "--yes", "--file", path]);
+            assert_eq!(ended.code(), Some(1), "{path}: {}", ended.stderr);
+            let told = format!("{path}: not a regular file");
+            assert!(ended.stderr.contains(&told), "{path}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn where_nothing_is_to_change_the_reason_is_told() {
+    let person = Person::new();
+    let says = |words: &[&str], why: &str| {
+        let ended = person.kennel(words);
+        let told = format!("nothing to change: {why}");
+        assert!(ended.stdout.contains(&told), "{words:?}: {}", ended.stdout);
+    };
+    person.write(CURSOR, "{\"mcpServers\": {}}");
+    says(&["wrap", "--yes"], "no server is in 1 file");
+    person.write(
+        CURSOR,
+        r#"{"mcpServers": {"a": {"command": "thing"}, "r": {"url": "https://x"}}}"#,
+    );
+    says(&["unwrap", "--yes"], "no server is behind kennel");
+    person.wraps();
+    says(
+        &["wrap", "--yes"],
+        "of 2 servers, 1 are behind kennel already",
+    );
+    person.write(CURSOR, r#"{"mcpServers": {"a": {"command": "thing"}}}"#);
+    person.wraps();
+    says(&["wrap", "--yes"], "every server is behind kennel already");
+    person.write(CURSOR, "{");
+    says(&["wrap", "--yes"], "1 file cannot be changed");
+}
