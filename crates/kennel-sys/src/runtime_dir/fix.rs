@@ -83,18 +83,18 @@ pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> 
 }
 
 pub(super) fn for_loose(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<'_>) -> Fix {
-    let content = if is_kennels(path, origin) {
-        Content::Kennels
-    } else {
-        Content::of(dir)
+    let content = match Content::of(dir) {
+        Content::Nothing => Content::Nothing,
+        _ if is_kennels(path, origin) => Content::Kennels,
+        other => other,
     };
     // Inside a directory nobody else can enter, nobody else can have left anything.
     let planted = mode & OTHERS_WRITE != 0 && origin != Origin::Inside;
     match content {
         Content::Others => Fix::elsewhere(origin),
         _ if !planted => Fix::by(format!("chmod 700 -- {}", quoted(path))),
-        Content::Private => Fix::by(moved(path, "aside")),
-        Content::Kennels | Content::Nothing => Fix::by(format!("rm -rf -- {}", quoted(path))),
+        Content::Nothing => Fix::by(format!("rmdir -- {}", quoted(path))),
+        Content::Private | Content::Kennels => Fix::by(moved(path, "aside")),
     }
 }
 

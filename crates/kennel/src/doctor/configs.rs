@@ -10,7 +10,7 @@ use crate::wrap::entry::Entry;
 use crate::wrap::places::{Bases, Found};
 use crate::wrap::{quoted, splice};
 
-pub(super) fn servers_toml() -> Vec<Finding> {
+pub(super) fn servers_toml() -> Result<Vec<Finding>, String> {
     let finding = |warning: String| Finding {
         check: "servers.toml",
         what: warning,
@@ -19,23 +19,27 @@ pub(super) fn servers_toml() -> Vec<Finding> {
         pid: None,
     };
     let warnings = ServersToml::complaints_of_user();
-    warnings.into_iter().map(finding).collect()
+    Ok(warnings.into_iter().map(finding).collect())
 }
 
-/// The servers of every configuration that is there, or why it cannot be read.
-fn configurations() -> Vec<(Found, Result<Vec<Entry>, String>)> {
-    let found = Bases::of_user().map_or_else(Vec::new, |bases| bases.find(&[]));
+/// A configuration and its servers, or why it cannot be read.
+type Configuration = (Found, Result<Vec<Entry>, String>);
+
+/// Every configuration that is there.
+fn configurations() -> Result<Vec<Configuration>, String> {
+    let bases = Bases::of_user().ok_or("HOME is not set to an absolute path")?;
+    let found = bases.find(&[]);
     let read = |found: Found| {
         let entries = crate::wrap::entries_of(&found);
         (found, entries)
     };
-    found.into_iter().map(read).collect()
+    Ok(found.into_iter().map(read).collect())
 }
 
 /// Configurations that start servers without Kennel, or cannot be read.
-pub(super) fn apps() -> Vec<Finding> {
+pub(super) fn apps() -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    for (found, entries) in configurations() {
+    for (found, entries) in configurations()? {
         let path = found.path.display();
         let title = found.client.map_or("", |client| client.title);
         let finding = |what, why, mend| Finding {
@@ -84,14 +88,23 @@ pub(super) fn apps() -> Vec<Finding> {
             }
         }
     }
-    findings
+    Ok(findings)
 }
 
 /// Servers whose program is not there.
-pub(super) fn commands() -> Vec<Finding> {
+pub(super) fn commands() -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    for (found, entries) in configurations() {
-        for entry in entries.unwrap_or_default() {
+    for (found, entries) in configurations()? {
+        let entries = match entries {
+            Ok(entries) => entries,
+            // What is wrong with it is another check's.
+            Err(_) => {
+                let why = format!("the servers of {} are not known", found.path.display());
+                findings.push(super::unseen("commands", &why));
+                continue;
+            }
+        };
+        for entry in entries {
             let Some(command) = entry.command() else {
                 continue;
             };
@@ -113,7 +126,7 @@ pub(super) fn commands() -> Vec<Finding> {
             }
         }
     }
-    findings
+    Ok(findings)
 }
 
 /// What a command needs and does not find: its program, the script that an interpreter is to read, the directory

@@ -2,7 +2,6 @@
 //!
 //! Looking creates nothing and ends nobody. Each finding says what it is, why it matters, and the command that
 //! mends it.
-#![expect(clippy::print_stdout, reason = "these answer a person's question")]
 
 mod configs;
 mod orphans;
@@ -14,6 +13,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::ps::words::printable;
+use crate::say::say;
 
 pub(crate) use reap::{ReapArgs, reap};
 
@@ -41,7 +41,7 @@ pub(crate) struct Finding {
 /// One thing that is looked at: its name, what it is about, and the look.
 struct Check {
     name: &'static str,
-    look: fn() -> Vec<Finding>,
+    look: fn() -> Result<Vec<Finding>, String>,
 }
 
 /// Everything that is looked at, in this order.
@@ -90,7 +90,7 @@ struct Report {
 pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
     let mut all = Vec::new();
     for check in CHECKS {
-        let findings = (check.look)();
+        let findings = (check.look)().unwrap_or_else(|why| vec![unseen(check.name, &why)]);
         if !args.json {
             show(check.name, &findings);
         }
@@ -101,12 +101,12 @@ pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
         findings: all,
     };
     if args.json {
-        println!("{}", serde_json::to_string(&report).expect("plain values"));
+        say!("{}", serde_json::to_string(&report).expect("plain values"));
     } else if report.well {
-        println!("\nall is well");
+        say!("\nall is well");
     } else {
         let count = report.findings.len();
-        println!("\n{count} finding{}", if count == 1 { "" } else { "s" });
+        say!("\n{count} finding{}", if count == 1 { "" } else { "s" });
     }
     match report.well {
         true => ExitCode::SUCCESS,
@@ -114,14 +114,25 @@ pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
     }
 }
 
+/// What cannot be looked at is not well: nobody knows.
+fn unseen(check: &'static str, why: &str) -> Finding {
+    Finding {
+        check,
+        what: format!("it cannot be looked at: {why}"),
+        why: "what is not seen may be wrong",
+        mend: "mend that, and run `kennel doctor` again".to_owned(),
+        pid: None,
+    }
+}
+
 fn show(name: &str, findings: &[Finding]) {
     if findings.is_empty() {
-        println!("ok  {name}");
+        say!("ok  {name}");
     }
     for finding in findings {
-        println!("!!  {name}: {}", printable(&finding.what));
-        println!("      why: {}", finding.why);
-        println!("      do:  {}", printable(&finding.mend));
+        say!("!!  {name}: {}", printable(&finding.what));
+        say!("      why: {}", finding.why);
+        say!("      do:  {}", printable(&finding.mend));
     }
 }
 

@@ -16,17 +16,17 @@ pub(super) fn all() -> Result<Vec<Orphan>, String> {
     orphans::find(only.as_deref()).map_err(|error| format!("cannot look at processes: {error}"))
 }
 
-pub(super) fn findings() -> Vec<Finding> {
+pub(super) fn findings() -> Result<Vec<Finding>, String> {
     let found = match all() {
         Ok(found) => found,
         Err(error) => {
-            return vec![Finding {
+            return Ok(vec![Finding {
                 check: "orphans",
                 what: error,
                 why: "orphans may be there, and cannot be seen",
                 mend: "mount a /proc of this pid namespace".to_owned(),
                 pid: None,
-            }];
+            }]);
         }
     };
     let finding = |orphan: &Orphan| Finding {
@@ -36,7 +36,7 @@ pub(super) fn findings() -> Vec<Finding> {
         mend: "kennel reap --foreign".to_owned(),
         pid: Some(orphan.process.pid()),
     };
-    found.iter().map(finding).collect()
+    Ok(found.iter().map(finding).collect())
 }
 
 /// An orphan with the evidence against it.

@@ -9,6 +9,8 @@ use kennel_sys::tree;
 use serde::Serialize;
 
 use super::{megabytes, orphans, runtime};
+use crate::ps::words::printable;
+use crate::say::say;
 
 /// How long an orphan has to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(2);
@@ -76,7 +78,7 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     if !args.foreign {
         conclude(args, &done);
         if !found.is_empty() && !args.json {
-            println!(
+            say!(
                 "{} that kennel did not start: `kennel reap --foreign --dry-run` shows them",
                 orphans_of(found.len())
             );
@@ -86,7 +88,7 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     if !args.json {
         found
             .iter()
-            .for_each(|orphan| println!("{}", orphans::told(orphan)));
+            .for_each(|orphan| say!("{}", printable(&orphans::told(orphan))));
     }
     let wanted = match (found.is_empty(), args.dry_run, args.yes) {
         (true, ..) | (_, true, _) => false,
@@ -119,7 +121,7 @@ fn own(args: &ReapArgs, done: &mut Done) -> Result<(), String> {
         .iter()
         .filter(|name| runtime::forget_session(name))
         .count();
-    let trees = runtime::user().and_then(|user| user.existing_subdir("trees").ok().flatten());
+    let trees = runtime::existing("trees").ok().flatten();
     let Some(trees) = trees.filter(|_| !left.is_empty()) else {
         return Ok(());
     };
@@ -161,20 +163,20 @@ fn foreign(orphan: &Orphan, wanted: bool, done: &mut Done) -> Told {
 
 fn conclude(args: &ReapArgs, done: &Done) {
     if args.json {
-        println!("{}", serde_json::to_string(done).expect("plain values"));
+        say!("{}", serde_json::to_string(done).expect("plain values"));
         return;
     }
     let ended = done.foreign.iter().filter(|told| told.ended).count();
     if args.dry_run {
-        println!(
+        say!(
             "nothing was ended: this was a dry run ({} of kennel's own are left over)",
             done.leftovers
         );
     } else if ended + done.leftovers + done.records == 0 && done.left == 0 {
-        println!("nothing was ended");
+        say!("nothing was ended");
     } else {
         let freed = megabytes(done.freed_bytes);
-        println!(
+        say!(
             "ended {} of kennel's own and {}, {freed} freed; {} stale records removed",
             done.leftovers,
             orphans_of(ended),

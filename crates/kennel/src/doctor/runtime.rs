@@ -1,7 +1,9 @@
 //! Kennel's own place: the directory, its records, locks and sockets, and what was left by a disaster.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use kennel_sys::lock::{self, Probe};
 use kennel_sys::process::{Identity, ProcessRef};
@@ -16,13 +18,15 @@ const SOLO: &str = "solo";
 /// No record of ours is longer.
 const LONGEST: usize = 1 << 20;
 
-/// The directory, if there is one that can be used.
-pub(super) fn user() -> Option<RuntimeDir> {
-    RuntimeDir::find_of_user().ok().flatten()
+/// A directory in the user's, if it is there.
+pub(super) fn existing(name: &str) -> Result<Option<RuntimeDir>, String> {
+    let user = RuntimeDir::find_of_user().map_err(|error| error.to_string())?;
+    let dir = user.map(|user| user.existing_subdir(name)).transpose();
+    Ok(dir.map_err(|error| error.to_string())?.flatten())
 }
 
-pub(super) fn directory() -> Vec<Finding> {
-    match RuntimeDir::find_of_user() {
+pub(super) fn directory() -> Result<Vec<Finding>, String> {
+    Ok(match RuntimeDir::find_of_user() {
         Ok(_) => Vec::new(),
         Err(error) => vec![Finding {
             check: "runtime directory",
@@ -31,12 +35,12 @@ pub(super) fn directory() -> Vec<Finding> {
             mend: error.fix().unwrap_or_else(|| "see the message".to_owned()),
             pid: None,
         }],
-    }
+    })
 }
 
-pub(super) fn daemons() -> Vec<Finding> {
-    let meetings = Meeting::all().unwrap_or_default();
-    meetings.iter().flat_map(daemon).collect()
+pub(super) fn daemons() -> Result<Vec<Finding>, String> {
+    let meetings = Meeting::all().map_err(|error| error.to_string())?;
+    Ok(meetings.iter().flat_map(daemon).collect())
 }
 
 fn daemon(meeting: &Meeting) -> Vec<Finding> {
@@ -118,54 +122,83 @@ fn is_starting(process: &ProcessRef) -> bool {
     line.split(|&byte| byte == 0).nth(1) == Some(b"daemon")
 }
 
-/// Records of sessions that were killed.
-pub(super) fn records() -> Vec<Finding> {
-    let stale = stale_sessions();
-    if stale.is_empty() {
-        return Vec::new();
-    }
+/// Records of sessions that were killed, and what is no record.
+pub(super) fn records() -> Result<Vec<Finding>, String> {
+    let Sessions { stale, unread } = sessions()?;
     let count = stale.len();
-    vec![Finding {
+    let mut findings = Vec::new();
+    if count > 0 {
+        findings.push(Finding {
+            check: "records",
+            what: format!(
+                "{count} record{} of sessions that are gone",
+                if count == 1 { "" } else { "s" }
+            ),
+            why: "nobody believes them; they only take up room",
+            mend: "kennel reap".to_owned(),
+            pid: None,
+        });
+    }
+    findings.extend(unread.iter().map(|path| Finding {
         check: "records",
-        what: format!(
-            "{count} record{} of sessions that are gone",
-            if count == 1 { "" } else { "s" }
-        ),
-        why: "nobody believes them; they only take up room",
-        mend: "kennel reap".to_owned(),
+        what: format!("{} cannot be read as a session's record", path.display()),
+        why: "whether that session runs cannot be told",
+        mend: format!("rm -- {}", crate::wrap::quoted(path)),
         pid: None,
-    }]
+    }));
+    Ok(findings)
 }
 
-/// The names of solo sessions' records whose session is gone.
-pub(super) fn stale_sessions() -> Vec<std::ffi::OsString> {
-    let Some(solo) = user().and_then(|user| user.existing_subdir(SOLO).ok().flatten()) else {
-        return Vec::new();
+/// What there is of solo sessions that nobody should believe.
+#[derive(Default)]
+struct Sessions {
+    /// The names of records whose session is gone.
+    stale: Vec<OsString>,
+    /// What says of nobody that it runs.
+    unread: Vec<PathBuf>,
+}
+
+fn sessions() -> Result<Sessions, String> {
+    let mut sessions = Sessions::default();
+    let Some(solo) = existing(SOLO)? else {
+        return Ok(sessions);
     };
-    let is_stale = |name: &std::ffi::OsString| {
-        let text = solo
-            .read_small(name, LONGEST)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
+    for name in solo.entries().map_err(|error| error.to_string())? {
+        // What is written aside takes its name a moment later.
+        let aside = name.as_encoded_bytes().starts_with(b".");
+        let text = match solo.read_small(&name, LONGEST) {
+            _ if aside => continue,
+            // It ended while we looked.
+            Ok(None) => continue,
+            Ok(Some(text)) => text,
+            Err(_) => Vec::new(),
+        };
         let entry: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
         let identity = entry["identity"]
             .as_str()
             .and_then(|text| text.parse::<Identity>().ok());
-        // What cannot be told stays.
-        identity.is_some_and(|identity| matches!(ProcessRef::find(&identity), Ok(None)))
-    };
-    let names = solo.entries().unwrap_or_default();
-    names.into_iter().filter(is_stale).collect()
+        match identity.map(|identity| ProcessRef::find(&identity)) {
+            None => sessions.unread.push(solo.path().join(name)),
+            Some(Ok(None)) => sessions.stale.push(name),
+            // What cannot be told stays.
+            Some(Ok(Some(_)) | Err(_)) => {}
+        }
+    }
+    Ok(sessions)
+}
+
+/// The names of solo sessions' records whose session is gone.
+pub(super) fn stale_sessions() -> Vec<OsString> {
+    sessions().unwrap_or_default().stale
 }
 
 /// Removes the record of a session that is gone.
-pub(super) fn forget_session(name: &std::ffi::OsStr) -> bool {
-    let solo = user().and_then(|user| user.existing_subdir(SOLO).ok().flatten());
+pub(super) fn forget_session(name: &OsStr) -> bool {
+    let solo = existing(SOLO).ok().flatten();
     solo.is_some_and(|solo| solo.unlink(name).is_ok())
 }
 
-pub(super) fn leftovers() -> Vec<Finding> {
+pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
     let finding = |process: &ProcessRef| Finding {
         check: "leftovers",
         what: format!(
@@ -176,12 +209,16 @@ pub(super) fn leftovers() -> Vec<Finding> {
         mend: "kennel reap".to_owned(),
         pid: Some(process.pid()),
     };
-    left().iter().map(finding).collect()
+    Ok(look_for_left()?.iter().map(finding).collect())
 }
 
-/// What is left of trees nobody is in charge of.
+/// What is left of trees nobody is in charge of, as far as it can be seen.
 pub(super) fn left() -> Vec<ProcessRef> {
-    let trees = user().and_then(|user| user.existing_subdir("trees").ok().flatten());
-    let found = trees.map(|trees| tree::find_leftovers(trees.as_fd()));
-    found.and_then(Result::ok).unwrap_or_default()
+    look_for_left().unwrap_or_default()
+}
+
+fn look_for_left() -> Result<Vec<ProcessRef>, String> {
+    let found = existing("trees")?.map(|trees| tree::find_leftovers(trees.as_fd()));
+    let found = found.transpose().map_err(|error| error.to_string())?;
+    Ok(found.unwrap_or_default())
 }

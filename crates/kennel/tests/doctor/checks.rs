@@ -40,7 +40,47 @@ fn a_runtime_directory_that_is_open_to_others_is_found_with_its_fix() {
     let found = ward.findings("runtime directory");
     assert_eq!(found.len(), 1);
     let mend = found[0]["mend"].as_str().unwrap();
-    assert!(mend.contains(dir.to_str().unwrap()), "{mend}");
+    assert_eq!(mend, format!("rmdir -- '{}'", dir.display()));
+    // What is in it may be dear to somebody who runs.
+    std::fs::write(dir.join("kept"), "").unwrap();
+    let mend = ward.findings("runtime directory")[0]["mend"].clone();
+    let mend = mend.as_str().unwrap();
+    assert!(!mend.contains("rm -"), "{mend}");
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_not_ok() {
+    let ward = Ward::new();
+    let dir = ward.scope.runtime_dir();
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    write(&ward, "home/.cursor/mcp.json", "{");
+    let said = ward.kennel(&["doctor"]).stdout;
+    for check in ["daemons", "records", "leftovers", "commands"] {
+        assert!(
+            said.contains(&format!("!!  {check}: it cannot be looked at")),
+            "{said}"
+        );
+        assert!(!said.contains(&format!("ok  {check}")), "{said}");
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_found() {
+    let ward = Ward::new();
+    let _session = session(&ward);
+    let record = ward.scope.runtime_dir().join("solo/123456789");
+    std::fs::create_dir_all(record.parent().unwrap()).unwrap();
+    std::fs::set_permissions(
+        record.parent().unwrap(),
+        std::fs::Permissions::from_mode(0o700),
+    )
+    .unwrap();
+    std::fs::write(&record, "{").unwrap();
+    std::fs::set_permissions(&record, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let found = ward.findings("records");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["mend"], format!("rm -- {}", record.display()));
 }
 
 #[test]
