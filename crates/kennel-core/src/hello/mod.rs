@@ -190,6 +190,10 @@ pub struct Lost {
     /// again: what it said beyond that went nowhere. `None`: nobody counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard: Option<u64>,
+    /// It is the daemon that lacks what a start takes, such as descriptors: whoever starts the server itself may well
+    /// get one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shortage: bool,
 }
 
 impl ClientHello {
@@ -391,6 +395,7 @@ mod tests {
             exit: None,
             unsent: vec![Key::Number(-7), Key::Text("a \"b\"".into())],
             heard: Some(0),
+            shortage: true,
         };
         for control in [
             Control::Ping,

@@ -240,13 +240,15 @@ impl Attendant {
     fn refused(&self, errno: i32) {
         let detail = refusal(&self.station.hello, errno);
         self.house.log.line(format_args!("no server: {detail}"));
+        let shortage = is_shortage(errno);
         self.tell_clients(&Lost {
             reason: SERVER_UNAVAILABLE.into(),
             detail,
             final_word: true,
-            exit: Some(exit_code(errno)),
+            exit: (!shortage).then(|| exit_code(errno)),
             unsent: Vec::new(),
             heard: None,
+            shortage,
         });
     }
 
@@ -273,6 +275,7 @@ impl Attendant {
             exit: None,
             unsent: Vec::new(),
             heard: None,
+            shortage: false,
         });
     }
 
@@ -298,6 +301,7 @@ pub(super) fn replace(house: &House, station: &Station) {
         exit: None,
         unsent: Vec::new(),
         heard: None,
+        shortage: false,
     };
     tell_clients(house, station, &lost);
 }
@@ -361,6 +365,12 @@ fn refusal(hello: &ClientHello, errno: i32) -> String {
         Errno::ACCESS => format!("{program}: permission denied"),
         errno => format!("{program}: {}", io::Error::from(errno)),
     }
+}
+
+/// Whether a start failed for want of something that says nothing about the server.
+fn is_shortage(errno: i32) -> bool {
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
+    shortages.contains(&Errno::from_raw_os_error(errno))
 }
 
 fn exit_code(errno: i32) -> u8 {

@@ -57,6 +57,7 @@ impl Shim {
             true => Stays::Yes,
             false => Stays::No,
         };
+        let mut shortage = None;
         while let Some(line) = link.from.next_message() {
             let verdict = match Control::parse(line.bytes()) {
                 None => {
@@ -65,6 +66,10 @@ impl Shim {
                 }
                 Some(Control::Moved) => {
                     link.moved = true;
+                    continue;
+                }
+                Some(Control::Lost(lost)) if lost.shortage => {
+                    shortage = Some(lost);
                     continue;
                 }
                 Some(word) => {
@@ -84,6 +89,9 @@ impl Shim {
             stays = stays.min(Stays::No);
         }
         self.link = Some(link);
+        if let Some(lost) = shortage {
+            return self.go_solo_for_long(&lost);
+        }
         match stays {
             Stays::Yes => {}
             Stays::No => self.lose_daemon(),

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use kennel_core::hello::Lost;
 use kennel_core::session::{SERVER_RESTARTED, Unsent};
 
 use super::link::Link;
@@ -51,6 +52,21 @@ impl Shim {
         self.session
             .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         self.start_own();
+    }
+
+    /// The daemon is there, but lacks what a server's start takes. It is left alone for long: whoever came back
+    /// soon would put its own server down for nothing, again and again.
+    pub(super) fn go_solo_for_long(&mut self, lost: &Lost) {
+        let unsent = Unsent::Told {
+            ids: &lost.unsent,
+            heard: lost.heard,
+        };
+        self.session.upstream_lost(&lost.reason, unsent);
+        self.go_solo(&lost.detail);
+        if let Some(for_now) = &mut self.for_now {
+            for_now.wait = LONGEST;
+            for_now.later();
+        }
     }
 
     /// When to look for a daemon again. Not while somebody waits for an answer: that wakes us, too.

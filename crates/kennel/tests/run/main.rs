@@ -8,6 +8,7 @@ mod idle;
 mod overdue;
 mod places;
 mod shared;
+mod shortage;
 mod solo;
 mod stage;
 mod strangers;
