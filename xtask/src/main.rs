@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod chaos;
 mod fuzz;
 mod leftovers;
 mod nextest;
@@ -42,6 +43,7 @@ Examples:
   cargo xtask test -- -E 'package(notes)'
   cargo xtask bench exit-event           one benchmark, in release mode
   cargo xtask fuzz mux --seconds 600     ten minutes of random schedules
+  cargo xtask chaos --minutes 30         half an hour of random kills, freezes and faults
   .ci/run                                what has to pass before a change lands";
 
 #[derive(Debug, Subcommand)]
@@ -52,6 +54,8 @@ enum Chore {
     Bench(bench::Args),
     /// Throw random lines and schedules at kennel-core, steered by what of it they reach
     Fuzz(fuzz::Args),
+    /// Start, use, kill, stop and starve everything at random, and check the rules after every step
+    Chaos(chaos::Args),
     /// Check that the code still compiles for a platform Kennel does not serve yet
     Unserved,
 }
@@ -61,6 +65,7 @@ fn main() -> ExitCode {
         Chore::Test(args) => test::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),
+        Chore::Chaos(args) => chaos::run(&args),
         Chore::Unserved => unserved::run(),
     };
     match outcome {

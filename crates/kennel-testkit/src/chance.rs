@@ -38,7 +38,12 @@ pub struct Rng(u64);
 impl Rng {
     /// The generator of this run for one purpose; labels keep purposes independent of each other.
     pub fn seeded(label: &str) -> Rng {
-        let mix = label.bytes().fold(seed(), |hash, byte| {
+        Rng::of(seed(), label)
+    }
+
+    /// The generator of this seed for one purpose, whatever the run's seed is.
+    pub fn of(seed: u64, label: &str) -> Rng {
+        let mix = label.bytes().fold(seed, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         Rng(mix)

@@ -1,0 +1,352 @@
+//! An app and its session: what it asks for, and whether what it hears is an answer to that.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::Rng;
+use serde_json::Value;
+
+use crate::rules::Broken;
+
+/// How many requests one app leaves open.
+const OPEN: usize = 24;
+/// How much of what a session said on stderr is kept.
+const WORDS: usize = 4096;
+
+/// What is between the app and its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Around {
+    /// Nothing: this process is the app.
+    Nothing,
+    /// The app is a process that only started it; its pipes are ours, and stay open when it dies.
+    Held,
+    /// A shell that passes its stdio on.
+    Launcher,
+    /// A launcher behind which it is tomorrow: the session, and a daemon it starts, have other clocks than the rest.
+    Tomorrow,
+}
+
+/// Which server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Answers many at once; its tools have side effects.
+    Many,
+    /// Answers one line at a time, with the bytes it was asked with.
+    Plain,
+    /// The first, and it left detached processes behind that ignore whoever asks them to go.
+    Family,
+}
+
+/// What a thread heard on the stdout of an app's session; without a line, its end.
+pub(crate) type Heard = (usize, Option<String>);
+
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) number: usize,
+    pub(crate) shared: bool,
+    pub(crate) kind: Kind,
+    pub(crate) around: Around,
+    child: Child,
+    /// The same by identity: once it is reaped, its pid may be anybody's.
+    pub(crate) starter: ProcessRef,
+    stdin: Option<ChildStdin>,
+    /// Where the shell writes down which process the session is.
+    told: PathBuf,
+    shim: Option<ProcessRef>,
+    pub(crate) open: BTreeMap<String, What>,
+    next_id: u64,
+    pub(crate) ready: bool,
+    /// Why this session may end, if it may.
+    pub(crate) may_end: Option<String>,
+    /// It has ended, or its stdout has.
+    pub(crate) over: bool,
+    /// What was to be done once at most, and whether it was acknowledged.
+    pub(crate) effects: BTreeMap<String, bool>,
+    pub(crate) answers: u64,
+    pub(crate) errors: u64,
+    said: Arc<Mutex<String>>,
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub(crate) enum What {
+    Initialize,
+    /// A tool, and what it has to answer.
+    Tool(String),
+    /// The line that has to come back, to the byte.
+    Echo(String),
+    /// Whatever the answer is.
+    Any,
+}
+
+impl App {
+    /// Starts it. `line` is the session's command line, in an environment that `command` has.
+    pub(crate) fn start(
+        number: usize,
+        (shared, kind, around): (bool, Kind, Around),
+        mut command: Command,
+        told: &Path,
+        heard: Sender<Heard>,
+    ) -> std::io::Result<App> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let starter = ProcessRef::open(child.id())?;
+        let stdout = child.stdout.take().expect("it is piped");
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                let Ok(line) = line else { break };
+                if heard.send((number, Some(line))).is_err() {
+                    return;
+                }
+            }
+            let _ = heard.send((number, None));
+        });
+        let said = Arc::new(Mutex::new(String::new()));
+        listen(child.stderr.take().expect("it is piped"), said.clone());
+        let mut app = App {
+            number,
+            shared,
+            kind,
+            around,
+            stdin: child.stdin.take(),
+            starter,
+            shim: None,
+            told: told.to_owned(),
+            open: BTreeMap::new(),
+            next_id: 0,
+            ready: false,
+            may_end: None,
+            over: false,
+            effects: BTreeMap::new(),
+            answers: 0,
+            errors: 0,
+            said,
+            child,
+        };
+        app.initialize();
+        Ok(app)
+    }
+
+    fn initialize(&mut self) {
+        let params = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"chaos","version":"0"}}"#;
+        self.send("initialize", params, What::Initialize);
+    }
+
+    /// Its session's process, once it is known.
+    pub(crate) fn shim(&mut self) -> Option<&ProcessRef> {
+        if self.shim.is_none() {
+            let pid = match self.around {
+                Around::Nothing => Some(self.child.id()),
+                Around::Held | Around::Launcher | Around::Tomorrow => {
+                    std::fs::read_to_string(&self.told)
+                        .ok()
+                        .and_then(|text| text.trim().parse().ok())
+                }
+            };
+            self.shim = pid.and_then(|pid| ProcessRef::open(pid).ok());
+        }
+        self.shim.as_ref()
+    }
+
+    /// Whether the one who started it is gone, or has closed its side.
+    pub(crate) fn has_left(&mut self) -> bool {
+        self.stdin.is_none() || matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Whether this is its session, or who started it.
+    pub(crate) fn is_of(&mut self, process: &ProcessRef) -> bool {
+        let same = |its: &ProcessRef| its.identity().same_process(process.identity());
+        same(&self.starter) || self.shim().is_some_and(same)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.stdin.is_some() && !self.over
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.stdin = None;
+        self.excuse("its stdin was closed");
+    }
+
+    pub(crate) fn excuse(&mut self, why: &str) {
+        self.may_end.get_or_insert_with(|| why.to_owned());
+    }
+
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().expect("nobody panics with it").clone()
+    }
+
+    /// Asks for something that may be asked now; says what.
+    pub(crate) fn ask(&mut self, chance: &mut Rng, longest: u64) -> Option<&'static str> {
+        if !self.ready || !self.is_open() || self.open.len() >= OPEN {
+            return None;
+        }
+        let tag = format!("a{}r{}", self.number, self.next_id);
+        let ms = chance.below(longest.max(1));
+        let asked = match (self.kind, chance.below(10)) {
+            (Kind::Plain, 0) => self.any("die", "{}", "die"),
+            (Kind::Plain, 1) => self.any("slow", &format!(r#"{{"ms":{ms}}}"#), "slow"),
+            (Kind::Plain, _) => {
+                // Nobody who parses and prints it again would write it like this.
+                let params = format!(
+                    r#"{{"z":1.0,"b":[1e2,  -0.0,12345678901234567890123],"s":"\u00e9\/","b":"{tag}"}}"#
+                );
+                let id = self.next_id();
+                let back = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{params}}}"#);
+                self.send_as(id, "echo", &params, What::Echo(back));
+                "echo"
+            }
+            (_, 0) => self.any("ping", "{}", "ping"),
+            (_, 1) => self.any("tools/list", "{}", "tools/list"),
+            (_, 2 | 3) => self.tool("read", tag, ms, chance),
+            (_, 4) => self.tool("put", tag, ms, chance),
+            (_, _) => self.tool("work", tag, ms, chance),
+        };
+        Some(asked)
+    }
+
+    fn any(&mut self, method: &str, params: &str, name: &'static str) -> &'static str {
+        self.send(method, params, What::Any);
+        name
+    }
+
+    fn tool(&mut self, tool: &'static str, tag: String, ms: u64, chance: &mut Rng) -> &'static str {
+        let steps = chance.below(3);
+        let params = format!(
+            r#"{{"name":"{tool}","arguments":{{"tag":"{tag}","ms":{ms},"steps":{steps}}},"_meta":{{"progressToken":"{tag}"}}}}"#
+        );
+        if tool == "work" {
+            self.effects.insert(tag.clone(), false);
+        }
+        self.send("tools/call", &params, What::Tool(tag));
+        tool
+    }
+
+    fn next_id(&mut self) -> String {
+        self.next_id += 1;
+        match self.next_id % 3 {
+            0 => format!(r#""r{}""#, self.next_id),
+            _ => self.next_id.to_string(),
+        }
+    }
+
+    fn send(&mut self, method: &str, params: &str, what: What) {
+        let id = self.next_id();
+        self.send_as(id, method, params, what);
+    }
+
+    fn send_as(&mut self, id: String, method: &str, params: &str, what: What) {
+        let line =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        self.open.insert(id, what);
+        self.say(&line);
+    }
+
+    fn say(&mut self, line: &str) {
+        if let Some(stdin) = &mut self.stdin {
+            // One that is gone does not read. That is judged by its end.
+            let _ = stdin.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+
+    /// Takes a line of its session's stdout.
+    pub(crate) fn hear(&mut self, line: &str) -> Result<(), Broken> {
+        let broken = |rule: &'static str, why: &str| {
+            let why = format!("app {}: {why}: {line}", self.number);
+            Err(Broken { rule, why })
+        };
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            return broken(STDOUT, "no line of JSON");
+        };
+        if message["jsonrpc"] != "2.0" {
+            return broken(STDOUT, "no JSON-RPC");
+        }
+        if message["method"].is_string() {
+            if !message["id"].is_null() {
+                return broken(ANSWERS, "a request that no server makes");
+            }
+            let token = &message["params"]["progressToken"];
+            let mine = format!("a{}r", self.number);
+            if token
+                .as_str()
+                .is_some_and(|token| !token.starts_with(&mine))
+            {
+                return broken(ANSWERS, "another client's progress");
+            }
+            return Ok(());
+        }
+        let Some(asked) = self.open.remove(&message["id"].to_string()) else {
+            return broken(ANSWERS, "a second answer, or one to nothing");
+        };
+        let error = &message["error"];
+        let well = error.is_null() && message.get("result").is_some();
+        let clear = well || (error["code"].is_i64() && error["message"].is_string());
+        if !clear {
+            return broken(ANSWERS, "neither a result nor a clear error");
+        }
+        match asked {
+            What::Tool(tag) if well => {
+                if message["result"]["content"][0]["text"] != *tag {
+                    return broken(ANSWERS, "the answer to another call");
+                }
+                if let Some(acknowledged) = self.effects.get_mut(&tag) {
+                    *acknowledged = true;
+                }
+            }
+            What::Echo(back) if well && back != line => {
+                return broken(BYTES, &format!("not {back}"));
+            }
+            What::Initialize if well => {
+                self.ready = true;
+                self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+                self.send("tools/list", "{}", What::Any);
+            }
+            // Its server had died too often: a person would start it again.
+            What::Initialize => self.leave(),
+            What::Tool(_) | What::Echo(_) | What::Any => {}
+        }
+        self.answers += u64::from(well);
+        self.errors += u64::from(!well);
+        Ok(())
+    }
+
+    /// It has ended: of what is open nothing will be heard.
+    pub(crate) fn end(&mut self) {
+        self.over = true;
+        self.stdin = None;
+        self.open.clear();
+    }
+}
+
+pub(crate) const ANSWERS: &str = "4 every request gets exactly one answer";
+pub(crate) const BYTES: &str = "11 bytes pass unchanged";
+pub(crate) const STDOUT: &str = "12 stdout is the protocol";
+
+impl Drop for App {
+    fn drop(&mut self) {
+        // The scope ends what is left; a child is reaped by its parent.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps the first words of a stream; the rest is read and forgotten.
+pub(crate) fn listen(mut stream: impl Read + Send + 'static, said: Arc<Mutex<String>>) {
+    std::thread::spawn(move || {
+        let mut buffer = [0u8; 4096];
+        while let Ok(length @ 1..) = stream.read(&mut buffer) {
+            let mut said = said.lock().expect("nobody panics with it");
+            if said.len() < WORDS {
+                said.push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        }
+    });
+}

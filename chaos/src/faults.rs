@@ -1,0 +1,140 @@
+//! What goes wrong around Kennel: the disk, the runtime directory, descriptors.
+
+use std::fs;
+use std::io::{Result, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use kennel_sys::process::ProcessRef;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::cast::{Member, files_of};
+use crate::world::World;
+
+/// Room for the records and logs of a few daemons.
+const SIZE: &str = "size=4m,mode=700";
+/// As many as any process of Kennel's may want.
+const MANY: u64 = 4096;
+
+/// A small disk of its own, which only root can have.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    dir: PathBuf,
+}
+
+impl Disk {
+    /// `None` for whoever may not mount.
+    pub(crate) fn mount(dir: &Path) -> Result<Option<Disk>> {
+        if !crate::is_apart() {
+            return Ok(None);
+        }
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", SIZE, "kennel-chaos"])
+            .arg(dir);
+        let mounted = mount.stderr(Stdio::null()).status()?.success();
+        Ok(mounted.then(|| Disk {
+            dir: dir.to_owned(),
+        }))
+    }
+
+    /// Not a byte is left.
+    fn fill(&self) -> Result<()> {
+        let mut filler = fs::File::create(self.dir.join("filler"))?;
+        let mut block = vec![0u8; 64 * 1024];
+        while !block.is_empty() {
+            if filler.write_all(&block).is_err() {
+                block.truncate(block.len() / 2);
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&self) {
+        let _ = fs::remove_file(self.dir.join("filler"));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.dir).status();
+    }
+}
+
+impl World {
+    pub(crate) fn fill_disk(&mut self) -> Result<&'static str> {
+        self.some_went_solo = true;
+        match &self.disk {
+            Some(disk) => disk.fill().map(|()| "full"),
+            None => Ok("it cannot be had without root"),
+        }
+    }
+
+    pub(crate) fn free_disk(&mut self) {
+        if let Some(disk) = &self.disk {
+            disk.free();
+        }
+    }
+
+    pub(crate) fn remove_dir(&mut self) {
+        self.removed_at = Some(Instant::now());
+        self.some_went_solo = true;
+        self.mend_dir();
+        let _ = fs::remove_dir_all(self.scope.runtime_dir());
+    }
+
+    /// A mode that is refused: open to others, or closed to ourselves.
+    pub(crate) fn loosen_dir(&mut self, how: u64) -> String {
+        let mode = [0o755, 0o770, 0o500, 0o000][how as usize % 4];
+        self.dir_is_loose = true;
+        self.some_went_solo = true;
+        self.set_mode(mode);
+        format!("{mode:o}")
+    }
+
+    pub(crate) fn mend_dir(&mut self) {
+        if self.dir_is_loose {
+            self.set_mode(0o700);
+            self.dir_is_loose = false;
+        }
+    }
+
+    fn set_mode(&self, mode: u32) {
+        let permissions = fs::Permissions::from_mode(mode);
+        // Where it is not there, it is made as it should be.
+        let _ = fs::set_permissions(self.scope.runtime_dir(), permissions);
+    }
+
+    /// As many files as it has open, and so many more.
+    pub(crate) fn limit(&mut self, member: &Member, more: u64) -> String {
+        let pid = member.process.pid();
+        let most = files_of(pid).len() as u64 + more;
+        self.some_went_solo = true;
+        set_limit(&member.process, most);
+        if let Ok(process) = ProcessRef::open(pid) {
+            self.limited.push(process);
+        }
+        format!("{:?} {pid} has {most}", member.role)
+    }
+
+    pub(crate) fn lift_limits(&mut self) {
+        for process in self.limited.drain(..) {
+            set_limit(&process, MANY);
+        }
+    }
+}
+
+fn set_limit(process: &ProcessRef, most: u64) {
+    let limit = Rlimit {
+        current: Some(most),
+        // The hard one stays: an unprivileged user could not raise it again.
+        maximum: Some(MANY),
+    };
+    let pid = i32::try_from(process.pid()).ok().and_then(Pid::from_raw);
+    // Between the look and the call it could be another's pid; then one of this world's at worst, whose limit is lifted.
+    if process.is_alive() && pid.is_some() {
+        let _ = prlimit(pid, Resource::Nofile, limit);
+    }
+}

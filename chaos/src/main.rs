@@ -1,0 +1,176 @@
+//! Kennel under random kills, freezes and faults: apps, sessions, daemons, wardens, servers and owners are started,
+//! used, killed, stopped and thawed; disks are full, directories vanish, descriptors run out. After every step the
+//! rules of ARCHITECTURE.md are checked from outside.
+//!
+//! A run is a row of worlds. Each is drawn from the seed and its number alone; it takes a number of steps, then all
+//! faults are mended, and what may need a moment must have become true.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it is run by a person or by CI, and its trace is what it is run for"
+)]
+
+mod app;
+mod cast;
+mod faults;
+mod guarded;
+mod install;
+mod plan;
+mod report;
+mod rules;
+mod settle;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use kennel_sys::events;
+
+use plan::Plan;
+use report::Trace;
+use rules::{Broken, Judge};
+use world::World;
+
+/// How many steps a world has, and how many sessions at once.
+const LARGE: (u32, usize) = (100, 200);
+const SMALL: (u32, usize) = (50, 20);
+/// Set where this process has a world of processes and mounts of its own.
+const APART: &str = "TESTKIT_APART";
+
+#[derive(Debug, Parser)]
+#[command(name = "kennel-chaos")]
+pub(crate) struct Args {
+    /// Repeat the schedule of an earlier run [default: fresh]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// For how long; the world that is under way is finished
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    minutes: u64,
+    /// The same in seconds
+    #[arg(long, value_name = "N", conflicts_with = "minutes")]
+    seconds: Option<u64>,
+    /// Begin with this world instead of the first
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    world: u32,
+    /// No more than so many worlds
+    #[arg(long, value_name = "N", default_value_t = u32::MAX)]
+    worlds: u32,
+    /// Small worlds: fewer steps, and no crowds
+    #[arg(long)]
+    quick: bool,
+    /// Stay among the other processes of this machine, though we could be apart
+    #[arg(long)]
+    here: bool,
+    /// Print every step, not just those before a broken rule
+    #[arg(long)]
+    verbose: bool,
+    /// Keep the files of a world in which a rule was broken here
+    #[arg(long, value_name = "DIR")]
+    keep: Option<std::path::PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if rustix::process::geteuid().is_root() && !args.here && !is_apart() {
+        return go_apart();
+    }
+    kennel_sys::limits::raise_descriptors();
+    let seed = args.seed.unwrap_or_else(kennel_testkit::seed);
+    match run(&args, seed) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kennel-chaos: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether processes and mounts are our own: pids can be chosen, disks be had, and nothing outlives us.
+pub(crate) fn is_apart() -> bool {
+    std::env::var_os(APART).is_some()
+}
+
+/// The same once more, with processes and mounts of its own. The first process there is a shell, which reaps.
+fn go_apart() -> ExitCode {
+    let program = std::env::current_exe().expect("a program has a path");
+    // Not as a child: whoever ends us ends all of it.
+    let error = Command::new("unshare")
+        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(["sh", "-c", "\"$0\" \"$@\"; exit $?"])
+        .arg(program)
+        .args(std::env::args_os().skip(1))
+        .env(APART, "1")
+        .exec();
+    eprintln!("kennel-chaos: cannot run unshare: {error}; --here does without it");
+    ExitCode::FAILURE
+}
+
+fn run(args: &Args, seed: u64) -> std::io::Result<ExitCode> {
+    let time = args
+        .seconds
+        .map_or(Duration::from_secs(60 * args.minutes), Duration::from_secs);
+    let apart = if is_apart() {
+        "apart"
+    } else {
+        "without a disk of its own and chosen pids"
+    };
+    println!("chaos: seed {seed}, {time:?}, {apart}");
+    let (steps, most) = if args.quick { SMALL } else { LARGE };
+    let start = Instant::now();
+    let mut totals = report::Totals::default();
+    let mut number = args.world;
+    while number == args.world || (start.elapsed() < time && number - args.world < args.worlds) {
+        let plan = Plan::new(seed, number);
+        let mut trace = Trace::new(args.verbose);
+        trace.note(&format!("world {number}, kernel without {:?}", plan.off));
+        let mut world = World::begin(plan.off)?;
+        world.most = most;
+        let lived = live(&mut world, steps, plan, &mut trace);
+        totals.add(&world, &trace);
+        if let Err(broken) = lived {
+            let quick = if args.quick { " --quick" } else { "" };
+            let again = format!("--seed {seed} --world {number} --worlds 1{quick}");
+            report::broken(
+                &again,
+                number,
+                &broken,
+                &trace,
+                &mut world,
+                args.keep.as_deref(),
+            );
+            return Ok(ExitCode::FAILURE);
+        }
+        println!("chaos: world {number}: {}", totals.of_last());
+        number += 1;
+    }
+    println!(
+        "chaos: seed {seed}: no rule was broken in {:.0?}: {totals}",
+        start.elapsed()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn live(world: &mut World, steps: u32, mut plan: Plan, trace: &mut Trace) -> Result<(), Broken> {
+    let mut judge = Judge::default();
+    for _ in 0..steps {
+        let step = plan.next();
+        let _ = events::sleep(&[], &[], Some(step.pause));
+        let met = steps::perform(world, step);
+        trace.add(
+            &step,
+            &met.unwrap_or_else(|error| format!("failed: {error}")),
+        );
+        world.hear(Duration::ZERO)?;
+        let cast = world.look();
+        world.hear(Duration::ZERO)?;
+        judge.look(world, &cast)?;
+    }
+    trace.note("the end of the world");
+    settle::settle(world, &mut judge)?;
+    Ok(())
+}

@@ -1,0 +1,389 @@
+//! A world: apps, owners and bystanders, and the directories that Kennel has there. Nothing of it is outside of two
+//! scopes, and in one of them nothing is written by Kennel.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use kennel_sys::Signal;
+use kennel_sys::process::{Identity, ProcessRef};
+use kennel_testkit::{Scope, bin};
+
+use crate::app::{App, Around, Heard, Kind};
+use crate::cast::{Cast, Member, Role};
+use crate::faults::Disk;
+use crate::guarded::Guarded;
+use crate::install;
+use crate::rules::{Broken, stamp};
+
+/// Nothing reads the answer of the bystanders; that they live is enough.
+const BYSTANDERS: usize = 3;
+
+pub(crate) struct World {
+    pub(crate) apps: Vec<App>,
+    pub(crate) guards: Vec<Guarded>,
+    pub(crate) bystanders: Vec<Child>,
+    pub(crate) commands: Vec<Running>,
+    heard: (Sender<Heard>, Receiver<Heard>),
+    /// The warden and the served process of each server, as last seen.
+    pub(crate) chains: BTreeMap<u32, (Identity, Identity)>,
+    /// Whom we have killed for good.
+    killed: BTreeSet<String>,
+    /// The inode of each lock.
+    pub(crate) locks: BTreeMap<PathBuf, u64>,
+    /// When the runtime directory was last removed, by us or by `purge`.
+    pub(crate) removed_at: Option<Instant>,
+    pub(crate) dir_is_loose: bool,
+    /// Something happened that may have left a session without a daemon.
+    pub(crate) some_went_solo: bool,
+    /// What was there before, and is none of ours.
+    pub(crate) outside: BTreeMap<PathBuf, Option<(u64, i64, i64)>>,
+    /// Which features of the kernel Kennel has to do without.
+    off: &'static str,
+    /// How many sessions there may be at once.
+    pub(crate) most: usize,
+    /// What a newer build has to be newer than.
+    pub(crate) builds: u32,
+    /// Pids of those who died here.
+    pub(crate) graves: Vec<u32>,
+    pub(crate) limited: Vec<ProcessRef>,
+    pub(crate) disk: Option<Disk>,
+    /// Where the tally is, and the programs: never full.
+    pub(crate) stash: Scope,
+    /// Last: what is still there goes with it.
+    pub(crate) scope: Scope,
+}
+
+/// A command of Kennel's that was started.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) name: String,
+    pub(crate) stops: bool,
+    child: Child,
+}
+
+impl Running {
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl World {
+    /// A fresh one, on a kernel without the features that are `off`.
+    pub(crate) fn begin(off: &'static str) -> std::io::Result<World> {
+        let (stash, scope) = (Scope::new("chaos-stash"), Scope::new("chaos"));
+        for program in ["tk-shared", "tk-server", "tk-stubborn", "tk-ports"] {
+            std::fs::copy(bin(program), stash.path(program))?;
+        }
+        install::newer(&stash.path("kennel"), 0)?;
+        let disk = Disk::mount(scope.dir())?;
+        std::fs::create_dir_all(scope.path("home"))?;
+        let outside = outside()
+            .into_iter()
+            .map(|path| (path.clone(), stamp(&path)));
+        let mut world = World {
+            apps: Vec::new(),
+            guards: Vec::new(),
+            bystanders: Vec::new(),
+            commands: Vec::new(),
+            heard: channel(),
+            chains: BTreeMap::new(),
+            killed: BTreeSet::new(),
+            locks: BTreeMap::new(),
+            removed_at: None,
+            dir_is_loose: false,
+            some_went_solo: false,
+            outside: outside.collect(),
+            off,
+            most: 200,
+            builds: 0,
+            graves: Vec::new(),
+            limited: Vec::new(),
+            disk,
+            stash,
+            scope,
+        };
+        for _ in 0..BYSTANDERS {
+            world.start_bystander()?;
+        }
+        Ok(world)
+    }
+
+    pub(crate) fn look(&self) -> Cast {
+        let mut known = BTreeMap::new();
+        known.extend(self.bystanders.iter().map(|it| (it.id(), Role::Bystander)));
+        let guards = self.guards.iter().filter(|it| it.is_owned());
+        known.extend(guards.map(|it| (it.owner(), Role::Owner)));
+        let apps = self.apps.iter().filter(|app| app.around != Around::Nothing);
+        let apps = apps.filter(|app| app.starter.is_alive());
+        known.extend(apps.map(|app| (app.starter.pid(), Role::App)));
+        Cast::look(&self.scope, &known)
+    }
+
+    /// One that looks like a server of ours, and is none.
+    pub(crate) fn start_bystander(&mut self) -> std::io::Result<u32> {
+        let mut command = self.command(self.stash.path("tk-shared"));
+        // It waits for its stdin, which stays open as long as it is held here.
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
+        let pid = child.id();
+        self.bystanders.push(child);
+        Ok(pid)
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = self.scope.command(program);
+        command
+            .env("KENNEL_FEATURES_OFF", self.off)
+            .env("TESTKIT_TALLY", self.stash.path("tally"))
+            .env_remove("TESTKIT_ROLL");
+        command
+    }
+
+    /// An app begins a session.
+    pub(crate) fn join(&mut self, how: u64) -> std::io::Result<String> {
+        let shared = !how.is_multiple_of(4);
+        let kind = [Kind::Many, Kind::Many, Kind::Plain, Kind::Family][(how >> 8) as usize % 4];
+        let around = [Around::Nothing, Around::Held, Around::Launcher][(how >> 16) as usize % 3];
+        // Without the kernel's own number for a process, its start is what tells who it is: by whose clock?
+        let clocks = crate::is_apart() && self.off.is_empty();
+        let around = match (how >> 48).is_multiple_of(12) && clocks {
+            true => Around::Tomorrow,
+            false => around,
+        };
+        let number = self.apps.len();
+        let told = self.stash.path(format!("shim-{number}"));
+        let mut line = vec![self.stash.path("kennel").display().to_string()];
+        let mut add = |words: &[&str]| line.extend(words.iter().map(|&word| word.to_owned()));
+        add(&["run", "--linger", "1s", "--stop-after", "500ms,500ms"]);
+        add(&["--share", if shared { "always" } else { "never" }]);
+        if (how >> 24).is_multiple_of(6) {
+            add(&["--hibernate", "1s"]);
+        }
+        let path = |name: &str| self.stash.path(name).display().to_string();
+        add(&["--"]);
+        match kind {
+            Kind::Many => add(&[&path("tk-shared")]),
+            Kind::Plain => add(&[&path("tk-server")]),
+            Kind::Family => add(&[
+                "sh",
+                "-c",
+                "\"$0\" \"$1\" family 1 </dev/null >/dev/null & exec \"$2\"",
+                &path("tk-stubborn"),
+                &path("roll"),
+                &path("tk-shared"),
+            ]),
+        }
+        let mut command = match around {
+            Around::Nothing => self.command(&line[0]),
+            Around::Held => self.shell(
+                "exec 3<&0 </dev/null; \"$@\" <&3 3<&- & echo $! >\"$0\"; exec 3<&- >/dev/null 2>&1; exec sleep 10000",
+            ),
+            Around::Launcher => self.shell(
+                "exec 3<&0; \"$@\" <&3 3<&- & echo $! >\"$0\"; exec 3<&-; wait",
+            ),
+            Around::Tomorrow => {
+                let mut command = self.command("unshare");
+                command.args(["--time", "--fork", "--monotonic", "86400", "--boottime", "86400"]);
+                command.args(["sh", "-c", "echo $$ >\"$0\"; exec \"$@\""]);
+                command
+            }
+        };
+        match around {
+            Around::Nothing => command.args(&line[1..]),
+            _ => command.arg(&told).args(&line),
+        };
+        // What apps pass on or not, and what must not keep their sessions apart.
+        if (how >> 32).is_multiple_of(2) {
+            command
+                .env("XDG_RUNTIME_DIR", "/nowhere")
+                .env("TERM", "chaos")
+                .env("DISPLAY", format!(":{number}"));
+        }
+        let ear = self.ear();
+        let mut app = App::start(number, (shared, kind, around), command, &told, ear)?;
+        if self.commands.iter().any(|command| command.stops) {
+            app.excuse("kennel stop is under way");
+        }
+        self.apps.push(app);
+        let share = if shared { "shared" } else { "solo" };
+        Ok(format!("app {number}, {share}, {kind:?}, {around:?}"))
+    }
+
+    fn shell(&self, script: &str) -> Command {
+        let mut command = self.command("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    pub(crate) fn guard(&mut self) -> std::io::Result<String> {
+        let owner = self.command("sleep").arg("10000").spawn()?;
+        let mut command = self.command(self.stash.path("kennel"));
+        command
+            .args(["guard", "--grace", "500ms", "--stop-after", "500ms"])
+            .args(["--owner-pid", &owner.id().to_string(), "--"])
+            .arg(self.stash.path("tk-ports"))
+            .arg("127.0.0.1:0");
+        let guarded = Guarded::start(owner, command)?;
+        let text = format!("guard {} of owner {}", guarded.pid(), guarded.owner());
+        self.guards.push(guarded);
+        Ok(text)
+    }
+
+    /// Starts a command of Kennel's; nobody waits for it here.
+    pub(crate) fn run(&mut self, words: &[&str]) -> std::io::Result<()> {
+        let stops = words[0] == "stop";
+        if stops {
+            let went_solo = self.some_went_solo;
+            for app in &mut self.apps {
+                if !app.shared || went_solo {
+                    app.excuse("kennel stop");
+                }
+            }
+            self.guards.iter_mut().for_each(Guarded::excuse);
+        }
+        if words[0] == "purge" {
+            self.removed_at = Some(Instant::now());
+        }
+        let child = self.kennel(words).stdout(Stdio::null()).spawn()?;
+        self.commands.push(Running {
+            name: format!("kennel {} ({})", words.join(" "), child.id()),
+            stops,
+            child,
+        });
+        Ok(())
+    }
+
+    /// A command of Kennel's that may look at nobody outside of this world.
+    pub(crate) fn kennel(&self, words: &[&str]) -> Command {
+        let mut command = self.command(self.stash.path("kennel"));
+        let mark = command
+            .get_envs()
+            .find(|(name, _)| *name == "TESTKIT_SCOPE");
+        let mark = mark
+            .and_then(|(_, value)| value?.to_str())
+            .map(str::to_owned);
+        command
+            .args(words)
+            .env(
+                "KENNEL_REAP_ONLY",
+                format!("TESTKIT_SCOPE={}", mark.unwrap_or_default()),
+            )
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+
+    /// Signals one, by identity, and remembers what that excuses.
+    pub(crate) fn signal(&mut self, member: &Member, signal: Signal) -> String {
+        let pid = member.process.pid();
+        let ends = signal != Signal::STOP;
+        if ends {
+            if signal == Signal::KILL {
+                self.killed.insert(member.process.identity().to_string());
+                self.graves.push(pid);
+            }
+            let why = format!("{:?} {pid} was ended", member.role);
+            for app in &mut self.apps {
+                if app.is_of(&member.process) {
+                    app.excuse(&why);
+                }
+            }
+            for guard in &mut self.guards {
+                // Its server's end is its own.
+                if guard.pid() == pid || matches!(member.role, Role::Server | Role::Warden) {
+                    guard.excuse();
+                }
+            }
+        }
+        if member.role == Role::Daemon {
+            self.some_went_solo = true;
+        }
+        // One that is gone already is as good.
+        let _ = member.process.signal(signal);
+        format!("{:?} {pid}", member.role)
+    }
+
+    pub(crate) fn was_killed(&self, identity: &Identity) -> bool {
+        self.killed.contains(&identity.to_string())
+    }
+
+    /// Both who could have ended this one were killed, or never seen: the next start does it.
+    pub(crate) fn is_excused(&self, server: &Member) -> bool {
+        match self.chains.get(&server.process.pid()) {
+            Some((warden, served)) => self.was_killed(warden) && self.was_killed(served),
+            // It came and lost them between two looks.
+            None => !self.killed.is_empty(),
+        }
+    }
+
+    pub(crate) fn may_replace_locks(&self) -> bool {
+        self.removed_at
+            .is_some_and(|at| at.elapsed() < Duration::from_secs(30))
+    }
+
+    /// How many keys there can be: one for each server that somebody wants to share.
+    pub(crate) fn keys_wanted(&self) -> usize {
+        let kinds = [Kind::Many, Kind::Plain, Kind::Family];
+        let wanted = |kind: &&Kind| self.apps.iter().any(|app| app.kind == **kind);
+        kinds.iter().filter(wanted).count()
+    }
+
+    /// What was done with side effects, and how often.
+    pub(crate) fn tally(&self) -> BTreeMap<String, u32> {
+        let text = std::fs::read_to_string(self.stash.path("tally")).unwrap_or_default();
+        let mut tally = BTreeMap::new();
+        for tag in text.lines().filter_map(|line| line.strip_prefix("work ")) {
+            *tally.entry(tag.to_owned()).or_default() += 1;
+        }
+        tally
+    }
+
+    /// Where an app's thread tells what it hears.
+    pub(crate) fn ear(&self) -> Sender<Heard> {
+        self.heard.0.clone()
+    }
+
+    /// Takes what the apps have heard, for at most so long if it is nothing.
+    pub(crate) fn hear(&mut self, wait: Duration) -> Result<(), Broken> {
+        let mut heard = self.heard.1.recv_timeout(wait).ok();
+        while let Some((number, line)) = heard {
+            match line {
+                Some(line) => self.apps[number].hear(&line)?,
+                None => self.apps[number].end(),
+            }
+            heard = self.heard.1.try_recv().ok();
+        }
+        Ok(())
+    }
+}
+
+/// Where Kennel would write if it mistook the world.
+fn outside() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut places = vec![
+        format!("/tmp/kennel-{uid}").into(),
+        format!("/run/user/{uid}/kennel").into(),
+    ];
+    if let Some(home) = std::env::var_os("HOME").map(PathBuf::from) {
+        let inside = [
+            ".config/kennel",
+            ".cache/kennel",
+            ".local/state/kennel",
+            ".local/share/kennel",
+        ];
+        places.extend(inside.map(|name| home.join(name)));
+    }
+    places
+}
