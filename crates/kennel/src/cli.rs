@@ -318,6 +318,14 @@ fn not_understood(error: &clap::Error, definition: &clap::Command) -> ExitCode {
         crate::fail(&format!("{what}:\n  {line}"));
         return ExitCode::from(2);
     }
+    let nothing_to_run = error.kind() == ErrorKind::MissingRequiredArgument;
+    if nothing_to_run && words.first().is_some_and(|word| word == "run") {
+        crate::fail(
+            "what is to run? `kennel run -- COMMAND`, or `kennel run NAME` with a name in servers.toml; \
+             `kennel run --help` has examples",
+        );
+        return ExitCode::from(2);
+    }
     let printed = error.print().and_then(|()| io::stdout().flush());
     match (error.use_stderr(), printed) {
         (true, _) => ExitCode::from(2),

@@ -1,6 +1,7 @@
 //! Who runs: daemons by their records, solo sessions and guards by theirs. Looking creates nothing, and believes no
 //! record whose process is gone (rule 6).
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use kennel_sys::process::{Identity, ProcessRef};
@@ -201,7 +202,10 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
         entry.servers = servers.collect();
         Some(entry)
     };
-    Ok(solo.entries()?.into_iter().filter_map(read).collect())
+    // What is written aside takes its name a moment later: it is the same session.
+    let has_its_name = |name: &OsString| !name.as_encoded_bytes().starts_with(b".");
+    let names = solo.entries()?.into_iter().filter(has_its_name);
+    Ok(names.filter_map(read).collect())
 }
 
 /// Sessions whose shared server hibernates, and that have no daemon or left theirs: one entry for those of a key.

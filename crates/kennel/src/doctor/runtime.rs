@@ -15,12 +15,14 @@ use crate::meeting::{DAEMON_LOCK, Meeting};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SOLO: &str = "solo";
+/// Why is what the first check tells.
+const UNUSABLE: &str = "the runtime directory cannot be used (see above)";
 /// No record of ours is longer.
 const LONGEST: usize = 1 << 20;
 
 /// A directory in the user's, if it is there.
 pub(super) fn existing(name: &str) -> Result<Option<RuntimeDir>, String> {
-    let user = RuntimeDir::find_of_user().map_err(|error| error.to_string())?;
+    let user = RuntimeDir::find_of_user().map_err(|_| UNUSABLE)?;
     let dir = user.map(|user| user.existing_subdir(name)).transpose();
     Ok(dir.map_err(|error| error.to_string())?.flatten())
 }
@@ -39,6 +41,7 @@ pub(super) fn directory() -> Result<Vec<Finding>, String> {
 }
 
 pub(super) fn daemons() -> Result<Vec<Finding>, String> {
+    RuntimeDir::find_of_user().map_err(|_| UNUSABLE)?;
     let meetings = Meeting::all().map_err(|error| error.to_string())?;
     Ok(meetings.iter().flat_map(daemon).collect())
 }

@@ -191,6 +191,13 @@ fn a_command_without_dashes_is_told_the_line_that_was_meant() {
         let last = ended.stderr.lines().last().unwrap().trim();
         assert_eq!(last, meant, "{words:?}: {}", ended.stderr);
     }
+    let ended = run(&mut kennel(&scope, &["run"]));
+    assert_eq!(ended.code(), Some(2));
+    assert!(
+        ended.stderr.contains("kennel run -- COMMAND"),
+        "{}",
+        ended.stderr
+    );
     // What is wrong otherwise is told as ever.
     let ended = run(&mut kennel(&scope, &["run", "--no-such-flag", "--", "x"]));
     assert_eq!(ended.code(), Some(2));
