@@ -84,7 +84,8 @@ pub(super) struct Ghost {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Calls {
-    calls: BTreeMap<Minted, Call>,
+    /// Boxed: most of the time there is one, and a map has room for eleven.
+    calls: BTreeMap<Minted, Box<Call>>,
     #[serde(with = "pairs")]
     by_client: BTreeMap<(ClientId, Key), Minted>,
     ghosts: BTreeMap<Minted, Ghost>,
@@ -110,7 +111,7 @@ impl Calls {
             let name = (waiter.client, waiter.key.clone());
             self.by_client.insert(name, minted);
         }
-        self.calls.insert(minted, call);
+        self.calls.insert(minted, Box::new(call));
     }
 
     /// One more who waits for a call that is there.
@@ -122,7 +123,7 @@ impl Calls {
     }
 
     pub(super) fn get(&self, minted: Minted) -> Option<&Call> {
-        self.calls.get(&minted)
+        self.calls.get(&minted).map(Box::as_ref)
     }
 
     /// Which call this request of a client waits for.
@@ -131,7 +132,7 @@ impl Calls {
     }
 
     /// It is answered.
-    pub(super) fn take(&mut self, minted: Minted) -> Option<Call> {
+    pub(super) fn take(&mut self, minted: Minted) -> Option<Box<Call>> {
         let call = self.calls.remove(&minted)?;
         for waiter in &call.waiters {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
@@ -190,13 +191,13 @@ impl Calls {
 
     /// All calls in flight.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &Call> {
-        self.calls.values()
+        self.calls.values().map(Box::as_ref)
     }
 
     /// The calls in flight, but for what the mux asked itself.
     pub(super) fn asked(&self) -> impl Iterator<Item = &Call> {
         let by_somebody = |call: &&Call| call.session.is_some() || !call.waiters.is_empty();
-        self.calls.values().filter(by_somebody)
+        self.in_flight().filter(by_somebody)
     }
 
     pub(super) fn ghosts(&self) -> impl Iterator<Item = &Ghost> {

@@ -155,7 +155,8 @@ pub enum Unsent<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    requests: BTreeMap<Key, Awaited>,
+    /// Boxed: most of the time there is one, and a map has room for eleven.
+    requests: BTreeMap<Key, Box<Awaited>>,
     /// The latest cancelled ones, oldest first; some may be answered since.
     cancelled: VecDeque<(u64, Key)>,
     kept_bytes: usize,
@@ -181,7 +182,7 @@ impl InFlight {
 
     /// Whether the subscription with this id is acknowledged, if the upstream has it.
     pub(super) fn acknowledged(&mut self, key: &Key) -> Option<&mut Acknowledged> {
-        match self.requests.get_mut(key) {
+        match self.requests.get_mut(key).map(Box::as_mut) {
             Some(Awaited {
                 stage: Stage::Sent,
                 what: What::Listen(acknowledged),
@@ -200,6 +201,7 @@ impl InFlight {
         };
         self.requests
             .values()
+            .map(Box::as_ref)
             .filter(hears)
             .map(|request| &request.id[..])
     }
@@ -218,7 +220,7 @@ impl InFlight {
             end: 0,
         };
         self.next += 1;
-        self.requests.insert(key, awaited);
+        self.requests.insert(key, Box::new(awaited));
     }
 
     /// The upstream gets it, with its line's end there.
@@ -261,7 +263,7 @@ impl InFlight {
 
     /// It is answered, or will never be.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Awaited> {
-        let request = self.requests.remove(key)?;
+        let request = *self.requests.remove(key)?;
         self.kept_bytes -= request.kept.as_ref().map_or(0, Vec::len);
         self.ended(&request);
         Some(request)
@@ -295,7 +297,7 @@ impl InFlight {
     pub(super) fn wait_again(&mut self, key: Key, mut request: Awaited, at: Ticket) -> Vec<u8> {
         let bytes = request.kept.take().unwrap_or_default();
         request.stage = Stage::Queued(at);
-        self.requests.insert(key, request);
+        self.requests.insert(key, Box::new(request));
         bytes
     }
 
@@ -320,7 +322,7 @@ impl InFlight {
 
     /// Those that are waited for.
     pub(super) fn awaited(&self) -> impl Iterator<Item = &Awaited> {
-        let requests = self.requests.values();
+        let requests = self.requests.values().map(Box::as_ref);
         requests.filter(|request| request.stage != Stage::Cancelled)
     }
 
@@ -333,6 +335,7 @@ impl InFlight {
     /// Takes out such requests, and gives back those that are waited for.
     fn take(&mut self, such: impl Fn(&Awaited) -> bool) -> Vec<(Key, Awaited)> {
         let taken = self.requests.extract_if(.., |_, it| such(it));
+        let taken = taken.map(|(key, request)| (key, *request));
         let (mut taken, cancelled): (Vec<_>, Vec<_>) =
             taken.partition(|(_, request)| request.stage != Stage::Cancelled);
         for (_, request) in &cancelled {
