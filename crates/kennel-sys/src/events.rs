@@ -1,10 +1,13 @@
 //! Sleeping until something happens: a descriptor is ready, a process has ended, the time is over.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::process::{ProcessRef, SWEEP};
 
@@ -67,5 +70,69 @@ impl AsFd for Bell {
     /// Readable while it rings.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Wakes a sleeper when it is time. Set once, it costs nothing until then: a sleep that is told the time it may take is
+/// told it anew for everything that happens.
+#[derive(Debug)]
+pub struct Alarm(OwnedFd);
+
+impl Alarm {
+    /// One that is not set.
+    pub fn new() -> io::Result<Alarm> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Alarm(timerfd_create(TimerfdClockId::Monotonic, flags)?))
+    }
+
+    /// Rings after this time, and not before; never, with `None`. Ends its ringing.
+    pub fn set(&self, after: Option<Duration>) {
+        // Zero would be never.
+        let after = after.map(|after| after.max(Duration::from_nanos(1)));
+        let after = after.and_then(|after| Timespec::try_from(after).ok());
+        let never = Timespec::default();
+        let when = Itimerspec {
+            it_interval: never,
+            it_value: after.unwrap_or(never),
+        };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &when)
+            .expect("a timer of ours and a time that is one");
+    }
+}
+
+impl AsFd for Alarm {
+    /// Readable while it rings.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Alarm {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_rings_when_it_is_time_until_it_is_set_again() {
+        let alarm = Alarm::new().unwrap();
+        let rings = |within| {
+            let within = Timespec::try_from(within).unwrap();
+            poll(&mut [PollFd::new(&alarm, PollFlags::IN)], Some(&within)).unwrap() > 0
+        };
+        assert!(!rings(Duration::ZERO));
+        for soon in [Duration::ZERO, Duration::from_millis(1)] {
+            alarm.set(Some(soon));
+            assert!(rings(Duration::from_secs(60)));
+            assert!(rings(Duration::ZERO));
+            alarm.set(None);
+            assert!(!rings(Duration::ZERO));
+        }
+        alarm.set(Some(Duration::from_secs(3600)));
+        assert!(!rings(Duration::ZERO));
     }
 }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -16,6 +17,9 @@ use crate::linux as os;
 
 /// How often a process is looked at where the kernel offers no event for its exit (rule 10).
 pub const SWEEP: Duration = Duration::from_millis(100);
+
+/// Who this process was found to be.
+static MINE: OnceLock<Identity> = OnceLock::new();
 
 /// How often a race against the process table is run before it is called lost.
 const ATTEMPTS: usize = 64;
@@ -34,7 +38,7 @@ impl ProcessRef {
             return ProcessRef::open_by_start(pid);
         }
         let handle = os::open_process(pid)?;
-        let unique = os::identity_of(handle.as_fd(), features().pidfs)?.1;
+        let unique = os::unique_of(handle.as_fd(), features().pidfs)?;
         ProcessRef::identified(pid, unique, handle)
     }
 
@@ -49,7 +53,7 @@ impl ProcessRef {
     pub(crate) fn of_child(pid: u32) -> io::Result<ProcessRef> {
         let (handle, unique) = if features().pidfd {
             let handle = os::open_process(pid)?;
-            let unique = os::identity_of(handle.as_fd(), features().pidfs)?.1;
+            let unique = os::unique_of(handle.as_fd(), features().pidfs)?;
             (Some(handle), unique)
         } else {
             (None, None)
@@ -91,6 +95,21 @@ impl ProcessRef {
     /// This process. Where neither the kernel nor `/proc` can say more than its pid, nobody will be
     /// able to prove later that it is the one.
     pub fn me() -> io::Result<ProcessRef> {
+        let me = ProcessRef::look_at_me()?;
+        // Whoever set it before found the same, or was the process that this one is a copy of.
+        let _ = MINE.set(me.identity);
+        Ok(me)
+    }
+
+    /// Who this process is. Looked up once.
+    pub fn my_identity() -> io::Result<Identity> {
+        match MINE.get() {
+            Some(mine) if mine.pid == std::process::id() => Ok(*mine),
+            _ => Ok(ProcessRef::me()?.identity),
+        }
+    }
+
+    fn look_at_me() -> io::Result<ProcessRef> {
         let pid = std::process::id();
         match ProcessRef::open(pid) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(ProcessRef {

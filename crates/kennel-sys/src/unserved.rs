@@ -179,6 +179,10 @@ pub mod process {
             unsupported()
         }
         /// Unsupported.
+        pub fn my_identity() -> io::Result<Identity> {
+            unsupported()
+        }
+        /// Unsupported.
         pub fn parent() -> io::Result<Option<ProcessRef>> {
             unsupported()
         }
@@ -278,7 +282,7 @@ pub mod starter {
 /// Sleeping until something happens.
 pub mod events {
     use std::io;
-    use std::os::fd::{AsFd, BorrowedFd};
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
     use std::time::Duration;
 
     use super::process::ProcessRef;
@@ -314,6 +318,33 @@ pub mod events {
 
     impl AsFd for Bell {
         fn as_fd(&self) -> BorrowedFd<'_> {
+            match self.0 {}
+        }
+    }
+
+    /// Wakes a sleeper when it is time.
+    #[derive(Debug)]
+    pub struct Alarm(Never);
+
+    impl Alarm {
+        /// Unsupported.
+        pub fn new() -> io::Result<Alarm> {
+            unsupported()
+        }
+        /// Rings after this time.
+        pub fn set(&self, _after: Option<Duration>) {
+            match self.0 {}
+        }
+    }
+
+    impl AsFd for Alarm {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            match self.0 {}
+        }
+    }
+
+    impl AsRawFd for Alarm {
+        fn as_raw_fd(&self) -> RawFd {
             match self.0 {}
         }
     }

@@ -7,7 +7,8 @@ mod procfs;
 
 pub(crate) use far_end::{Channel, FarEnd, Sockets, channel, readers, writers};
 pub(crate) use pidfd::{
-    exited, identity_of, open_process, peer_process, pid_of, probe_features, send_signal, wait_exit,
+    exited, identity_of, open_process, peer_process, pid_of, probe_features, send_signal,
+    unique_of, wait_exit,
 };
 pub(crate) use procfs::{
     age, boot_id, children_of_this_process, command_line, environ_has, fd_identity, first_argument,

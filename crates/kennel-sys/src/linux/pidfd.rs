@@ -21,8 +21,11 @@ pub(crate) fn probe_features() -> Features {
     let pidfs = own
         .as_ref()
         .is_ok_and(|fd| rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u32 == PID_FS_MAGIC));
-    let pair = std::os::unix::net::UnixStream::pair();
-    let peer_pidfd = pair.is_ok_and(|(ours, _theirs)| peer_process(ours.as_fd()).is_ok());
+    // The one is older than the other.
+    let peer_pidfd = pidfs || {
+        let pair = std::os::unix::net::UnixStream::pair();
+        pair.is_ok_and(|(ours, _theirs)| peer_process(ours.as_fd()).is_ok())
+    };
     Features {
         pidfd: own.is_ok(),
         pidfs,
@@ -73,16 +76,17 @@ pub(crate) fn identity_of(pidfd: BorrowedFd<'_>, pidfs: bool) -> io::Result<(u32
         Ok(()) => visible_pid(pidfd)?,
         Err(_) => 0,
     };
-    let inode = if pidfs {
-        Some(rustix::fs::fstat(pidfd)?.st_ino)
-    } else {
-        None
-    };
-    Ok((pid, inode))
+    Ok((pid, unique_of(pidfd, pidfs)?))
+}
+
+/// The unforgeable number alone.
+pub(crate) fn unique_of(pidfd: BorrowedFd<'_>, pidfs: bool) -> io::Result<Option<u64>> {
+    let inode = || rustix::fs::fstat(pidfd).map(|stat| stat.st_ino);
+    Ok(pidfs.then(inode).transpose()?)
 }
 
 fn visible_pid(pidfd: BorrowedFd<'_>) -> io::Result<u32> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    let info = procfs::short_text(&format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let pid: Option<i64> = info
         .lines()
         .find_map(|line| line.strip_prefix("Pid:"))

@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 
+use rustix::buffer::spare_capacity;
+
 /// What `/proc/<pid>/stat` says, as far as anyone here asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
@@ -23,8 +25,16 @@ impl ProcessStat {
 
 pub(crate) fn stat(pid: u32) -> io::Result<ProcessStat> {
     require_our_own()?;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(gone)?;
+    let text = short_text(&format!("/proc/{pid}/stat")).map_err(gone)?;
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A file of the kernel's that is shorter than a page: it is given at once. Whoever does not know that asks six times.
+pub(crate) fn short_text(path: &str) -> io::Result<String> {
+    let file = std::fs::File::open(path)?;
+    let mut text = Vec::with_capacity(4096);
+    rustix::io::read(&file, spare_capacity(&mut text))?;
+    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 fn parse_stat(text: &str) -> Option<ProcessStat> {
@@ -68,7 +78,7 @@ pub(super) fn require_our_own() -> io::Result<()> {
 pub(crate) fn boot_id() -> Option<u128> {
     static BOOT_ID: OnceLock<Option<u128>> = OnceLock::new();
     *BOOT_ID.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let text = short_text("/proc/sys/kernel/random/boot_id").ok()?;
         u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
     })
 }

@@ -120,7 +120,8 @@ impl RuntimeDir {
     ) -> Result<Option<Vec<u8>>, DirError> {
         let name = self.single(name.as_ref())?;
         let read = |file: File| {
-            let mut content = Vec::new();
+            // Room for all of most: what is small is read at once.
+            let mut content = Vec::with_capacity(max.min(4096));
             file.take(max as u64 + 1).read_to_end(&mut content)?;
             if content.len() > max {
                 let size = format!("more than {max} bytes");
