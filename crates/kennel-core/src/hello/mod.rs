@@ -4,6 +4,8 @@
 //! starts with `!` is Kennel's, and every other line is MCP. A first line that is no hello is the first
 //! MCP line of a bare client.
 //!
+//! A long MCP line may be begun before it is known whether it is to be said at all. One that ends with [`VOID`] is not.
+//!
 //! What crosses versions is a field that can be left out or ignored: an unknown field, and an unknown
 //! word behind the `!`, is no error.
 
@@ -23,6 +25,10 @@ pub const PROTOCOL: u32 = 1;
 
 /// A hello longer than this is none: nobody fills our memory before we know who it is.
 pub const LONGEST_HELLO: usize = 4 << 20;
+
+/// The last byte of a line that is not said after all. No message holds it, so whoever does not know of it finds no
+/// message there either.
+pub const VOID: u8 = 0x18;
 
 /// What a client says first. It holds its environment: never log it (its `Debug` shows no values).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

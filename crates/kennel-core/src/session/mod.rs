@@ -78,7 +78,7 @@ use crate::message::Message;
 ///   [`poll_note`](Self::poll_note).
 /// - **where it stands**: [`queue_is_full`](Self::queue_is_full), [`in_flight`](Self::in_flight), [`owed`](Self::owed),
 ///   [`is_idle`](Self::is_idle), [`all_is_sent`](Self::all_is_sent),
-///   [`is_attached`](Self::is_attached).
+///   [`is_attached`](Self::is_attached), [`forwards`](Self::forwards).
 ///
 /// The order of calls: hand in one thing that happened; do what the verdict says with that very line;
 /// then poll. A side that cannot be written to just now need not be polled: what waits for it stays
@@ -301,6 +301,12 @@ impl Session {
             Phase::Greeting | Phase::Open => true,
             Phase::Detached | Phase::GivenUp(_) => false,
         }
+    }
+
+    /// Whether a message of the app's, unless the session has something to say about it, would be forwarded at once: then
+    /// the beginning of a long one may be sent before its end is seen.
+    pub fn forwards(&self) -> bool {
+        self.way_is_clear()
     }
 
     /// `initialize` waits for an upstream, or `initialized` for the answer to it.

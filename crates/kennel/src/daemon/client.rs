@@ -5,7 +5,9 @@ mod carried;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL, Solo};
+use kennel_core::hello::{
+    ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL, Solo, VOID,
+};
 use kennel_core::lifetime::{ClientId, Sight};
 use kennel_core::message::{Key, Line, Message, error_reply, result_reply};
 use kennel_core::mux::{self, Class, Era, Opening};
@@ -200,6 +202,9 @@ impl Visit<'_> {
     /// A line of the client's.
     fn take(self, spoken: Spoken<'_>) {
         let line = spoken.line();
+        if line.bytes().ends_with(&[VOID]) {
+            return;
+        }
         if !self.link.is_bare()
             && let Some(word) = Control::parse(line.bytes())
         {

@@ -64,7 +64,7 @@ impl Shim {
                     match verdict {
                         Verdict::Forward => to.push(&line),
                         Verdict::Replace(line) => to.push(&line),
-                        Verdict::Drop | Verdict::Abandon => {}
+                        Verdict::Drop | Verdict::Abandon => to.recall(),
                     }
                 }
                 self.session.app_eof();
@@ -79,8 +79,14 @@ impl Shim {
                     match self.take_from_app(line) {
                         Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
                         Some((Verdict::Replace(line), to)) => to.push(&line),
-                        Some((Verdict::Drop | Verdict::Abandon, _)) | None => {}
+                        Some((Verdict::Drop | Verdict::Abandon, to)) => to.recall(),
+                        None => {}
                     }
+                }
+                if let Some(link) = &mut self.link
+                    && self.session.forwards()
+                {
+                    link.send_ahead(&inbox);
                 }
                 self.stdin_width.suit(&self.stdin, inbox.len());
                 self.from_app = inbox;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use kennel_core::hello::VOID;
 use kennel_core::message::{Line, Owned, Scan};
 use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
@@ -223,25 +224,58 @@ fn newline(bytes: &[u8]) -> Option<usize> {
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
     sent: usize,
+    /// This much of a line that is not here yet was sent ahead.
+    ahead: usize,
 }
 
 impl Outbox {
     /// Adds a line and its newline.
     pub(crate) fn push(&mut self, line: &[u8]) {
+        self.recall();
         self.compact();
         self.bytes.extend_from_slice(line);
         self.bytes.push(b'\n');
     }
 
-    /// Adds the line that was taken last. A long one that came alone changes hands without a copy.
+    /// Adds the line that was taken last, but for what of it was sent ahead. A long one that came alone changes hands
+    /// without a copy.
     pub(crate) fn push_last(&mut self, from: &mut Inbox) {
+        let ahead = std::mem::take(&mut self.ahead);
         if self.is_empty() && from.last_is_long_and_alone() {
             let Inbox { bytes, room, .. } = std::mem::take(from);
-            *self = Outbox { bytes, sent: room };
+            *self = Outbox {
+                bytes,
+                sent: room + ahead,
+                ahead: 0,
+            };
         } else {
             self.compact();
             self.bytes
-                .extend_from_slice(&from.bytes[from.last..from.taken]);
+                .extend_from_slice(&from.bytes[from.last + ahead..from.taken]);
+        }
+    }
+
+    /// Sends what has come of a line before all of it is here, if nothing else waits and the line is long.
+    pub(crate) fn send_ahead(
+        &mut self,
+        from: &Inbox,
+        mut write: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) {
+        let line = from.unfinished();
+        if !self.is_empty() || line.len() < LONG {
+            return;
+        }
+        while self.ahead < line.len()
+            && let Ok(count @ 1..) = write(&line[self.ahead..])
+        {
+            self.ahead += count;
+        }
+    }
+
+    /// What was sent ahead was not said.
+    pub(crate) fn recall(&mut self) {
+        if std::mem::take(&mut self.ahead) > 0 {
+            self.bytes.extend_from_slice(&[VOID, b'\n']);
         }
     }
 
@@ -392,6 +426,49 @@ mod tests {
                     assert!(outbox.bytes.capacity() <= KEPT && inbox.bytes.capacity() <= KEPT);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_sent_ahead_is_said_once_or_not_at_all() {
+        let long = "x".repeat(2 * LONG);
+        let sent_ahead = |taken: usize| {
+            let (mut inbox, mut outbox) = (Inbox::default(), Outbox::default());
+            let mut sent = Vec::new();
+            feed(&mut inbox, long.as_bytes());
+            assert_eq!(inbox.next_line(), None);
+            outbox.send_ahead(&inbox, |bytes| {
+                let count = bytes.len().min(taken - sent.len()).min(CHUNK);
+                sent.extend_from_slice(&bytes[..count]);
+                Ok(count)
+            });
+            assert_eq!(sent.len(), taken.min(long.len()));
+            feed(&mut inbox, b"end\n");
+            assert!(inbox.next_line().is_some());
+            (inbox, outbox, sent)
+        };
+        let flushed = |outbox: &mut Outbox, mut sent: Vec<u8>| {
+            let written = outbox.flush(|bytes| {
+                sent.extend_from_slice(bytes);
+                Ok(bytes.len())
+            });
+            written.unwrap();
+            String::from_utf8(sent).unwrap()
+        };
+        for taken in [0, 1, LONG, usize::MAX] {
+            let (mut inbox, mut outbox, sent) = sent_ahead(taken);
+            outbox.push_last(&mut inbox);
+            outbox.push(b"next");
+            assert!(flushed(&mut outbox, sent) == format!("{long}end\nnext\n"));
+
+            let (mut inbox, mut outbox, sent) = sent_ahead(taken);
+            let ahead = match sent.len() {
+                0 => String::new(),
+                count => format!("{}\u{18}\n", &long[..count]),
+            };
+            outbox.push(b"other");
+            outbox.push_last(&mut inbox);
+            assert!(flushed(&mut outbox, sent) == format!("{ahead}other\n{long}end\n"));
         }
     }
 

@@ -63,6 +63,16 @@ impl Link {
         }
     }
 
+    /// Sends the beginning of a long line, before all of it has come.
+    pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
+        let mut socket = &*self.socket;
+        let width = &self.width;
+        self.to.send_ahead(from_app, |bytes| {
+            width.suit(socket, from_app.len());
+            socket.write(bytes)
+        });
+    }
+
     /// Says that no more will come; answers still do.
     pub(crate) fn end_input(&mut self) {
         if !self.said_all {
