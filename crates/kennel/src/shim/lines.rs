@@ -16,7 +16,7 @@ pub(crate) const CHUNK: usize = 64 * 1024;
 const KEPT: usize = 2 * CHUNK;
 /// A line that is as long as this and has not ended gets [`AMPLE`] room at once: nothing is used of that before it
 /// is filled, and it is not moved from place to place.
-const LONG: usize = 4 * CHUNK;
+const LONG: usize = 2 * CHUNK;
 const AMPLE: usize = 64 << 20;
 /// Room in front of such a line: whoever gives it another id moves what is before that, and not all the rest.
 const ROOM: usize = 64;
@@ -262,7 +262,7 @@ impl Outbox {
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) {
         let line = from.unfinished();
-        if !self.is_empty() || line.len() < LONG {
+        if !self.is_empty() || line.len() < CHUNK {
             return;
         }
         while self.ahead < line.len()
