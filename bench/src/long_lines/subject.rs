@@ -57,6 +57,11 @@ impl Subject {
         ]
     }
 
+    /// Whether Kennel's way is to stay within its bound. A server that does nothing at all is the floor, not a use.
+    pub(super) fn is_judged(&self, way: Way) -> bool {
+        self.kind != Kind::Bare || way != Way::Daemon
+    }
+
     /// Whether it can be started; why not, for people.
     pub(super) fn is_there(&self) -> Result<(), String> {
         let file = match self.kind {
@@ -67,7 +72,7 @@ impl Subject {
         match in_bed(file) {
             Some(path) if path.exists() => Ok(()),
             _ => Err(format!(
-                "there is no {file} in {BED}; `cargo xtask bench peers` installs it"
+                "{BED} names no place with {file}; `cargo xtask test` makes one in target/testbed"
             )),
         }
     }
