@@ -1,16 +1,21 @@
 //! Whoever connects: let in if it is our own user's, and counted from that moment on (lesson 30).
 
 use std::fs::File;
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use std::time::Duration;
 
 use kennel_core::hello::Control;
 use kennel_sys::peer::Peer;
+use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::client::{self, Link};
 use super::house::House;
+use super::moments;
 use super::socket::Socket;
 
 /// How long to wait for descriptors that others than us have used up.
@@ -23,8 +28,7 @@ pub(super) async fn all(house: Rc<House>) {
     let spare = || File::open("/dev/null").ok();
     let mut kept_free = spare();
     loop {
-        let accepted = house.listener.accept().await;
-        match accepted.and_then(|(stream, _)| stream.into_std()) {
+        match next(&house).await {
             Ok(stream) if house.closed.is_up() => say_going(&stream),
             Ok(stream) => {
                 out_of_descriptors = false;
@@ -41,8 +45,29 @@ pub(super) async fn all(house: Rc<House>) {
                 drop(kept_free.take());
                 turn_away(&house);
                 kept_free = spare();
-                let _ = tokio::time::timeout(PAUSE, house.freed.notified()).await;
+                moments::within(PAUSE, house.freed.notified()).await;
             }
+        }
+    }
+}
+
+/// The door, in the event loop.
+#[expect(
+    deprecated,
+    reason = "unsound only where the descriptor can change behind it: this one is ours, and what replaces it is `unsafe`"
+)]
+pub(super) fn heard(listener: UnixListener) -> io::Result<AsyncFd<UnixListener>> {
+    AsyncFd::with_interest(listener, Interest::READABLE)
+}
+
+/// Whoever is at the door next.
+async fn next(house: &House) -> io::Result<UnixStream> {
+    loop {
+        let mut ready = house.listener.readable().await?;
+        match accepted(house) {
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            accepted => return Ok(accepted?),
         }
     }
 }
@@ -67,9 +92,13 @@ fn say_going(stream: &UnixStream) {
 }
 
 fn next_waiting(house: &House) -> Option<UnixStream> {
+    accepted(house).ok()
+}
+
+fn accepted(house: &House) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let accepted = rustix::net::accept_with(&house.listener, flags);
-    accepted.ok().map(UnixStream::from)
+    let accepted = rustix::net::accept_with(house.listener.get_ref(), flags);
+    accepted.map(UnixStream::from)
 }
 
 /// Lets a connection in.

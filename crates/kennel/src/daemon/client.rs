@@ -4,6 +4,7 @@ mod carried;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
 use kennel_core::hello::{
     ClientHello, Control, DaemonHello, LONGEST_HELLO, Lost, PROTOCOL, Solo, VOID,
@@ -200,7 +201,7 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     /// A line of the client's.
-    fn take(self, spoken: Spoken<'_>) {
+    fn take(self, spoken: Spoken<'_>, at: Instant) {
         let line = spoken.line();
         if line.bytes().ends_with(&[VOID]) {
             return;
@@ -213,7 +214,7 @@ impl Visit<'_> {
         self.link.count(line.bytes());
         if let Some(station) = self.link.station() {
             if !opens_again(&station, line) {
-                return station.hear_client(self.house, self.id, spoken);
+                return station.hear_client(self.house, self.id, spoken, at);
             }
             // Of a server that it leaves: nobody else will answer.
             for id in station.in_flight_of(self.id) {
@@ -223,7 +224,7 @@ impl Visit<'_> {
         }
         let is_opening = matches!(&*self.link.place.borrow(), Place::Opening);
         if is_opening && let Ok(message) = Message::parse(line) {
-            self.open(&message, line);
+            self.open(&message, line, at);
         }
     }
 
@@ -242,7 +243,7 @@ impl Visit<'_> {
     }
 
     /// The first line of a session.
-    fn open(self, message: &Message<'_>, line: Line<'_>) {
+    fn open(self, message: &Message<'_>, line: Line<'_>, at: Instant) {
         // What nobody waits for means nothing to a server that has heard nothing else.
         let id = match message {
             Message::Request(request) => Some(request.id.raw()),
@@ -266,7 +267,7 @@ impl Visit<'_> {
         match placed {
             Ok(station) => {
                 *self.link.place.borrow_mut() = Place::At(Rc::clone(&station));
-                station.hear_client(self.house, self.id, Spoken::Seen(line));
+                station.hear_client(self.house, self.id, Spoken::Seen(line), at);
             }
             Err(why) => {
                 self.house.log.line(format_args!(
@@ -413,7 +414,7 @@ async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
                 return Some("it said no hello, and nobody before it said what to run".into());
             };
             let _ = link.wish.set(Rc::new(wish));
-            visit.take(Spoken::from(&first.line[..]));
+            visit.take(Spoken::from(&first.line[..]), Instant::now());
         }
     }
     house.log.line(format_args!(
@@ -431,28 +432,42 @@ async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
 
 /// Its lines both ways, until one of the two ends it.
 async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
-    let Visit { house, link, .. } = visit;
-    let reading = async {
-        if !link.is_half_closed() {
-            if read_on(visit, socket, &link.inbox).await == Heard::Hangup {
-                return;
-            }
-            visit.half_close();
-        }
-        // Where that cannot be watched, the process still is.
-        if watch::hangup(socket).await.is_err() {
-            std::future::pending().await
-        }
-    };
+    let Visit { house, id, link } = visit;
+    // A task of its own: what else is waited for here is not looked at for every line.
+    let hearing = hear(Rc::clone(house), id, Rc::clone(link), Rc::clone(socket));
+    let mut hearing = tokio::task::spawn_local(hearing);
     let processes = link.processes();
-    tokio::select! {
-        () = reading => "it closed its connection".into(),
+    let ended = tokio::select! {
+        _ = &mut hearing => return "it closed its connection".into(),
         () = watch::end_of_any(&processes, house.sweep) => "its process ended".into(),
         () = link.left.up() => "dismissed".into(),
         written = link.to_client.write_out(async |bytes| socket.write(bytes).await) => match written {
             Ok(()) => "all is said".into(),
             Err(error) => format!("it does not listen: {error}"),
         },
+    };
+    hearing.abort();
+    // Nothing of it is taken any more, and nobody else has its connection.
+    let _ = hearing.await;
+    ended
+}
+
+/// Its lines, until it closes its connection.
+async fn hear(house: Rc<House>, id: ClientId, link: Rc<Link>, socket: Rc<Socket>) {
+    let visit = Visit {
+        house: &house,
+        id,
+        link: &link,
+    };
+    if !link.is_half_closed() {
+        if read_on(visit, &socket, &link.inbox).await == Heard::Hangup {
+            return;
+        }
+        visit.half_close();
+    }
+    // Where that cannot be watched, the process still is.
+    if watch::hangup(&*socket).await.is_err() {
+        std::future::pending().await
     }
 }
 
@@ -594,9 +609,10 @@ enum Heard {
 }
 
 async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> Heard {
+    let mut now = Instant::now();
     loop {
         while let Some(line) = inbox.borrow_mut().next_spoken() {
-            visit.take(line);
+            visit.take(line, now);
         }
         if visit.is_crowded() {
             // Nothing is read meanwhile: its end must be seen otherwise.
@@ -607,13 +623,16 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> H
         }
         match socket.read(inbox).await {
             Ok(0) => break,
-            Ok(_) => visit.house.heard(visit.id),
+            Ok(_) => {
+                now = Instant::now();
+                visit.house.heard(visit.id, now);
+            }
             Err(_) => return Heard::Hangup,
         }
     }
     let rest = inbox.borrow_mut().rest();
     if let Some(rest) = rest {
-        visit.take(Spoken::from(&rest[..]));
+        visit.take(Spoken::from(&rest[..]), now);
     }
     if watch::is_hung_up(socket) {
         Heard::Hangup

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::house::House;
+use super::moments;
 use super::station::Station;
 
 /// When a server was last of use.
@@ -15,12 +16,12 @@ impl Used {
         Used(Cell::new(Instant::now()))
     }
 
-    pub(super) fn again(&self) {
-        self.0.set(Instant::now());
+    pub(super) fn at(&self, at: Instant) {
+        self.0.set(at);
     }
 
-    pub(super) fn is_longer_ago_than(&self, time: Duration) -> bool {
-        self.0.get().elapsed() > time
+    pub(super) fn is_longer_ago_than(&self, time: Duration, at: Instant) -> bool {
+        at.saturating_duration_since(self.0.get()) > time
     }
 
     fn until(&self, after: Duration) -> Instant {
@@ -45,7 +46,7 @@ pub(super) async fn dormant(station: &Station) {
             return;
         }
         tokio::select! {
-            () = tokio::time::sleep_until(until.into()) => {}
+            () = moments::until(Some(until)) => {}
             // Somebody may have come who does not want that.
             () = station.stirred.notified() => {}
         }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use kennel_core::lifetime::ClientId;
 use kennel_core::time::Moment;
 use kennel_sys::lock::Lock;
 use kennel_sys::signals::Signals;
-use tokio::net::UnixListener;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 use super::carried::Carried;
@@ -34,7 +35,7 @@ pub(super) struct House {
     pub(super) log: Log,
     pub(super) generation: String,
     pub(super) life: RefCell<Life>,
-    pub(super) listener: UnixListener,
+    pub(super) listener: AsyncFd<UnixListener>,
     pub(super) sweep: Duration,
     /// How long a server outlives its last client; `None`: for ever.
     pub(super) linger: Option<Duration>,
@@ -74,7 +75,7 @@ impl House {
         log: Log,
         generation: String,
         life: Life,
-        listener: UnixListener,
+        listener: AsyncFd<UnixListener>,
         signals: Signals,
     ) -> House {
         House {
@@ -133,7 +134,12 @@ impl House {
     }
 
     pub(super) fn now(&self) -> Moment {
-        self.clock.now()
+        self.moment(Instant::now())
+    }
+
+    /// A time that was looked up before, on the daemon's own clock.
+    pub(super) fn moment(&self, at: Instant) -> Moment {
+        self.clock.at(at)
     }
 
     /// A server of this daemon has shown whether it knows the modern era. One that did so once is not
@@ -181,10 +187,10 @@ impl House {
     }
 
     /// A client was heard.
-    pub(super) fn heard(&self, id: ClientId) {
-        self.life.borrow_mut().heard(id);
+    pub(super) fn heard(&self, id: ClientId, at: Instant) {
+        self.life.borrow_mut().heard(id, at);
         self.talked.notify_one();
-        if self.looked.get().elapsed() >= LOOK_EVERY {
+        if at.saturating_duration_since(self.looked.get()) >= LOOK_EVERY {
             self.look_after_place();
         }
     }

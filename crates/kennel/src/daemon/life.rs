@@ -18,7 +18,7 @@ use tokio::io::unix::AsyncFd;
 use super::house::House;
 use super::state::STATE;
 use super::watchdog::Watchdog;
-use super::{accept, watch};
+use super::{accept, moments, watch};
 use crate::meeting::SPAWN_LOCK;
 
 /// When to look again at a lock that somebody else holds: a flock is no event.
@@ -73,8 +73,8 @@ impl Life {
         self.lifetime.client_gone(id, self.now());
     }
 
-    pub(super) fn heard(&mut self, id: ClientId) {
-        self.lifetime.traffic(id, self.now());
+    pub(super) fn heard(&mut self, id: ClientId, at: Instant) {
+        self.lifetime.traffic(id, self.moment(at));
     }
 
     /// How long a server outlives its last client; `None`: for ever.
@@ -129,7 +129,11 @@ impl Life {
     }
 
     fn now(&self) -> Moment {
-        Moment::START + self.start.elapsed()
+        self.moment(Instant::now())
+    }
+
+    fn moment(&self, at: Instant) -> Moment {
+        Moment::START + at.saturating_duration_since(self.start)
     }
 }
 
@@ -183,7 +187,7 @@ pub(super) async fn live(house: &Rc<House>) {
         };
         tokio::select! {
             () = house.stirred.notified() => {}
-            () = watch::until(wake) => {}
+            () = moments::until(wake) => {}
             () = asked(signals, &news) => {
                 house.log.line("asked to stop");
                 house.life.borrow_mut().stop();
@@ -269,7 +273,7 @@ async fn stop(house: &Rc<House>) {
             house.stirred.notified().await;
         }
     };
-    let _ = tokio::time::timeout(LAST_LINE, all_gone).await;
+    moments::within(LAST_LINE, all_gone).await;
     dismiss(house);
     house.pool.close_all();
     while !house.is_empty() {

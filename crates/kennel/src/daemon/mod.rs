@@ -16,7 +16,7 @@
 //! | `upgrade`, `resume` | how it becomes a newer build, and goes on as one |
 //! | `carried` | all that it takes to go on |
 //! | `state` | what `kennel ps` shows |
-//! | `lanes`, `log`, `queue`, `socket`, `watch`, `watchdog` | tools |
+//! | `lanes`, `log`, `moments`, `queue`, `socket`, `watch`, `watchdog` | tools |
 
 mod accept;
 mod carried;
@@ -26,6 +26,7 @@ mod house;
 mod lanes;
 mod life;
 mod log;
+mod moments;
 mod orders;
 mod pool;
 mod queue;

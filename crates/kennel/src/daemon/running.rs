@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Instant;
 
 use kennel_core::hello::{ClientHello, Control, Text};
 use kennel_sys::tree::{Launch, Tree};
@@ -168,18 +169,19 @@ impl Course {
 }
 
 /// What a server says on stdout.
-pub(super) struct Voice<'a> {
-    house: &'a House,
-    station: &'a Station,
-    heard: &'a Heard,
+#[derive(Clone)]
+pub(super) struct Voice {
+    house: Rc<House>,
+    station: Rc<Station>,
+    running: Rc<Running>,
 }
 
-impl<'a> Voice<'a> {
-    pub(super) fn new(house: &'a House, station: &'a Station, running: &'a Running) -> Voice<'a> {
+impl Voice {
+    pub(super) fn new(house: &Rc<House>, station: &Rc<Station>, running: &Rc<Running>) -> Voice {
         Voice {
-            house,
-            station,
-            heard: &running.stdout,
+            house: Rc::clone(house),
+            station: Rc::clone(station),
+            running: Rc::clone(running),
         }
     }
 
@@ -187,7 +189,7 @@ impl<'a> Voice<'a> {
     pub(super) async fn listen(&self) {
         loop {
             self.station.may_speak().await;
-            let read = self.heard.more().await;
+            let read = self.running.stdout.more().await;
             self.pass_on();
             if !still_open(&read) {
                 return self.last_line();
@@ -197,24 +199,25 @@ impl<'a> Voice<'a> {
 
     /// What an ended server had said, and nobody had read yet.
     pub(super) fn hear_the_rest(&self) {
-        while let Ok(1..) = self.heard.now() {
+        while let Ok(1..) = self.running.stdout.now() {
             self.pass_on();
         }
         self.last_line();
     }
 
     fn pass_on(&self) {
-        let mut inbox = self.heard.inbox.borrow_mut();
+        let now = Instant::now();
+        let mut inbox = self.running.stdout.inbox.borrow_mut();
         while let Some(line) = inbox.next_spoken() {
-            self.station.hear_server(self.house, line);
+            self.station.hear_server(&self.house, line, now);
         }
     }
 
     fn last_line(&self) {
-        let rest = self.heard.inbox.borrow_mut().rest();
+        let rest = self.running.stdout.inbox.borrow_mut().rest();
         if let Some(rest) = rest {
-            self.station
-                .hear_server(self.house, Spoken::from(&rest[..]));
+            let line = Spoken::from(&rest[..]);
+            self.station.hear_server(&self.house, line, Instant::now());
         }
     }
 }

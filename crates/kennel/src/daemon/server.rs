@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use super::house::House;
 use super::running::{Complaints, Course, Running, Voice};
 use super::station::Station;
-use super::{dormant, start, watch};
+use super::{dormant, moments, start, watch};
 use crate::sources::Sources;
 
 /// Why a server is lost whose files changed.
@@ -33,7 +33,7 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
     if resumed.is_none() {
         let turn = async {
             house.pool.until_first(&station).await;
-            tokio::time::sleep_until(station.start_at.into()).await;
+            moments::until(Some(station.start_at)).await;
         };
         tokio::select! {
             () = turn => {}
@@ -78,7 +78,7 @@ async fn deserted(house: &House, station: &Station, linger: Option<Duration>) {
         while station.clients() == 0 {
             tokio::select! {
                 // Somebody may have come in the very same moment.
-                () = watch::until(end) => if station.clients() == 0 { return },
+                () = moments::until(end) => if station.clients() == 0 { return },
                 () = station.stirred.notified() => {}
             }
         }
@@ -126,9 +126,10 @@ impl Attendant {
             return self.refused(Errno::MFILE.raw_os_error());
         };
         let voice = Voice::new(house, station, &running);
+        // A task of its own: what else is waited for here is not looked at for every line.
+        let aside = voice.clone();
+        let mut voice_ends = tokio::task::spawn_local(async move { aside.listen().await });
         let complaints = Complaints::new(house, station, &running);
-        // Each goes on by itself: what is said costs one wake, and no look at all the rest.
-        let mut voice_ends = pin!(voice.listen());
         let mut complaints_end = pin!(complaints.listen());
         let mut feed = running.stdin().map(|stdin| Box::pin(station.feed(stdin)));
         let mut deserted = pin!(deserted(house, station, house.linger));
@@ -164,7 +165,7 @@ impl Attendant {
                     running.close_stdin();
                     station.closing.raise();
                 }
-                () = &mut voice_ends, if !course.silent => course.silent = true,
+                _ = &mut voice_ends, if !course.silent => course.silent = true,
                 () = &mut complaints_end, if !course.calm => course.calm = true,
             }
             running.course.set(course);
@@ -172,6 +173,11 @@ impl Attendant {
         running.close_stdin();
         drop((feed, news));
         let course = running.course.get();
+        if !course.silent {
+            // What it said last is heard below.
+            voice_ends.abort();
+            let _ = voice_ends.await;
+        }
         self.reap(tree, course.announced).await;
         station.running.take();
         if !course.silent {

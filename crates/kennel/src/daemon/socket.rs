@@ -1,6 +1,7 @@
 //! A client's connection in the event loop: we wake for what it says, and for room to answer only while there is none.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -43,7 +44,8 @@ impl Socket {
             tokio::task::yield_now().await;
         }
         loop {
-            let mut ready = self.stream.readable().await?;
+            // Whoever reads is one, and waits without being put on a list.
+            let mut ready = poll_fn(|context| self.stream.poll_read_ready(context)).await?;
             let read = inbox.borrow_mut().read(self);
             match &read {
                 // Less than there was room for: that is all there was, and no need to ask again.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use kennel_core::message::Owned;
 
+use super::moments;
 use crate::shim::lines;
 use crate::shim::spare;
 
@@ -21,7 +22,7 @@ pub(super) fn give_back(line: Option<Owned>) {
     if spare::due().is_some() && !IS_WATCHED.replace(true) {
         tokio::task::spawn_local(async {
             while let Some(due) = spare::due() {
-                tokio::time::sleep_until(due.into()).await;
+                moments::until(Some(due)).await;
                 spare::let_go_if_due();
             }
             IS_WATCHED.set(false);

@@ -17,8 +17,7 @@ use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 use rustix::fs::FlockOperation;
-use tokio::net::UnixListener;
-use tokio::task::LocalSet;
+use tokio::runtime::LocalOptions;
 
 use super::carried::Carried;
 use super::house::House;
@@ -26,7 +25,7 @@ use super::life::{self, Life};
 use super::log::Log;
 use super::orders::Orders;
 use super::watchdog::Watchdog;
-use super::{accept, resume, state, upgrade, watch};
+use super::{accept, moments, resume, state, upgrade, watch};
 use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
 
 /// Nobody is refused for coming at the same time as a thousand others.
@@ -223,8 +222,8 @@ fn listen_at(path: &Path) -> io::Result<StdListener> {
 impl Prepared {
     pub(super) fn serve(self) -> ExitCode {
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
+            .enable_io()
+            .build_local(LocalOptions::default());
         let (mut handed, made) = (self.handed, self.made);
         let runtime = match runtime {
             Ok(runtime) => runtime,
@@ -233,8 +232,9 @@ impl Prepared {
                 return ExitCode::FAILURE;
             }
         };
-        LocalSet::new().block_on(&runtime, async {
-            let listener = match UnixListener::from_std(made.listener) {
+        runtime.block_on(async {
+            let listener = moments::set_up().and_then(|()| accept::heard(made.listener));
+            let listener = match listener {
                 Ok(listener) => listener,
                 Err(error) => {
                     handed.say(format_args!("failed no event loop: {error}"));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::house::House;
+use super::moments;
 use crate::sources::Sources;
 
 /// The state's name in the key's directory.
@@ -74,10 +75,10 @@ pub(super) async fn keep(house: Rc<House>) {
     let mut written = Vec::new();
     loop {
         tokio::select! {
-            () = house.changed.notified() => tokio::time::sleep(CROWD).await,
+            () = house.changed.notified() => moments::after(CROWD).await,
             () = house.talked.notified() => tokio::select! {
-                () = tokio::time::sleep(TALK) => {}
-                () = house.changed.notified() => tokio::time::sleep(CROWD).await,
+                () = moments::after(TALK) => {}
+                () = house.changed.notified() => moments::after(CROWD).await,
             },
         }
         let text = text(&house);

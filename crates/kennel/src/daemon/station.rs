@@ -26,7 +26,7 @@ use super::lanes::Lanes;
 use super::running::Running;
 use super::spare::give_back;
 use super::state::TALK;
-use super::{server, watch};
+use super::{moments, server};
 use crate::shim::lines::Spoken;
 use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
@@ -149,9 +149,9 @@ impl Station {
         }
     }
 
-    pub(super) fn hear_client(&self, house: &House, id: ClientId, line: Spoken<'_>) {
-        self.look_at_sources(house);
-        let now = house.now();
+    pub(super) fn hear_client(&self, house: &House, id: ClientId, line: Spoken<'_>, at: Instant) {
+        self.look_at_sources(house, at);
+        let now = house.moment(at);
         match line {
             Spoken::Seen(line) => self.mux.borrow_mut().from_client(id, line, now),
             Spoken::Taken(line, scan) => {
@@ -159,7 +159,7 @@ impl Station {
                 mux.from_client_owned(id, line, &scan, now);
             }
         }
-        self.settle_for(house, Some(id));
+        self.settle_for(house, Some(id), at);
         self.make_way(house);
     }
 
@@ -169,7 +169,7 @@ impl Station {
             let due = self.mux.borrow().due();
             let due = due.map(|due| Instant::now() + (due - house.now()));
             tokio::select! {
-                () = watch::until(due) => {
+                () = moments::until(due) => {
                     self.mux.borrow_mut().tick(house.now());
                     self.settle(house);
                 }
@@ -186,23 +186,23 @@ impl Station {
         wishes?.into_iter().max().map(Duration::from_millis)
     }
 
-    pub(super) fn hear_server(&self, house: &House, line: Spoken<'_>) {
+    pub(super) fn hear_server(&self, house: &House, line: Spoken<'_>, at: Instant) {
         // What it says by itself is of use to nobody in particular.
         if !self.is_quiet() {
-            if self.used.is_longer_ago_than(TALK) {
+            if self.used.is_longer_ago_than(TALK, at) {
                 // The question was written down before its answer: that one is worth a line, too.
                 house.talked.notify_one();
             }
-            self.used.again();
+            self.used.at(at);
         }
-        let now = house.now();
+        let now = house.moment(at);
         match line {
             Spoken::Seen(line) => self.mux.borrow_mut().from_server(line, now),
             Spoken::Taken(line, scan) => {
                 self.mux.borrow_mut().from_server_owned(line, &scan, now);
             }
         }
-        self.settle(house);
+        self.settle_for(house, None, at);
         self.learn_era(house);
         house.upgrade.stir();
         self.make_way(house);
@@ -210,7 +210,7 @@ impl Station {
 
     /// Its process is to be replaced, if its files changed and nobody would miss it; whether it is.
     pub(super) fn is_replaced(&self, house: &House) -> bool {
-        self.look_at_sources(house);
+        self.look_at_sources(house, Instant::now());
         self.make_way(house)
     }
 
@@ -224,13 +224,13 @@ impl Station {
 
     /// Somebody has a use for it: a reason to see whether it is what it would be if it were started now. Its
     /// files offer no event that covers what a launcher may do, and a look costs less than a line.
-    fn look_at_sources(&self, house: &House) {
-        let is_recent = |at: Instant| at.elapsed() < LOOK;
+    fn look_at_sources(&self, house: &House, now: Instant) {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < LOOK;
         let replaces = self.hello.spec.replace && self.class.is_shared();
         if !replaces || self.looked.get().is_some_and(is_recent) {
             return;
         }
-        self.looked.set(Some(Instant::now()));
+        self.looked.set(Some(now));
         let changed = self.sources.borrow_mut().look() == Look::Changed;
         if changed && !self.stale.replace(true) {
             house
@@ -420,8 +420,8 @@ impl Station {
     }
 
     /// A line for the server. At once, if none waits: nobody is woken for it then.
-    fn tell_server(&self, lane: Lane, mut line: Owned, by: Option<ClientId>) {
-        self.used.again();
+    fn tell_server(&self, lane: Lane, mut line: Owned, by: Option<ClientId>, at: Instant) {
+        self.used.at(at);
         let mut cut = self.cut.borrow_mut();
         if cut.is_none()
             && self.lanes.borrow().is_empty()
@@ -430,7 +430,7 @@ impl Station {
             line.push(b'\n');
             self.width.suit(&*stdin, line.len());
             // If it hears no more, whoever writes the rest will see.
-            let done = stdin.try_write(&line).unwrap_or(0);
+            let done = rustix::io::write(&*stdin, &line).unwrap_or(0);
             if done < line.len() {
                 *cut = Some(Chunk { line, done });
                 self.news.notify_one();
@@ -449,16 +449,16 @@ impl Station {
 
     /// Does what follows from what happened.
     fn settle(&self, house: &House) {
-        self.settle_for(house, None);
+        self.settle_for(house, None, Instant::now());
     }
 
     /// The same, after something that this client said.
-    fn settle_for(&self, house: &House, by: Option<ClientId>) {
+    fn settle_for(&self, house: &House, by: Option<ClientId>, at: Instant) {
         loop {
             let next = self.mux.borrow_mut().poll();
             match next {
                 None => break,
-                Some(Out::ToServer { lane, line }) => self.tell_server(lane, line, by),
+                Some(Out::ToServer { lane, line }) => self.tell_server(lane, line, by, at),
                 Some(Out::ToClient { client, line }) => self.deliver(house, client, line),
                 Some(Out::Dismiss {
                     client,
@@ -549,7 +549,7 @@ impl Clock {
         Clock { from, start }
     }
 
-    pub(super) fn now(self) -> Moment {
-        self.from + self.start.elapsed()
+    pub(super) fn at(self, at: Instant) -> Moment {
+        self.from + at.saturating_duration_since(self.start)
     }
 }

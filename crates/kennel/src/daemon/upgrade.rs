@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 
 use super::carried::{Carried, FORMAT, READS};
 use super::house::House;
-use super::watch;
+use super::{moments, watch};
 use crate::this_build;
 
 /// How long a moment is waited for at which nobody waits for anything.
@@ -224,14 +224,14 @@ impl Candidate {
         drop(command);
         house.upgrade.asked.set(Some(child.id()));
         let process = ProcessRef::open(child.id());
-        let heard = tokio::time::timeout(CHECK, all_of(heard)).await;
+        let heard = moments::within(CHECK, all_of(heard)).await;
         // One that has closed its stdout is about to end; one that has not is not waited for.
         let in_time = match (&heard, &process) {
-            (Err(_), _) => false,
-            (Ok(_), Err(_)) => true,
-            (Ok(_), Ok(process)) => {
+            (None, _) => false,
+            (Some(_), Err(_)) => true,
+            (Some(_), Ok(process)) => {
                 let end = watch::end_of(process, house.sweep);
-                tokio::time::timeout(CHECK, end).await.is_ok()
+                moments::within(CHECK, end).await.is_some()
             }
         };
         if !in_time {
@@ -239,7 +239,7 @@ impl Candidate {
         }
         let status = child.wait();
         house.upgrade.asked.set(None);
-        let heard = heard.map_err(|_| format!("it did not answer within {CHECK:?}"))?;
+        let heard = heard.ok_or_else(|| format!("it did not answer within {CHECK:?}"))?;
         let heard = heard.map_err(|error| format!("it cannot be heard: {error}"))?;
         let said = String::from_utf8_lossy(&heard);
         if !status.is_ok_and(|status| status.success()) {
@@ -311,7 +311,7 @@ async fn moment(house: &House) {
         }
         tokio::select! {
             () = upgrade.news() => {}
-            () = watch::until(Some(patience)), if !impatient => {}
+            () = moments::until(Some(patience)), if !impatient => {}
         }
         // What led here is followed by more of the same, often at once: it is done first.
         tokio::task::yield_now().await;

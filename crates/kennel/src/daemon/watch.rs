@@ -1,12 +1,14 @@
-//! Ends as events: of a process, of a connection, of a time.
+//! Ends as events: of a process, of a connection.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kennel_sys::process::ProcessRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use super::moments;
 
 /// How often is looked where the kernel offers no event (rule 10), unless `KENNEL_SWEEP` says otherwise.
 pub(super) const SWEEP: Duration = Duration::from_secs(30);
@@ -20,7 +22,7 @@ pub(super) async fn end_of(process: &ProcessRef, sweep: Duration) {
         return;
     }
     while process.is_alive() {
-        tokio::time::sleep(sweep).await;
+        moments::after(sweep).await;
     }
 }
 
@@ -33,14 +35,6 @@ pub(super) async fn end_of_any(processes: &[&ProcessRef], sweep: Duration) {
             () = end_of(one, sweep) => {}
             () = Box::pin(end_of_any(rest, sweep)) => {}
         },
-    }
-}
-
-/// Waits until then; for ever, if there is no such moment.
-pub(super) async fn until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake.into()).await,
-        None => std::future::pending().await,
     }
 }
 
