@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kennel_core::hello::{self, ClientHello, PROTOCOL, Text};
@@ -17,7 +18,7 @@ use kennel_sys::tree::Ladder;
 
 use crate::election::Policy;
 use crate::key::{self, Ingredients, Key};
-use crate::sharing::{self, Decision, Fate, Rule, ServersToml, Wish, eras};
+use crate::sharing::{self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras};
 use crate::shim::{self, Origin, Sharing, Spec};
 use crate::this_build;
 use crate::timers::{self, Timers};
@@ -133,14 +134,14 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
     let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
         key: place.key.hex.clone(),
-        hello: place.hello(
+        hello: Arc::new(place.hello(
             &args,
             &ladder,
             timers.hibernate,
             &decision,
             replace,
             &origin,
-        ),
+        )),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
             grace: timers.grace,
@@ -214,20 +215,17 @@ impl Place {
     }
 
     fn decide(&self, args: &Args, config: &ServersToml) -> Decision {
-        let known = || {
-            // Looking creates nothing.
-            let user = RuntimeDir::find_of_user().ok().flatten();
-            let remembered = user.map(|user| eras::recall(&user, &self.key.hex));
+        let known = |remembered| {
             sharing::decide(&Wish {
                 command: &args.command,
                 config,
-                remembered: remembered.unwrap_or_default(),
+                remembered,
             })
         };
         match args.share {
             // How it is shared is no question of whether: others may share it by what is known.
             Share::Always => {
-                let Decision { cache, in_turn, .. } = known();
+                let Decision { cache, in_turn, .. } = known(Remembered::default());
                 Decision {
                     cache,
                     in_turn,
@@ -235,7 +233,12 @@ impl Place {
                 }
             }
             Share::Never => Decision::asked_for(Rule::Never),
-            Share::Auto => known(),
+            Share::Auto => {
+                // Looking creates nothing.
+                let user = RuntimeDir::find_of_user().ok().flatten();
+                let remembered = user.map(|user| eras::recall(&user, &self.key.hex));
+                known(remembered.unwrap_or_default())
+            }
         }
     }
 
@@ -248,7 +251,7 @@ impl Place {
         replace: Option<bool>,
         origin: &Origin,
     ) -> ClientHello {
-        let me = ProcessRef::me().map(|me| *me.identity());
+        let me = ProcessRef::my_identity();
         let shared = |fate| fate == Fate::Shared;
         ClientHello {
             version: this_build::version(),

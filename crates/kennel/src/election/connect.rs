@@ -21,6 +21,7 @@ pub(super) enum Door {
 }
 
 /// A connection to a daemon that is this user's and this key's.
+#[derive(Debug)]
 pub(super) struct Reached {
     /// Not blocking.
     pub(super) socket: UnixStream,

@@ -110,13 +110,19 @@ impl Asked {
         }
     }
 
-    /// Says and hears what can be said and heard without waiting.
-    fn go_on(&mut self, socket: &UnixStream) -> io::Result<Option<Answer>> {
+    /// Says what can be said without waiting.
+    pub(super) fn say(&mut self, socket: &UnixStream) -> io::Result<()> {
         match send(socket, &self.words[self.sent..])? {
             Some(sent) => self.sent += sent,
             // It hung up; it may have said why.
             None => self.sent = self.words.len(),
         }
+        Ok(())
+    }
+
+    /// Says and hears what can be said and heard without waiting.
+    fn go_on(&mut self, socket: &UnixStream) -> io::Result<Option<Answer>> {
+        self.say(socket)?;
         while let Some(line) = hear(socket, &mut self.heard)? {
             let Line::Whole(line) = line else {
                 return Ok(Some(Answer::Gone));

@@ -77,7 +77,7 @@ pub(crate) struct Wanted {
     /// Which daemon.
     pub(crate) key: String,
     /// What to say to it first.
-    pub(crate) hello: ClientHello,
+    pub(crate) hello: Arc<ClientHello>,
     /// How long it is to live, if it has to be started.
     pub(crate) policy: Policy,
     /// How long it may take to be ready, if it has to be started.
@@ -85,6 +85,26 @@ pub(crate) struct Wanted {
     /// A daemon that leaves this shim without an answer, longer than [`Watch`] allows. It is asked once
     /// more, and ended if it is stuck.
     pub(crate) suspect: Option<ProcessRef>,
+    /// A daemon that was there and was [called](call) before.
+    pub(crate) called: Option<Called>,
+}
+
+/// A daemon that was said hello to. It answers while whoever called it gets ready.
+#[derive(Debug)]
+pub(crate) struct Called {
+    reached: Reached,
+    asked: Asked,
+}
+
+/// Says hello to a daemon of this key, if one is there, and does not wait for its answer.
+pub(crate) fn call(key: &str, hello: &ClientHello) -> Option<Called> {
+    let meeting = Meeting::ensure(key).ok()?;
+    let Door::Open(reached) = connect::knock(&meeting) else {
+        return None;
+    };
+    let mut asked = Asked::hello(hello);
+    asked.say(&reached.socket).ok()?;
+    Some(Called { reached, asked })
 }
 
 /// How long a daemon lives, and for whom.
@@ -121,6 +141,14 @@ pub(crate) enum Outcome {
     },
 }
 
+/// What comes of the wish for a daemon.
+#[derive(Debug)]
+pub(crate) enum Elected {
+    /// One that was there has answered.
+    AtOnce(Outcome),
+    Pending(Pending),
+}
+
 /// An election under way. Readable once it is decided; dropping it abandons it, and frees what it holds.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -134,13 +162,18 @@ struct Shared {
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// Begins an election, on a thread of its own.
-pub(crate) fn elect(wanted: Wanted) -> io::Result<Pending> {
+/// Looks for a daemon that is there; else begins an election, on a thread of its own.
+pub(crate) fn elect(wanted: Wanted) -> io::Result<Elected> {
     elect_starting(wanted, "/proc/self/exe".into())
 }
 
 /// [`elect`], with another program to be the daemon.
-fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Pending> {
+fn elect_starting(mut wanted: Wanted, program: PathBuf) -> io::Result<Elected> {
+    let begun = match at_once(&mut wanted) {
+        AtOnce::Connected(outcome) => return Ok(Elected::AtOnce(outcome)),
+        AtOnce::Begun(reached, asked) => Some((reached, asked)),
+        AtOnce::Nobody => None,
+    };
     let shared = Arc::new(Shared {
         decided: Bell::new()?,
         abandoned: Bell::new()?,
@@ -148,15 +181,6 @@ fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Pending> {
     });
     let pending = Pending {
         shared: shared.clone(),
-    };
-    let begun = match at_once(&wanted) {
-        AtOnce::Connected(outcome) => {
-            *shared.outcome.lock().expect("nobody panics holding it") = Some(outcome);
-            shared.decided.ring();
-            return Ok(pending);
-        }
-        AtOnce::Begun(reached, asked) => Some((reached, asked)),
-        AtOnce::Nobody => None,
     };
     std::thread::Builder::new()
         .name("election".to_owned())
@@ -179,7 +203,7 @@ fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Pending> {
             *shared.outcome.lock().expect("nobody panics holding it") = Some(outcome);
             shared.decided.ring();
         })?;
-    Ok(pending)
+    Ok(Elected::Pending(pending))
 }
 
 /// What can be had without waiting long, and hence without a thread.
@@ -191,17 +215,15 @@ enum AtOnce {
 }
 
 /// A daemon that is there answers sooner than a thread is made to wait for it.
-fn at_once(wanted: &Wanted) -> AtOnce {
+fn at_once(wanted: &mut Wanted) -> AtOnce {
     if wanted.suspect.is_some() {
         return AtOnce::Nobody;
     }
-    let Ok(meeting) = Meeting::ensure(&wanted.key) else {
+    let called = wanted.called.take();
+    let called = called.or_else(|| call(&wanted.key, &wanted.hello));
+    let Some(Called { reached, mut asked }) = called else {
         return AtOnce::Nobody;
     };
-    let Door::Open(reached) = connect::knock(&meeting) else {
-        return AtOnce::Nobody;
-    };
-    let mut asked = Asked::hello(&wanted.hello);
     match asked.answer_within(&reached.socket, AT_ONCE) {
         Ok(Some(Answer::Hello(hello))) => AtOnce::Connected(Outcome::Connected {
             socket: reached.socket,

@@ -8,10 +8,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use rustix::event::epoll::EventFlags;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use super::watch::NEWS;
 use super::width::Width;
 
 /// As much as a pipe that is ready to be written takes without blocking, by POSIX.
@@ -19,7 +21,23 @@ const PIPE_BUF: usize = 4096;
 
 /// Our stdin. Read only when it is ready, it does not block.
 #[derive(Debug)]
-pub(crate) struct Input;
+pub(crate) struct Input {
+    /// What to wait for.
+    pub(crate) speaks: EventFlags,
+}
+
+impl Input {
+    pub(crate) fn stdin() -> Input {
+        let kind = rustix::fs::fstat(rustix::stdio::stdin())
+            .map(|stat| FileType::from_raw_mode(stat.st_mode));
+        // Anything else may give less than it has.
+        let speaks = match kind {
+            Ok(FileType::Fifo) => NEWS,
+            _ => EventFlags::IN,
+        };
+        Input { speaks }
+    }
+}
 
 impl AsFd for Input {
     fn as_fd(&self) -> BorrowedFd<'_> {

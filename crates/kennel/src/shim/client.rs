@@ -29,6 +29,10 @@ impl Shim {
             return;
         };
         self.election = None;
+        self.elected(outcome);
+    }
+
+    pub(super) fn elected(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::NotStuck => match &mut self.link {
                 Some(link) => link.is_there(),

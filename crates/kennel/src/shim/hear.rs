@@ -55,7 +55,9 @@ impl Shim {
     }
 
     fn hear_app(&mut self) -> io::Result<()> {
-        match self.from_app.read(&self.stdin) {
+        let read = self.from_app.read(&self.stdin);
+        self.stdin.was_read(&read);
+        match read {
             Ok(0) => {
                 self.stdin_open = false;
                 if let Some(line) = self.from_app.rest()
@@ -189,7 +191,7 @@ impl Shim {
             && let Some(modern) = self.session.is_modern()
         {
             self.era_remembered = true;
-            if let Some(records) = &self.records {
+            if let Some(records) = self.records.get() {
                 let _ = eras::remember(&records.user, &self.spec.key, modern);
             }
         }

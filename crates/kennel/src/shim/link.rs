@@ -1,5 +1,6 @@
 //! A daemon as the shim's upstream: one socket, lines both ways, and Kennel's own words among them.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -29,8 +30,8 @@ pub(crate) struct Link {
     said_all: bool,
     /// Its place is gone: it serves those it has, and others meet elsewhere.
     pub(crate) moved: bool,
-    /// When it last said anything.
-    heard: Instant,
+    /// Since when it owes something and says nothing.
+    silent: Cell<Option<Instant>>,
     /// It was asked, and has not answered.
     asked: Option<Watch>,
 }
@@ -45,7 +46,7 @@ impl Link {
             to: Outbox::default(),
             said_all: false,
             moved: false,
-            heard: Instant::now(),
+            silent: Cell::default(),
             asked: None,
         }
     }
@@ -83,11 +84,12 @@ impl Link {
 
     /// Reads what it said; `false` once it is gone.
     pub(crate) fn read(&mut self) -> bool {
-        match self.from.read(&self.socket) {
+        let read = self.from.read(&self.socket);
+        self.socket.was_read(&read);
+        match read {
             Ok(0) => false,
             Ok(_) => {
-                self.heard = Instant::now();
-                self.asked = None;
+                self.is_there();
                 true
             }
             Err(error) => matches!(
@@ -101,12 +103,12 @@ impl Link {
     /// once it has to be taken for stuck.
     pub(crate) fn look_after(&mut self, something_waits: bool) -> Result<(), Option<ProcessRef>> {
         if !something_waits {
-            self.asked = None;
-            self.heard = Instant::now();
+            self.is_there();
             return Ok(());
         }
+        let silent_for = self.silent_for();
         match &mut self.asked {
-            None if self.heard.elapsed() >= ASK_AFTER => {
+            None if silent_for >= ASK_AFTER => {
                 self.to.push(&Control::Ping.line());
                 self.flush();
                 let daemon = self.daemon.as_ref().map(ProcessRef::identity);
@@ -124,8 +126,18 @@ impl Link {
 
     /// It was heard of elsewhere.
     pub(crate) fn is_there(&mut self) {
-        self.heard = Instant::now();
+        self.silent.set(None);
         self.asked = None;
+    }
+
+    fn silent_for(&self) -> Duration {
+        match self.silent.get() {
+            Some(since) => since.elapsed(),
+            None => {
+                self.silent.set(Some(Instant::now()));
+                Duration::ZERO
+            }
+        }
     }
 
     /// When to look after it next.
@@ -133,7 +145,7 @@ impl Link {
         match &self.asked {
             _ if !something_waits => None,
             Some(_) => Some(LOOK_EVERY),
-            None => Some(ASK_AFTER.saturating_sub(self.heard.elapsed())),
+            None => Some(ASK_AFTER.saturating_sub(self.silent_for())),
         }
     }
 }

@@ -75,7 +75,7 @@ impl Shim {
 
     fn write_down(&mut self, entry: Option<Entry>) {
         let before = self.listed.take().map(|listed| listed.record);
-        let Some((entry, records)) = entry.zip(self.records.as_ref()) else {
+        let Some((entry, records)) = entry.zip(self.records.get()) else {
             return;
         };
         let record = match before {

@@ -29,6 +29,7 @@ pub(crate) mod width;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::ClientHello;
@@ -46,14 +47,14 @@ use for_now::ForNow;
 use lines::{Inbox, Outbox};
 use link::Link;
 use listed::{Listed, Tally};
-use records::Records;
 use rest::Hibernation;
 use server::Server;
 pub(crate) use server::Spec;
+use sleep::Alarmed;
 use watch::{Watch, Watched, Who};
 use width::Width;
 
-use crate::election::{self, Pending, Policy, Wanted};
+use crate::election::{self, Called, Elected, Pending, Policy, Wanted};
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
@@ -69,7 +70,7 @@ pub(crate) type Origin = io::Result<Starter>;
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) key: String,
-    pub(crate) hello: ClientHello,
+    pub(crate) hello: Arc<ClientHello>,
     pub(crate) policy: Policy,
     pub(crate) start_timeout: Duration,
 }
@@ -78,16 +79,21 @@ impl Sharing {
     fn wanted(&self, suspect: Option<ProcessRef>) -> Wanted {
         Wanted {
             key: self.key.clone(),
-            hello: self.hello.clone(),
+            hello: Arc::clone(&self.hello),
             policy: self.policy,
             start_timeout: self.start_timeout,
             suspect,
+            called: None,
         }
     }
 }
 
 /// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
 pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitCode {
+    // First: it answers meanwhile.
+    let called = sharing
+        .as_ref()
+        .and_then(|sharing| election::call(&sharing.key, &sharing.hello));
     let signals = match Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]) {
         Ok(signals) => signals,
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
@@ -105,9 +111,9 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         Err(error) => return crate::fail(&format!("cannot wait for events: {error}")),
     };
     let mut shim = Shim {
-        records: Records::open(),
+        records: records::Lazily::default(),
         session: Session::replaying(spec.replay),
-        stdin: watch.over(Input, Who::Stdin),
+        stdin: watch.over(Input::stdin(), Who::Stdin),
         stdin_open: true,
         stdin_width: Width::default(),
         ends_apart: !Output::stdout().is_stdin(),
@@ -117,6 +123,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         to_app: Outbox::default(),
         to_stderr: Outbox::default(),
         sharing,
+        called,
         why_solo: spec.why_solo.clone(),
         for_now: None,
         coming_back: None,
@@ -141,6 +148,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         starter,
         signals,
         watch,
+        alarm: None,
         happened: Vec::new(),
     };
     match shim.serve() {
@@ -166,7 +174,7 @@ fn watch(signals: &Signals, starter: &Starter) -> io::Result<Watch> {
 
 struct Shim {
     spec: Spec,
-    records: Option<Records>,
+    records: records::Lazily,
     session: Session,
 
     stdin: Watched<Input>,
@@ -182,6 +190,8 @@ struct Shim {
 
     /// How to be a daemon's client; `None` for a server of our own.
     sharing: Option<Sharing>,
+    /// The daemon that was there when we began.
+    called: Option<Called>,
     /// Why it has a server of its own, if anybody wonders.
     why_solo: Option<String>,
     /// It has one only because there was no daemon.
@@ -217,6 +227,8 @@ struct Shim {
     starter: Starter,
     signals: Signals,
     watch: Watch,
+    /// For times that are not short, once there was one.
+    alarm: Option<Alarmed>,
     happened: Vec<Event>,
 }
 
@@ -357,21 +369,25 @@ impl Shim {
     /// Looks for a daemon. With a suspect, the one it has may turn out to be the one.
     fn elect(&mut self) {
         if let Some(sharing) = &self.sharing {
-            let wanted = sharing.wanted(self.suspect.take());
+            let mut wanted = sharing.wanted(self.suspect.take());
+            wanted.called = self.called.take();
             self.begin_election(wanted);
         }
     }
 
     fn begin_election(&mut self, wanted: Wanted) {
         match election::elect(wanted) {
-            Ok(pending) => self.election = Some(self.watch.over(pending, Who::Election)),
+            Ok(Elected::AtOnce(outcome)) => self.elected(outcome),
+            Ok(Elected::Pending(pending)) => {
+                self.election = Some(self.watch.over(pending, Who::Election));
+            }
             Err(error) => self.go_solo(&format!("no thread for an election: {error}")),
         }
     }
 
     /// A subreaper only now: a daemon that an election starts must not become our child.
     fn prepare_for_a_tree(&self) -> io::Result<()> {
-        if let Some(records) = &self.records {
+        if let Some(records) = self.records.get() {
             // Only where an earlier session was killed together with its warden.
             let _ = tree::end_leftovers(records.trees.as_fd(), LEFTOVER_TERM);
         }
@@ -386,7 +402,7 @@ impl Shim {
                 .session
                 .give_up(&format!("the server cannot be started: {error}"), "");
         }
-        let records = self.records.as_ref().map(|records| records.trees.as_fd());
+        let records = self.records.get().map(|records| records.trees.as_fd());
         match Server::start(&self.spec, records, &self.watch) {
             Ok(server) => {
                 self.last_exit = None;

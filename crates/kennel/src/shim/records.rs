@@ -1,6 +1,18 @@
 //! The place where trees are on record.
 
+use std::cell::OnceCell;
+
 use kennel_sys::runtime_dir::{Hold, RuntimeDir};
+
+/// The same, looked for when there is something to write down.
+#[derive(Default)]
+pub(super) struct Lazily(OnceCell<Option<Records>>);
+
+impl Lazily {
+    pub(super) fn get(&self) -> Option<&Records> {
+        self.0.get_or_init(Records::open).as_ref()
+    }
+}
 
 /// The place where trees are on record.
 pub(super) struct Records {
@@ -11,7 +23,7 @@ pub(super) struct Records {
 
 impl Records {
     /// `None`, with one line of warning, where no runtime directory can be had.
-    pub(super) fn open() -> Option<Records> {
+    fn open() -> Option<Records> {
         let opened = RuntimeDir::of_user().and_then(|dir| {
             let trees = dir.subdir("trees")?;
             let _hold = dir.hold()?;

@@ -222,7 +222,9 @@ impl Server {
         let Some(stdout) = &self.stdout else {
             return false;
         };
-        let open = still_open(&self.from.read(stdout));
+        let read = self.from.read(stdout);
+        stdout.was_read(&read);
+        let open = still_open(&read);
         if !open {
             self.stdout = None;
             self.from.end();

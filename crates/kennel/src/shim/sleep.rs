@@ -3,18 +3,22 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use kennel_sys::events::Alarm;
 use kennel_sys::process::{ProcessRef, SWEEP};
 use kennel_sys::starter::Starter;
 use rustix::event::epoll::EventFlags;
 
 use super::lines::Outbox;
-use super::watch::{self, Who};
+use super::watch::{self, NEWS, Watch, Watched, Who};
 use super::{ENOUGH, Shim, Upstream, spare};
 
 /// What an output says when nobody reads it any more.
 const GONE: EventFlags = EventFlags::ERR
     .union(EventFlags::HUP)
     .union(EventFlags::RDHUP);
+
+/// A sleep that may take longer than this is ended by an alarm.
+const LONG: Duration = Duration::from_millis(100);
 
 /// What happened.
 #[derive(Default)]
@@ -29,6 +33,24 @@ pub(super) struct Ready {
     pub(super) warden_reports: bool,
     pub(super) daemon_speaks: bool,
     pub(super) elected: bool,
+    alarmed: bool,
+}
+
+/// An alarm, and after how long it was to ring when it was set.
+pub(super) struct Alarmed {
+    alarm: Watched<Alarm>,
+    set_for: Option<Duration>,
+}
+
+impl Alarmed {
+    fn new(watch: &Watch) -> io::Result<Alarmed> {
+        let alarm = watch.over(Alarm::new()?, Who::Alarm);
+        alarm.want(Some(EventFlags::IN))?;
+        Ok(Alarmed {
+            alarm,
+            set_for: None,
+        })
+    }
 }
 
 impl Shim {
@@ -38,6 +60,7 @@ impl Shim {
             true => Some(Duration::ZERO),
             false => self.timeout(),
         };
+        let timeout = self.unless_alarmed(timeout);
         self.watch.sleep(&mut self.happened, timeout)?;
         let mut ready = Ready {
             // Without an event for its end, it is looked at whenever we wake.
@@ -46,7 +69,11 @@ impl Shim {
             ..Ready::default()
         };
         for event in &self.happened {
-            match watch::who(event) {
+            let who = watch::who(event);
+            if { event.flags }.intersects(GONE) {
+                self.tell_again(who);
+            }
+            match who {
                 Some(Who::Signals) => ready.signalled = true,
                 Some(Who::Starter) => ready.starter_stirs = true,
                 Some(Who::Stdin) => ready.app_speaks = true,
@@ -56,11 +83,58 @@ impl Shim {
                 Some(Who::Warden) => ready.warden_reports = true,
                 Some(Who::Election) => ready.elected = true,
                 Some(Who::Daemon) => ready.daemon_speaks = true,
+                Some(Who::Alarm) => ready.alarmed = true,
                 // What waits for them is written whenever we wake.
                 Some(Who::Stderr | Who::ServerIn) | None => {}
             }
         }
+        if ready.alarmed
+            && let Some(alarm) = &mut self.alarm
+        {
+            alarm.set_for = None;
+            alarm.alarm.set(None);
+        }
         Ok(ready)
+    }
+
+    /// One that has gone may have said more than is read at once, and will say no more that would be news.
+    fn tell_again(&self, who: Option<Who>) {
+        match who {
+            Some(Who::Stdin) => self.stdin.tell_again(),
+            Some(Who::ServerOut) => {
+                if let Some(Upstream { server, .. }) = &self.server
+                    && let Some(stdout) = &server.stdout
+                {
+                    stdout.tell_again();
+                }
+            }
+            Some(Who::Daemon) => {
+                if let Some(link) = &self.link {
+                    link.socket.tell_again();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How long to sleep, where no alarm can be had for it: the kernel would be told anew for each line how long that may
+    /// be. One that is set for an earlier moment stays so: we wake, and find nothing to do.
+    fn unless_alarmed(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        let timeout = timeout?;
+        if timeout < LONG {
+            return Some(timeout);
+        }
+        if self.alarm.is_none() {
+            self.alarm = Alarmed::new(&self.watch).ok();
+        }
+        let Some(alarm) = &mut self.alarm else {
+            return Some(timeout);
+        };
+        if alarm.set_for.is_none_or(|set_for| timeout < set_for) {
+            alarm.alarm.set(Some(timeout));
+            alarm.set_for = Some(timeout);
+        }
+        None
     }
 
     /// Tells the kernel, where it has changed. `true` if the app's input is ready without an event.
@@ -82,7 +156,7 @@ impl Shim {
         self.stderr.want(when(waits, EventFlags::OUT))?;
         if let Some(Upstream { server, .. }) = &self.server {
             if let Some(stdout) = &server.stdout {
-                stdout.want(when(app_listens, EventFlags::IN))?;
+                stdout.want(when(app_listens, NEWS))?;
             }
             if let Some(stderr) = &server.stderr {
                 stderr.want(Some(EventFlags::IN))?;
@@ -94,15 +168,20 @@ impl Shim {
             upstream_is_slow = server.to.len() >= ENOUGH;
         }
         if let Some(link) = &self.link {
-            let listens = when(app_listens, EventFlags::IN).unwrap_or(EventFlags::empty());
-            link.socket.want(Some(to_write(&link.to) | listens))?;
+            // Both at once are looked at again and again, until there is nothing left to write.
+            let events = match (app_listens, link.to.is_empty()) {
+                (true, true) => NEWS,
+                (true, false) => EventFlags::IN | EventFlags::OUT,
+                (false, _) => to_write(&link.to),
+            };
+            link.socket.want(Some(events))?;
             upstream_is_slow |= link.to.len() >= ENOUGH;
         }
         if let Some(election) = &self.election {
             election.want(Some(EventFlags::IN))?;
         }
         let hears = self.stdin_open && !upstream_is_slow && !self.session.queue_is_full();
-        self.stdin.want(when(hears, EventFlags::IN))
+        self.stdin.want(when(hears, self.stdin.speaks))
     }
 
     fn timeout(&self) -> Option<Duration> {

@@ -12,6 +12,14 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::lines::CHUNK;
+
+/// What is said, and the end of it, of what is read to the last byte each time: told once, and not looked at again when
+/// we sleep. Whoever reads it tells how that went ([`Watched::was_read`]).
+pub(crate) const NEWS: EventFlags = EventFlags::IN
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+
 /// Who can wake the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -27,10 +35,11 @@ pub(super) enum Who {
     Warden,
     Election,
     Daemon,
+    Alarm,
 }
 
 impl Who {
-    const ALL: [Who; 11] = [
+    const ALL: [Who; 12] = [
         Who::Signals,
         Who::Starter,
         Who::Stdin,
@@ -42,6 +51,7 @@ impl Who {
         Who::Warden,
         Who::Election,
         Who::Daemon,
+        Who::Alarm,
     ];
 }
 
@@ -146,6 +156,27 @@ impl<F: AsFd> Watched<F> {
                 Ok(true)
             }
             Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl<F: AsFd> Watched<F> {
+    /// Less than there was room for is all that there was: more is news again.
+    pub(super) fn was_read(&self, read: &io::Result<usize>) {
+        let all = match read {
+            Ok(count) => *count < CHUNK,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        if !all {
+            self.tell_again();
+        }
+    }
+
+    /// What is there now is news.
+    pub(super) fn tell_again(&self) {
+        if let Told::Wanted(events) = self.told.get() {
+            // What cannot be told is seen when it is wanted next.
+            let _ = epoll::modify(&self.watch.0, &self.inner, data(self.who), events);
         }
     }
 }

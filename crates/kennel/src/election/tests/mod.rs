@@ -81,7 +81,7 @@ fn wanted(key: &str) -> Wanted {
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
     Wanted {
         key: key.to_owned(),
-        hello: ClientHello {
+        hello: Arc::new(ClientHello {
             version: "0".into(),
             protocol: PROTOCOL,
             pid: std::process::id(),
@@ -104,7 +104,7 @@ fn wanted(key: &str) -> Wanted {
             shares: Default::default(),
             build: String::new(),
             program: Text::from(&b""[..]),
-        },
+        }),
         policy: Policy {
             linger: Duration::ZERO,
             grace: Duration::ZERO,
@@ -113,10 +113,27 @@ fn wanted(key: &str) -> Wanted {
         },
         start_timeout: Duration::from_secs(5),
         suspect: None,
+        called: None,
     }
 }
 
 #[track_caller]
+/// What was decided at once is an election that is over.
+fn pending(elected: Elected) -> Pending {
+    match elected {
+        Elected::Pending(pending) => pending,
+        Elected::AtOnce(outcome) => {
+            let shared = Arc::new(Shared {
+                decided: Bell::new().unwrap(),
+                abandoned: Bell::new().unwrap(),
+                outcome: Mutex::new(Some(outcome)),
+            });
+            shared.decided.ring();
+            Pending { shared }
+        }
+    }
+}
+
 fn decided(pending: &Pending) -> Outcome {
     wait_for("the election is decided", || {
         events::sleep(&[pending.as_fd()], &[], Some(Duration::from_secs(1))).unwrap();
@@ -188,6 +205,7 @@ fn a_shim() {
     if let (Some(key), Some(program)) = (variable("TESTKIT_KEY"), variable("TESTKIT_DAEMON")) {
         let mut wanted = wanted(&key);
         wanted.policy.linger = Duration::from_secs(60);
-        connected(decided(&elect_starting(wanted, bin(&program)).unwrap()));
+        let elected = elect_starting(wanted, bin(&program)).unwrap();
+        connected(decided(&pending(elected)));
     }
 }

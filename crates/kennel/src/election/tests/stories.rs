@@ -25,7 +25,7 @@ fn alive() -> Vec<ProcessRef> {
 }
 
 fn begin(wanted: Wanted) -> Pending {
-    elect_starting(wanted, bin("tk-daemon")).unwrap()
+    pending(elect_starting(wanted, bin("tk-daemon")).unwrap())
 }
 
 #[track_caller]

@@ -7,7 +7,7 @@ use kennel_testkit::{Rng, count};
 use super::*;
 
 fn begin(wanted: Wanted) -> Pending {
-    elect_starting(wanted, bin("kennel")).unwrap()
+    pending(elect_starting(wanted, bin("kennel")).unwrap())
 }
 
 fn wanted(key: &str) -> Wanted {
