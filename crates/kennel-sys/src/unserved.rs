@@ -558,6 +558,14 @@ pub mod lock {
         ) -> Result<Lock, LockError> {
             refused(&dir.path().join(name.as_ref()))
         }
+        /// Needs a [`RuntimeDir`], of which there is none.
+        pub fn try_acquire(
+            dir: &RuntimeDir,
+            name: impl AsRef<OsStr>,
+            _mode: Mode,
+        ) -> Result<Option<Lock>, LockError> {
+            refused(&dir.path().join(name.as_ref()))
+        }
         /// Writes down who holds it.
         pub fn write_record(&self, _record: &Record) -> Result<(), LockError> {
             match self.0 {}
@@ -609,7 +617,11 @@ pub mod lock {
     }
 
     /// Nobody that could be seen.
-    pub fn holders(_dir: &RuntimeDir, _name: impl AsRef<OsStr>) -> Vec<ProcessRef> {
+    pub fn holders(
+        _dir: &RuntimeDir,
+        _name: impl AsRef<OsStr>,
+        _may_be: impl Fn(u32) -> bool,
+    ) -> Vec<ProcessRef> {
         Vec::new()
     }
 

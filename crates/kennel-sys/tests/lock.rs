@@ -240,6 +240,26 @@ fn lesson_6_a_lock_whose_file_was_removed_is_not_won() {
 }
 
 #[test]
+fn one_who_comes_again_is_told_at_once_and_wins_when_it_is_free() {
+    let scope = Scope::new("again");
+    let dir = dir(&scope);
+    let held = Lock::acquire(&dir, "lock", Mode::Exclusive).unwrap();
+    assert!(
+        Lock::try_acquire(&dir, "lock", Mode::Exclusive)
+            .unwrap()
+            .is_none()
+    );
+    held.release();
+    let won = Lock::try_acquire(&dir, "lock", Mode::Exclusive).unwrap();
+    let won = won.expect("nobody holds it");
+    // Its file was replaced: what it holds is nobody's lock any more, and the new one is free.
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    let next = Lock::try_acquire(&dir, "lock", Mode::Exclusive).unwrap();
+    assert!(next.is_some_and(|next| next.is_at_its_path()));
+    assert!(!won.is_at_its_path());
+}
+
+#[test]
 fn contention_that_passes_at_once_is_none() {
     let scope = Scope::new("doubt");
     let dir = dir(&scope);

@@ -61,10 +61,33 @@ pub(super) fn win(
     open: impl Fn() -> Result<Option<File>, LockError>,
     holder_of: impl Fn(&File) -> Option<Holder>,
 ) -> Result<Option<File>, LockError> {
-    let mut doubt = Doubt {
+    let doubt = Doubt {
         brief: Patience::of(DOUBT),
         further: Patience::of(DOUBT_UNRECORDED),
     };
+    win_in_doubt(path, mode, open, holder_of, doubt)
+}
+
+/// [`win`] for one who comes again: contention is believed at once, and who holds it is not asked.
+pub(super) fn win_at_once(
+    path: &Path,
+    mode: Mode,
+    open: impl Fn() -> Result<Option<File>, LockError>,
+) -> Result<Option<File>, LockError> {
+    let doubt = Doubt {
+        brief: Patience::of(Duration::ZERO),
+        further: Patience::of(Duration::ZERO),
+    };
+    win_in_doubt(path, mode, open, |_| None, doubt)
+}
+
+fn win_in_doubt(
+    path: &Path,
+    mode: Mode,
+    open: impl Fn() -> Result<Option<File>, LockError>,
+    holder_of: impl Fn(&File) -> Option<Holder>,
+    mut doubt: Doubt,
+) -> Result<Option<File>, LockError> {
     for _ in 0..REPLACED {
         let Some(file) = open()? else {
             return Ok(None);

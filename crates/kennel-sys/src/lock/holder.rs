@@ -71,7 +71,7 @@ fn by_kernel(id: FileId) -> Option<Holder> {
     let process = match taker {
         Some(taker) if taker.proven => Some(taker.process),
         // One who inherited the lock holds it as well, and may be all that is left of its taker.
-        taker => proc_locks::heirs(id)
+        taker => proc_locks::heirs(id, |_| true)
             .next()
             .or(taker.map(|taker| taker.process)),
     };

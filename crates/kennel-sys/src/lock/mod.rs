@@ -32,6 +32,8 @@ pub use record::Record;
 use crate::runtime_dir::{Access, RuntimeDir};
 use file::FileId;
 
+const CREATED: &str = "Access::Create leaves no file missing";
+
 /// How a lock is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -62,15 +64,31 @@ impl Lock {
         name: impl AsRef<OsStr>,
         mode: Mode,
     ) -> Result<Lock, LockError> {
-        let name = name.as_ref();
-        let path = dir.path().join(name);
-        let open = || match dir.open_file(name, Access::Create) {
-            Ok(file) => Ok(Some(file)),
-            Err(error) => Err(LockError::from_dir(&path, error)),
-        };
-        let file = file::win(&path, mode, open, holder::of_recorded)?
-            .expect("Access::Create leaves no file missing");
-        Ok(Lock::held(file, path, mode, false))
+        let path = dir.path().join(name.as_ref());
+        let open = || Lock::open(dir, name.as_ref(), &path);
+        let file = file::win(&path, mode, open, holder::of_recorded)?;
+        Ok(Lock::held(file.expect(CREATED), path, mode, false))
+    }
+
+    /// [`acquire`](Self::acquire) for one who waits and comes again: contention is believed at once, and nobody is
+    /// named. To find a holder without a record, every process is looked at; many who wait would do nothing else.
+    pub fn try_acquire(
+        dir: &RuntimeDir,
+        name: impl AsRef<OsStr>,
+        mode: Mode,
+    ) -> Result<Option<Lock>, LockError> {
+        let path = dir.path().join(name.as_ref());
+        match file::win_at_once(&path, mode, || Lock::open(dir, name.as_ref(), &path)) {
+            Ok(file) => Ok(Some(Lock::held(file.expect(CREATED), path, mode, false))),
+            Err(LockError::Held { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open(dir: &RuntimeDir, name: &OsStr, path: &Path) -> Result<Option<File>, LockError> {
+        let file = dir.open_file(name, Access::Create);
+        file.map(Some)
+            .map_err(|error| LockError::from_dir(path, error))
     }
 
     /// A lock of `dir` that this process held, exclusively, before it became another program: the lock is the open

@@ -50,11 +50,16 @@ pub fn probe(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Probe {
     look(&path, open, holder::of_recorded)
 }
 
-/// All who have the lock `name` in `dir`, as far as they let us see: one that was handed over has several.
-pub fn holders(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Vec<ProcessRef> {
+/// All who have the lock `name` in `dir`, as far as they let us see: one that was handed over has several. Only those
+/// pids are looked at that may be one: to look at the files of every process there is takes long.
+pub fn holders(
+    dir: &RuntimeDir,
+    name: impl AsRef<OsStr>,
+    may_be: impl Fn(u32) -> bool,
+) -> Vec<ProcessRef> {
     let file = dir.open_file(name.as_ref(), Access::Read).ok();
     let id = file.and_then(|file| FileId::of(&file).ok());
-    id.map_or_else(Vec::new, |id| proc_locks::heirs(id).collect())
+    id.map_or_else(Vec::new, |id| proc_locks::heirs(id, may_be).collect())
 }
 
 /// [`probe`] for a lock whose directory has not been opened.

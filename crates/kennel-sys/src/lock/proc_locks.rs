@@ -66,12 +66,16 @@ pub(super) fn takers(file: FileId) -> Vec<Taker> {
     takers
 }
 
-/// The processes that have the lock on `file`, whoever took it: every process that lets us is asked.
-pub(super) fn heirs(file: FileId) -> impl Iterator<Item = ProcessRef> {
+/// The processes that have the lock on `file`, whoever took it: every process that may be one and lets us is asked.
+pub(super) fn heirs(
+    file: FileId,
+    may_be: impl Fn(u32) -> bool,
+) -> impl Iterator<Item = ProcessRef> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(move |&pid| may_be(pid))
         .filter_map(|pid| ProcessRef::open(pid).ok())
         .filter(move |process| holds(process, file) == Some(true))
 }

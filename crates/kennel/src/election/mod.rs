@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use kennel_core::hello::ClientHello;
 use kennel_sys::events::{self, Bell};
-use kennel_sys::lock::{Lock, LockError, Mode, Probe, probe};
+use kennel_sys::lock::{Lock, Mode, Probe, probe};
 use kennel_sys::process::{Identity, ProcessRef};
 
 use crate::meeting::{DAEMON_LOCK, Meeting, SPAWN_LOCK};
@@ -380,11 +380,11 @@ impl Election<'_> {
         let mut pause = Pause::new(self.abandoned);
         let mut newborn = Newborn::of(meeting);
         loop {
-            let held = match Lock::acquire(meeting.dir(), SPAWN_LOCK, Mode::Exclusive) {
-                Ok(lock) => return Ok(Turn::Ours(lock)),
-                Err(held @ LockError::Held { .. }) => held,
+            match Lock::try_acquire(meeting.dir(), SPAWN_LOCK, Mode::Exclusive) {
+                Ok(Some(lock)) => return Ok(Turn::Ours(lock)),
+                Ok(None) => {}
                 Err(error) => return Ok(Turn::Lost(error.to_string())),
-            };
+            }
             if self.suspect.is_none()
                 && let Door::Open(reached) = connect::knock(meeting)
             {
@@ -392,9 +392,12 @@ impl Election<'_> {
             }
             newborn.end_if_stuck()?;
             if Instant::now() >= deadline {
-                return Err(format!(
-                    "somebody else starts the daemon, and does not get done: {held}"
-                ));
+                return match Lock::acquire(meeting.dir(), SPAWN_LOCK, Mode::Exclusive) {
+                    Ok(lock) => Ok(Turn::Ours(lock)),
+                    Err(held) => Err(format!(
+                        "somebody else starts the daemon, and does not get done: {held}"
+                    )),
+                };
             }
             if !pause.nap() {
                 return Err(ABANDONED.to_owned());

@@ -40,9 +40,9 @@ impl<'a> Newborn<'a> {
         }
         self.looked = Instant::now();
         if self.watch.is_none() {
-            let found = holders(self.meeting.dir(), SPAWN_LOCK)
+            let found = holders(self.meeting.dir(), SPAWN_LOCK, is_daemon)
                 .into_iter()
-                .find(is_daemon);
+                .find(|process| is_daemon(process.pid()) && process.is_alive());
             self.watch = found.map(|process| Watch::new(Some(process), Patience::First));
         }
         let Some(watch) = &mut self.watch else {
@@ -62,14 +62,13 @@ impl<'a> Newborn<'a> {
 }
 
 /// A shim that holds the lock is none: it may be stopped for as long as its person likes.
-fn is_daemon(process: &ProcessRef) -> bool {
-    let line = std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
-    let second = line.split(|&byte| byte == 0).nth(1);
-    second == Some(b"daemon") && process.is_alive()
+fn is_daemon(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|&byte| byte == 0).nth(1) == Some(b"daemon")
 }
 
 fn still_holds(meeting: &Meeting, process: &ProcessRef) -> bool {
-    holders(meeting.dir(), SPAWN_LOCK)
+    holders(meeting.dir(), SPAWN_LOCK, |pid| pid == process.pid())
         .iter()
         .any(|holder| holder.identity().same_process(process.identity()))
 }

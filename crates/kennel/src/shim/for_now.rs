@@ -62,7 +62,7 @@ impl Shim {
             heard: lost.heard,
         };
         self.session.upstream_lost(&lost.reason, unsent);
-        self.go_solo(&lost.detail);
+        self.go_solo(&format!("the daemon cannot start one: {}", lost.detail));
         if let Some(for_now) = &mut self.for_now {
             for_now.wait = LONGEST;
             for_now.later();
