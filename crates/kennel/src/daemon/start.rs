@@ -17,6 +17,7 @@ use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 use rustix::fs::FlockOperation;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::runtime::LocalOptions;
 
 use super::carried::Carried;
@@ -212,11 +213,21 @@ impl Made {
 }
 
 fn listen_at(path: &Path) -> io::Result<StdListener> {
-    let listener = StdListener::bind(path)?;
+    let listener = StdListener::from(bound_at(path)?);
+    // What a wild umask has taken from its owner.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// A socket whose file is closed to others from its first moment on: it gets the mode of the socket itself.
+fn bound_at(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }
 
 impl Prepared {
@@ -319,4 +330,21 @@ pub(super) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use kennel_testkit::Scope;
+
+    use super::*;
+
+    #[test]
+    fn rule_9_a_socket_is_closed_to_others_from_its_first_moment_on() {
+        let scope = Scope::new("socket");
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let path = scope.path("socket");
+        let _socket = bound_at(&path).unwrap();
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 }
