@@ -5,7 +5,6 @@ use std::io::{Result, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use kennel_sys::process::ProcessRef;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -79,10 +78,11 @@ impl World {
     }
 
     pub(crate) fn remove_dir(&mut self) {
-        self.removed_at = Some(Instant::now());
+        self.records_removed = true;
         self.some_went_solo = true;
         self.mend_dir();
         let _ = fs::remove_dir_all(self.scope.runtime_dir());
+        self.locks.clear();
     }
 
     /// A mode that is refused: open to others, or closed to ourselves.

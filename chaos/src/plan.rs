@@ -98,7 +98,7 @@ const TABLE: &[(u64, Act)] = &[
     (3, Act::Massacre),
     (50, Act::Thaw),
     (6, Act::Sleep),
-    (10, Act::Impersonate),
+    (16, Act::Impersonate),
     (14, Act::Command(&["ps", "--json"])),
     (4, Act::Command(&["doctor", "--json"])),
     (4, Act::Command(&["logs", "tk-shared"])),

@@ -259,7 +259,7 @@ fn nothing_is_left(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
         if !reaped {
             reaped = true;
             let _ = world.kennel(&["reap"]).stdout(Stdio::null()).status();
-        } else if world.removed_at.is_some() {
+        } else if world.records_removed {
             // Their records went with the directory: they are out of reach.
             let servers = cast
                 .of(Role::Server)

@@ -75,7 +75,7 @@ pub(crate) fn perform(world: &mut World, step: Step) -> Result<String> {
         }
         Act::Thaw => thaw(&cast),
         Act::Sleep => sleep(&cast, &mut chance),
-        Act::Impersonate => impersonate(world)?,
+        Act::Impersonate => impersonate(world, how)?,
         Act::Command(words) => {
             world.run(words)?;
             String::new()
@@ -195,8 +195,9 @@ fn sleep(cast: &Cast, chance: &mut Rng) -> String {
     format!("{} for {nap:?}", awake.len())
 }
 
-/// A stranger gets the pid of one who died: only where pids can be chosen.
-fn impersonate(world: &mut World) -> Result<String> {
+/// A stranger gets the pid of one who died, only where pids can be chosen; and then perhaps those are ended who are
+/// on record.
+fn impersonate(world: &mut World, how: u64) -> Result<String> {
     let Some(pid) = world.graves.pop() else {
         return Ok("nobody has died".to_owned());
     };
@@ -205,5 +206,9 @@ fn impersonate(world: &mut World) -> Result<String> {
     }
     std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string())?;
     let got = world.start_bystander()?;
-    Ok(format!("{pid} is wanted, {got} was given"))
+    let ends: &[&str] = [&["stop", "--all"][..], &["reap"], &[], &[]][how as usize % 4];
+    if !ends.is_empty() {
+        world.run(ends)?;
+    }
+    Ok(format!("{pid} is wanted, {got} was given; {ends:?}"))
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
@@ -29,12 +29,12 @@ pub(crate) struct World {
     heard: (Sender<Heard>, Receiver<Heard>),
     /// The warden and the served process of each server, as last seen.
     pub(crate) chains: BTreeMap<u32, (Identity, Identity)>,
-    /// Whom we have killed for good.
-    killed: BTreeSet<String>,
+    /// Whom we have killed or asked to end, and those who had ended when their warden was.
+    ended: BTreeSet<String>,
     /// The inode of each lock.
     pub(crate) locks: BTreeMap<PathBuf, u64>,
-    /// When the runtime directory was last removed, by us or by `purge`.
-    pub(crate) removed_at: Option<Instant>,
+    /// Records were removed, by us or by `purge`, perhaps of those who still run.
+    pub(crate) records_removed: bool,
     pub(crate) dir_is_loose: bool,
     /// Something happened that may have left a session without a daemon.
     pub(crate) some_went_solo: bool,
@@ -61,6 +61,7 @@ pub(crate) struct World {
 pub(crate) struct Running {
     pub(crate) name: String,
     pub(crate) stops: bool,
+    pub(crate) removes: bool,
     child: Child,
 }
 
@@ -97,9 +98,9 @@ impl World {
             commands: Vec::new(),
             heard: channel(),
             chains: BTreeMap::new(),
-            killed: BTreeSet::new(),
+            ended: BTreeSet::new(),
             locks: BTreeMap::new(),
-            removed_at: None,
+            records_removed: false,
             dir_is_loose: false,
             some_went_solo: false,
             outside: outside.collect(),
@@ -253,13 +254,13 @@ impl World {
             }
             self.guards.iter_mut().for_each(Guarded::excuse);
         }
-        if words[0] == "purge" {
-            self.removed_at = Some(Instant::now());
-        }
+        let removes = words[0] == "purge";
+        self.records_removed |= removes;
         let child = self.kennel(words).stdout(Stdio::null()).spawn()?;
         self.commands.push(Running {
             name: format!("kennel {} ({})", words.join(" "), child.id()),
             stops,
+            removes,
             child,
         });
         Ok(())
@@ -290,9 +291,12 @@ impl World {
         let pid = member.process.pid();
         let ends = signal != Signal::STOP;
         if ends {
+            self.ended.insert(member.process.identity().to_string());
             if signal == Signal::KILL {
-                self.killed.insert(member.process.identity().to_string());
                 self.graves.push(pid);
+            }
+            if member.role == Role::Warden {
+                self.note_whom_it_outlived(member);
             }
             let why = format!("{:?} {pid} was ended", member.role);
             for app in &mut self.apps {
@@ -315,22 +319,24 @@ impl World {
         format!("{:?} {pid}", member.role)
     }
 
-    pub(crate) fn was_killed(&self, identity: &Identity) -> bool {
-        self.killed.contains(&identity.to_string())
+    /// A warden that has another parent than the one it served has outlived it, and was ending the tree.
+    fn note_whom_it_outlived(&mut self, warden: &Member) {
+        let identity = warden.process.identity();
+        let chains = self.chains.values();
+        let served = chains.filter(|(its, _)| its.same_process(identity));
+        let outlived = served.filter(|(_, served)| served.pid() != warden.parent);
+        let outlived: Vec<String> = outlived.map(|(_, served)| served.to_string()).collect();
+        self.ended.extend(outlived);
     }
 
-    /// Both who could have ended this one were killed, or never seen: the next start does it.
+    /// Both who could have ended this one were ended, or never seen: the next start does it.
     pub(crate) fn is_excused(&self, server: &Member) -> bool {
+        let ended = |identity: &Identity| self.ended.contains(&identity.to_string());
         match self.chains.get(&server.process.pid()) {
-            Some((warden, served)) => self.was_killed(warden) && self.was_killed(served),
+            Some((warden, served)) => ended(warden) && ended(served),
             // It came and lost them between two looks.
-            None => !self.killed.is_empty(),
+            None => !self.ended.is_empty(),
         }
-    }
-
-    pub(crate) fn may_replace_locks(&self) -> bool {
-        self.removed_at
-            .is_some_and(|at| at.elapsed() < Duration::from_secs(30))
     }
 
     /// How many keys there can be: one for each server that somebody wants to share.
