@@ -146,7 +146,9 @@ fn rule_2_a_guard_without_owner_and_visitor_is_seen() {
 #[test]
 fn rule_3_a_session_that_is_cut_is_seen() {
     let mut world = World::begin("").unwrap();
-    let command = world.scope.command("true");
+    // Not at once: whoever starts it looks who it is.
+    let mut command = world.scope.command("sleep");
+    command.arg("0.3");
     app(&mut world, command);
     breaks(&mut world, "3 no false reap: a session");
 }
@@ -155,7 +157,9 @@ fn rule_3_a_session_that_is_cut_is_seen() {
 fn rule_3_a_guarded_server_that_is_cut_is_seen() {
     let mut world = World::begin("").unwrap();
     let owner = waits(&world).spawn().unwrap();
-    let guarded = Guarded::start(owner, world.scope.command("true")).unwrap();
+    let mut command = world.scope.command("sleep");
+    command.arg("0.3");
+    let guarded = Guarded::start(owner, command).unwrap();
     world.guards.push(guarded);
     breaks(&mut world, "3 no false reap: a guarded");
 }

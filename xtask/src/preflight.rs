@@ -49,6 +49,10 @@ const TOOLS: &[Tool] = &[
         used_for: "what a cleaner of temporary files leaves alone",
     },
     Tool {
+        name: "tmux",
+        used_for: "`kennel top` in a terminal that is resized",
+    },
+    Tool {
         name: "unshare",
         used_for: "pid namespaces and being pid 1",
     },

@@ -125,8 +125,6 @@ impl Mux {
         };
         let free = self.held.0.keys().copied().filter(may_stay);
         let free: Vec<_> = free.collect();
-        // None of these lines is the one that is being looked at.
-        let lent = self.lent.take();
         for client in free {
             // One by one: a line may cost it its place, and those after it are still unheard then.
             while let Some(line) = self.held.next_of(client) {
@@ -135,7 +133,6 @@ impl Mux {
             }
             self.held.forget(client);
         }
-        self.lent = lent;
     }
 }
 

@@ -8,21 +8,39 @@ use crate::time::Moment;
 use super::said::{self, Said};
 use super::{Lane, Mux, Out};
 
-/// Which of the things to do want the line that is being looked at, by their places among them, and with what edits.
-#[derive(Debug, Default)]
-pub(super) struct Lent(Vec<(usize, Vec<Edit>)>);
+/// The line that is being looked at, and which of the things to do want it.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// Where it stands: what is said from other memory is another line, though it be the same text.
+    place: (usize, usize),
+    /// By their places among the things to do, and with what edits.
+    wanted: Vec<(usize, Vec<Edit>)>,
+}
+
+impl Lent {
+    fn new(line: &[u8]) -> Lent {
+        Lent {
+            place: place_of(line),
+            wanted: Vec::new(),
+        }
+    }
+}
+
+fn place_of(line: &[u8]) -> (usize, usize) {
+    (line.as_ptr().addr(), line.len())
+}
 
 impl Mux {
     /// [`from_client`](Self::from_client) with a line that nobody else needs; `scan` has seen its beginning, or all.
     pub fn from_client_owned(&mut self, client: ClientId, line: Owned, scan: &Scan, now: Moment) {
-        self.lent = Some(Lent::default());
+        self.lent = Some(Lent::new(&line));
         self.from_client(client, Line::scanned(&line, scan), now);
         self.hand_over(line);
     }
 
     /// [`from_server`](Self::from_server) with a line that nobody else needs; `scan` has seen its beginning, or all.
     pub fn from_server_owned(&mut self, line: Owned, scan: &Scan, now: Moment) {
-        self.lent = Some(Lent::default());
+        self.lent = Some(Lent::new(&line));
         self.from_server(Line::scanned(&line, scan), now);
         self.hand_over(line);
     }
@@ -52,17 +70,18 @@ impl Mux {
 
     /// Whether the next thing to do gets the line later.
     fn lends(&mut self, said: &Said<'_>, edits: &[said::Edit<'_>]) -> bool {
-        let Some(Lent(wanted)) = self.lent.as_mut().filter(|_| said.is_whole()) else {
+        let is_it = |lent: &&mut Lent| lent.place == place_of(said.bytes());
+        let Some(lent) = self.lent.as_mut().filter(is_it) else {
             return false;
         };
         let edits = said.places(edits).into_iter();
         let edits = edits.map(|(place, new)| (place, new.to_vec()));
-        wanted.push((self.out.len(), edits.collect()));
+        lent.wanted.push((self.out.len(), edits.collect()));
         true
     }
 
     fn hand_over(&mut self, mut line: Owned) {
-        let Some(Lent(mut wanted)) = self.lent.take() else {
+        let Some(Lent { mut wanted, .. }) = self.lent.take() else {
             return;
         };
         let last = wanted.pop();

@@ -15,7 +15,6 @@ use super::snapshot::bytes;
 pub(super) struct Said<'a> {
     bytes: &'a [u8],
     start: usize,
-    whole: bool,
 }
 
 /// Other bytes for one place of the line.
@@ -26,7 +25,6 @@ impl<'a> Said<'a> {
         Said {
             bytes: line,
             start: 0,
-            whole: true,
         }
     }
 
@@ -34,7 +32,6 @@ impl<'a> Said<'a> {
         Said {
             bytes: member.whole.bytes(),
             start: member.whole.range().start,
-            whole: false,
         }
     }
 
@@ -59,11 +56,6 @@ impl<'a> Said<'a> {
             .collect();
         places.sort_by_key(|(place, _)| place.start);
         places
-    }
-
-    /// Whether it is all of its line.
-    pub(super) fn is_whole(&self) -> bool {
-        self.whole
     }
 
     /// Where a part of the line is in this message.

@@ -303,9 +303,11 @@ fn rule_8_the_environment_keeps_nobody_from_meeting_unless_it_matters_to_the_ser
         2,
         "another account is another server"
     );
-    let _one = attach(&["--env-key", "HOME"], "API_TOKEN");
-    let _two = attach(&["--env-key", "HOME"], "OTHER_TOKEN");
+    let _one = attach(&["--env-key", "HOME"], "ONE");
+    let _two = attach(&["--env-key", "HOME"], "TWO");
     assert_eq!(daemons(&scope).len(), 3, "unless it was said what matters");
+    let _token = attach(&["--env-key", "HOME"], "API_TOKEN");
+    assert_eq!(daemons(&scope).len(), 4, "an account matters always");
     assert_eq!(
         std::fs::read_dir(scope.path("home")).unwrap().count(),
         0,
