@@ -118,12 +118,22 @@ fn every_session_is_served(world: &mut World, judge: &mut Judge) -> Result<(), B
 }
 
 fn all_have_met(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
-    wait(world, judge, MET, |_, cast| {
-        lonely(cast).map_or(Ok(()), Err)
-    })
+    let mut chance = Rng::of(2, "settle");
+    wait(world, judge, MET, |world, cast| {
+        let Some(lonely) = lonely(cast) else {
+            return Ok(());
+        };
+        // It looks after its place when somebody speaks, but not at every word.
+        let living = world.apps.iter_mut().filter(|app| app.may_end.is_none());
+        for app in living.filter(|app| app.open.is_empty()) {
+            app.ask(&mut chance, 1);
+        }
+        Err(lonely)
+    })?;
+    all_is_answered(world, judge)
 }
 
-/// A daemon where nobody would find it, though all its clients have spoken since.
+/// A daemon where nobody would find it.
 pub(crate) fn lonely(cast: &Cast) -> Option<String> {
     cast.of(Role::Daemon).find_map(|daemon| {
         let pid = daemon.process.pid();

@@ -146,9 +146,9 @@ fn rule_2_a_guard_without_owner_and_visitor_is_seen() {
 #[test]
 fn rule_3_a_session_that_is_cut_is_seen() {
     let mut world = World::begin("").unwrap();
-    // Not at once: whoever starts it looks who it is.
-    let mut command = world.scope.command("sleep");
-    command.arg("0.3");
+    // It ends when it is spoken to.
+    let mut command = world.scope.command("sh");
+    command.args(["-c", "read line"]);
     app(&mut world, command);
     breaks(&mut world, "3 no false reap: a session");
 }

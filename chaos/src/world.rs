@@ -78,6 +78,15 @@ impl Drop for Running {
     }
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        for bystander in &mut self.bystanders {
+            let _ = bystander.kill();
+            let _ = bystander.wait();
+        }
+    }
+}
+
 impl World {
     /// A fresh one, on a kernel without the features that are `off`.
     pub(crate) fn begin(off: &'static str) -> std::io::Result<World> {
