@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod canary;
 mod chaos;
 mod fuzz;
 mod leftovers;

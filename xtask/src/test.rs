@@ -4,11 +4,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use kennel_testkit::{CANARY, Canary};
+
 use crate::leftovers::{self, MARK};
 use crate::nextest::Nextest;
 use crate::report::{Report, succeeds};
 use crate::workspace::Workspace;
-use crate::{Outcome, preflight, testbed, unprivileged, unserved};
+use crate::{Outcome, canary, preflight, testbed, unprivileged, unserved};
 
 /// How many tests nextest runs at once, where its options do not say.
 const THREADS: &str = "NEXTEST_TEST_THREADS";
@@ -60,6 +62,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     report.step_even_if_interrupted("nothing left behind", || {
         Ok(leftovers::none_left(&run.mark))
     });
+    report.step_even_if_interrupted("no secret written down", || {
+        Ok(canary::is_nowhere(&run.canary, &workspace))
+    });
     if everything {
         report.step("a platform not served yet", || {
             unserved::compiles(&workspace)
@@ -79,6 +84,8 @@ pub(crate) struct Run {
     seed: u64,
     full: bool,
     mark: String,
+    /// In the environment of all tests, and nowhere else.
+    pub(crate) canary: Canary,
     filters: Vec<String>,
 }
 
@@ -96,6 +103,7 @@ impl Run {
             seed,
             full: args.full,
             mark,
+            canary: Canary::fresh(),
             filters: args.filters.clone(),
         })
     }
@@ -118,7 +126,8 @@ impl Run {
         }
         command
             .env("KENNEL_SEED", self.seed.to_string())
-            .env(MARK, &self.mark);
+            .env(MARK, &self.mark)
+            .env(CANARY, self.canary.value());
         if self.full {
             command.env("KENNEL_FULL", "1");
         } else {
@@ -190,6 +199,7 @@ mod tests {
             seed: 7,
             full,
             mark: "m".to_owned(),
+            canary: Canary::fresh(),
             filters,
         }
     }
@@ -242,5 +252,17 @@ mod tests {
                 .get_envs()
                 .any(|pair| pair == ("KENNEL_FULL".as_ref(), None))
         );
+    }
+
+    #[test]
+    fn every_run_has_a_secret_of_its_own() {
+        let secret = || {
+            let mut command = Command::new("nextest");
+            run(false, &[]).announce_to(&mut command);
+            let mut set = command.get_envs();
+            let value = set.find_map(|(name, value)| (name == CANARY).then_some(value)?);
+            value.expect("it is set").to_owned()
+        };
+        assert_ne!(secret(), secret());
     }
 }

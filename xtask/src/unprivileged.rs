@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Outcome;
+use crate::canary;
 use crate::nextest::Nextest;
 use crate::report::succeeds;
 use crate::test::{Run, random};
@@ -51,10 +52,17 @@ pub(crate) fn pass(workspace: &Workspace, nextest: &Nextest, run: &Run) -> Outco
     run.select(&mut command, false, false);
     place.enter(&mut command);
     run.announce_to(&mut command);
-    command.status().map(|status| status.success()).map_err(|error| {
+    let status = command.status().map_err(|error| {
         let place = place.dir.display();
-        format!("cannot run {place}/cargo-nextest as uid {UID}: {error}; point TMPDIR at a directory everyone can reach and run programs from").into()
-    })
+        format!("cannot run {place}/cargo-nextest as uid {UID}: {error}; point TMPDIR at a directory everyone can reach and run programs from")
+    })?;
+    // Before it is removed: what the tests printed, and whatever they left in their homes.
+    let printed = canary::printed(&place.source());
+    let places = [place.path("home"), place.path("t"), printed];
+    let kept = places
+        .iter()
+        .all(|dir| canary::is_not_below(&run.canary, dir));
+    Ok(status.success() && kept)
 }
 
 /// Archives the tests with every program of the workspace: by itself nextest takes along only the

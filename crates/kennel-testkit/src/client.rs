@@ -1,11 +1,13 @@
 //! A scripted MCP client: JSON lines to a process and from it, every wait with a deadline (lesson 42).
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use serde_json::{Value, json};
 
+use crate::canary::Canary;
 use crate::wait::{DEADLINE, wait_for};
 
 /// A started process, spoken to on its stdin and heard on its stdout and stderr.
@@ -16,6 +18,8 @@ pub struct Client {
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     next_id: u64,
+    /// Where Kennel writes down what runs, if it was told.
+    runtime_dir: Option<PathBuf>,
 }
 
 /// How a process ended, and what it had said that nobody had read yet.
@@ -49,10 +53,11 @@ impl Client {
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         Client {
             stdin: child.stdin.take(),
-            stdout: lines_of(child.stdout.take().expect("stdout is a pipe")),
-            stderr: lines_of(child.stderr.take().expect("stderr is a pipe")),
+            stdout: lines_of("stdout", child.stdout.take().expect("stdout is a pipe")),
+            stderr: lines_of("stderr", child.stderr.take().expect("stderr is a pipe")),
             child,
             next_id: 1,
+            runtime_dir: runtime_dir(command),
         }
     }
 
@@ -74,9 +79,17 @@ impl Client {
     pub fn initialize(&mut self) -> Value {
         let id = self.ask_to_initialize();
         let answer = self.answer(id);
+        self.look_for_the_canary();
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         self.say(&format!("{initialized}\n"));
         answer["result"].clone()
+    }
+
+    /// While everyone is there who has a part in it, shim, daemon, warden and server, and their records are.
+    fn look_for_the_canary(&self) {
+        let canary = Canary::of_run();
+        canary.look_at_arguments();
+        canary.look_below(self.runtime_dir.iter());
     }
 
     /// Sends the `initialize` request without waiting. Returns its id.
@@ -165,6 +178,7 @@ impl Client {
 
     /// Closes the process's stdin.
     pub fn close(&mut self) {
+        Canary::of_run().look_below(self.runtime_dir.iter());
         self.stdin = None;
     }
 
@@ -206,11 +220,18 @@ impl Ended {
     }
 }
 
-fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+fn runtime_dir(command: &Command) -> Option<PathBuf> {
+    let mut set = command.get_envs();
+    let place = set.find(|(name, _)| *name == "KENNEL_RUNTIME_DIR");
+    place?.1.map(PathBuf::from)
+}
+
+fn lines_of(name: &'static str, stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines() {
             let Ok(line) = line else { return };
+            Canary::of_run().hear(name, &line);
             if sender.send(line).is_err() {
                 return;
             }

@@ -5,12 +5,14 @@
     reason = "a test's stderr is shown when it fails"
 )]
 
+mod canary;
 mod chance;
 mod client;
 mod kernels;
 mod scope;
 mod wait;
 
+pub use canary::{CANARY, Canary};
 pub use chance::{Rng, count, full, seed};
 pub use client::{Client, Ended, run};
 pub use kernels::{on_each_kernel, on_each_kernel_alone, try_with_pid, with_pid};

@@ -10,12 +10,14 @@ use std::time::Duration;
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
 
+use crate::canary::{self, CANARY, Canary};
 use crate::wait::wait_until;
 
 /// The variable that marks what a scope started. Not a `KENNEL_…` one: those are scrubbed on the way.
 const MARK: &str = "TESTKIT_SCOPE";
 
-/// One test's directories and processes. Dropping it ends the processes and removes the directories.
+/// One test's directories and processes. Dropping it ends the processes and removes the directories. A test whose
+/// secret is found there fails.
 #[derive(Debug)]
 pub struct Scope {
     dir: PathBuf,
@@ -51,8 +53,8 @@ impl Scope {
         self.dir.join("run")
     }
 
-    /// A command that carries the scope's mark, home, temporary and runtime directory, and nothing
-    /// of the caller's XDG or Kennel variables.
+    /// A command that carries the scope's mark, home, temporary and runtime directory, the [`CANARY`], and
+    /// nothing of the caller's XDG or Kennel variables.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -64,6 +66,7 @@ impl Scope {
         }
         command
             .env(MARK, &self.mark)
+            .env(CANARY, Canary::of_run().value())
             .env("HOME", self.dir.join("home"))
             .env("TMPDIR", &self.dir)
             .env("KENNEL_RUNTIME_DIR", self.runtime_dir());
@@ -140,9 +143,21 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
+        // What they have written down by now, and what they write when they end.
+        Canary::of_run().look_at_arguments();
+        Canary::of_run().look_below([&self.dir].into_iter());
         self.end_survivors();
+        Canary::of_run().look_below([&self.dir].into_iter());
+        let found = canary::seen();
         if let Err(error) = std::fs::remove_dir_all(&self.dir) {
             eprintln!("testkit: cannot remove {}: {error}", self.dir.display());
+        }
+        if !found.is_empty() {
+            let told = format!("the value of {CANARY} is in {}", found.join(", in "));
+            match std::thread::panicking() {
+                true => eprintln!("testkit: {told}"),
+                false => panic!("{told}"),
+            }
         }
     }
 }
