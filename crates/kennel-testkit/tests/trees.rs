@@ -441,6 +441,38 @@ fn rule_6_a_record_of_another_version_or_that_cannot_be_read_ends_nobody() {
     }
 }
 
+/// What is written down is what a disaster leaves: both killed, and a server to end. But another user wrote it.
+#[test]
+fn needs_root_rule_9_a_record_of_another_user_ends_nobody() {
+    let scope = Scope::new("foreign-record");
+    std::fs::create_dir(scope.path("trees")).unwrap();
+    let mut bystander = scope.command("sleep").arg("1000").spawn().unwrap();
+    let dead = {
+        let mut gone = scope.command("sleep").arg("1000").spawn().unwrap();
+        let identity = *ProcessRef::open(gone.id()).unwrap().identity();
+        gone.kill().unwrap();
+        gone.wait().unwrap();
+        identity
+    };
+    let server = *ProcessRef::open(bystander.id()).unwrap().identity();
+    let text = format!("kennel-tree 1\nserved {dead}\nwarden {dead}\nsession 0\nserver {server}\n");
+    let record = scope.path("trees").join("0123456789abcdef".repeat(2));
+    std::fs::write(&record, text).unwrap();
+    std::os::unix::fs::chown(&record, Some(65534), Some(65534)).unwrap();
+    next_start(&scope);
+    assert_eq!(
+        bystander.try_wait().unwrap(),
+        None,
+        "ended on a stranger's word"
+    );
+    assert_eq!(records_left(&scope), 1, "what is not ours is not removed");
+    // The same, said by us: it would have been.
+    std::os::unix::fs::chown(&record, Some(0), Some(0)).unwrap();
+    next_start(&scope);
+    assert!(!bystander.wait().unwrap().success());
+    assert_eq!(records_left(&scope), 0);
+}
+
 #[test]
 fn needs_root_a_tree_of_another_pid_namespace_is_left_alone() {
     let scope = Scope::new("namespace");

@@ -20,7 +20,9 @@
 mod reader;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::Rule;
@@ -128,7 +130,7 @@ impl ServersToml {
     }
 
     /// What a file says whose `~/` is `home`.
-    pub(super) fn parse(text: &str, home: Option<&Path>) -> (ServersToml, Vec<Complaint>) {
+    pub(crate) fn parse(text: &str, home: Option<&Path>) -> (ServersToml, Vec<Complaint>) {
         let mut reader = Reader {
             text,
             home,
@@ -174,19 +176,33 @@ fn place(config: Option<OsString>, home: Option<&Path>) -> Option<PathBuf> {
 /// The whole file, or `None` if there is none.
 fn read(path: &Path) -> std::io::Result<Option<String>> {
     use std::io::{Error, ErrorKind};
-    match std::fs::metadata(path) {
-        // A pipe under that name must not hold us up.
-        Ok(meta) if !meta.is_file() => {
-            return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
-        }
+    // A pipe under that name must not hold us up.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let opened = File::options()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(path);
+    let file = match opened {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
-        Err(error) => return Err(error),
-        Ok(_) => {}
+        opened => opened?,
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    // It says what is run: whoever writes it is believed, so it has to be us, or root.
+    let us = rustix::process::geteuid().as_raw();
+    if ![us, 0].contains(&meta.uid()) {
+        let whose = format!("belongs to uid {}, not to you (uid {us})", meta.uid());
+        return Err(Error::new(ErrorKind::PermissionDenied, whose));
+    }
+    if meta.mode() & 0o002 != 0 {
+        let open = format!("everyone can write it: `chmod o-w {}`", path.display());
+        return Err(Error::new(ErrorKind::PermissionDenied, open));
     }
     let mut text = String::new();
-    let file = std::fs::File::open(path)?;
     file.take(LONGEST + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LONGEST {
         let what = format!("more than {LONGEST} bytes");

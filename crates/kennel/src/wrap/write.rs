@@ -35,6 +35,8 @@ pub(crate) fn read(path: &Path) -> Result<Source, String> {
         .open(&real)
         .map_err(|error| error.to_string())?;
     is_file(file.metadata())?;
+    let meta = file.metadata().map_err(|error| error.to_string())?;
+    honest_link(path, meta.uid())?;
     file.take(LONGEST + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
@@ -50,6 +52,19 @@ pub(crate) fn read(path: &Path) -> Result<Source, String> {
         format!("line {line}: not UTF-8")
     })?;
     Ok(Source { real, text })
+}
+
+/// A link is followed if we made it, or root, or whoever has the file: nobody else says which file of ours changes.
+fn honest_link(path: &Path, owner: u32) -> Result<(), String> {
+    let link = path.symlink_metadata().map_err(|error| error.to_string())?;
+    let us = rustix::process::geteuid().as_raw();
+    if !link.is_symlink() || [us, 0, owner].contains(&link.uid()) {
+        return Ok(());
+    }
+    let whose = link.uid();
+    Err(format!(
+        "it is a link of uid {whose} to a file of uid {owner}; name the file itself, if that is the one you mean"
+    ))
 }
 
 /// Whether it could be written, with what to do if not.

@@ -1,6 +1,7 @@
 //! `kennel run NAME`: servers with a name in servers.toml.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use kennel_testkit::{Client, Scope, bin, run, wait_for};
@@ -214,4 +215,30 @@ fn a_directory_that_is_not_there_is_told_with_what_to_do() {
         let told = "/no/such/dir is no directory: create it, or name another with --cwd";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
     }
+}
+
+/// Whoever writes servers.toml says what is run.
+#[test]
+fn needs_root_rule_9_a_servers_toml_of_another_user_or_open_to_all_is_not_believed() {
+    let scope = Scope::new("named-foreign");
+    servers_toml(&scope, &of_the_server(&scope));
+    let file = scope.path("home/.config/kennel/servers.toml");
+    let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+    std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
+    refused(&scope, "belongs to uid 65534, not to you");
+    std::os::unix::fs::chown(&file, Some(0), Some(0)).unwrap();
+    mode(0o646);
+    refused(&scope, "everyone can write it");
+    mode(0o664);
+    let mut client = Client::begin(&mut kennel(&scope, &["run", "it"]));
+    assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+}
+
+#[track_caller]
+fn refused(scope: &Scope, why: &str) {
+    let ended = run(&mut kennel(scope, &["run", "it"]));
+    assert_eq!(ended.code(), Some(3), "{}", ended.stderr);
+    let ended = run(&mut kennel(scope, &["doctor"]));
+    let said = ended.stdout + &ended.stderr;
+    assert!(said.contains(why), "{said}");
 }

@@ -7,6 +7,8 @@ mod cold;
 mod idle;
 mod overdue;
 mod places;
+mod planted;
+mod secret;
 mod shared;
 mod shortage;
 mod solo;

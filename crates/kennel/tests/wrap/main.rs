@@ -8,3 +8,4 @@ mod places;
 mod round_trip;
 mod shared;
 mod stage;
+mod strangers;

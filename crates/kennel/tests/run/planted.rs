@@ -1,0 +1,160 @@
+//! What another user planted in our own directories, however it got there: nobody is ended, held up or overwritten
+//! by it (rule 9).
+
+mod needs_root {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, lchown, symlink};
+    use std::path::{Path, PathBuf};
+    use std::process::{Child, Stdio};
+
+    use kennel_sys::process::ProcessRef;
+    use kennel_testkit::{Client, Scope, run};
+    use serde_json::{Value, json};
+
+    use crate::stage::{kennel, listing, meeting_place, serves, shared};
+
+    const STRANGER: u32 = 65534;
+
+    /// A directory of the runtime directory, as Kennel makes it.
+    fn room(scope: &Scope, path: &str) -> PathBuf {
+        let dir = scope.runtime_dir().join(path);
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&dir).unwrap();
+        dir
+    }
+
+    fn gives_away(path: &Path) {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
+        chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+    }
+
+    /// What a solo session writes down about itself, and half of what a guard does.
+    fn entry(identity: &str, mode: &str) -> Value {
+        json!({
+            "key": format!("{mode}-1"), "name": "it", "command": ["it"], "cwd": "/", "mode": mode,
+            "daemon_pid": null, "version": "0", "since": 0, "state": "serving", "owner": null,
+            "servers": [], "clients": [], "identity": identity,
+        })
+    }
+
+    #[test]
+    fn records_of_another_user_are_neither_shown_nor_end_anybody() {
+        let scope = Scope::new("planted-records");
+        let mut bystander = scope.command("sleep").arg("1000").spawn().unwrap();
+        let process = ProcessRef::open(bystander.id()).unwrap();
+        let identity = process.identity().to_string();
+        let guard = json!({
+            "entry": entry(&identity, "guard"), "sameness": "", "owner": null, "owner_was_gone": false,
+            "ports": [], "grace_ms": 0, "program": [], "detached": false, "ended": null,
+        });
+        let daemon = json!({
+            "identity": identity, "generation": "planted", "version": "0", "since": 0,
+            "name": "it", "command": [], "cwd": "/",
+        });
+        let records = [
+            ("daemons/0123456789abcdef", "daemon.json", daemon),
+            ("guards/1", "record.json", guard),
+            ("solo", "1", entry(&identity, "solo")),
+        ];
+        let mut files = Vec::new();
+        for (dir, name, record) in records {
+            let file = room(&scope, dir).join(name);
+            std::fs::write(&file, record.to_string()).unwrap();
+            gives_away(&file);
+            files.push(file);
+        }
+        for words in [&["stop", "--all"][..], &["stop", "it"]] {
+            let ended = run(kennel(&scope).args(words));
+            assert_eq!(ended.code(), Some(3), "{}{}", ended.stdout, ended.stderr);
+        }
+        run(kennel(&scope).args(["reap", "--yes"]));
+        assert_eq!(listing(&scope), Vec::<Value>::new());
+        assert_eq!(bystander.try_wait().unwrap(), None, "on a stranger's word");
+        // Said by us, every one of them counts.
+        for file in &files {
+            chown(file, Some(0), Some(0)).unwrap();
+        }
+        assert_eq!(listing(&scope).len(), 3);
+        run(kennel(&scope).args(["stop", "--all"]));
+        assert!(!bystander.wait().unwrap().success());
+    }
+
+    /// What lies where a session or its daemon looks for a file of its own.
+    #[derive(Debug, Clone, Copy)]
+    enum Plant {
+        /// Another user's file, locked by that user for good.
+        Held,
+        /// A link to a file of ours that is none of Kennel's business.
+        Link,
+        /// A pipe that nobody writes to.
+        Pipe,
+    }
+
+    #[test]
+    fn files_of_another_user_hold_up_no_session_and_lead_nowhere() {
+        let scope = Scope::new("planted-files");
+        let mut first = Client::begin(&mut shared(&scope));
+        serves(&mut first);
+        let place = meeting_place(&scope);
+        first.close();
+        first.wait();
+        let precious = scope.path("precious");
+        for name in ["spawn.lock", "daemon.lock", "daemon.json", "log"] {
+            for plant in [Plant::Held, Plant::Link, Plant::Pipe] {
+                run(kennel(&scope).args(["stop", "--all"]));
+                std::fs::write(&precious, "precious").unwrap();
+                let path = place.join(name);
+                let _ = std::fs::remove_file(&path);
+                let mut holder = planted(&scope, plant, &path, &precious);
+
+                let mut client = Client::begin(&mut shared(&scope));
+                serves(&mut client);
+                let key = place.file_name().unwrap().to_str().unwrap();
+                let told = run(kennel(&scope).args(["logs", key]));
+                assert!(!told.stdout.contains("precious"), "{plant:?} {name}");
+                client.close();
+                client.wait();
+
+                let kept = std::fs::read_to_string(&precious).unwrap();
+                assert_eq!(kept, "precious", "{plant:?} {name}");
+                if let Some(holder) = &mut holder {
+                    assert_eq!(holder.try_wait().unwrap(), None, "{plant:?} {name}");
+                    holder.kill().unwrap();
+                    holder.wait().unwrap();
+                }
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+
+    fn planted(scope: &Scope, plant: Plant, path: &Path, precious: &Path) -> Option<Child> {
+        match plant {
+            Plant::Held => {
+                std::fs::write(path, "theirs").unwrap();
+                gives_away(path);
+                return Some(held(scope, path));
+            }
+            Plant::Link => symlink(precious, path).unwrap(),
+            Plant::Pipe => {
+                let made = scope.command("mkfifo").arg(path).status().unwrap();
+                assert!(made.success());
+            }
+        }
+        lchown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+        None
+    }
+
+    /// Locked by a process of the stranger's, which was handed the open file: it could not reach it.
+    fn held(scope: &Scope, path: &Path) -> Child {
+        const SCRIPT: &str = "exec 9<>\"$0\"; exec setpriv --reuid=65534 --regid=65534 \
+            --clear-groups sh -c 'flock 9 && echo held; exec sleep 1000'";
+        let mut command = scope.command("sh");
+        command.args(["-c", SCRIPT]).arg(path);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        child
+    }
+}
