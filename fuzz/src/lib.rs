@@ -10,12 +10,63 @@
 //! | `mux` | a schedule of several clients and a server, a step on each line: see `mux.rs` |
 //! | `session` | a schedule of an app and its upstreams: see `session.rs` |
 //! | `hello` | a first line, or one of Kennel's own |
+//! | `record` | what a daemon, a warden or `wrap` wrote down |
+//! | `lock` | the content of a lock's file |
+//! | `servers` | a `servers.toml` |
+//! | `wrap` | a letter for the shape of an app's configuration, then the configuration: see `configuration.rs` |
 
+mod configuration;
 mod hello;
 mod ledger;
+mod lock;
 mod message;
 mod mux;
+mod record;
+mod servers;
 mod session;
+
+// What reads files is no crate's to give away. It is compiled here once more, from where it is; there it calls its
+// neighbours by these names.
+/// Of `kennel-sys`.
+#[expect(dead_code, unreachable_pub, reason = "only what reads is used here")]
+#[path = "../../crates/kennel-sys/src/lock/record.rs"]
+mod lock_record;
+#[expect(dead_code, reason = "only what reads is used here")]
+#[path = "../../crates/kennel-sys/src/tree/record.rs"]
+mod tree_record;
+mod process {
+    pub(crate) use kennel_sys::process::{Identity, ProcessRef};
+}
+/// Of `kennel`.
+#[path = "../../crates/kennel/src/duration.rs"]
+mod duration;
+#[expect(dead_code, reason = "only what reads is used here")]
+#[path = "../../crates/kennel/src/meeting.rs"]
+mod meeting;
+#[expect(dead_code, reason = "only what reads is used here")]
+#[path = "../../crates/kennel/src/sharing/mod.rs"]
+mod sharing;
+#[expect(dead_code, reason = "only what reads is used here")]
+#[path = "../../crates/kennel/src/timers.rs"]
+mod timers;
+#[expect(dead_code, reason = "only what reads and edits is used here")]
+#[path = "../../crates/kennel/src/wrap"]
+mod wrap {
+    mod anywhere;
+    pub(crate) mod clients;
+    pub(crate) mod entry;
+    mod json;
+    pub(crate) mod places;
+    pub(crate) mod plan;
+    pub(crate) mod shapes;
+    mod splice;
+    mod toml;
+    pub(crate) mod undo;
+    pub(crate) mod yaml;
+}
+
+/// Where the program would tell a person. Nobody is told here.
+fn warn(_: &str) {}
 
 use std::str::FromStr;
 
@@ -30,11 +81,28 @@ pub enum Target {
     Session,
     /// `kennel_core::hello`
     Hello,
+    /// `daemon.json`, the record of a tree, and what `wrap` remembers
+    Record,
+    /// The content of a lock's file
+    Lock,
+    /// `servers.toml`
+    Servers,
+    /// The configurations of apps
+    Wrap,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Target; 4] = [Target::Message, Target::Mux, Target::Session, Target::Hello];
+    pub const ALL: [Target; 8] = [
+        Target::Message,
+        Target::Mux,
+        Target::Session,
+        Target::Hello,
+        Target::Record,
+        Target::Lock,
+        Target::Servers,
+        Target::Wrap,
+    ];
 
     /// As it is called on a command line, and where its corpus is.
     pub fn name(self) -> &'static str {
@@ -43,6 +111,10 @@ impl Target {
             Target::Mux => "mux",
             Target::Session => "session",
             Target::Hello => "hello",
+            Target::Record => "record",
+            Target::Lock => "lock",
+            Target::Servers => "servers",
+            Target::Wrap => "wrap",
         }
     }
 
@@ -53,6 +125,10 @@ impl Target {
             Target::Mux => mux::check(bytes),
             Target::Session => session::check(bytes),
             Target::Hello => hello::check(bytes),
+            Target::Record => record::check(bytes),
+            Target::Lock => lock::check(bytes),
+            Target::Servers => servers::check(bytes),
+            Target::Wrap => configuration::check(bytes),
         }
     }
 }

@@ -44,3 +44,23 @@ fn every_kept_schedule_of_upstreams_is_answered_once() {
 fn every_kept_hello_means_the_same_when_it_is_said_again() {
     holds(Target::Hello);
 }
+
+#[test]
+fn every_kept_record_says_the_same_when_it_is_written_again() {
+    holds(Target::Record);
+}
+
+#[test]
+fn every_kept_lock_holds_a_record_or_none() {
+    holds(Target::Lock);
+}
+
+#[test]
+fn every_kept_servers_toml_can_be_asked() {
+    holds(Target::Servers);
+}
+
+#[test]
+fn every_kept_configuration_goes_there_and_back() {
+    holds(Target::Wrap);
+}

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: ever new bytes for kennel-core, and what must hold for each of them.
+//! `cargo xtask fuzz`: ever new bytes for whatever reads lines and files, and what must hold for each of them.
 //!
 //! The engine steers by what of the code was reached. The compiler builds that in where it is told so, in a place
 //! of its own below the target directory: nothing else is built anew for it.
@@ -17,7 +17,13 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask fuzz                       a minute for each target
   cargo xtask fuzz mux --seconds 600     ten minutes for one
+  cargo xtask fuzz mux --others 15       a minute for one, and 15 s for all the others meanwhile
   cargo run -p kennel-fuzz -- mux FILE   one find once more, without the engine";
+
+/// What there is to throw at, as `fuzz/src/lib.rs` has it.
+const TARGETS: [&str; 8] = [
+    "message", "mux", "session", "hello", "record", "lock", "servers", "wrap",
+];
 
 /// What counts for reached: every branch, and what was compared there.
 const COVERAGE: &str = "-Cpasses=sancov-module \
@@ -30,22 +36,21 @@ const COVERAGE: &str = "-Cpasses=sancov-module \
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// What to throw bytes at; none: all of them
-    #[arg(value_parser = ["message", "mux", "session", "hello"])]
+    #[arg(value_parser = TARGETS)]
     targets: Vec<String>,
     /// For how long, each
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u32,
+    /// At the same time, all that are not named: for so long
+    #[arg(long, value_name = "N", requires = "targets")]
+    others: Option<u32>,
     /// Begin with the random choices of an earlier run [default: fresh]
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let all = ["message", "mux", "session", "hello"].map(str::to_owned);
-    let targets = match &args.targets[..] {
-        [] => &all[..],
-        named => named,
-    };
+    let throws = throws(args);
     // Zero would be read as none given.
     let seed = args
         .seed
@@ -54,16 +59,39 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     println!("c++: {}", preflight::cpp_compiler()?);
     let fuzz = Fuzz::load()?;
     println!("seed {seed}, {} s for each target", args.seconds);
+    if let Some(seconds) = args.others {
+        println!("and {seconds} s for each of the others");
+    }
     let mut report = Report::new()?;
     if report.step("build", || fuzz.build()) {
         // As many at once as there are cores: each of them keeps one busy.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        for together in targets.chunks(cores) {
-            let names = together.join(", ");
-            report.step(&names, || fuzz.throw_at_all(together, args.seconds, seed));
+        let at_once = match args.others {
+            // What is brief is over before what is long: nobody waits for it.
+            Some(_) => throws.len(),
+            None => cores,
+        };
+        for together in throws.chunks(at_once) {
+            let names: Vec<&str> = together.iter().map(|(target, _)| *target).collect();
+            report.step(&names.join(", "), || fuzz.throw_at_all(together, seed));
         }
     }
     Ok(report.close())
+}
+
+/// Which targets, and for how many seconds each.
+fn throws(args: &Args) -> Vec<(&str, u32)> {
+    if args.targets.is_empty() {
+        return TARGETS.map(|target| (target, args.seconds)).to_vec();
+    }
+    let is_named = |target: &&str| args.targets.iter().any(|named| named == target);
+    let named = TARGETS.into_iter().filter(is_named);
+    let mut throws: Vec<(&str, u32)> = named.map(|target| (target, args.seconds)).collect();
+    if let Some(seconds) = args.others {
+        let others = TARGETS.into_iter().filter(|target| !is_named(target));
+        throws.extend(others.map(|target| (target, seconds)));
+    }
+    throws
 }
 
 #[derive(Debug)]
@@ -101,10 +129,10 @@ impl Fuzz {
         succeeds(&mut cargo)
     }
 
-    fn throw_at_all(&self, targets: &[String], seconds: u32, seed: u32) -> Outcome<bool> {
+    fn throw_at_all(&self, throws: &[(&str, u32)], seed: u32) -> Outcome<bool> {
         std::thread::scope(|threads| {
             let mut running = Vec::new();
-            for target in targets {
+            for &(target, seconds) in throws {
                 running.push(threads.spawn(move || {
                     let thrown = self.throw_at(target, seconds, seed);
                     thrown.map_err(|error| error.to_string())
@@ -190,6 +218,22 @@ mod tests {
             "x86_64-unknown-linux-gnu"
         );
         assert_eq!(host_in("rustc 1.95.0\n"), None);
+    }
+
+    #[test]
+    fn those_that_are_named_have_their_time_and_the_others_theirs() {
+        let args = |targets: &[&str], others| Args {
+            targets: targets.iter().map(|&target| target.to_owned()).collect(),
+            seconds: 60,
+            others,
+            seed: None,
+        };
+        assert_eq!(throws(&args(&[], None)).len(), TARGETS.len());
+        assert_eq!(throws(&args(&["mux"], None)), [("mux", 60)]);
+        let all = args(&["mux", "message"], Some(15));
+        let all = throws(&all);
+        assert_eq!(all.len(), TARGETS.len());
+        assert_eq!(all[..3], [("message", 60), ("mux", 60), ("session", 15)]);
     }
 
     #[test]
