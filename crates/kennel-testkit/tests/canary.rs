@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
 
-use kennel_testkit::{CANARY, Canary, Client, Scope, bin, run};
+use kennel_testkit::{CANARY, Canary, Client, Scope, bin, run, wait_for};
 
 #[test]
 fn it_is_found_in_a_file_a_name_and_a_link_and_nowhere_else() {
@@ -33,7 +33,10 @@ fn it_is_found_among_the_arguments_of_who_runs() {
     cat.args(["-c", "read word", "sh", canary.value()])
         .stdin(Stdio::piped());
     let mut child = cat.spawn().unwrap();
-    let found = canary.among_arguments();
+    // A process that has only just become another program has no arguments for a moment.
+    let found = wait_for("its arguments", || {
+        Some(canary.among_arguments()).filter(|found| !found.is_empty())
+    });
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains(&child.id().to_string()), "{found:?}");
     drop(child.stdin.take());

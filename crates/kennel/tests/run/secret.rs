@@ -14,6 +14,7 @@ fn a_secret_of_the_environment_reaches_the_server_and_nobodys_arguments() {
         let wanted = format!("{CANARY}={}", Canary::of_run().value());
         let mut pairs = environ.split(|&byte| byte == 0);
         assert!(pairs.any(|pair| pair == wanted.as_bytes()));
-        assert_eq!(Canary::of_run().among_arguments(), [String::new(); 0]);
+        let told = Canary::of_run().among_arguments();
+        assert!(told.is_empty(), "{told:?}");
     }
 }
