@@ -367,6 +367,17 @@ fn yaml_that_is_not_understood_is_refused_with_its_line() {
     }
 }
 
+/// Found by `cargo xtask fuzz`.
+#[test]
+fn yaml_with_a_letter_of_several_bytes_behind_a_quoted_key_is_read() {
+    for kind in [Kind::Extensions, Kind::McpServers] {
+        for text in ["\"\"\u{d34d}", "'a'\u{e9}: b\n", "\"a\"\u{1f415}"] {
+            let entries = Shape::Yaml(kind).entries(text);
+            assert!(entries.is_ok_and(|entries| entries.is_empty()), "{text:?}");
+        }
+    }
+}
+
 #[test]
 fn a_command_behind_kennel_is_known_by_what_wrap_writes() {
     let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };

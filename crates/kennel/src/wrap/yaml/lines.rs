@@ -34,8 +34,8 @@ impl<'a> Line<'a> {
     /// Where the colon behind its key is, among its words.
     fn colon(&self) -> Option<usize> {
         let ends_key = |at: usize| {
-            let next = self.words[at + 1..].chars().next();
-            self.words[at..].starts_with(':') && matches!(next, None | Some(' ' | '\t'))
+            let behind = self.words[at..].strip_prefix(':');
+            behind.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
         };
         match self.words.chars().next()? {
             quote @ ('"' | '\'') => {
