@@ -631,7 +631,8 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> H
         }
     }
     let rest = inbox.borrow_mut().rest();
-    if let Some(rest) = rest {
+    // A shim ends whatever it means to say: of anything else it sent the beginning ahead.
+    if let Some(rest) = rest.filter(|_| visit.link.is_bare()) {
         visit.take(Spoken::from(&rest[..]), now);
     }
     if watch::is_hung_up(socket) {

@@ -85,6 +85,14 @@ async fn deserted(house: &House, station: &Station, linger: Option<Duration>) {
     }
 }
 
+/// What comes of it; never, where there is nothing any more.
+async fn of<F: Future + Unpin>(waited_for: &mut Option<F>) -> F::Output {
+    match waited_for {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Whoever looks after one process.
 struct Attendant {
     house: Rc<House>,
@@ -132,9 +140,10 @@ impl Attendant {
         let complaints = Complaints::new(house, station, &running);
         let mut complaints_end = pin!(complaints.listen());
         let mut feed = running.stdin().map(|stdin| Box::pin(station.feed(stdin)));
-        let mut deserted = pin!(deserted(house, station, house.linger));
-        let mut dormant = pin!(dormant::dormant(station));
-        let mut keeps_time = pin!(station.keep_time(house));
+        // Dropped when it is stopped: whoever waits for a moment and is not asked any more holds up all later ones.
+        let mut deserted = Some(Box::pin(deserted(house, station, house.linger)));
+        let mut dormant = Some(Box::pin(dormant::dormant(station)));
+        let mut keeps_time = Some(Box::pin(station.keep_time(house)));
         loop {
             let mut course = running.course.get();
             // Not before it is known to have run at all: one that could not be started is silent, too.
@@ -144,7 +153,7 @@ impl Attendant {
                 self.lost(complaints.last());
             }
             if station.closing.is_up() && !course.stopped {
-                feed = None;
+                (feed, deserted, dormant, keeps_time) = (None, None, None, None);
                 running.close_stdin();
                 course.stop(tree);
                 running.course.set(course);
@@ -156,11 +165,17 @@ impl Attendant {
                     None => break,
                 },
                 () = station.closing.up(), if !course.stopped => {}
-                () = &mut deserted, if !course.stopped => station.closing.raise(),
-                () = &mut dormant, if !course.stopped => dormant::put_to_rest(house, station),
-                never = &mut keeps_time, if !course.stopped => match never {},
+                () = of(&mut deserted) => {
+                    deserted = None;
+                    station.closing.raise();
+                }
+                () = of(&mut dormant) => {
+                    dormant = None;
+                    dormant::put_to_rest(house, station);
+                }
+                never = of(&mut keeps_time) => match never {},
                 // It hears nothing any more: whoever asks it something would wait for ever.
-                () = async { feed.as_mut().expect("looked at").await }, if feed.is_some() => {
+                () = of(&mut feed) => {
                     feed = None;
                     running.close_stdin();
                     station.closing.raise();
@@ -171,7 +186,7 @@ impl Attendant {
             running.course.set(course);
         }
         running.close_stdin();
-        drop((feed, news));
+        drop((feed, news, deserted, dormant, keeps_time));
         let course = running.course.get();
         if !course.silent {
             // What it said last is heard below.

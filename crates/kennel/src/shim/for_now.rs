@@ -57,6 +57,8 @@ impl Shim {
     /// The daemon is there, but lacks what a server's start takes. It is left alone for long: whoever came back
     /// soon would put its own server down for nothing, again and again.
     pub(super) fn go_solo_for_long(&mut self, lost: &Lost) {
+        // It may have been taken for stuck meanwhile: what comes of that is of no more interest.
+        self.election = None;
         let unsent = Unsent::Told {
             ids: &lost.unsent,
             heard: lost.heard,

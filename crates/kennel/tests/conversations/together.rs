@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kennel_testkit::{Client, Scope, tool, wait_for};
+use kennel_testkit::{CANARY, Client, Scope, tool, wait_for};
 
 use crate::sdks::{Script, hear, listen, python, typescript};
 use crate::servers::{self, Server, bed};
@@ -145,7 +145,8 @@ fn inspect(scope: &Scope, way: &Command, words: &[&str]) -> Command {
     let inspector: PathBuf = bed().join("npm/node_modules/.bin/mcp-inspector");
     let mut command = scope.command(tool("node").unwrap());
     command.arg(inspector).arg("--cli");
-    for (name, value) in way.get_envs() {
+    // What is said here every user can read: no secret goes this way.
+    for (name, value) in way.get_envs().filter(|(name, _)| *name != CANARY) {
         if let Some(value) = value {
             let pair = format!("{}={}", name.display(), value.display());
             command.args(["-e", &pair]);
