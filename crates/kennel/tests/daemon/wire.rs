@@ -240,3 +240,18 @@ fn a_session_that_attaches_again_has_given_its_former_connection_up() {
     former.is_closed();
     daemon.stop();
 }
+
+#[test]
+fn what_a_shim_began_and_did_not_end_was_not_said() {
+    let daemon = Daemon::start("begun");
+    let mut other = daemon.client();
+    let client = daemon.client();
+    client.say(INITIALIZE);
+    // All but its newline, and then it is gone.
+    client.write(br#"{"jsonrpc":"2.0","id":9,"method":"say","params":{"stderr":"done"}}"#);
+    drop(client);
+    daemon.logs("it closed its connection");
+    assert_eq!(other.ask("echo", json!(1)), 1);
+    assert!(!daemon.log().contains("done"), "{}", daemon.log());
+    daemon.stop();
+}
