@@ -83,6 +83,7 @@ fn go_on(model: &mut Model, screen: &mut Screen, signals: &Signals) -> io::Resul
             if signal != Signal::WINCH {
                 return Ok(Some(signal));
             }
+            screen.forget();
         }
         while event::poll(Duration::ZERO)? {
             let Event::Key(key) = event::read()? else {

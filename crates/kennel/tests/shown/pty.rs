@@ -80,9 +80,14 @@ impl Pty {
         String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
     }
 
-    /// What can be read on it now, row by row.
+    /// What can be read on it now, row by row. As on a terminal, a picture that is begun is not seen before it is done.
     pub(crate) fn screen(&self) -> Vec<String> {
-        Grid::of(&self.said()).rows()
+        let said = self.said();
+        let done = match said.rfind("\x1b[?2026h") {
+            Some(begun) if !said[begun..].contains("\x1b[?2026l") => begun,
+            _ => said.len(),
+        };
+        Grid::of(&said[..done]).rows()
     }
 
     /// Waits until this can be read on it.

@@ -80,6 +80,12 @@ impl Tmux<'_> {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         children.unwrap().trim().to_owned()
     }
+
+    #[track_caller]
+    fn signals_top(&self, signal: &str) {
+        let sent = run(self.scope.command("kill").args([signal, &self.top()]));
+        assert_eq!(sent.code(), Some(0), "{}", sent.stderr);
+    }
 }
 
 impl Drop for Tmux<'_> {
@@ -154,11 +160,11 @@ fn nothing_moves_while_twenty_clients_come_and_go_and_a_kill_gives_the_terminal_
         }
         wait_for("it is as it was", || {
             let screen = tmux.screen();
-            (screen.len() == height && screen.get(1) == Some(&before)).then_some(())
+            let whole = screen.last().is_some_and(|row| row.starts_with("? help"));
+            (whole && screen.len() == height && screen[1] == before).then_some(())
         });
         stands(&tmux.screen(), &before, width, height);
-        let killed = run(scope.command("kill").args(["-TERM", &tmux.top()]));
-        assert_eq!(killed.code(), Some(0), "{}", killed.stderr);
+        tmux.signals_top("-TERM");
         tmux.shows("ended with 143");
         let left = tmux.screen().join("\n");
         assert!(

@@ -53,6 +53,13 @@ fn it_draws_large_and_small_follows_the_window_and_gives_the_terminal_back() {
                 fills(&pty, columns, rows);
             }
         }
+        // It may have been small for a moment that nobody saw, and what did not fit is gone.
+        let before = pty.said().len();
+        pty.signal(Signal::WINCH);
+        wait_for("all of it is drawn anew", || {
+            let anew = pty.said();
+            (anew[before..].contains("NAME") && anew[before..].contains("help")).then_some(())
+        });
         pty.signal(signal);
         let (code, said) = pty.ended();
         assert_eq!(code, Some(128 + signal.as_raw()));
