@@ -50,9 +50,11 @@ pub(super) async fn until(moment: Option<Instant>) {
     let waits = Waits::for_it(moment);
     while let Ok(mut rings) = waits.moments.alarm.readable().await {
         rings.clear_ready();
-        if Instant::now() >= moment {
+        let now = Instant::now();
+        if now >= moment {
             return;
         }
+        waits.moments.are_past(now);
     }
     // The event loop ends, and we with it.
     std::future::pending().await
@@ -101,6 +103,18 @@ impl Drop for Waits {
 }
 
 impl Moments {
+    /// Whoever hears the alarm sets it for the next: those it rang for may not be asked any more, though they are
+    /// still there.
+    fn are_past(&self, now: Instant) {
+        self.change(|waiting| {
+            while let Some(first) = waiting.first_entry()
+                && *first.key() <= now
+            {
+                first.remove();
+            }
+        });
+    }
+
     fn change(&self, change: impl FnOnce(&mut BTreeMap<Instant, usize>)) {
         let mut waiting = self.waiting.borrow_mut();
         let first = |waiting: &BTreeMap<Instant, usize>| waiting.keys().next().copied();
@@ -141,6 +155,27 @@ mod tests {
             };
             tokio::join!(wait(30), wait(10), wait(20), wait(10), wait(0));
             assert_eq!(*order.borrow(), [0, 10, 10, 20, 30]);
+        });
+    }
+
+    #[test]
+    fn one_who_is_not_asked_any_more_holds_up_no_other() {
+        on_a_runtime(async {
+            let mut idle = Box::pin(after(Duration::from_millis(5)));
+            // It waits from now on.
+            tokio::select! {
+                biased;
+                () = &mut idle => unreachable!("it is not asked again"),
+                () = tokio::task::yield_now() => {}
+            }
+            let first = after(Duration::from_millis(20));
+            let second = async {
+                after(Duration::from_millis(30)).await;
+                after(Duration::from_millis(10)).await;
+            };
+            // Without an end where the alarm stays set for the one that is not asked.
+            tokio::join!(first, second);
+            drop(idle);
         });
     }
 

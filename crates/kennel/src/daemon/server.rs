@@ -140,7 +140,7 @@ impl Attendant {
         let complaints = Complaints::new(house, station, &running);
         let mut complaints_end = pin!(complaints.listen());
         let mut feed = running.stdin().map(|stdin| Box::pin(station.feed(stdin)));
-        // Dropped when it is stopped: whoever waits for a moment and is not asked any more holds up all later ones.
+        // Dropped when it is stopped: none of it counts any more.
         let mut deserted = Some(Box::pin(deserted(house, station, house.linger)));
         let mut dormant = Some(Box::pin(dormant::dormant(station)));
         let mut keeps_time = Some(Box::pin(station.keep_time(house)));
