@@ -72,7 +72,8 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
     Ok(report.print(options))
 }
 
-/// Each does it once, then each once more, and another one begins each time.
+/// Each does it once, then each once more; another one begins each time, and every other time they go backwards, so that
+/// none always comes after the same neighbour, who may still be busy with its end.
 fn in_turns(
     teams: &mut [Team],
     what: &str,
@@ -82,7 +83,8 @@ fn in_turns(
     for turn in 0..turns {
         eprint!("\r{what}: {} of {turns}   ", turn + 1);
         for step in 0..teams.len() {
-            let at = (turn + step) % teams.len();
+            let step = if turn % 2 == 0 { step } else { teams.len() - 1 - step };
+            let at = (turn / 2 + step) % teams.len();
             let team = &mut teams[at];
             if team.way.is_ok()
                 && let Err(error) = act(team, turn)
