@@ -83,7 +83,11 @@ fn in_turns(
     for turn in 0..turns {
         eprint!("\r{what}: {} of {turns}   ", turn + 1);
         for step in 0..teams.len() {
-            let step = if turn % 2 == 0 { step } else { teams.len() - 1 - step };
+            let step = if turn % 2 == 0 {
+                step
+            } else {
+                teams.len() - 1 - step
+            };
             let at = (turn / 2 + step) % teams.len();
             let team = &mut teams[at];
             if team.way.is_ok()

@@ -36,11 +36,18 @@ pub fn port_holders(port: u16) -> io::Result<Vec<PortHolder>> {
         };
         let processes = net::holders(&[listener.inode])?;
         match processes.is_empty() {
+            // Closed since, or held by somebody who hides.
+            true if !is_open(listener.inode)? => {}
             true => holders.push(holder(None)),
             false => holders.extend(processes.into_iter().map(|process| holder(Some(process)))),
         }
     }
     Ok(holders)
+}
+
+fn is_open(inode: u64) -> io::Result<bool> {
+    let mut now = net::listeners()?.into_iter();
+    Ok(now.any(|listener| listener.inode == inode))
 }
 
 impl PortHolder {

@@ -95,6 +95,8 @@ pub(super) fn look(ports: &[u16], living: &[Record], sameness: &str) -> io::Resu
             let guard = holder.process.as_ref().and_then(|it| guard_of(it, living));
             match guard {
                 Some(record) => guards.push(record),
+                // It ended while we looked whose it was, and has the port no more.
+                None if holder.process.as_ref().is_some_and(|it| !it.is_alive()) => {}
                 None => holders.push(Holder {
                     port,
                     standing: Standing::Foreign,
