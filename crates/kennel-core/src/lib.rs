@@ -8,6 +8,7 @@
 //!
 //! | module | what it decides |
 //! |---|---|
+//! | [`election`] | how a shim finds the daemon of its key, or starts it: the next step, and when to give up |
 //! | [`lifetime`] | how long a server lives: who is attached, who owns it, when it ends and why |
 //! | [`session`] | what an app hears while the upstream behind its session is replaced |
 //! | [`mux`] | who hears what while many clients share one server |
@@ -20,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod election;
 pub mod hello;
 pub mod lifetime;
 pub mod message;

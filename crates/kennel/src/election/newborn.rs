@@ -13,16 +13,16 @@ use crate::meeting::{Meeting, SPAWN_LOCK};
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// A look now and then at whoever is about to be the daemon.
-pub(super) struct Newborn<'a> {
-    meeting: &'a Meeting,
+#[derive(Debug)]
+pub(super) struct Newborn {
     looked: Instant,
     watch: Option<Watch>,
 }
 
-impl<'a> Newborn<'a> {
-    pub(super) fn of(meeting: &'a Meeting) -> Newborn<'a> {
+impl Newborn {
+    /// The first look is not now.
+    pub(super) fn new() -> Newborn {
         Newborn {
-            meeting,
             looked: Instant::now(),
             watch: None,
         }
@@ -34,13 +34,13 @@ impl<'a> Newborn<'a> {
     }
 
     /// Ends it if it is stuck, by reference (rule 6); `true` if it is gone for that reason.
-    pub(super) fn end_if_stuck(&mut self) -> Result<bool, String> {
+    pub(super) fn end_if_stuck(&mut self, meeting: &Meeting) -> Result<bool, String> {
         if !self.next_look().is_zero() {
             return Ok(false);
         }
         self.looked = Instant::now();
         if self.watch.is_none() {
-            let found = holders(self.meeting.dir(), SPAWN_LOCK, is_daemon)
+            let found = holders(meeting.dir(), SPAWN_LOCK, is_daemon)
                 .into_iter()
                 .find(|process| is_daemon(process.pid()) && process.is_alive());
             self.watch = found.map(|process| Watch::new(Some(process), Patience::First));
@@ -54,7 +54,7 @@ impl<'a> Newborn<'a> {
         let process = watch.take_process();
         self.watch = None;
         // It may have got ready since: then it is on record, and others decide about it.
-        match process.filter(|process| still_holds(self.meeting, process)) {
+        match process.filter(|process| still_holds(meeting, process)) {
             Some(process) => stuck::kill(&process).map(|()| true),
             None => Ok(false),
         }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use kennel_core::election::{ABANDONED, STUCK};
 use kennel_sys::events::Bell;
 use kennel_sys::lock::Lock;
 use kennel_sys::runtime_dir::Access;
@@ -18,7 +19,7 @@ use rustix::pipe::PipeFlags;
 use super::connect::Reached;
 use super::newborn::Newborn;
 use super::pause::is_readable;
-use super::{ABANDONED, Policy, STUCK, Wanted};
+use super::{Policy, Wanted};
 use crate::meeting::Meeting;
 
 /// What a daemon may know of the environment it happens to be started from. Its servers get their clients'.
@@ -171,7 +172,7 @@ enum Report {
 fn wait_for_report(pipe: OwnedFd, order: &Order<'_>, meeting: &Meeting) -> Result<Report, String> {
     let abandoned = order.abandoned;
     let deadline = Instant::now() + order.wanted.start_timeout + LAST_WORDS;
-    let mut newborn = Newborn::of(meeting);
+    let mut newborn = Newborn::new();
     let mut pipe = File::from(pipe);
     let mut heard = Vec::new();
     while !heard.contains(&b'\n') && heard.len() < LONGEST_REPORT {
@@ -185,7 +186,7 @@ fn wait_for_report(pipe: OwnedFd, order: &Order<'_>, meeting: &Meeting) -> Resul
             return Ok(Report::Unwanted);
         }
         if !is_readable(&pipe) {
-            if newborn.end_if_stuck()? {
+            if newborn.end_if_stuck(meeting)? {
                 return Ok(Report::Stuck);
             }
             continue;

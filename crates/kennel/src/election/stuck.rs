@@ -1,114 +1,44 @@
 //! A daemon that does not answer: is it stuck, is it the one, and then it is ended.
 //!
-//! Slow is not stuck (lesson 28): a daemon that works, or waits for its turn on a busy machine, is waited
-//! for as long as it takes.
+//! How long silence is borne, and what is no silence, is `kennel_core::election`'s to say.
 
 use std::time::{Duration, Instant};
 
+use kennel_core::election::{self, Work};
+use kennel_core::time::Moment;
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
 
 use super::connect::is_holder;
 use crate::meeting::Meeting;
 
+pub(crate) use kennel_core::election::{Look, Patience};
+
 /// How long it may take to end a process that was sent SIGKILL. One that sleeps in the kernel may not.
 const KILL_TAKES: Duration = Duration::from_secs(1);
-
-/// How long silence is borne.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// 1 s for a daemon that is stopped, 10 s for one that does nothing.
-    First,
-    /// When it was silent that long before, and is asked once more.
-    Last,
-}
-
-impl Patience {
-    fn with_a_stopped_one(self) -> Duration {
-        match self {
-            Patience::First => Duration::from_secs(1),
-            Patience::Last => Duration::from_millis(500),
-        }
-    }
-
-    fn with_an_idle_one(self) -> Duration {
-        match self {
-            Patience::First => Duration::from_secs(10),
-            Patience::Last => Duration::from_secs(1),
-        }
-    }
-}
 
 /// A look now and then at a process that owes an answer. Begin it when the wait begins.
 #[derive(Debug)]
 pub(crate) struct Watch {
     process: Option<ProcessRef>,
-    patience: Patience,
-    /// Since when it has been stopped at every look.
-    stopped: Option<Instant>,
-    /// Since when it has done nothing, and what it had done by the last look.
-    idle: (Instant, Option<Work>),
-}
-
-/// What a look says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// It may still answer.
-    Waiting,
-    /// It has been stopped or idle for too long.
-    Stuck,
-    /// It is not stuck. Said only with [`Patience::Last`].
-    Works,
-    /// It has been silent for too long, but nobody can see what it does.
-    Unseen,
-}
-
-/// What a process has done and is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Work {
-    state: char,
-    /// In clock ticks.
-    cpu: u64,
+    start: Instant,
+    watch: election::Watch,
 }
 
 impl Watch {
     pub(crate) fn new(process: Option<ProcessRef>, patience: Patience) -> Watch {
         Watch {
             process,
-            patience,
-            stopped: None,
-            idle: (Instant::now(), None),
+            start: Instant::now(),
+            watch: election::Watch::new(patience, Moment::START),
         }
     }
 
     /// Takes a look at it.
     pub(crate) fn look(&mut self) -> Look {
-        let now = Instant::now();
         let work = self.process.as_ref().and_then(work_of);
-        if let Some(work) = work {
-            let did_nothing = self.idle.1.is_none_or(|before| before.cpu == work.cpu);
-            // One that is ready to run and gets no turn is not stuck: the machine is busy.
-            if did_nothing && work.state != 'R' {
-                self.idle.1 = Some(work);
-            } else {
-                self.idle = (now, Some(work));
-                if self.patience == Patience::Last {
-                    return Look::Works;
-                }
-            }
-        }
-        self.stopped = match work {
-            Some(Work { state: 'T', .. }) => self.stopped.or(Some(now)),
-            _ => None,
-        };
-        let stopped_for = self.stopped.map_or(Duration::ZERO, |since| now - since);
-        let idle_for = now - self.idle.0;
-        match self.patience {
-            patience if stopped_for >= patience.with_a_stopped_one() => Look::Stuck,
-            patience if idle_for < patience.with_an_idle_one() => Look::Waiting,
-            _ if work.is_some() => Look::Stuck,
-            _ => Look::Unseen,
-        }
+        let now = Moment::START + self.start.elapsed();
+        self.watch.look(work, now)
     }
 
     /// Whom it looked at.

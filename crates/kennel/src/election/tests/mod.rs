@@ -9,13 +9,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use kennel_core::hello::{PROTOCOL, Spec, Text};
+use kennel_sys::lock::{Lock, Mode, probe};
 use kennel_sys::{Signal, events};
 use kennel_testkit::{DEADLINE, Scope, bin, wait_for};
 
 use super::*;
-use crate::meeting::DaemonRecord;
+use crate::meeting::{DaemonRecord, SPAWN_LOCK};
 
 /// Set in the process that is the test itself: only there leads the environment to the scope.
 const INSIDE: &str = "TESTKIT_INSIDE";
