@@ -18,6 +18,7 @@ mod leftovers;
 mod nextest;
 mod preflight;
 mod report;
+mod sim;
 mod test;
 mod testbed;
 mod unprivileged;
@@ -45,6 +46,7 @@ Examples:
   cargo xtask bench exit-event           one benchmark, in release mode
   cargo xtask fuzz mux --seconds 600     ten minutes of random schedules
   cargo xtask chaos --minutes 30         half an hour of random kills, freezes and faults
+  cargo xtask sim --seed 42              a hundred thousand simulated schedules of an earlier run
   .ci/run                                what has to pass before a change lands";
 
 #[derive(Debug, Subcommand)]
@@ -57,6 +59,8 @@ enum Chore {
     Fuzz(fuzz::Args),
     /// Start, use, kill, stop and starve everything at random, and check the rules after every step
     Chaos(chaos::Args),
+    /// Play random schedules of all decisions together, on virtual time, and check the rules in each
+    Sim(sim::Args),
     /// Check that the code still compiles for a platform Kennel does not serve yet
     Unserved,
 }
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Chaos(args) => chaos::run(&args),
+        Chore::Sim(args) => sim::run(&args),
         Chore::Unserved => unserved::run(),
     };
     match outcome {

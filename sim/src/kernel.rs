@@ -1,0 +1,550 @@
+//! The kernel as a value: processes, pipes and sockets, two locks, one directory, and time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use kennel_core::election::Work;
+use kennel_core::lifetime::Sight;
+use kennel_core::time::Moment;
+
+use crate::books::Books;
+
+pub(crate) type Pid = u32;
+
+/// How many connections wait at a door before the next is told that it is busy: few, so that it happens.
+const BACKLOG: usize = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Status {
+    Runs,
+    /// Until it is thawed.
+    Stopped,
+    /// It lives, and does nothing any more.
+    Hung,
+    Dead,
+}
+
+#[derive(Debug)]
+struct Process {
+    name: String,
+    status: Status,
+    /// How many turns it had.
+    turns: u64,
+    /// It has something to do.
+    ready: bool,
+    /// When it was last stopped or thawed.
+    changed: Moment,
+}
+
+/// One direction of a socket, or a pipe: whole lines, in order.
+#[derive(Debug)]
+struct Pipe {
+    lines: VecDeque<Vec<u8>>,
+    writer: Option<Pid>,
+    reader: Option<Pid>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct PipeId(u32);
+
+/// One end of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct End {
+    pub(crate) read: PipeId,
+    pub(crate) write: PipeId,
+    /// Who is at the other one.
+    pub(crate) peer: Pid,
+}
+
+pub(crate) enum Heard {
+    Line(Vec<u8>),
+    End,
+    Nothing,
+}
+
+/// What a daemon writes down for those who look for it. It survives it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Record {
+    pub(crate) pid: Pid,
+    pub(crate) generation: u32,
+}
+
+pub(crate) enum Dialled {
+    Connected(End),
+    Busy,
+    Refused,
+}
+
+#[derive(Debug)]
+struct Door {
+    pid: Pid,
+    queue: VecDeque<End>,
+}
+
+/// What every daemon of this world is started with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct House {
+    pub(crate) linger: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) owner: Option<Pid>,
+    /// Whether it can see its clients' processes.
+    pub(crate) sight: Sight,
+    /// Whether calls take turns.
+    pub(crate) in_turn: bool,
+}
+
+/// A process that is to begin.
+pub(crate) enum Birth {
+    Daemon {
+        pid: Pid,
+        first: End,
+        report: PipeId,
+        alarm: Duration,
+    },
+    Server {
+        pid: Pid,
+        stdin: PipeId,
+        stdout: PipeId,
+    },
+}
+
+pub(crate) struct Kernel {
+    pub(crate) now: Moment,
+    processes: BTreeMap<Pid, Process>,
+    pipes: BTreeMap<PipeId, Pipe>,
+    next: u32,
+    /// Who has the open file that `spawn.lock` is locked by.
+    spawn_lock: BTreeSet<Pid>,
+    daemon_lock: Option<Pid>,
+    pub(crate) record: Option<Record>,
+    doors: BTreeMap<u32, Door>,
+    /// Trees: each server, and the process that it serves.
+    trees: BTreeMap<Pid, Tree>,
+    pub(crate) births: Vec<Birth>,
+    pub(crate) house: House,
+    pub(crate) books: Books,
+    trace: Option<Vec<String>>,
+    /// The first rule that was broken.
+    pub(crate) broken: Option<String>,
+}
+
+/// A server under its warden.
+#[derive(Debug)]
+struct Tree {
+    served: Pid,
+    /// When the warden has climbed its ladder.
+    ends: Option<Moment>,
+    /// Of what there is one server at a time.
+    slot: Option<String>,
+}
+
+impl Kernel {
+    pub(crate) fn new(house: House, traced: bool) -> Kernel {
+        Kernel {
+            now: Moment::START,
+            processes: BTreeMap::new(),
+            pipes: BTreeMap::new(),
+            next: 0,
+            spawn_lock: BTreeSet::new(),
+            daemon_lock: None,
+            record: None,
+            doors: BTreeMap::new(),
+            trees: BTreeMap::new(),
+            births: Vec::new(),
+            house,
+            books: Books::default(),
+            trace: traced.then(Vec::new),
+            broken: None,
+        }
+    }
+
+    /// A line of the trace.
+    pub(crate) fn say(&mut self, who: Pid, what: impl FnOnce() -> String) {
+        if self.trace.is_none() {
+            return;
+        }
+        let name = self
+            .processes
+            .get(&who)
+            .map_or("the schedule", |it| it.name.as_str());
+        let millis = (self.now - Moment::START).as_micros();
+        let line = format!(
+            "{:>9}.{:03}  {name:<12} {}",
+            millis / 1000,
+            millis % 1000,
+            what()
+        );
+        self.trace.iter_mut().for_each(|it| it.push(line.clone()));
+    }
+
+    pub(crate) fn take_trace(&mut self) -> Vec<String> {
+        self.trace.take().unwrap_or_default()
+    }
+
+    pub(crate) fn must(&mut self, holds: bool, rule: impl FnOnce() -> String) {
+        if !holds && self.broken.is_none() {
+            let rule = rule();
+            self.say(0, || format!("BROKEN: {rule}"));
+            self.broken = Some(rule);
+        }
+    }
+
+    // Processes.
+
+    pub(crate) fn begin(&mut self, kind: &str) -> Pid {
+        self.next += 1;
+        let process = Process {
+            name: format!("{kind} {}", self.next),
+            status: Status::Runs,
+            turns: 0,
+            ready: false,
+            changed: Moment::START,
+        };
+        self.processes.insert(self.next, process);
+        self.next
+    }
+
+    /// Nobody who is there has a higher one.
+    pub(crate) fn last_pid(&self) -> Pid {
+        self.next
+    }
+
+    pub(crate) fn name(&self, pid: Pid) -> String {
+        self.processes
+            .get(&pid)
+            .map_or_else(|| "nobody".to_owned(), |it| it.name.clone())
+    }
+
+    pub(crate) fn status(&self, pid: Pid) -> Status {
+        self.processes
+            .get(&pid)
+            .map_or(Status::Dead, |it| it.status)
+    }
+
+    pub(crate) fn alive(&self, pid: Pid) -> bool {
+        self.status(pid) != Status::Dead
+    }
+
+    pub(crate) fn runs(&self, pid: Pid) -> bool {
+        self.status(pid) == Status::Runs
+    }
+
+    pub(crate) fn changed(&self, pid: Pid) -> Moment {
+        self.processes
+            .get(&pid)
+            .map_or(Moment::START, |it| it.changed)
+    }
+
+    pub(crate) fn set(&mut self, pid: Pid, status: Status) {
+        let now = self.now;
+        if let Some(process) = self.processes.get_mut(&pid)
+            && process.status != Status::Dead
+        {
+            process.status = status;
+            process.changed = now;
+        }
+    }
+
+    pub(crate) fn had_a_turn(&mut self, pid: Pid) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.turns += 1;
+        }
+    }
+
+    pub(crate) fn is_ready(&mut self, pid: Pid, ready: bool) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.ready = ready;
+        }
+    }
+
+    /// What `/proc` says of it.
+    pub(crate) fn work(&self, pid: Pid) -> Option<Work> {
+        let process = self.processes.get(&pid)?;
+        let state = match process.status {
+            Status::Dead => return None,
+            Status::Stopped => 'T',
+            Status::Runs if process.ready => 'R',
+            Status::Runs | Status::Hung => 'S',
+        };
+        Some(Work {
+            state,
+            cpu: process.turns,
+        })
+    }
+
+    /// The end of a process, and of all that it holds.
+    pub(crate) fn end(&mut self, pid: Pid) {
+        let now = self.now;
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        if process.status == Status::Dead {
+            return;
+        }
+        process.status = Status::Dead;
+        self.spawn_lock.remove(&pid);
+        if self.daemon_lock == Some(pid) {
+            self.daemon_lock = None;
+        }
+        self.doors.retain(|_, door| door.pid != pid);
+        self.pipes.retain(|_, pipe| {
+            if pipe.writer == Some(pid) {
+                pipe.writer = None;
+            }
+            if pipe.reader == Some(pid) {
+                pipe.reader = None;
+            }
+            pipe.writer.is_some() || pipe.reader.is_some()
+        });
+        self.trees.remove(&pid);
+        // Each warden sees the end of the one it serves, and has a second for each of two rungs.
+        for (server, tree) in &mut self.trees {
+            if tree.served == pid && tree.ends.is_none() {
+                let rung = u64::from(*server) * 397 % 2000;
+                tree.ends = Some(now + Duration::from_millis(rung));
+            }
+        }
+    }
+
+    // Pipes and sockets.
+
+    pub(crate) fn pipe(&mut self, writer: Pid, reader: Pid) -> PipeId {
+        self.next += 1;
+        let pipe = Pipe {
+            lines: VecDeque::new(),
+            writer: Some(writer).filter(|pid| self.alive(*pid)),
+            reader: Some(reader).filter(|pid| self.alive(*pid)),
+        };
+        let id = PipeId(self.next);
+        self.pipes.insert(id, pipe);
+        id
+    }
+
+    pub(crate) fn pair(&mut self, one: Pid, other: Pid) -> (End, End) {
+        let (there, back) = (self.pipe(one, other), self.pipe(other, one));
+        let its = |read, write, peer| End { read, write, peer };
+        (its(back, there, other), its(there, back, one))
+    }
+
+    /// Whether anybody will ever read it.
+    pub(crate) fn write(&mut self, pipe: PipeId, line: &[u8]) -> bool {
+        match self.pipes.get_mut(&pipe) {
+            Some(pipe) if pipe.reader.is_some() => {
+                pipe.lines.push_back(line.to_vec());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn read(&mut self, pipe: PipeId) -> Heard {
+        match self.pipes.get_mut(&pipe) {
+            None => Heard::End,
+            Some(pipe) => match pipe.lines.pop_front() {
+                Some(line) => Heard::Line(line),
+                None if pipe.writer.is_none() => Heard::End,
+                None => Heard::Nothing,
+            },
+        }
+    }
+
+    pub(crate) fn waiting(&self, pipe: PipeId) -> usize {
+        self.pipes.get(&pipe).map_or(0, |pipe| pipe.lines.len())
+    }
+
+    /// Whether a read would not wait.
+    pub(crate) fn readable(&self, pipe: PipeId) -> bool {
+        self.pipes
+            .get(&pipe)
+            .is_none_or(|pipe| !pipe.lines.is_empty() || pipe.writer.is_none())
+    }
+
+    /// Nobody reads it any more.
+    pub(crate) fn is_deaf(&self, pipe: PipeId) -> bool {
+        self.pipes
+            .get(&pipe)
+            .is_none_or(|pipe| pipe.reader.is_none())
+    }
+
+    pub(crate) fn close_write(&mut self, pipe: PipeId) {
+        if let Some(pipe) = self.pipes.get_mut(&pipe) {
+            pipe.writer = None;
+        }
+    }
+
+    pub(crate) fn close_read(&mut self, pipe: PipeId) {
+        if let Some(pipe) = self.pipes.get_mut(&pipe) {
+            pipe.reader = None;
+        }
+    }
+
+    pub(crate) fn hang_up(&mut self, end: End) {
+        self.close_write(end.write);
+        self.close_read(end.read);
+    }
+
+    // The directory of the key.
+
+    pub(crate) fn listen(&mut self, pid: Pid) -> u32 {
+        self.next += 1;
+        let queue = VecDeque::new();
+        self.doors.insert(self.next, Door { pid, queue });
+        self.next
+    }
+
+    pub(crate) fn dial(&mut self, pid: Pid, generation: u32) -> Dialled {
+        let Some(door) = self.doors.get(&generation) else {
+            return Dialled::Refused;
+        };
+        if door.queue.len() >= BACKLOG {
+            return Dialled::Busy;
+        }
+        let (ours, its) = self.pair(pid, door.pid);
+        self.doors
+            .get_mut(&generation)
+            .expect("it is there")
+            .queue
+            .push_back(its);
+        Dialled::Connected(ours)
+    }
+
+    pub(crate) fn accept(&mut self, generation: u32) -> Option<End> {
+        self.doors.get_mut(&generation)?.queue.pop_front()
+    }
+
+    pub(crate) fn somebody_waits_at(&self, generation: u32) -> bool {
+        let door = self.doors.get(&generation);
+        door.is_some_and(|door| !door.queue.is_empty())
+    }
+
+    pub(crate) fn shut(&mut self, generation: u32) -> Vec<End> {
+        let door = self.doors.remove(&generation);
+        door.map_or_else(Vec::new, |door| door.queue.into())
+    }
+
+    pub(crate) fn try_spawn_lock(&mut self, pid: Pid) -> bool {
+        let free = self.spawn_lock.is_empty();
+        if free {
+            self.spawn_lock.insert(pid);
+        }
+        free
+    }
+
+    pub(crate) fn hand_over_spawn_lock(&mut self, from: Pid, to: Pid) {
+        if self.spawn_lock.contains(&from) {
+            self.spawn_lock.insert(to);
+        }
+    }
+
+    pub(crate) fn has_spawn_lock(&self, pid: Pid) -> bool {
+        self.spawn_lock.contains(&pid)
+    }
+
+    pub(crate) fn spawn_lock_holders(&self) -> impl Iterator<Item = Pid> {
+        self.spawn_lock.iter().copied()
+    }
+
+    /// By any of those who hold it: it is one open file.
+    pub(crate) fn unlock_spawn(&mut self, pid: Pid) {
+        if self.spawn_lock.contains(&pid) {
+            self.spawn_lock.clear();
+        }
+    }
+
+    /// One that was closed, and not unlocked: the others of that open file keep it.
+    pub(crate) fn close_spawn_lock(&mut self, pid: Pid) {
+        self.spawn_lock.remove(&pid);
+    }
+
+    pub(crate) fn try_daemon_lock(&mut self, pid: Pid) -> bool {
+        let free = self.daemon_lock.is_none();
+        if free {
+            self.daemon_lock = Some(pid);
+        }
+        free
+    }
+
+    pub(crate) fn daemon_lock(&self) -> Option<Pid> {
+        self.daemon_lock
+    }
+
+    pub(crate) fn unlock_daemon(&mut self, pid: Pid) {
+        if self.daemon_lock == Some(pid) {
+            self.daemon_lock = None;
+        }
+    }
+
+    // Trees.
+
+    /// A server under a warden, for one process and as long as that lives.
+    pub(crate) fn start_server(
+        &mut self,
+        served: Pid,
+        slot: Option<String>,
+    ) -> (Pid, PipeId, PipeId) {
+        let pid = self.begin("server");
+        if let Some(slot) = &slot {
+            let other = self
+                .trees
+                .iter()
+                .find(|(_, tree)| tree.slot.as_ref() == Some(slot));
+            let other = other.map(|(pid, _)| *pid);
+            self.must(other.is_none(), || {
+                format!("two servers of {slot} at once: {other:?} is still there")
+            });
+        }
+        let tree = Tree {
+            served,
+            ends: None,
+            slot,
+        };
+        self.trees.insert(pid, tree);
+        let (stdin, stdout) = (self.pipe(served, pid), self.pipe(pid, served));
+        self.births.push(Birth::Server { pid, stdin, stdout });
+        (pid, stdin, stdout)
+    }
+
+    /// Its warden climbs the ladder.
+    pub(crate) fn stop_tree(&mut self, server: Pid) {
+        let now = self.now;
+        if let Some(tree) = self.trees.get_mut(&server)
+            && tree.ends.is_none()
+        {
+            let rung = u64::from(server) * 397 % 4000;
+            tree.ends = Some(now + Duration::from_millis(rung));
+        }
+    }
+
+    /// Wardens whose served process is gone, and which are not done.
+    pub(crate) fn orphaned_trees(&self) -> bool {
+        self.trees.values().any(|tree| !self.alive(tree.served))
+    }
+
+    pub(crate) fn tree_is_empty(&self, server: Pid) -> bool {
+        !self.trees.contains_key(&server)
+    }
+
+    pub(crate) fn next_tree_end(&self) -> Option<Moment> {
+        self.trees.values().filter_map(|tree| tree.ends).min()
+    }
+
+    pub(crate) fn end_trees_that_are_due(&mut self) {
+        let due = |tree: &Tree| tree.ends.is_some_and(|at| at <= self.now);
+        let due: Vec<Pid> = self
+            .trees
+            .iter()
+            .filter(|(_, tree)| due(tree))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for server in due {
+            self.say(server, || "is ended by its warden".to_owned());
+            self.end(server);
+        }
+    }
+
+    pub(crate) fn trees(&self) -> impl Iterator<Item = (Pid, Pid)> {
+        self.trees
+            .iter()
+            .map(|(server, tree)| (*server, tree.served))
+    }
+}

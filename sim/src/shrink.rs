@@ -1,0 +1,62 @@
+//! A schedule that breaks a rule, made as short as it can be while it still breaks one.
+
+use std::time::Duration;
+
+use crate::plan::{Act, Schedule};
+
+/// Leaves out and makes smaller what is not needed.
+pub fn shrink(schedule: &Schedule, breaks: impl Fn(&Schedule) -> bool) -> Schedule {
+    let mut best = schedule.clone();
+    loop {
+        let before = best.acts.clone();
+        leave_out(&mut best, &breaks);
+        make_smaller(&mut best, &breaks);
+        if best.acts == before {
+            return best;
+        }
+    }
+}
+
+fn leave_out(best: &mut Schedule, breaks: &impl Fn(&Schedule) -> bool) {
+    let mut chunk = best.acts.len().div_ceil(2).max(1);
+    loop {
+        let mut start = 0;
+        while start < best.acts.len() {
+            let mut less = best.clone();
+            let end = (start + chunk).min(less.acts.len());
+            less.acts.drain(start..end);
+            match breaks(&less) {
+                true => *best = less,
+                false => start += chunk,
+            }
+        }
+        if chunk == 1 {
+            return;
+        }
+        chunk /= 2;
+    }
+}
+
+fn make_smaller(best: &mut Schedule, breaks: &impl Fn(&Schedule) -> bool) {
+    for place in 0..best.acts.len() {
+        while let Some(smaller) = smaller(&best.acts[place]) {
+            let mut less = best.clone();
+            less.acts[place] = smaller;
+            if !breaks(&less) {
+                break;
+            }
+            *best = less;
+        }
+    }
+}
+
+fn smaller(act: &Act) -> Option<Act> {
+    match act {
+        Act::Turns(turns, salt) if *turns > 1 => Some(Act::Turns(turns / 2, *salt)),
+        Act::Pass(length, salt) if *length > Duration::from_millis(1) => {
+            Some(Act::Pass(*length / 2, *salt))
+        }
+        Act::Ask(nth, tool, millis) if *millis > 0 => Some(Act::Ask(*nth, *tool, millis / 2)),
+        _ => None,
+    }
+}
