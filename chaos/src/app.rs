@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
@@ -11,6 +12,7 @@ use kennel_sys::process::ProcessRef;
 use kennel_testkit::Rng;
 use serde_json::Value;
 
+use crate::cast::files_of;
 use crate::rules::Broken;
 
 /// How many requests one app leaves open.
@@ -55,6 +57,8 @@ pub(crate) struct App {
     /// The same by identity: once it is reaped, its pid may be anybody's.
     pub(crate) starter: ProcessRef,
     stdin: Option<ChildStdin>,
+    /// What its stdin is called in the list of a process's open files. Whoever has it belongs to its session.
+    pipe: PathBuf,
     /// Where the shell writes down which process the session is.
     told: PathBuf,
     shim: Option<ProcessRef>,
@@ -99,6 +103,8 @@ impl App {
             .stderr(Stdio::piped())
             .spawn()?;
         let starter = ProcessRef::open(child.id())?;
+        let stdin = child.stdin.take().expect("it is piped");
+        let pipe = std::fs::read_link(format!("/proc/self/fd/{}", stdin.as_raw_fd()))?;
         let stdout = child.stdout.take().expect("it is piped");
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
@@ -116,7 +122,8 @@ impl App {
             shared,
             kind,
             around,
-            stdin: child.stdin.take(),
+            stdin: Some(stdin),
+            pipe,
             starter,
             shim: None,
             told: told.to_owned(),
@@ -151,9 +158,17 @@ impl App {
                         .and_then(|text| text.trim().parse().ok())
                 }
             };
-            self.shim = pid.and_then(|pid| ProcessRef::open(pid).ok());
+            // One that ended before it was known may have left its pid to somebody else.
+            self.shim = pid
+                .and_then(|pid| ProcessRef::open(pid).ok())
+                .filter(|process| self.is_fed(process));
         }
         self.shim.as_ref()
+    }
+
+    /// Whether this process has the other end of its pipe.
+    fn is_fed(&self, process: &ProcessRef) -> bool {
+        files_of(process.pid()).contains(&self.pipe) && process.is_alive()
     }
 
     /// Whether the one who started it is gone, or has closed its side.
@@ -161,10 +176,14 @@ impl App {
         self.stdin.is_none() || matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// Whether this is its session, or who started it.
+    /// Whether this is its session, or who started it, or, before its session is known, who may become it.
     pub(crate) fn is_of(&mut self, process: &ProcessRef) -> bool {
         let same = |its: &ProcessRef| its.identity().same_process(process.identity());
-        same(&self.starter) || self.shim().is_some_and(same)
+        same(&self.starter)
+            || match self.shim().map(same) {
+                Some(same) => same,
+                None => self.is_fed(process),
+            }
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use kennel_sys::Signal;
 use kennel_testkit::{Client, Rng, wait_for};
 
 use crate::app::{ANSWERS, App, Around, BYTES, Kind, STDOUT};
@@ -151,6 +152,45 @@ fn rule_3_a_session_that_is_cut_is_seen() {
     command.args(["-c", "read line"]);
     app(&mut world, command);
     breaks(&mut world, "3 no false reap: a session");
+}
+
+#[test]
+fn rule_3_whom_we_killed_before_we_knew_it_was_not_cut() {
+    let mut world = World::begin("").unwrap();
+    let mut command = world.scope.command("sh");
+    // Nobody is told which process the session is.
+    command.args(["-c", "exec 3<&0; sleep 1000 <&3 3<&- & exec 3<&-; wait"]);
+    app(&mut world, command).around = Around::Launcher;
+    let cast = wait_for("the session", || {
+        let cast = world.look();
+        let there = cast.members.iter().any(|member| is_session(&member.line));
+        there.then_some(cast)
+    });
+    let session = cast.members.iter().find(|member| is_session(&member.line));
+    world.signal(session.unwrap(), Signal::KILL);
+    wait_for("its end", || {
+        world.hear(Duration::ZERO).unwrap();
+        world.apps[0].over.then_some(())
+    });
+    let cast = world.look();
+    assert_eq!(broken(&mut world, &cast), [""; 0]);
+}
+
+fn is_session(line: &str) -> bool {
+    line == "sleep 1000"
+}
+
+#[test]
+fn a_stranger_with_the_pid_of_a_session_is_not_taken_for_it() {
+    let world = World::begin("").unwrap();
+    let told = world.stash.path("told");
+    std::fs::write(&told, world.bystanders[0].id().to_string()).unwrap();
+    let (command, ear) = (waits(&world), world.ear());
+    let what = (true, Kind::Many, Around::Launcher);
+    let mut app = App::start(0, what, command, &told, ear).unwrap();
+    assert!(app.shim().is_none());
+    std::fs::write(&told, app.starter.pid().to_string()).unwrap();
+    assert!(app.shim().is_some());
 }
 
 #[test]
