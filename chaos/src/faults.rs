@@ -64,6 +64,7 @@ impl Drop for Disk {
 
 impl World {
     pub(crate) fn fill_disk(&mut self) -> Result<&'static str> {
+        self.unrecorded = true;
         self.some_went_solo = true;
         match &self.disk {
             Some(disk) => disk.fill().map(|()| "full"),
@@ -78,7 +79,7 @@ impl World {
     }
 
     pub(crate) fn remove_dir(&mut self) {
-        self.records_removed = true;
+        self.unrecorded = true;
         self.some_went_solo = true;
         self.mend_dir();
         let _ = fs::remove_dir_all(self.scope.runtime_dir());
@@ -89,6 +90,7 @@ impl World {
     pub(crate) fn loosen_dir(&mut self, how: u64) -> String {
         let mode = [0o755, 0o770, 0o500, 0o000][how as usize % 4];
         self.dir_is_loose = true;
+        self.unrecorded = true;
         self.some_went_solo = true;
         self.set_mode(mode);
         format!("{mode:o}")

@@ -269,11 +269,10 @@ fn nothing_is_left(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
         if !reaped {
             reaped = true;
             let _ = world.kennel(&["reap"]).stdout(Stdio::null()).status();
-        } else if world.records_removed {
-            // Their records went with the directory: they are out of reach.
-            let servers = cast
-                .of(Role::Server)
-                .filter(|server| world.is_excused(server));
+        } else if world.unrecorded {
+            let servers = cast.of(Role::Server);
+            let servers =
+                servers.filter(|server| world.is_excused(server) && !world.is_recorded(server));
             servers.for_each(|server| drop(server.process.signal(Signal::KILL)));
         }
         Err(left)

@@ -33,8 +33,8 @@ pub(crate) struct World {
     ended: BTreeSet<String>,
     /// The inode of each lock.
     pub(crate) locks: BTreeMap<PathBuf, u64>,
-    /// Records were removed, by us or by `purge`, perhaps of those who still run.
-    pub(crate) records_removed: bool,
+    /// Records were removed, by us or by `purge`, perhaps of those who still run; or none could be written.
+    pub(crate) unrecorded: bool,
     pub(crate) dir_is_loose: bool,
     /// Something happened that may have left a session without a daemon.
     pub(crate) some_went_solo: bool,
@@ -109,7 +109,7 @@ impl World {
             chains: BTreeMap::new(),
             ended: BTreeSet::new(),
             locks: BTreeMap::new(),
-            records_removed: false,
+            unrecorded: false,
             dir_is_loose: false,
             some_went_solo: false,
             outside: outside.collect(),
@@ -264,7 +264,7 @@ impl World {
             self.guards.iter_mut().for_each(Guarded::excuse);
         }
         let removes = words[0] == "purge";
-        self.records_removed |= removes;
+        self.unrecorded |= removes;
         let child = self.kennel(words).stdout(Stdio::null()).spawn()?;
         self.commands.push(Running {
             name: format!("kennel {} ({})", words.join(" "), child.id()),
@@ -346,6 +346,16 @@ impl World {
             // It came and lost them between two looks.
             None => !self.ended.is_empty(),
         }
+    }
+
+    /// Whether its tree is on record. Without one, whoever lost warden and served process is out of reach.
+    pub(crate) fn is_recorded(&self, server: &Member) -> bool {
+        let variables = std::fs::read(format!("/proc/{}/environ", server.process.pid()));
+        let variables = String::from_utf8_lossy(&variables.unwrap_or_default()).into_owned();
+        let mut variables = variables.split('\0');
+        let cookie = variables.find_map(|variable| variable.strip_prefix("KENNEL_TREE="));
+        let trees = self.scope.runtime_dir().join("trees");
+        cookie.is_some_and(|cookie| trees.join(cookie).exists())
     }
 
     /// How many keys there can be: one for each server that somebody wants to share.
