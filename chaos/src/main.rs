@@ -20,6 +20,7 @@ mod report;
 mod rules;
 mod settle;
 mod steps;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod world;

@@ -42,6 +42,8 @@ pub(crate) enum Act {
     Sleep,
     /// Somebody gets the pid of one who has died.
     Impersonate,
+    /// A daemon and its warden die, and somebody has the pid of one of them before anyone can look.
+    Haunt,
     /// A command of Kennel's.
     Command(&'static [&'static str]),
     /// The runtime directory is removed under everyone.
@@ -99,6 +101,7 @@ const TABLE: &[(u64, Act)] = &[
     (50, Act::Thaw),
     (6, Act::Sleep),
     (16, Act::Impersonate),
+    (10, Act::Haunt),
     (14, Act::Command(&["ps", "--json"])),
     (4, Act::Command(&["doctor", "--json"])),
     (4, Act::Command(&["logs", "tk-shared"])),

@@ -6,12 +6,13 @@ use std::time::Duration;
 use kennel_sys::{Signal, events};
 use kennel_testkit::Rng;
 
-use crate::cast::{Cast, Role};
+use crate::cast::{Cast, Member, Role};
 use crate::install;
 use crate::plan::{Act, Step};
+use crate::strangers;
 use crate::world::World;
 
-/// How many guarded servers and bystanders.
+/// How many guarded servers.
 const FEW: usize = 6;
 /// How long the world sleeps at most: longer than any patience that Kennel has with one who is stopped.
 const NAP: Duration = Duration::from_secs(4);
@@ -75,7 +76,8 @@ pub(crate) fn perform(world: &mut World, step: Step) -> Result<String> {
         }
         Act::Thaw => thaw(&cast),
         Act::Sleep => sleep(&cast, &mut chance),
-        Act::Impersonate => impersonate(world, how)?,
+        Act::Impersonate => strangers::impersonate(world, how)?,
+        Act::Haunt => strangers::haunt(world, &cast, whom)?,
         Act::Command(words) => {
             world.run(words)?;
             String::new()
@@ -179,36 +181,33 @@ pub(crate) fn thaw(cast: &Cast) -> String {
 }
 
 fn sleep(cast: &Cast, chance: &mut Rng) -> String {
-    let awake: Vec<_> = cast
-        .members
-        .iter()
-        .filter(|member| !member.stopped && member.role != Role::Bystander)
-        .collect();
-    for member in &awake {
-        let _ = member.process.signal(Signal::STOP);
-    }
     let nap = chance.duration_below(NAP);
+    let asleep = Asleep::all(cast);
     let _ = events::sleep(&[], &[], Some(nap));
-    for member in &awake {
-        let _ = member.process.signal(Signal::CONT);
-    }
-    format!("{} for {nap:?}", awake.len())
+    format!("{} for {nap:?}", asleep.0.len())
 }
 
-/// A stranger gets the pid of one who died, only where pids can be chosen; and then perhaps those are ended who are
-/// on record.
-fn impersonate(world: &mut World, how: u64) -> Result<String> {
-    let Some(pid) = world.graves.pop() else {
-        return Ok("nobody has died".to_owned());
-    };
-    if !crate::is_apart() || world.bystanders.len() >= 4 * FEW {
-        return Ok("not here".to_owned());
+/// Everyone who was awake, stopped for as long as this lives.
+pub(crate) struct Asleep<'a>(Vec<&'a Member>);
+
+impl<'a> Asleep<'a> {
+    pub(crate) fn all(cast: &'a Cast) -> Asleep<'a> {
+        let awake = cast.members.iter().filter(|member| !member.stopped);
+        let awake = awake.filter(|member| member.role != Role::Bystander);
+        let asleep = Asleep(awake.collect());
+        asleep.tell(Signal::STOP);
+        asleep
     }
-    std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string())?;
-    let got = world.start_bystander()?;
-    let ends: &[&str] = [&["stop", "--all"][..], &["reap"], &[], &[]][how as usize % 4];
-    if !ends.is_empty() {
-        world.run(ends)?;
+
+    fn tell(&self, signal: Signal) {
+        for member in &self.0 {
+            let _ = member.process.signal(signal);
+        }
     }
-    Ok(format!("{pid} is wanted, {got} was given; {ends:?}"))
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.tell(Signal::CONT);
+    }
 }
