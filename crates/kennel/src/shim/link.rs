@@ -106,9 +106,9 @@ impl Link {
             self.is_there();
             return Ok(());
         }
-        let silent_for = self.silent_for();
+        let silent_since = self.silent_since();
         match &mut self.asked {
-            None if silent_for >= ASK_AFTER => {
+            None if silent_since.elapsed() >= ASK_AFTER => {
                 self.to.push(&Control::Ping.line());
                 self.flush();
                 let daemon = self.daemon.as_ref().map(ProcessRef::identity);
@@ -130,22 +130,18 @@ impl Link {
         self.asked = None;
     }
 
-    fn silent_for(&self) -> Duration {
-        match self.silent.get() {
-            Some(since) => since.elapsed(),
-            None => {
-                self.silent.set(Some(Instant::now()));
-                Duration::ZERO
-            }
-        }
+    fn silent_since(&self) -> Instant {
+        let since = self.silent.get().unwrap_or_else(Instant::now);
+        self.silent.set(Some(since));
+        since
     }
 
     /// When to look after it next.
-    pub(crate) fn next_look(&self, something_waits: bool) -> Option<Duration> {
+    pub(crate) fn next_look(&self, something_waits: bool) -> Option<Instant> {
         match &self.asked {
             _ if !something_waits => None,
-            Some(_) => Some(LOOK_EVERY),
-            None => Some(ASK_AFTER.saturating_sub(self.silent_for())),
+            Some(_) => Some(Instant::now() + LOOK_EVERY),
+            None => Some(self.silent_since() + ASK_AFTER),
         }
     }
 }

@@ -36,10 +36,10 @@ pub(super) struct Ready {
     alarmed: bool,
 }
 
-/// An alarm, and after how long it was to ring when it was set.
+/// An alarm, and when it rings.
 pub(super) struct Alarmed {
     alarm: Watched<Alarm>,
-    set_for: Option<Duration>,
+    rings_at: Option<Instant>,
 }
 
 impl Alarmed {
@@ -48,7 +48,7 @@ impl Alarmed {
         alarm.want(Some(EventFlags::IN))?;
         Ok(Alarmed {
             alarm,
-            set_for: None,
+            rings_at: None,
         })
     }
 }
@@ -58,9 +58,8 @@ impl Shim {
         let app_speaks = self.say_what_is_wanted()?;
         let timeout = match app_speaks {
             true => Some(Duration::ZERO),
-            false => self.timeout(),
+            false => self.unless_alarmed(self.next_moment()),
         };
-        let timeout = self.unless_alarmed(timeout);
         self.watch.sleep(&mut self.happened, timeout)?;
         let mut ready = Ready {
             // Without an event for its end, it is looked at whenever we wake.
@@ -91,7 +90,7 @@ impl Shim {
         if ready.alarmed
             && let Some(alarm) = &mut self.alarm
         {
-            alarm.set_for = None;
+            alarm.rings_at = None;
             alarm.alarm.set(None);
         }
         Ok(ready)
@@ -117,10 +116,15 @@ impl Shim {
         }
     }
 
-    /// How long to sleep, where no alarm can be had for it: the kernel would be told anew for each line how long that may
-    /// be. One that is set for an earlier moment stays so: we wake, and find nothing to do.
-    fn unless_alarmed(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        let timeout = timeout?;
+    /// How long to sleep until then, where no alarm can be had for it: the kernel would be told anew for each line how
+    /// long that may be. One that is set for an earlier moment stays so: we wake, and find nothing to do.
+    fn unless_alarmed(&mut self, moment: Option<Instant>) -> Option<Duration> {
+        let moment = moment?;
+        let rings_at = self.alarm.as_ref().and_then(|alarm| alarm.rings_at);
+        if rings_at.is_some_and(|rings_at| rings_at <= moment) {
+            return None;
+        }
+        let timeout = moment.saturating_duration_since(Instant::now());
         if timeout < LONG {
             return Some(timeout);
         }
@@ -130,10 +134,8 @@ impl Shim {
         let Some(alarm) = &mut self.alarm else {
             return Some(timeout);
         };
-        if alarm.set_for.is_none_or(|set_for| timeout < set_for) {
-            alarm.alarm.set(Some(timeout));
-            alarm.set_for = Some(timeout);
-        }
+        alarm.alarm.set(Some(timeout));
+        alarm.rings_at = Some(moment);
         None
     }
 
@@ -184,10 +186,12 @@ impl Shim {
         self.stdin.want(when(hears, self.stdin.speaks))
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    /// When to wake, though nothing happens.
+    fn next_moment(&self) -> Option<Instant> {
         let next_start = self.next_start.filter(|_| self.server.is_none());
         // While there is something to write, that is what is waited for.
         let leave_at = self.leave_at.filter(|_| self.to_app.is_empty());
+        let link = self.link.as_ref();
         let moments = [
             next_start,
             leave_at,
@@ -195,19 +199,10 @@ impl Shim {
             self.next_count(),
             self.next_look_for_a_daemon(),
             spare::due(),
+            link.and_then(|link| link.next_look(self.session.owed() > 0)),
+            self.lacks_events().then(|| Instant::now() + SWEEP),
         ];
-        let moments = moments.into_iter().flatten();
-        let moments = moments.map(|at| at.saturating_duration_since(Instant::now()));
-        let look = self
-            .link
-            .as_ref()
-            .and_then(|link| link.next_look(self.session.owed() > 0));
-        let soonest = moments.chain(look).min();
-        match (soonest, self.lacks_events()) {
-            (Some(soonest), true) => Some(soonest.min(SWEEP)),
-            (None, true) => Some(SWEEP),
-            (soonest, false) => soonest,
-        }
+        moments.into_iter().flatten().min()
     }
 
     /// Whether somebody is watched whose end the kernel does not tell.
