@@ -45,6 +45,9 @@ impl<'a> Id<'a> {
 
     /// What it means, to be compared: a server may answer `"a\/b"` as `"a/b"`.
     pub fn key(&self) -> Key {
+        if let Some(number) = short_number(self.0.bytes) {
+            return Key::Number(number);
+        }
         let text = self.0.text();
         let known = match text.as_bytes()[0] {
             b'"' if !text.contains('\\') => Some(Key::Text(text[1..text.len() - 1].into())),
@@ -58,6 +61,20 @@ impl<'a> Id<'a> {
         };
         known.unwrap_or_else(|| Key::Odd(text.into()))
     }
+}
+
+/// What most ids are: a count.
+fn short_number(text: &[u8]) -> Option<i64> {
+    // As many digits as every number up to `LARGEST` may have.
+    const DIGITS: usize = 15;
+    if !(1..=DIGITS).contains(&text.len()) {
+        return None;
+    }
+    let mut digits = text.iter();
+    digits.try_fold(0, |number, digit| match digit {
+        b'0'..=b'9' => Some(10 * number + i64::from(digit - b'0')),
+        _ => None,
+    })
 }
 
 /// What an id means. `1` and `"1"` differ; `"a"` and `"\u0061"` do not.

@@ -8,6 +8,7 @@
 //!
 //! A line here is the bytes without the newline. A `\r` before it is white space to JSON, and stays.
 
+mod glance;
 mod id;
 mod line;
 mod malformed;
@@ -16,6 +17,7 @@ mod owned;
 mod parse;
 pub(crate) mod reply;
 mod scan;
+mod token;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -263,7 +265,8 @@ pub struct Method<'a>(Part<'a>);
 impl<'a> Method<'a> {
     /// Whether it means `name`, however it is spelled.
     pub fn is(&self, name: &str) -> bool {
-        self.name() == name
+        let spelled = self.spelled();
+        spelled == name.as_bytes() || (spelled.contains(&b'\\') && self.name() == name)
     }
 
     /// What it means. Escapes that mean no character stay as they are spelled.
@@ -282,5 +285,10 @@ impl<'a> Method<'a> {
     /// Where it is, quotes included.
     pub fn part(&self) -> Part<'a> {
         self.0
+    }
+
+    /// Without its quotes.
+    fn spelled(&self) -> &'a [u8] {
+        &self.0.bytes[1..self.0.bytes.len() - 1]
     }
 }

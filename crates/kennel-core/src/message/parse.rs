@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::glance;
 use super::member::AnyKey;
 use super::{
     Batch, Id, Line, Malformed, Member, Message, Method, Notification, Outcome, Part, Request,
@@ -24,7 +25,10 @@ pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
 
 /// The envelope of a line that is as most are.
 fn at_a_glance(line: Line<'_>) -> Option<Envelope<'_>> {
-    let mut scan = line.scan.cloned().unwrap_or_default();
+    let Some(scan) = line.scan else {
+        return glance::envelope(line.bytes);
+    };
+    let mut scan = scan.clone();
     scan.look_at(line.bytes);
     scan.envelope(line.bytes)
 }
@@ -80,14 +84,14 @@ pub(super) struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     /// The place for a key's value; `None` if the key is none of the envelope's.
-    pub(super) fn part_mut(&mut self, key: &str) -> Option<&mut Option<Part<'a>>> {
+    pub(super) fn part_mut(&mut self, key: &[u8]) -> Option<&mut Option<Part<'a>>> {
         match key {
-            "jsonrpc" => Some(&mut self.jsonrpc),
-            "id" => Some(&mut self.id),
-            "method" => Some(&mut self.method),
-            "params" => Some(&mut self.params),
-            "result" => Some(&mut self.result),
-            "error" => Some(&mut self.error),
+            b"jsonrpc" => Some(&mut self.jsonrpc),
+            b"id" => Some(&mut self.id),
+            b"method" => Some(&mut self.method),
+            b"params" => Some(&mut self.params),
+            b"result" => Some(&mut self.result),
+            b"error" => Some(&mut self.error),
             _ => None,
         }
     }
@@ -144,7 +148,7 @@ fn parse_object<'a>(line: &'a str, object: &'a str) -> Result<Message<'a>, Malfo
         fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
             while let Some(key) = object.next_key_seed(AnyKey)? {
                 let value = part_of(self.line, object.next_value()?);
-                if let Some(place) = self.envelope.part_mut(&key)
+                if let Some(place) = self.envelope.part_mut(key.as_bytes())
                     && place.replace(value).is_some()
                 {
                     return Err(M::Error::custom("twice"));
@@ -239,8 +243,8 @@ fn outcome<'a>(
 }
 
 fn is_two_point_zero(part: Part<'_>) -> bool {
-    let text = part.text();
-    text == "\"2.0\"" || serde_json::from_str::<String>(text).is_ok_and(|meant| meant == "2.0")
+    let means_it = |text| serde_json::from_str::<String>(text).is_ok_and(|meant| meant == "2.0");
+    part.bytes == b"\"2.0\"" || means_it(part.text())
 }
 
 pub(super) fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {

@@ -10,6 +10,7 @@
 use std::ops::Range;
 
 use super::parse::Envelope;
+use super::token::{is_number, is_part_of_a_number, ordinary};
 use super::{Inside, Part};
 
 /// What is known of the beginning of a line.
@@ -73,7 +74,7 @@ struct Text {
 }
 
 /// The keys of an envelope.
-const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+const KEYS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
 /// Which of them it is.
 type Key = usize;
 /// Those whose values are looked into, one level deep.
@@ -94,7 +95,7 @@ struct Looked {
 struct Stop;
 
 /// How deep a value may be nested: a bit for each level.
-const DEEPEST: u32 = u128::BITS;
+pub(super) const DEEPEST: u32 = u128::BITS;
 /// No number is longer, but for those that somebody else may read.
 const LONGEST_NUMBER: usize = 1024;
 
@@ -265,8 +266,7 @@ impl Scan {
     fn number(&mut self, line: &[u8]) -> Result<(), Stop> {
         let rest = &line[self.at..];
         let rest = &rest[..rest.len().min(LONGEST_NUMBER + 1)];
-        let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
-        let length = rest.iter().take_while(|byte| is_part(byte)).count();
+        let length = rest.iter().take_while(|it| is_part_of_a_number(it)).count();
         if length == rest.len() && length <= LONGEST_NUMBER {
             return Err(Stop);
         }
@@ -334,7 +334,7 @@ impl Scan {
         match (self.depth, self.key) {
             // Whether it is one of the envelope's has to be read, and which of two counts is for others to say.
             (0, _) => {
-                self.key = KEYS.iter().position(|it| it.as_bytes() == key);
+                self.key = KEYS.iter().position(|it| *it == key);
                 let twice = self.key.is_some_and(|key| self.parts[key].is_some());
                 if has_escapes || twice {
                     self.next = Next::Refused;
@@ -350,66 +350,3 @@ impl Scan {
         }
     }
 }
-
-fn is_number(text: &[u8]) -> bool {
-    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut rest = text.strip_prefix(b"-").unwrap_or(text);
-    let whole = match rest {
-        // What follows a zero is no digit.
-        [b'0', ..] => 1,
-        _ => digits(rest),
-    };
-    if whole == 0 {
-        return false;
-    }
-    rest = &rest[whole..];
-    if let Some(fraction) = rest.strip_prefix(b".") {
-        let count = digits(fraction);
-        if count == 0 {
-            return false;
-        }
-        rest = &fraction[count..];
-    }
-    if let [b'e' | b'E', exponent @ ..] = rest {
-        let exponent = match exponent {
-            [b'+' | b'-', exponent @ ..] => exponent,
-            exponent => exponent,
-        };
-        let count = digits(exponent);
-        if count == 0 {
-            return false;
-        }
-        rest = &exponent[count..];
-    }
-    rest.is_empty()
-}
-
-/// How many bytes there are before the next that means something in a string.
-fn ordinary(bytes: &[u8]) -> usize {
-    // All of a block, whatever is in it: processors look at many bytes at once, but not at one and then decide.
-    let (blocks, _) = bytes.as_chunks::<32>();
-    let is_ordinary = |block: &&[u8; 32]| {
-        !block.iter().fold(false, |any, &byte| {
-            any | (byte < b' ') | (byte == b'"') | (byte == b'\\')
-        })
-    };
-    let passed = 32 * blocks.iter().take_while(is_ordinary).count();
-    let rest = bytes[passed..].iter();
-    passed
-        + rest
-            .take_while(|byte| !MEANS_SOMETHING[usize::from(**byte)])
-            .count()
-}
-
-/// By byte: whether it ends a string, escapes something, or must not be in one.
-const MEANS_SOMETHING: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
-    }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table
-};

@@ -160,6 +160,10 @@ impl Session {
 
     /// What the answer to a request means to the session.
     pub(super) fn learn(&mut self, request: &Awaited, outcome: &Outcome<'_>) {
+        // Before it is looked at again: of most there is nothing to learn.
+        if let What::Ping | What::Listen(_) | What::Other = request.what {
+            return;
+        }
         let (Outcome::Result(result), Some(line), Some(asked)) =
             (outcome, request.kept(), request.kept_request())
         else {
