@@ -74,14 +74,12 @@ fn child_of(parent: &Child, name: &str) -> io::Result<ProcessRef> {
 fn report(options: &Options, times: &[Duration], outcome: Outcome) {
     let millis = |percent| micros(percentile(times, percent)) / 1000.0;
     let (p50, p99, longest) = (millis(50), millis(99), millis(100));
-    if options.json {
-        let pass = outcome == Outcome::Pass;
-        println!(
-            "{}",
-            json!({"benchmark": "app-death", "p50_ms": p50, "p99_ms": p99, "longest_ms": longest, "pass": pass})
-        );
-        return;
-    }
+    let pass = outcome == Outcome::Pass;
+    let json = json!({"benchmark": "app-death", "p50_ms": p50, "p99_ms": p99, "longest_ms": longest, "pass": pass});
+    options.tell(json, || print(times, outcome, [p50, p99, longest]));
+}
+
+fn print(times: &[Duration], outcome: Outcome, [p50, p99, longest]: [f64; 3]) {
     println!(
         "From the kill of an app to the end of its server, with the pipe held open elsewhere,"
     );

@@ -12,11 +12,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long one that nobody talks to any more may take to end by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A tool that says again what it is told.
+/// A tool, which is told something.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) argument: &'static str,
+    /// It says it again, so that an answer shows whose it is.
+    pub(crate) echoes: bool,
 }
 
 /// A session by stdin and stdout. Dropping it ends its process.
@@ -71,7 +73,7 @@ impl Caller {
             "clientInfo": {"name": name, "version": "0"},
         });
         let id = caller.ask("initialize", &params)?;
-        let (_, at) = caller.answer(id)?;
+        let (_, at) = caller.answer(id, PATIENCE)?;
         caller.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
         Ok((caller, at - started))
     }
@@ -82,23 +84,34 @@ impl Caller {
 
     /// Calls the tool, and waits for its answer.
     pub(crate) fn call(&mut self) -> io::Result<Called> {
+        self.call_within(PATIENCE)
+    }
+
+    /// The same, and does not wait longer than this.
+    pub(crate) fn call_within(&mut self, patience: Duration) -> io::Result<Called> {
         let words = format!("{} says {}", self.name, self.asked);
         let params = json!({"name": self.tool.name, "arguments": {self.tool.argument: words}});
         let asked = Instant::now();
         let id = self.ask("tools/call", &params)?;
-        let (answer, at) = self.answer(id)?;
+        let (answer, at) = self.answer(id, patience)?;
         let text = answer["result"]["content"][0]["text"].as_str();
+        let text = text.filter(|_| answer["result"]["isError"] != true);
         let text = text.ok_or_else(|| io::Error::other(format!("not an answer: {answer}")))?;
         Ok(Called {
             took: at - asked,
-            astray: !text.contains(&words),
+            astray: self.tool.echoes && !text.contains(&words),
         })
+    }
+
+    /// Whether its process is gone: nobody will answer any more.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 
     /// Calls another tool than the usual one.
     pub(crate) fn call_other(&mut self, tool: &str, arguments: &Value) -> io::Result<()> {
         let id = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}))?;
-        self.answer(id).map(drop)
+        self.answer(id, PATIENCE).map(drop)
     }
 
     /// Reads what is said to all, for so long.
@@ -126,8 +139,8 @@ impl Caller {
     }
 
     /// The answer to this request, and when it was there.
-    fn answer(&mut self, id: u64) -> io::Result<(Value, Instant)> {
-        let deadline = Instant::now() + PATIENCE;
+    fn answer(&mut self, id: u64, patience: Duration) -> io::Result<(Value, Instant)> {
+        let deadline = Instant::now() + patience;
         loop {
             let line = self.line(deadline)?;
             let at = Instant::now();

@@ -44,11 +44,9 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
         true => Outcome::Pass,
         false => Outcome::Fail,
     };
-    if options.json {
-        println!("{}", as_json(&batches, p50, p99, outcome));
-    } else {
+    options.tell(as_json(&batches, p50, p99, outcome), || {
         print_table(&batches, p50, p99, outcome);
-    }
+    });
     Ok(outcome)
 }
 

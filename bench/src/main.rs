@@ -16,10 +16,15 @@ mod exit_event;
 mod guard;
 mod long_lines;
 mod memory;
+mod options;
 #[cfg(target_os = "linux")]
 mod peers;
+#[cfg(target_os = "linux")]
+mod people;
 mod place;
 mod quiet;
+#[cfg(target_os = "linux")]
+mod readme;
 mod recovery;
 mod report;
 mod round_trip;
@@ -28,16 +33,24 @@ mod route;
 mod sleeper;
 #[cfg(target_os = "linux")]
 mod spawn;
+#[cfg(target_os = "linux")]
+mod stage;
 mod stats;
+mod summary;
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
+use options::Options;
 #[cfg(target_os = "linux")]
 use {
-    exit_event::run as exit_event, peers::run as peers, sleeper::run as sleeper,
+    exit_event::run as exit_event,
+    peers::run as peers,
+    sleeper::run as sleeper,
     spawn::run as spawn,
+    stage::{enter, is_inside},
 };
 #[cfg(not(target_os = "linux"))]
 use {
@@ -48,7 +61,7 @@ use {
 const USAGE: &str = "\
 usage: kennel-bench [benchmark] [options]
 
-Without a benchmark: all of them but `peers`, one after the other.
+Without a benchmark: all of them, one after the other.
 
 benchmarks:
   round-trip   a request and its answer: direct, bare relays, solo, through the daemon
@@ -57,7 +70,7 @@ benchmarks:
   long-lines   lines of 1, 8 and 32 MB, and the memory they leave behind
   crowd        1 to 1000 clients on one server
   sleeper      nine clients beside one that reads nothing for a minute
-  peers        others who put one server behind many clients: attach, calls, memory
+  peers        others who put one server behind many clients: attach, calls, crowds, ends, idle
   exit-event   from the kill of a process to the event, against a bare loop
   recovery     from the kill of a server or a daemon to the next answer
   app-death    from the kill of an app to the end of its server, pipe held open
@@ -67,14 +80,13 @@ options:
   --quick      a short run: enough to see that it works, too short to judge by
   --count N    how often a thing is measured in each batch
   --json       one line of JSON a benchmark, for programs
+  --out DIR    the whole report as well, as files in this directory
+  --server S   of `peers`: only this server (everything, python, notes)
 
 Each prints what it compares, a table, and PASS or FAIL for each of its bounds. Other work on the
 machine meets all ways alike, for they take turns; run it again before you believe a FAIL.
 
 exit codes: 0 all within their bounds, 1 not within them or not measured, 2 usage";
-
-/// Needs what only `cargo xtask bench peers` installs: it is not run unless it is named.
-const PEERS: &str = "peers";
 
 /// What can be measured, by name.
 const BENCHMARKS: &[(&str, Benchmark)] = &[
@@ -84,7 +96,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("long-lines", long_lines::run),
     ("crowd", crowd::run),
     ("sleeper", sleeper),
-    (PEERS, peers),
+    ("peers", peers),
     ("exit-event", exit_event),
     ("recovery", recovery::run),
     ("app-death", app_death::run),
@@ -106,7 +118,7 @@ fn main() -> ExitCode {
     };
     let chosen: Vec<_> = BENCHMARKS
         .iter()
-        .filter(|(known, _)| name.map_or(*known != PEERS, |name| name == *known))
+        .filter(|(known, _)| name.is_none_or(|name| name == *known))
         .collect();
     if chosen.is_empty() {
         let name = name.unwrap_or_default();
@@ -116,22 +128,43 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(problem) => return usage(&problem),
     };
+    let outcome = match is_inside() {
+        true => run(&chosen, &options),
+        false => enter(),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("kennel-bench: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(chosen: &[&(&str, Benchmark)], options: &Options) -> io::Result<ExitCode> {
+    let begun = Instant::now();
     let mut all_passed = true;
-    for (name, benchmark) in chosen {
-        let passed = match benchmark(&options) {
+    for (place, (name, benchmark)) in chosen.iter().enumerate() {
+        let (place, all) = (place + 1, chosen.len());
+        let seconds = begun.elapsed().as_secs();
+        eprintln!("kennel-bench: {name} ({place} of {all}, after {seconds} s)");
+        let passed = match benchmark(options) {
             Ok(outcome) => outcome == Outcome::Pass,
             Err(error) => {
                 eprintln!("kennel-bench: {name}: {error}");
+                options.skipped(&format!("{name}: {error}"));
                 false
             }
         };
         all_passed &= passed;
     }
-    if all_passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    let seconds = begun.elapsed().as_secs();
+    eprintln!("kennel-bench: done in {seconds} s");
+    if let Some(dir) = &options.out {
+        summary::write(dir, options, seconds)?;
+        eprintln!("kennel-bench: the report is in {}", dir.display());
     }
+    Ok(match all_passed {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 /// Whether a benchmark stayed within its bound.
@@ -142,6 +175,13 @@ enum Outcome {
 }
 
 impl Outcome {
+    fn and(self, other: Outcome) -> Outcome {
+        match self {
+            Outcome::Pass => other,
+            Outcome::Fail => Outcome::Fail,
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Outcome::Pass => "PASS",
@@ -150,46 +190,14 @@ impl Outcome {
     }
 }
 
-/// What a person may ask for.
-#[derive(Debug)]
-struct Options {
-    /// How often a thing is measured, in each batch.
-    count: Option<usize>,
-    /// A short run.
-    quick: bool,
-    /// For programs rather than people.
-    json: bool,
+#[cfg(not(target_os = "linux"))]
+fn is_inside() -> bool {
+    true
 }
 
-impl Options {
-    fn parse(arguments: &[&str]) -> Result<Options, String> {
-        let mut options = Options {
-            count: None,
-            quick: false,
-            json: false,
-        };
-        let mut rest = arguments.iter();
-        while let Some(&argument) = rest.next() {
-            match argument {
-                "--json" => options.json = true,
-                "--quick" => options.quick = true,
-                "--count" => {
-                    let value = rest.next().copied().unwrap_or_default();
-                    let count = value.parse().ok().filter(|&count| count > 0);
-                    options.count = Some(count.ok_or(format!(
-                        "--count takes a whole number from 1, not `{value}`"
-                    ))?);
-                }
-                other => return Err(format!("no option is called `{other}`")),
-            }
-        }
-        Ok(options)
-    }
-
-    /// How often, unless the person said so: `quick` times in a short run, else `full` times.
-    fn count(&self, full: usize, quick: usize) -> usize {
-        self.count.unwrap_or(if self.quick { quick } else { full })
-    }
+#[cfg(not(target_os = "linux"))]
+fn enter() -> io::Result<ExitCode> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,324 +1,280 @@
-//! Kennel and others who put one server behind many clients, on a server people use.
+//! Kennel and others who put one server behind many clients, on servers people use.
 //!
-//! All brokers and all clients are there for the whole time, and the ways take turns in small pieces: a client
-//! attaches, one calls a few times, all call a few times. So whatever else this machine does meets all of them, and
-//! spoils few pieces. What is judged is the ratio of neighbours.
+//! For what is compared turn by turn, all brokers and all clients are there for the whole time, and the ways take turns
+//! in small pieces: a client attaches, one calls a few times, all call a few times. So whatever else this machine does
+//! meets all of them, and spoils few pieces. What is judged is the ratio of neighbours. Crowds and memory are measured one
+//! way after the other: together they would not fit.
 
+mod broker;
+mod ends;
+mod growth;
+pub(crate) mod measure;
+mod subject;
+mod team;
 mod way;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::caller::{Called, Caller, Tool};
-use crate::memory::Weight;
-use crate::place::Place;
-use crate::report::{Bound, Report, Row};
-use crate::stats::{median, micros, percentile};
-use crate::{Options, Outcome};
-use way::{Ground, Kind, Way};
+use kennel_sys::events;
 
-/// Where `cargo xtask bench` put the peers, and the packages of the tests.
-const PEERS: &str = "KENNEL_BENCH_PEERS";
-const BED: &str = "TESTKIT_BED";
-const SERVER: &str = "npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
-const ECHO: Tool = Tool {
-    name: "echo",
-    argument: "message",
+use crate::report::Report;
+use crate::{Options, Outcome};
+use measure::{CALLS, CROWD, Column, ENDS, Measure};
+use subject::Subject;
+use team::Team;
+use way::Kind;
+
+/// Where `cargo xtask bench` put the peers.
+const PEERS: &str = "BENCH_PEERS";
+
+/// How much of it.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    /// Those who stay, and those who come and go.
+    clients: usize,
+    visitors: usize,
+    turns: usize,
+    /// How often somebody is started from nothing, and killed.
+    ends: usize,
+    /// For what may never happen.
+    patience: Duration,
+    idle: Duration,
+    /// How long each way may gather its crowd.
+    gathering: Duration,
+    /// How long all ways may take for one kind of measurement, unit after unit of [`SHARES`].
+    unit: Duration,
+    /// Whether each way has its first turn, however long that takes.
+    all_once: bool,
+}
+
+const FULL: Extent = Extent {
+    clients: 10,
+    visitors: 5,
+    turns: 31,
+    ends: 5,
+    patience: Duration::from_secs(8),
+    idle: Duration::from_secs(20),
+    gathering: Duration::from_secs(40),
+    unit: Duration::from_secs(12),
+    all_once: true,
 };
-const CLIENTS: usize = 10;
-/// Calls of one client, and of each of ten, before it is the next way's turn.
-const TRIPS: usize = 30;
-const CALLS: usize = 20;
+/// Of the servers that are not the first.
+const SHORT: Extent = Extent {
+    clients: 10,
+    visitors: 0,
+    turns: 9,
+    ends: 1,
+    patience: Duration::from_secs(3),
+    idle: Duration::ZERO,
+    gathering: Duration::from_secs(3),
+    unit: Duration::from_secs(4),
+    all_once: true,
+};
+const QUICK: Extent = Extent {
+    clients: 3,
+    visitors: 1,
+    turns: 3,
+    ends: 1,
+    patience: Duration::from_secs(2),
+    idle: Duration::from_secs(2),
+    gathering: Duration::from_millis(1500),
+    unit: Duration::from_millis(1300),
+    all_once: false,
+};
+
+/// How many units of time each kind of measurement has.
+const COLD: u32 = 5;
+const APPS: u32 = 6;
+const SERVERS: u32 = 5;
+const BROKERS: u32 = 4;
+const ATTACHES: u32 = 10;
+const CALLING: u32 = 4;
+const CROWDS: u32 = 30;
 
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
-    let turns = options.count(41, 9);
-    // Beside those who stay.
-    let visitors = if options.quick { 5 } else { 20 };
-    let ground = Ground {
-        place: Place::new()?,
-        peers: place_of(PEERS)?,
-        server: vec!["node".into(), place_of(BED)?.join(SERVER).into()],
-    };
-    let mut teams: Vec<Team> = Kind::ALL
+    let subjects = Subject::ALL
         .into_iter()
-        .map(|kind| Team::gather(kind, &ground))
-        .collect();
-    in_turns(&mut teams, "attach", CLIENTS + visitors, |team, turn| {
-        team.attach(&ground, turn)
+        .filter(|subject| match &options.server {
+            Some(server) => server == subject.name(),
+            None => !options.quick || *subject == Subject::Everything,
+        });
+    let peers = std::env::var_os(PEERS).map(PathBuf::from);
+    let peers = peers.unwrap_or_else(|| {
+        options.skipped("the peers: `cargo xtask bench` installs what is compared");
+        PathBuf::from("/nonexistent")
     });
-    in_turns(&mut teams, "one calls", turns, |team, _| team.one_calls());
-    in_turns(&mut teams, "all call", turns, |team, _| team.all_call());
-    in_turns(&mut teams, "weigh", 1, |team, _| team.weigh(&ground));
-
-    let ours = teams.iter().find(|team| team.kind == Kind::Kennel);
-    let ours = ours.filter(|team| team.way.is_ok());
-    let ours = ours.ok_or_else(|| io::Error::other("kennel itself was not measured"))?;
-    let peers = teams.iter().filter(|team| team.kind.is_peer());
-    let report = Report {
-        benchmark: "peers",
-        about: format!(
-            "@modelcontextprotocol/server-everything for {CLIENTS} clients: a server for each, and one behind\n\
-             each broker. All take turns, {turns} times; medians. `attach`: from the start of the client's\n\
-             process to the answer to `initialize`, while the broker is up. p50, p99: a call and its answer, one\n\
-             client. `pss`: all processes of the way with {CLIENTS} clients, each its share of what it has in\n\
-             common with others. Calls per second: {CLIENTS} clients at once. Astray: it was another's answer."
-        ),
-        columns: COLUMNS.map(|column| column.name).to_vec(),
-        rows: teams.iter().map(Team::row).collect(),
-        bounds: peers.flat_map(|peer| ours.against(peer)).collect(),
-    };
-    Ok(report.print(options))
-}
-
-/// Each does it once, then each once more; another one begins each time, and every other time they go backwards, so that
-/// none always comes after the same neighbour, who may still be busy with its end.
-fn in_turns(
-    teams: &mut [Team],
-    what: &str,
-    turns: usize,
-    act: impl Fn(&mut Team, usize) -> io::Result<()>,
-) {
-    for turn in 0..turns {
-        eprint!("\r{what}: {} of {turns}   ", turn + 1);
-        for step in 0..teams.len() {
-            let step = if turn % 2 == 0 {
-                step
-            } else {
-                teams.len() - 1 - step
-            };
-            let at = (turn / 2 + step) % teams.len();
-            let team = &mut teams[at];
-            if team.way.is_ok()
-                && let Err(error) = act(team, turn)
-            {
-                team.clients.clear();
-                team.way = Err(error.to_string());
-            }
+    let mut outcome = Outcome::Pass;
+    for (place, subject) in subjects.enumerate() {
+        if let Err(why) = subject.is_there() {
+            options.skipped(&format!("peers on {}: {why}", subject.name()));
+            continue;
         }
-    }
-    eprintln!();
-}
-
-/// What is measured.
-struct Column {
-    name: &'static str,
-    what: &'static str,
-    more_is_better: bool,
-}
-
-const COLUMNS: [Column; 5] = [
-    Column {
-        name: "attach_ms",
-        what: "a warm attach of kennel's takes",
-        more_is_better: false,
-    },
-    Column {
-        name: "p50_us",
-        what: "a call with kennel takes, at p50,",
-        more_is_better: false,
-    },
-    Column {
-        name: "p99_us",
-        what: "a call with kennel takes, at p99,",
-        more_is_better: false,
-    },
-    Column {
-        name: "pss_mb",
-        what: "ten clients with kennel hold",
-        more_is_better: false,
-    },
-    Column {
-        name: "calls_per_s",
-        what: "ten clients with kennel need for a call",
-        more_is_better: true,
-    },
-];
-const ATTACH: usize = 0;
-const P50: usize = 1;
-const P99: usize = 2;
-const PSS: usize = 3;
-const PACE: usize = 4;
-
-/// A way, its clients, and what was measured.
-struct Team {
-    kind: Kind,
-    /// Why not, if it does not work.
-    way: Result<Way, String>,
-    clients: Vec<Caller>,
-    /// A number for each turn, by column.
-    series: [Vec<f64>; COLUMNS.len()],
-    /// All calls of one client.
-    trips: Vec<Duration>,
-    answers: usize,
-    astray: usize,
-}
-
-impl Team {
-    /// One client comes and goes: what is read from disk is read, and what does not work shows.
-    fn gather(kind: Kind, ground: &Ground) -> Team {
-        let way = Way::open(kind, ground).and_then(|way| {
-            Caller::attach(way.command(ground), ECHO, "first")?
-                .0
-                .call()?;
-            Ok(way)
-        });
-        Team {
-            kind,
-            way: way.map_err(|error| error.to_string()),
-            clients: Vec::new(),
-            series: Default::default(),
-            trips: Vec::new(),
-            answers: 0,
-            astray: 0,
-        }
-    }
-
-    /// The first ten stay.
-    fn attach(&mut self, ground: &Ground, turn: usize) -> io::Result<()> {
-        let way = self
-            .way
-            .as_ref()
-            .map_err(|why| io::Error::other(why.clone()))?;
-        let name = format!("client {turn}");
-        let (client, took) = Caller::attach(way.command(ground), ECHO, &name)?;
-        self.series[ATTACH].push(micros(took) / 1000.0);
-        if turn < CLIENTS {
-            self.clients.push(client);
-        }
-        Ok(())
-    }
-
-    fn one_calls(&mut self) -> io::Result<()> {
-        let client = self.clients.first_mut().ok_or(io::ErrorKind::NotFound)?;
-        // It has slept while the others had their turns.
-        client.call()?;
-        let calls = (0..TRIPS).map(|_| client.call());
-        let mut times: Vec<Duration> = calls
-            .map(|call| call.map(|call| call.took))
-            .collect::<io::Result<_>>()?;
-        times.sort();
-        self.series[P50].push(micros(percentile(&times, 50)));
-        self.trips.extend(times);
-        self.trips.sort();
-        self.series[P99] = vec![micros(percentile(&self.trips, 99))];
-        Ok(())
-    }
-
-    fn all_call(&mut self) -> io::Result<()> {
-        let begun = Instant::now();
-        let calls: io::Result<Vec<Vec<Called>>> = std::thread::scope(|threads| {
-            let calling: Vec<_> = self
-                .clients
-                .iter_mut()
-                .map(|client| threads.spawn(|| (0..CALLS).map(|_| client.call()).collect()))
-                .collect();
-            let ended = calling.into_iter();
-            ended
-                .map(|it| it.join().expect("it does not panic"))
-                .collect()
-        });
-        let seconds = begun.elapsed().as_secs_f64();
-        let calls = calls?.concat();
-        self.series[PACE].push(calls.len() as f64 / seconds);
-        self.answers += calls.len();
-        self.astray += calls.iter().filter(|call| call.astray).count();
-        Ok(())
-    }
-
-    fn weigh(&mut self, ground: &Ground) -> io::Result<()> {
-        let way = self
-            .way
-            .as_ref()
-            .map_err(|why| io::Error::other(why.clone()))?;
-        let middle = way.middle(ground)?;
-        let roots = self.clients.iter().map(Caller::pid).chain(middle);
-        self.series[PSS].push(weight_of_trees(roots));
-        Ok(())
-    }
-
-    fn row(&self) -> Row {
-        let name = self.kind.name();
-        let (answers, astray) = (self.answers, self.astray);
-        // One that gave up half way keeps what was measured until then.
-        let numbers = self
-            .series
-            .iter()
-            .map(|numbers| (!numbers.is_empty()).then(|| median(numbers.iter().copied())));
-        Row {
-            name: match &self.way {
-                Err(why) => format!("{name} (fails: {why})"),
-                Ok(_) if astray > 0 => format!("{name} ({astray} of {answers} answers astray)"),
-                Ok(_) => name.to_owned(),
-            },
-            numbers: numbers.collect(),
-        }
-    }
-
-    /// What we need, of what a peer needs, turn by turn. One that does not get so far cannot be ahead.
-    fn against(&self, peer: &Team) -> Vec<Bound> {
-        let bound = |(column, numbers): (usize, &Vec<f64>)| {
-            let Column {
-                what,
-                more_is_better,
-                ..
-            } = COLUMNS[column];
-            let pairs = numbers.iter().zip(&peer.series[column]);
-            let ratios = pairs.map(|(ours, theirs)| match more_is_better {
-                true => theirs / ours,
-                false => ours / theirs,
-            });
-            Bound {
-                what: what.to_owned(),
-                value: median(ratios),
-                unit: match peer.kind {
-                    Kind::RmcpMux => "x of rmcp-mux",
-                    Kind::McpProxy => "x of mcp-proxy",
-                    _ => "x of supergateway",
-                },
-                at_most: 1.0,
-                aim: None,
-            }
+        let mut extent = match (options.quick, place) {
+            (true, _) => QUICK,
+            (false, 0) => FULL,
+            (false, _) => SHORT,
         };
-        let measured = |&(column, _): &(usize, &Vec<f64>)| !peer.series[column].is_empty();
-        let columns = self.series.iter().enumerate().filter(measured);
-        columns.map(bound).collect()
+        extent.turns = options.count.unwrap_or(extent.turns);
+        let mut teams: Vec<Team<'_>> = Kind::ALL
+            .into_iter()
+            .map(|kind| Team::new(kind, subject, &peers))
+            .collect();
+        measure(&mut teams, &extent);
+        outcome = outcome.and(report(options, &teams, subject, &extent)?);
+    }
+    Ok(outcome)
+}
+
+fn measure(teams: &mut [Team<'_>], extent: &Extent) {
+    let ends = extent.ends;
+    extent.in_turns(teams, COLD, "cold", ends.min(3), |team, _| team.cold());
+    extent.in_turns(teams, APPS, "apps die", 2 * ends, |team, turn| {
+        ends::app_death(team, turn, turn % 2 == 1, extent.patience)
+    });
+    extent.in_turns(teams, SERVERS, "servers die", ends, |team, _| {
+        ends::server_death(team, extent.patience)
+    });
+    extent.in_turns(teams, BROKERS, "brokers die", ends, |team, _| {
+        ends::broker_death(team, extent.patience)
+    });
+    teams.iter_mut().for_each(Team::close);
+    // The first of each way finds it cold.
+    let attaches = extent.clients + extent.visitors + 1;
+    extent.in_turns(teams, ATTACHES, "attach", attaches, |team, turn| {
+        team.attach(turn, extent.clients)
+    });
+    let turns = extent.turns;
+    extent.in_turns(teams, CALLING, "one calls", turns, |team, _| {
+        team.one_calls()
+    });
+    extent.in_turns(teams, CALLING, "all call", turns, |team, _| {
+        team.all_call(Measure::Calls)
+    });
+    idle(teams, extent.idle);
+    teams.iter_mut().for_each(Team::close);
+    extent.in_turns(teams, CROWDS, "crowds", 1, |team, _| {
+        growth::grow(team, 3, extent.gathering)
+    });
+}
+
+impl Extent {
+    /// Each does it once, then each once more, and another one begins each time; until the time for it is over.
+    fn in_turns(
+        &self,
+        teams: &mut [Team<'_>],
+        share: u32,
+        what: &str,
+        turns: usize,
+        act: impl Fn(&mut Team<'_>, usize) -> io::Result<()>,
+    ) {
+        let begun = Instant::now();
+        let what = format!("{}, {what}", teams[0].subject.name());
+        for turn in 0..turns {
+            for step in 0..teams.len() {
+                let is_late = begun.elapsed() > self.unit * share;
+                // Backwards every other time: else one always comes after the same neighbour, who is busy with its end.
+                let step = match turn % 2 {
+                    0 => step,
+                    _ => teams.len() - 1 - step,
+                };
+                let at = (turn / 2 + step) % teams.len();
+                let team = &mut teams[at];
+                if team.failure.is_some() || (is_late && (turn > 0 || !self.all_once)) {
+                    continue;
+                }
+                let name = team.kind.name();
+                eprint!("\r\x1b[Kpeers: {what}: {} of {turns}: {name}", turn + 1);
+                if let Err(error) = act(team, turn) {
+                    eprintln!("\r\x1b[Kpeers: {what}: {name} fails: {error}");
+                    team.close();
+                    team.failure = Some(format!("fails at `{what}`: {error}"));
+                }
+            }
+        }
+        eprintln!("\r\x1b[Kpeers: {what}: {} s", begun.elapsed().as_secs());
     }
 }
 
-/// What these processes and all below them hold, each its share of what they have in common, in megabytes.
-fn weight_of_trees(roots: impl IntoIterator<Item = u32>) -> f64 {
-    let mut pids = BTreeSet::new();
-    let mut next: Vec<u32> = roots.into_iter().collect();
-    while let Some(pid) = next.pop() {
-        if pids.insert(pid) {
-            next.extend(children_of(pid));
+/// All ways sleep at the same time; what they do nevertheless, but for the servers themselves.
+fn idle(teams: &mut [Team<'_>], time: Duration) {
+    if time.is_zero() {
+        return;
+    }
+    eprint!("\r\x1b[Kpeers: idle for {} s", time.as_secs());
+    let awake: Vec<_> = teams
+        .iter()
+        .map(|team| team.people_but_servers().unwrap_or_default())
+        .collect();
+    // What they were asked last may still have its consequences.
+    let _ = events::sleep(&[], &[], Some(time / 4));
+    let before: Vec<f64> = awake.iter().map(|people| people.wakes()).collect();
+    let _ = events::sleep(&[], &[], Some(time));
+    for ((team, people), before) in teams.iter_mut().zip(awake).zip(before) {
+        if people.len() > 0 {
+            let wakes = people.wakes() - before;
+            team.note(Measure::Wakes, wakes * 60.0 / time.as_secs_f64());
         }
     }
-    // One that has just ended weighs nothing.
-    let weights = pids.into_iter().filter_map(|pid| Weight::of(pid).ok());
-    weights.map(|weight| weight.pss).sum()
 }
 
-/// Of all its threads: a child belongs to the one that started it.
-fn children_of(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let lists = threads
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    let words = |list: String| -> Vec<u32> {
-        let words = list.split_whitespace();
-        words.filter_map(|word| word.parse().ok()).collect()
-    };
-    lists.flat_map(words).collect()
-}
-
-fn place_of(variable: &str) -> io::Result<PathBuf> {
-    let place = std::env::var_os(variable).map(PathBuf::from);
-    place.ok_or_else(|| {
-        io::Error::other("run `cargo xtask bench peers`: it installs what is compared")
-    })
+fn report(
+    options: &Options,
+    teams: &[Team<'_>],
+    subject: Subject,
+    extent: &Extent,
+) -> io::Result<Outcome> {
+    let ours = teams.iter().find(|team| team.kind == Kind::Kennel);
+    let ours = ours.filter(|team| team.failure.is_none());
+    let ours = ours.ok_or_else(|| io::Error::other("kennel itself was not measured"))?;
+    let (server, clients) = (subject.about(), extent.clients);
+    let tables: [(&str, &[Column], String); 3] = [
+        (
+            "calls",
+            CALLS,
+            format!(
+                "{server} for {clients} clients: a server for each, and one behind each\n\
+                 broker. All take turns, {} times or as often as there is time for; medians. `cold`: from nothing to the answer to\n\
+                 `initialize`, broker included. `attach`: the same while the broker is up. p50, p99: a call\n\
+                 and its answer, one client. Calls per second: {clients} clients at once. Astray: it was another's answer.",
+                extent.turns
+            ),
+        ),
+        (
+            "crowds",
+            CROWD,
+            format!(
+                "one way after the other with 1, 10, 50 and 100 clients, as far as it gets in {} s.\n\
+                 `pss`: all its processes, each its share of what it has in common with others. Calls per\n\
+                 second: all clients at once.",
+                extent.gathering.as_secs()
+            ),
+        ),
+        (
+            "ends",
+            ENDS,
+            format!(
+                "`gone`: from the kill -9 of an app to the end of all that was started for it; `held`:\n\
+                 another process keeps its pipe open. `server`, `broker`: from that kill -9 to the next answer in\n\
+                 the same session, which asks again every second and after every error. Never: not in {} s. Wake-ups:\n\
+                 all processes but the servers, {clients} clients, nobody calls.",
+                extent.patience.as_secs()
+            ),
+        ),
+    ];
+    let mut outcome = Outcome::Pass;
+    for (name, columns, about) in tables {
+        let peers = teams.iter().filter(|team| team.kind.is_peer());
+        let report = Report {
+            // A handful in a run, which ends soon after.
+            benchmark: format!("peers, {}, {name}", subject.name()).leak(),
+            about,
+            columns: columns.iter().map(|column| column.name).collect(),
+            rows: teams.iter().map(|team| team.row(columns)).collect(),
+            bounds: peers.flat_map(|peer| ours.against(peer, columns)).collect(),
+        };
+        outcome = outcome.and(report.print(options));
+    }
+    Ok(outcome)
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -45,8 +46,10 @@ impl Way {
 
 impl Place {
     pub(crate) fn new() -> io::Result<Place> {
+        static PLACES: AtomicUsize = AtomicUsize::new(0);
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let place = Place {
-            dir: std::env::temp_dir().join(format!("kennel-bench-{}", std::process::id())),
+            dir: std::env::temp_dir().join(format!("bench-{}-{number}", std::process::id())),
             kennel: beside_us("kennel")?,
             server: beside_us("tk-server")?,
         };

@@ -20,7 +20,7 @@ pub(crate) struct Report {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// `None` where there is nothing to measure.
+    /// `None` where there is nothing to measure; infinite, what never happens.
     pub(crate) numbers: Vec<Option<f64>>,
 }
 
@@ -65,11 +65,7 @@ impl Bound {
 impl Report {
     /// Prints it as the person wants it, and tells whether every bound holds.
     pub(crate) fn print(&self, options: &Options) -> Outcome {
-        if options.json {
-            println!("{}", self.as_json());
-        } else {
-            self.print_table();
-        }
+        options.tell(self.as_json(), || self.print_table());
         match self.bounds.iter().all(Bound::holds) {
             true => Outcome::Pass,
             false => Outcome::Fail,
@@ -85,6 +81,7 @@ impl Report {
         println!("{:names$}{heads}", "");
         for row in &self.rows {
             let cell = |number: &Option<f64>| match number {
+                Some(f64::INFINITY) => format!("{:>13}", "never"),
                 Some(number) => format!("{number:>13.2}"),
                 None => format!("{:>13}", "-"),
             };
@@ -103,7 +100,11 @@ impl Report {
             let mut object = Map::new();
             object.insert("name".to_owned(), json!(row.name));
             for (column, number) in self.columns.iter().zip(&row.numbers) {
-                object.insert((*column).to_owned(), json!(number));
+                let number = match number {
+                    Some(f64::INFINITY) => json!("never"),
+                    number => json!(number),
+                };
+                object.insert((*column).to_owned(), number);
             }
             Value::Object(object)
         };
@@ -119,6 +120,8 @@ impl Report {
         };
         json!({
             "benchmark": self.benchmark,
+            "about": self.about,
+            "columns": self.columns,
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "bounds": self.bounds.iter().map(bound).collect::<Vec<_>>(),
             "pass": self.bounds.iter().all(Bound::holds),

@@ -21,6 +21,7 @@ use crate::{Options, Outcome, beside_us};
 const WORK: Tool = Tool {
     name: "work",
     argument: "tag",
+    echoes: true,
 };
 const WORKING: usize = 9;
 /// The nine keep at least nine tenths of their speed.

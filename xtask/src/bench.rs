@@ -1,26 +1,32 @@
 //! `cargo xtask bench`: `kennel-bench`, built in release mode.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use kennel_sys::Signal;
+use kennel_sys::signals::Signals;
 
 use crate::report::succeeds;
 use crate::workspace::Workspace;
 use crate::{Outcome, testbed};
 
-/// The benchmark that needs more than what is built here.
-const PEERS: &str = "peers";
+/// The benchmarks that need more than what is built here.
+const BESIDE_OTHERS: [&str; 2] = ["peers", "long-lines"];
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask bench                      all but `peers`, with a table and PASS or FAIL for each bound
-  cargo xtask bench --quick              the same, too short to judge by
+  cargo xtask bench                      all of it, in less than 20 minutes: tables, and PASS or FAIL for each
+                                         bound; JSON, Markdown and plots in target/bench
+  cargo xtask bench --quick              the same in two minutes, too short to judge by
   cargo xtask bench peers                beside others who do this; installs them first, which takes minutes
+  cargo xtask bench peers --server notes on one of the three servers
   cargo xtask bench round-trip --json    one of them, for a program
   cargo xtask bench -- --help            which there are, and what they measure";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A benchmark and its options; none: all of them but `peers`
+    /// A benchmark and its options; none: all of them
     #[arg(
         value_name = "NAME",
         trailing_var_arg = true,
@@ -40,16 +46,20 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             .args(["build", "--release", "--bins"])
             .args(packages),
     )?;
+    // Ctrl-C is the benchmark's to hear: it ends what it has started, and we wait for that.
+    let _signals = Signals::catch(&[Signal::INT])?;
     let mut run = workspace.cargo();
     run.args(["run", "--release", "--package", "kennel-bench", "--"])
         .args(&args.names);
-    if built && args.names.first().is_some_and(|name| name == PEERS) {
-        let bed = match std::env::var_os(testbed::VARIABLE) {
-            Some(bed) => bed.into(),
-            None => testbed::install(&workspace)?.ok_or("the peers need npm and python3")?,
-        };
-        run.env(testbed::VARIABLE, bed);
-        run.env(testbed::PEERS_VARIABLE, testbed::install_peers(&workspace)?);
+    let name = args.names.first().filter(|name| !name.starts_with('-'));
+    if name.is_none() && !args.names.iter().any(|word| word == "--out") {
+        run.arg("--out").arg(workspace.target.join("bench"));
+    }
+    if built && name.is_none_or(|name| BESIDE_OTHERS.contains(&&**name)) {
+        if let Some(bed) = bed(&workspace)? {
+            run.env(testbed::VARIABLE, bed);
+        }
+        run.env(testbed::PEERS_VARIABLE, peers(&workspace)?);
     }
     let passed = built && succeeds(&mut run)?;
     Ok(if passed {
@@ -57,4 +67,23 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// A ready one, or one that is installed now; none where npm or python3 is missing, and then the benchmark says what
+/// it skips.
+fn bed(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
+    match std::env::var_os(testbed::VARIABLE) {
+        Some(bed) => Ok(Some(bed.into())),
+        None => testbed::install(workspace).or_else(|error| {
+            eprintln!("xtask: no npm or no python3, so some servers are skipped: {error}");
+            Ok(None)
+        }),
+    }
+}
+
+fn peers(workspace: &Workspace) -> Outcome<PathBuf> {
+    match std::env::var_os(testbed::PEERS_VARIABLE) {
+        Some(peers) => Ok(peers.into()),
+        None => testbed::install_peers(workspace),
+    }
 }

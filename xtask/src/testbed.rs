@@ -25,9 +25,10 @@ const PYPI: &[&str] = &["mcp==2.3.0"];
 
 /// Where the benchmark looks for the peers.
 pub(crate) const PEERS_VARIABLE: &str = "KENNEL_BENCH_PEERS";
-const NPM_PEERS: &[&str] = &["supergateway@4.0.0"];
-/// In an environment of its own: it wants another generation of `mcp`.
+const NPM_PEERS: &[&str] = &["supergateway@4.0.0", "mcp-remote@0.15.1"];
+/// Each in an environment of its own: they want other generations of `mcp`.
 const PYPI_PEERS: &[&str] = &["mcp-proxy==0.13.0"];
+const FASTMCP: &[&str] = &["fastmcp==3.4.10"];
 const CARGO_PEERS: &[&str] = &["rmcp-mux@0.4.0"];
 
 /// Installs what is not there yet; `None` if a tool for it is missing, which preflight has said.
@@ -41,9 +42,10 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
 /// The same for the peers. One that cannot be installed is missing, and the benchmark says so.
 pub(crate) fn install_peers(workspace: &Workspace) -> Outcome<PathBuf> {
     let peers = workspace.target.join("peers");
-    let parts: [(&str, &[&str], Installer); 3] = [
+    let parts: [(&str, &[&str], Installer); 4] = [
         ("npm", NPM_PEERS, npm_install),
         ("python", PYPI_PEERS, pip_install),
+        ("fastmcp", FASTMCP, pip_install),
         ("cargo", CARGO_PEERS, cargo_install),
     ];
     for (part, packages, install) in parts {

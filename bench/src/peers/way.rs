@@ -3,175 +3,233 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use kennel_sys::events;
-use kennel_sys::tree::{Ladder, Launch, Report, Tree};
+use serde_json::json;
 
-use crate::beside_us;
-use crate::place::Place;
-
-/// How long a broker may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::broker::Broker;
+use super::subject::Subject;
+use crate::people::People;
+use crate::place::{self, Place};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A server for each client.
     Direct,
+    /// The same behind Kennel.
+    Solo,
     Kennel,
     RmcpMux,
     McpProxy,
     Supergateway,
+    /// Another's client for the broker of `supergateway`.
+    McpRemote,
+    FastMcp,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 5] = [
+    pub(super) const ALL: [Kind; 8] = [
         Kind::Direct,
+        Kind::Solo,
         Kind::Kennel,
         Kind::RmcpMux,
         Kind::McpProxy,
         Kind::Supergateway,
+        Kind::McpRemote,
+        Kind::FastMcp,
     ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Direct => "direct",
+            Kind::Solo => "kennel, solo",
             Kind::Kennel => "kennel",
             Kind::RmcpMux => "rmcp-mux",
             Kind::McpProxy => "mcp-proxy",
             Kind::Supergateway => "supergateway",
+            Kind::McpRemote => "supergateway + mcp-remote",
+            Kind::FastMcp => "fastmcp",
         }
     }
 
     pub(super) fn is_peer(self) -> bool {
-        !matches!(self, Kind::Direct | Kind::Kennel)
+        !matches!(self, Kind::Direct | Kind::Solo | Kind::Kennel)
     }
-}
 
-/// What all ways need.
-#[derive(Debug)]
-pub(super) struct Ground {
-    pub(super) place: Place,
-    /// Where the peers are installed.
-    pub(super) peers: PathBuf,
-    /// The server.
-    pub(super) server: Vec<OsString>,
+    /// Every client has a server of its own.
+    pub(super) fn is_alone(self) -> bool {
+        matches!(self, Kind::Direct | Kind::Solo)
+    }
 }
 
 /// A way that is open: whatever stands in the middle runs.
 #[derive(Debug)]
 pub(super) struct Way {
-    pub(super) kind: Kind,
+    kind: Kind,
+    subject: Subject,
+    place: Place,
     broker: Option<Broker>,
-    /// What each client starts; Kennel's is [`Place::share`].
+    /// What each client starts, of a broker.
     client: Vec<OsString>,
 }
 
 impl Way {
-    pub(super) fn open(kind: Kind, ground: &Ground) -> io::Result<Way> {
-        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        let npm = |package: &str| {
-            let script = ground.peers.join("npm/node_modules").join(package);
-            let script = installed(script)?;
-            Ok::<_, io::Error>(vec![OsString::from("node"), script.into()])
-        };
+    /// `peers`: where they are installed.
+    pub(super) fn open(kind: Kind, subject: Subject, peers: &Path) -> io::Result<Way> {
+        let place = Place::new()?;
         let (broker, client) = match kind {
-            Kind::Direct => (None, ground.server.clone()),
-            Kind::Kennel => (None, Vec::new()),
-            Kind::RmcpMux => {
-                let socket = ground.place.dir().join("rmcp-mux.sock");
-                let program = |name| installed(ground.peers.join("cargo/bin").join(name));
-                let mut broker = vec![program("rmcp-mux")?.into(), "--socket".into()];
-                broker.push(socket.clone().into());
-                // It serves five at a time, unless it is told otherwise.
-                broker.extend(words(&[
-                    "--max-active-clients",
-                    "64",
-                    "--log-level",
-                    "error",
-                ]));
-                broker.extend(["--cmd".into(), ground.server[0].clone(), "--".into()]);
-                broker.extend(ground.server[1..].iter().cloned());
-                let broker = Broker::start(broker, || UnixStream::connect(&socket).is_ok())?;
-                let client = vec![
-                    program("rmcp-mux-proxy")?.into(),
-                    "--socket".into(),
-                    socket.into(),
-                ];
-                (Some(broker), client)
-            }
-            Kind::McpProxy => {
-                let program = OsString::from(installed(ground.peers.join("python/bin/mcp-proxy"))?);
-                let address = free_address()?;
-                let mut broker = vec![program.clone()];
-                broker.extend(words(&[
-                    "--log-level",
-                    "ERROR",
-                    "--host",
-                    "127.0.0.1",
-                    "--port",
-                ]));
-                broker.extend([address.port().to_string().into(), "--".into()]);
-                broker.extend(ground.server.iter().cloned());
-                let broker = Broker::start(broker, || TcpStream::connect(address).is_ok())?;
-                let url = format!("http://{address}/sse");
-                let mut client = vec![program];
-                client.extend(words(&["--log-level", "ERROR", &url]));
-                (Some(broker), client)
-            }
-            Kind::Supergateway => {
-                let program = npm("supergateway/dist/index.js")?;
-                let address = free_address()?;
-                let line = ground.server.iter().map(|word| word.to_string_lossy());
-                let line = line.collect::<Vec<_>>().join(" ");
-                let mut broker = program.clone();
-                let port = address.port().to_string();
-                broker.extend(words(&[
-                    "--stdio",
-                    &line,
-                    "--port",
-                    &port,
-                    "--logLevel",
-                    "none",
-                ]));
-                let broker = Broker::start(broker, || TcpStream::connect(address).is_ok())?;
-                let mut client = program;
-                let url = format!("http://{address}/sse");
-                client.extend(words(&["--sse", &url, "--logLevel", "none"]));
+            Kind::Direct | Kind::Solo | Kind::Kennel => (None, Vec::new()),
+            _ => {
+                let server = subject.command(place.dir(), "shared")?;
+                let (broker, client) = opened(kind, &server, peers, place.dir())?;
                 (Some(broker), client)
             }
         };
         Ok(Way {
             kind,
+            subject,
+            place,
             broker,
             client,
         })
     }
 
-    /// Starts a client.
-    pub(super) fn command(&self, ground: &Ground) -> Command {
+    /// Starts the client of this number.
+    pub(super) fn command(&self, number: usize) -> io::Result<Command> {
+        let dir = self.place.dir();
+        let own = || self.subject.command(dir, &format!("own-{number}"));
         match self.kind {
-            Kind::Kennel => ground.place.share(&ground.server),
+            Kind::Direct => self.place.command_of(place::Way::Direct, &own()?),
+            Kind::Solo => self.place.command_of(place::Way::Solo, &own()?),
+            Kind::Kennel => Ok(self.place.share(&self.subject.command(dir, "shared")?)),
             _ => {
                 let mut command = Command::new(&self.client[0]);
                 command.args(&self.client[1..]);
-                command
+                Ok(command)
             }
         }
     }
 
     /// What stands in the middle; it may have children.
-    pub(super) fn middle(&self, ground: &Ground) -> io::Result<Option<u32>> {
+    pub(super) fn middle(&self) -> io::Result<Option<u32>> {
         match self.kind {
-            Kind::Direct => Ok(None),
-            Kind::Kennel => ground.place.daemon().map(Some),
-            _ => Ok(self.broker.as_ref().map(|broker| broker.pid)),
+            Kind::Direct | Kind::Solo => Ok(None),
+            Kind::Kennel => self.place.daemon().map(Some),
+            _ => Ok(self.broker.as_ref().map(Broker::pid)),
         }
     }
+
+    /// Everyone this way needs for these clients.
+    pub(super) fn people(&self, clients: &[u32]) -> io::Result<People> {
+        let middle = self.middle()?;
+        Ok(People::below(clients.iter().copied().chain(middle)))
+    }
+
+    /// The servers among them.
+    pub(super) fn servers(&self, clients: &[u32]) -> io::Result<Vec<u32>> {
+        let people = match self.middle()? {
+            Some(middle) => People::below([middle]),
+            None => People::below(clients.iter().copied()),
+        };
+        Ok(people.servers(self.subject.mark()))
+    }
+}
+
+/// What is in the middle, which is ready, and what a client starts.
+fn opened(
+    kind: Kind,
+    server: &[OsString],
+    peers: &Path,
+    dir: &Path,
+) -> io::Result<(Broker, Vec<OsString>)> {
+    let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+    let npm = |script: &str| {
+        let script = installed(peers.join("npm/node_modules").join(script))?;
+        Ok::<_, io::Error>(vec![OsString::from("node"), script.into()])
+    };
+    if kind == Kind::RmcpMux {
+        let socket = dir.join("rmcp-mux.sock");
+        let program = |name| installed(peers.join("cargo/bin").join(name));
+        let mut broker = vec![program("rmcp-mux")?.into(), "--socket".into()];
+        broker.push(socket.clone().into());
+        // It serves five at a time, unless it is told otherwise.
+        broker.extend(words(&[
+            "--max-active-clients",
+            "128",
+            "--log-level",
+            "error",
+        ]));
+        broker.extend(["--cmd".into(), server[0].clone(), "--".into()]);
+        broker.extend(server[1..].iter().cloned());
+        let broker = Broker::start(broker, || UnixStream::connect(&socket).is_ok())?;
+        let client = vec![
+            program("rmcp-mux-proxy")?.into(),
+            "--socket".into(),
+            socket.into(),
+        ];
+        return Ok((broker, client));
+    }
+    // The others listen on a port.
+    let address = free_address()?;
+    let port = address.port().to_string();
+    let (broker, client) = match kind {
+        Kind::McpProxy => {
+            let program = OsString::from(installed(peers.join("python/bin/mcp-proxy"))?);
+            let quiet = ["--log-level", "ERROR"];
+            let mut broker = vec![program.clone()];
+            broker.extend(words(&quiet));
+            broker.extend(words(&["--host", "127.0.0.1", "--port", &port, "--"]));
+            broker.extend(server.iter().cloned());
+            let mut client = vec![program];
+            client.extend(words(&quiet));
+            client.push(format!("http://{address}/sse").into());
+            (broker, client)
+        }
+        Kind::FastMcp => {
+            let program = OsString::from(installed(peers.join("fastmcp/bin/fastmcp"))?);
+            let config = dir.join("fastmcp.json");
+            let server: Vec<_> = server.iter().map(|word| word.to_string_lossy()).collect();
+            let server = json!({"command": server[0], "args": server[1..]});
+            std::fs::write(&config, json!({"mcpServers": {"it": server}}).to_string())?;
+            let quiet = ["--no-banner", "--log-level", "ERROR"];
+            let mut broker = vec![program.clone(), "run".into(), config.into()];
+            broker.extend(words(&["--transport", "http", "--host", "127.0.0.1"]));
+            broker.extend(words(&["--port", &port]));
+            broker.extend(words(&quiet));
+            let url = format!("http://{address}/mcp");
+            let mut client = vec![program, "run".into(), url.into()];
+            client.extend(words(&quiet));
+            (broker, client)
+        }
+        _ => {
+            let program = npm("supergateway/dist/index.js")?;
+            let line = server.iter().map(|word| word.to_string_lossy());
+            let line = line.collect::<Vec<_>>().join(" ");
+            let quiet = ["--logLevel", "none"];
+            let mut broker = program.clone();
+            broker.extend(words(&["--stdio", &line, "--port", &port]));
+            broker.extend(words(&quiet));
+            let url = format!("http://{address}/sse");
+            let client = match kind {
+                Kind::McpRemote => {
+                    let mut client = npm("mcp-remote/dist/proxy.js")?;
+                    client.extend(words(&[&url, "--transport", "sse-only", "--allow-http"]));
+                    client
+                }
+                _ => {
+                    let mut client = program;
+                    client.extend(words(&["--sse", &url]));
+                    client.extend(words(&quiet));
+                    client
+                }
+            };
+            (broker, client)
+        }
+    };
+    let broker = Broker::start(broker, || TcpStream::connect(address).is_ok())?;
+    Ok((broker, client))
 }
 
 fn installed(program: PathBuf) -> io::Result<PathBuf> {
@@ -184,61 +242,4 @@ fn installed(program: PathBuf) -> io::Result<PathBuf> {
 /// Nobody's, at this moment.
 fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
-}
-
-/// A program of somebody else's that stands in the middle. Dropping it ends it and all it has started; so does
-/// our own end, however that comes.
-#[derive(Debug)]
-struct Broker {
-    tree: Tree,
-    pid: u32,
-    /// Some end when their input does.
-    input: Option<OwnedFd>,
-}
-
-impl Broker {
-    /// Waits until it is ready.
-    fn start(command: Vec<OsString>, is_ready: impl Fn() -> bool) -> io::Result<Broker> {
-        let (read, write) = io::pipe()?;
-        let null = || std::fs::File::options().write(true).open("/dev/null");
-        let tree = Launch {
-            server: command,
-            warden: vec![beside_us("kennel")?.into(), "warden".into()],
-            stdio: [read.into(), null()?.into(), null()?.into()],
-            env: None,
-            cwd: Some(Path::new("/").into()),
-            ladder: Ladder {
-                after_eof: Duration::from_millis(500),
-                after_term: Duration::from_millis(500),
-            },
-            records: None,
-        }
-        .start()?;
-        let pid = match tree.next_report()? {
-            Some(Report::Started { pid, .. }) => pid,
-            _ => return Err(io::Error::other("it does not start")),
-        };
-        let broker = Broker {
-            tree,
-            pid,
-            input: Some(write.into()),
-        };
-        let deadline = Instant::now() + PATIENCE;
-        while !is_ready() {
-            if Instant::now() > deadline {
-                return Err(io::Error::other("it does not listen"));
-            }
-            // It says nothing when it is ready; it can only be tried.
-            events::sleep(&[], &[], Some(Duration::from_millis(20)))?;
-        }
-        Ok(broker)
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.tree.stop();
-        let _ = self.tree.wait();
-    }
 }

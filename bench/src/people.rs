@@ -1,0 +1,114 @@
+//! Processes as `/proc` shows them: who is below whom, what they hold together, and how often they woke.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::memory::Weight;
+
+/// These processes and everyone below them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct People(BTreeSet<u32>);
+
+impl People {
+    pub(crate) fn below(roots: impl IntoIterator<Item = u32>) -> People {
+        let mut pids = BTreeSet::new();
+        let mut next: Vec<u32> = roots.into_iter().collect();
+        while let Some(pid) = next.pop() {
+            if pids.insert(pid) {
+                next.extend(children_of(pid));
+            }
+        }
+        People(pids)
+    }
+
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// But for these.
+    pub(crate) fn without(&self, others: &[u32]) -> People {
+        let left = self.pids().filter(|pid| !others.contains(pid));
+        People(left.collect())
+    }
+
+    /// Those at the end of a line whose command names this: the servers, and not who starts them.
+    pub(crate) fn servers(&self, mark: &str) -> Vec<u32> {
+        let is_one = |pid: &u32| children_of(*pid).is_empty() && command_of(*pid).contains(mark);
+        self.pids().filter(is_one).collect()
+    }
+
+    /// Each its share of what they have in common with others, in megabytes. One that has just ended weighs nothing.
+    pub(crate) fn weight(&self) -> f64 {
+        let weights = self.pids().filter_map(|pid| Weight::of(pid).ok());
+        weights.map(|weight| weight.pss).sum()
+    }
+
+    /// How often they were put on a processor since they began: what waits wakes, and what is interrupted comes back.
+    pub(crate) fn wakes(&self) -> f64 {
+        let threads = self.pids().flat_map(|pid| {
+            let threads = fs::read_dir(format!("/proc/{pid}/task"));
+            threads.into_iter().flatten().flatten()
+        });
+        let switches = threads.filter_map(|thread| {
+            let status = fs::read_to_string(thread.path().join("status")).ok()?;
+            let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+            let counts =
+                lines.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok());
+            Some(counts.sum::<f64>())
+        });
+        switches.sum()
+    }
+}
+
+/// Of all its threads: a child belongs to the one that started it.
+fn children_of(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let lists = threads
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let words = |list: String| -> Vec<u32> {
+        let words = list.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    lists.flat_map(words).collect()
+}
+
+fn command_of(pid: u32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&words).replace('\0', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn whoever_is_below_is_found_and_counted() {
+        // It ends with its input, however this ends.
+        let mut child = Command::new("cat")
+            .arg("-")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+
+        let people = People::below([std::process::id()]);
+        assert_eq!(people.servers("cat -"), [child.id()]);
+        assert_eq!(people.without(&[child.id()]).len(), people.len() - 1);
+        assert!(people.weight() > 0.0);
+        assert!(people.wakes() > 0.0);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+}
