@@ -203,7 +203,7 @@ impl App {
                     .map(|meta| meta.remove("progressToken"));
                 ("tools/list", json!({"_meta": meta}))
             }
-            Tool::Read | Tool::Pay | Tool::Ask => {
+            Tool::Read | Tool::Pay | Tool::Ask | Tool::Crash => {
                 let name = format!("{tool:?}").to_lowercase();
                 let arguments = json!({"n": number, "ms": millis});
                 (

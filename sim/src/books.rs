@@ -15,6 +15,8 @@ pub enum Tool {
     Pay,
     /// The server asks back before it answers.
     Ask,
+    /// It ends the server.
+    Crash,
 }
 
 /// One request of an app's, by a number that no other has.
@@ -105,7 +107,7 @@ impl Books {
         call.done += 1;
         let (done, id) = (call.done, call.id);
         let most = match call.tool {
-            Tool::Pay | Tool::Ask => 1,
+            Tool::Pay | Tool::Ask | Tool::Crash => 1,
             Tool::Read | Tool::List => 3,
         };
         must(done <= most, || {

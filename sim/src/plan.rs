@@ -100,10 +100,15 @@ fn act(dice: &mut Rng, seen: bool) -> Act {
     match dice.below(100) {
         0..8 => Act::Come(era(dice)),
         8..28 => {
-            let tool = one_of(
-                dice,
-                &[Tool::Read, Tool::Pay, Tool::Pay, Tool::Ask, Tool::List],
-            );
+            let tools = [
+                Tool::Read,
+                Tool::Pay,
+                Tool::Pay,
+                Tool::Ask,
+                Tool::List,
+                Tool::Crash,
+            ];
+            let tool = one_of(dice, &tools);
             Act::Ask(nth, tool, one_of(dice, &[0, 0, 20, 300, 3000]))
         }
         28..33 => Act::Cancel(nth, dice.below(4) as usize),

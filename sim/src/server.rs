@@ -80,6 +80,7 @@ impl Server {
                     {"name": "read", "inputSchema": {}, "annotations": {"readOnlyHint": true}},
                     {"name": "pay", "inputSchema": {}},
                     {"name": "ask", "inputSchema": {}},
+                    {"name": "crash", "inputSchema": {}},
                 ]});
                 self.answer(&id, tools, kernel);
             }
@@ -108,6 +109,10 @@ impl Server {
         kernel.say(self.pid, || format!("begins {} {number}", params["name"]));
         if let Err(broken) = kernel.books.begun(number, self.pid) {
             kernel.must(false, || broken);
+        }
+        if params["name"] == "crash" {
+            kernel.say(self.pid, || "crashes".to_owned());
+            return kernel.end(self.pid);
         }
         if params["name"] == "ask" {
             let question = 1 + self.asked.keys().last().copied().unwrap_or(0);
