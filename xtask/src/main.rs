@@ -14,6 +14,7 @@ mod bench;
 mod canary;
 mod chaos;
 mod fuzz;
+mod instructions;
 mod leftovers;
 mod nextest;
 mod preflight;
@@ -44,6 +45,7 @@ Examples:
   cargo xtask test -- a_late_client      only tests whose name contains this
   cargo xtask test -- -E 'package(notes)'
   cargo xtask bench exit-event           one benchmark, in release mode
+  cargo xtask instructions               what a small call costs, against the baseline
   cargo xtask fuzz mux --seconds 600     ten minutes of random schedules
   cargo xtask chaos --minutes 30         half an hour of random kills, freezes and faults
   cargo xtask sim --seed 42              a hundred thousand simulated schedules of an earlier run
@@ -55,6 +57,8 @@ enum Chore {
     Test(test::Args),
     /// Build the benchmarks in release mode and run those named, or all of them
     Bench(bench::Args),
+    /// Count what a small call costs, and compare it with bench/instructions.json
+    Instructions(instructions::Args),
     /// Throw random lines and schedules at kennel-core, steered by what of it they reach
     Fuzz(fuzz::Args),
     /// Start, use, kill, stop and starve everything at random, and check the rules after every step
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Test(args) => test::run(&args),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Instructions(args) => instructions::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Chaos(args) => chaos::run(&args),
         Chore::Sim(args) => sim::run(&args),

@@ -129,7 +129,7 @@ fn version(tool: &str, uid: Option<u32>) -> Option<String> {
     Some(text.lines().next().unwrap_or("is there").to_owned())
 }
 
-fn in_ci() -> bool {
+pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1")
 }
 
