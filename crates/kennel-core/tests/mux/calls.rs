@@ -83,8 +83,14 @@ fn ids_that_some_sdk_drops_and_ids_in_flight_are_refused() {
 #[test]
 fn the_same_progress_token_of_two_clients_is_two_tokens() {
     let mut play = Play::legacy(2);
-    let first = play.asks(1, &with_token("1", "1"));
-    let second = play.asks(2, &with_token("1", r#""1""#));
+    let mut asks = |client, token| {
+        play.client(client, &with_token("1", token));
+        let heard = play.server_heard();
+        let minted = id_of(&heard[0]);
+        assert_eq!(heard, [with_token(&minted, &minted)], "to the byte");
+        minted
+    };
+    let (first, second) = (asks(1, "1"), asks(2, r#""1""#));
 
     play.server(&progress(&second));
     assert_eq!(play.heard(2), [progress(r#""1""#)]);
