@@ -123,9 +123,9 @@ fn all_have_met(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
         let Some(lonely) = lonely(cast) else {
             return Ok(());
         };
-        // It looks after its place when somebody speaks, but not at every word.
-        let living = world.apps.iter_mut().filter(|app| app.may_end.is_none());
-        for app in living.filter(|app| app.open.is_empty()) {
+        // It looks after its place when somebody speaks, but not at every word. Its clients may all be such as may end.
+        let apps = world.apps.iter_mut();
+        for app in apps.filter(|app| app.open.is_empty()) {
             app.ask(&mut chance, 1);
         }
         Err(lonely)
