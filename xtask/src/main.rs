@@ -16,6 +16,7 @@ mod chaos;
 mod fuzz;
 mod instructions;
 mod leftovers;
+mod mutants;
 mod nextest;
 mod preflight;
 mod report;
@@ -49,6 +50,7 @@ Examples:
   cargo xtask fuzz mux --seconds 600     ten minutes of random schedules
   cargo xtask chaos --minutes 30         half an hour of random kills, freezes and faults
   cargo xtask sim --seed 42              a hundred thousand simulated schedules of an earlier run
+  cargo xtask mutants lock               the mistakes made on purpose in locks, and who notices them
   .ci/run                                what has to pass before a change lands";
 
 #[derive(Debug, Subcommand)]
@@ -65,6 +67,8 @@ enum Chore {
     Chaos(chaos::Args),
     /// Play random schedules of all decisions together, on virtual time, and check the rules in each
     Sim(sim::Args),
+    /// Make mistakes in a copy of the code, one at a time, and see that a test notices each
+    Mutants(mutants::Args),
     /// Check that the code still compiles for a platform Kennel does not serve yet
     Unserved,
 }
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Chaos(args) => chaos::run(&args),
         Chore::Sim(args) => sim::run(&args),
+        Chore::Mutants(args) => mutants::run(&args),
         Chore::Unserved => unserved::run(),
     };
     match outcome {
