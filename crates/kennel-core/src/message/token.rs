@@ -47,13 +47,14 @@ pub(super) fn ordinary(bytes: &[u8]) -> usize {
         return found;
     }
     // All of a block, whatever is in it: processors look at many bytes at once, but not at one and then decide.
-    let (blocks, _) = bytes.as_chunks::<32>();
-    let is_ordinary = |block: &&[u8; 32]| {
+    // Of 64 bytes, because what follows each of them is a decision.
+    let (blocks, _) = bytes.as_chunks::<64>();
+    let is_ordinary = |block: &&[u8; 64]| {
         !block.iter().fold(false, |any, &byte| {
             any | (byte < b' ') | (byte == b'"') | (byte == b'\\')
         })
     };
-    let mut passed = 32 * blocks.iter().take_while(is_ordinary).count();
+    let mut passed = 64 * blocks.iter().take_while(is_ordinary).count();
     let (words, rest) = bytes[passed..].as_chunks();
     for word in words {
         match first_mark(word) {

@@ -17,6 +17,7 @@ use rustix::pipe::PipeFlags;
 use super::lines::{Inbox, Outbox};
 use super::listed::Tally;
 use super::watch::{Watch, Watched, Who};
+use super::width::Width;
 use crate::daemon::{ClientState, ServerState};
 use crate::listing::{self, Entry, Mode};
 use crate::sources::{Look, Sources};
@@ -123,6 +124,7 @@ pub(crate) struct Server {
     pub(super) stdin: Option<Watched<OwnedFd>>,
     /// `None` once it was closed.
     pub(super) stdout: Option<Watched<OwnedFd>>,
+    widths: [Width; 2],
     pub(super) stderr: Option<Watched<OwnedFd>>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
@@ -167,6 +169,7 @@ impl Server {
             tree: watch.over(tree, Who::Warden),
             stdin: Some(watch.over(to_server, Who::ServerIn)),
             stdout: Some(watch.over(from_server, Who::ServerOut)),
+            widths: Default::default(),
             stderr: Some(watch.over(errors, Who::ServerErr)),
             from: Inbox::default(),
             to: Outbox::default(),
@@ -191,7 +194,11 @@ impl Server {
         let Some(stdin) = &self.stdin else {
             return self.throw_away();
         };
-        let written = self.to.flush(|bytes| Ok(rustix::io::write(stdin, bytes)?));
+        let [width, _] = &self.widths;
+        let written = self.to.flush(|bytes| {
+            width.suit(stdin, bytes.len());
+            Ok(rustix::io::write(stdin, bytes)?)
+        });
         if written.is_err() {
             // It hears nothing any more: whoever asks it something would wait for ever.
             self.hang_up();
@@ -223,6 +230,8 @@ impl Server {
             return false;
         };
         let read = self.from.read(stdout);
+        let [_, width] = &self.widths;
+        width.suit(stdout, self.from.len());
         stdout.was_read(&read);
         let open = still_open(&read);
         if !open {

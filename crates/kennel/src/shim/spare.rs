@@ -6,7 +6,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-pub(crate) const MOMENT: Duration = Duration::from_millis(100);
+/// As long as a server may take for an answer that is as long.
+pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
 thread_local! {
     static SPARE: Cell<Option<Vec<u8>>> = const { Cell::new(None) };
