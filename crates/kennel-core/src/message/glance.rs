@@ -6,7 +6,7 @@
 use super::parse::Envelope;
 use super::scan::{DEEPEST, MEMBERS};
 use super::token::{is_number, is_part_of_a_number, ordinary};
-use super::{Inside, Part};
+use super::{Inside, Part, Place};
 
 /// The envelope of this line, if it is an object and nothing else.
 pub(super) fn envelope(line: &[u8]) -> Option<Envelope<'_>> {
@@ -200,7 +200,9 @@ impl<'a> Cursor<'a> {
                 let value = self.value(DEEPEST - 1)?;
                 odd |= key.has_escapes;
                 if let Some(nth) = MEMBERS.iter().position(|it| it.as_bytes() == key.spelled) {
-                    odd |= members[nth].replace((value, self.at)).is_some();
+                    let place = Place::new(start, value, self.at);
+                    odd |= place.is_none() || members[nth].is_some();
+                    members[nth] = place;
                 }
                 match self.token()? {
                     b',' => {}

@@ -49,13 +49,11 @@ impl<'a> Part<'a> {
             return None;
         };
         let nth = MEMBERS.iter().position(|it| *it == name)?;
-        Some(members[nth].and_then(|(start, end)| {
-            let bytes = self.bytes.get(start - self.start..end - self.start)?;
-            let inside = Inside::Unknown;
+        Some(members[nth].and_then(|place| {
             Some(Part {
-                start,
-                bytes,
-                inside,
+                start: self.start + place.range().start,
+                bytes: self.bytes.get(place.range())?,
+                inside: Inside::Unknown,
             })
         }))
     }

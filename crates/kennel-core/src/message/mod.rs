@@ -21,6 +21,7 @@ mod token;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 pub use id::{Id, Key};
@@ -219,8 +220,30 @@ pub struct Part<'a> {
 #[derive(Clone, Copy)]
 enum Inside {
     Unknown,
-    /// It is an object, and where it has each of [`MEMBERS`](scan::MEMBERS) in the line.
-    Known([Option<(usize, usize)>; scan::MEMBERS.len()]),
+    /// It is an object, and where it has each of [`MEMBERS`](scan::MEMBERS).
+    Known([Option<Place>; scan::MEMBERS.len()]),
+}
+
+/// Where a member's value is, counted from where the object begins. Small: parts are handed on by copies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: NonZeroU32,
+    end: NonZeroU32,
+}
+
+impl Place {
+    /// `None`: it is too far away to be counted.
+    fn new(object: usize, start: usize, end: usize) -> Option<Place> {
+        let place = |at: usize| NonZeroU32::new(u32::try_from(at - object).ok()?);
+        Some(Place {
+            start: place(start)?,
+            end: place(end)?,
+        })
+    }
+
+    fn range(self) -> Range<usize> {
+        self.start.get() as usize..self.end.get() as usize
+    }
 }
 
 impl<'a> Part<'a> {

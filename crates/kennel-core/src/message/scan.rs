@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::parse::Envelope;
 use super::token::{is_number, is_part_of_a_number, ordinary};
-use super::{Inside, Part};
+use super::{Inside, Part, Place};
 
 /// What is known of the beginning of a line.
 ///
@@ -86,7 +86,7 @@ pub(super) const MEMBERS: [&str; 2] = ["_meta", "task"];
 /// What was seen in a value.
 #[derive(Debug, Default, Clone, Copy)]
 struct Looked {
-    members: [Option<(usize, usize)>; MEMBERS.len()],
+    members: [Option<Place>; MEMBERS.len()],
     /// Something comes twice, or is spelled so that it has to be read.
     odd: bool,
 }
@@ -241,7 +241,9 @@ impl Scan {
         match (self.depth, self.key, self.inner.take()) {
             (0, Some(key), _) => self.parts[key] = Some(self.start..self.at),
             (1, Some(key), Some(member)) => {
-                self.inside[key].members[member] = Some((self.inner_start, self.at));
+                let place = Place::new(self.start, self.inner_start, self.at);
+                self.inside[key].odd |= place.is_none();
+                self.inside[key].members[member] = place;
             }
             // Deeper than what it is a member of.
             (2.., _, inner) => self.inner = inner,

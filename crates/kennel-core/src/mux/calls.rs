@@ -6,6 +6,7 @@
 //! whatever it asks meanwhile could be about that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,37 @@ use super::snapshot::{bytes, maybe_bytes, pairs};
 
 /// An id given here, to a request of either direction: from 1 up, and never twice.
 pub(super) type Minted = u64;
+
+/// Such an id as it is spelled.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Digits {
+    bytes: [u8; Digits::MOST],
+    start: usize,
+}
+
+impl Digits {
+    const MOST: usize = 20;
+
+    pub(super) fn of(mut minted: Minted) -> Digits {
+        let (mut bytes, mut start) = ([b'0'; Digits::MOST], Digits::MOST);
+        while minted > 0 {
+            start -= 1;
+            bytes[start] += (minted % 10) as u8;
+            minted /= 10;
+        }
+        // None has no digits.
+        let start = start.min(Digits::MOST - 1);
+        Digits { bytes, start }
+    }
+}
+
+impl Deref for Digits {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Call {
@@ -209,5 +241,17 @@ impl Calls {
     pub(super) fn haunting(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
         let ghosts = self.ghosts.values().map(|ghost| Some(&ghost.session));
         ghosts.chain(self.haunted.iter().map(Option::as_ref))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_spelled_as_a_number_is() {
+        for id in [0, 1, 9, 10, 1234567890, u64::MAX] {
+            assert_eq!(&Digits::of(id)[..], id.to_string().as_bytes());
+        }
     }
 }

@@ -6,7 +6,7 @@ use crate::lifetime::ClientId;
 use crate::message::{Key, Line, Malformed, Message, Notification, Part, Request, Response, reply};
 use crate::time::Moment;
 
-use super::calls::{Call, Kind, Minted};
+use super::calls::{Call, Digits, Kind, Minted};
 use super::class::{Envelope, Era};
 use super::handshake::waiter;
 use super::lists::List;
@@ -170,10 +170,8 @@ impl Mux {
         let may_log = self.class.era() == Era::Modern;
         let logs = may_log && in_meta(request, LOG_LEVEL)?.is_some();
         let minted = self.calls.mint();
-        let new = minted.to_string();
-        let mut edits = vec![(request.id.part(), new.as_bytes())];
-        edits.extend(token.map(|place| (place, new.as_bytes())));
-        edits.extend(edit);
+        let new = Digits::of(minted);
+        let id = (request.id.part(), &new[..]);
         let in_turn = kind == Kind::Turn;
         let call = Call {
             kind,
@@ -185,9 +183,16 @@ impl Mux {
             asked: Some(from.now),
         };
         self.calls.insert(minted, call);
+        let more = token.map(|place| (place, &new[..])).into_iter().chain(edit);
+        let more: Vec<_> = more.collect();
+        // As most have: no list is made for it.
+        let edits = match more[..] {
+            [] => &[id][..],
+            _ => &[&[id], &more[..]].concat(),
+        };
         match in_turn {
-            true => self.take_turn(from.client, minted, from.said.with(&edits)),
-            false => self.tell_server_with(lane, &from.said, &edits),
+            true => self.take_turn(from.client, minted, from.said.with(edits)),
+            false => self.tell_server_with(lane, &from.said, edits),
         }
         Ok(minted)
     }

@@ -208,10 +208,11 @@ impl InFlight {
 
     /// A request whose id is free.
     pub(super) fn insert(&mut self, key: Key, request: &Request<'_>, stage: Stage) {
+        let method = request.method.name();
         let awaited = Awaited {
             id: request.id.raw().to_vec(),
-            method: shortened(&request.method),
-            what: What::of(&request.method.name()),
+            method: shortened(&method),
+            what: What::of(&method),
             token: None,
             order: self.next,
             stage,

@@ -1,7 +1,7 @@
 //! What the session says in its own name.
 
 use crate::message::reply::INTERNAL_ERROR;
-use crate::message::{Method, error_reply, quoted};
+use crate::message::{error_reply, quoted};
 
 use super::in_flight::Awaited;
 
@@ -80,11 +80,11 @@ impl Refusal {
 }
 
 /// As much of a method's name as a person wants to read.
-pub(super) fn shortened(method: &Method<'_>) -> Box<str> {
+pub(super) fn shortened(name: &str) -> Box<str> {
     const ENOUGH: usize = 64;
-    let name = method.name();
-    match name.char_indices().nth(ENOUGH) {
-        Some((end, _)) => name[..end].into(),
-        None => name.into(),
-    }
+    let cut = match name.len() > ENOUGH {
+        true => name.char_indices().nth(ENOUGH),
+        false => None,
+    };
+    name[..cut.map_or(name.len(), |(end, _)| end)].into()
 }
