@@ -162,23 +162,16 @@ impl Kernel {
         }
     }
 
-    /// A line of the trace.
+    /// A line of the trace: the time in milliseconds, who, what.
     pub(crate) fn say(&mut self, who: Pid, what: impl FnOnce() -> String) {
-        if self.trace.is_none() {
+        let Some(trace) = &mut self.trace else {
             return;
-        }
-        let name = self
-            .processes
-            .get(&who)
-            .map_or("the schedule", |it| it.name.as_str());
-        let millis = (self.now - Moment::START).as_micros();
-        let line = format!(
-            "{:>9}.{:03}  {name:<12} {}",
-            millis / 1000,
-            millis % 1000,
-            what()
-        );
-        self.trace.iter_mut().for_each(|it| it.push(line.clone()));
+        };
+        let process = self.processes.get(&who);
+        let name = process.map_or("the schedule", |it| it.name.as_str());
+        let micros = (self.now - Moment::START).as_micros();
+        let (millis, rest) = (micros / 1000, micros % 1000);
+        trace.push(format!("{millis:>9}.{rest:03}  {name:<12} {}", what()));
     }
 
     pub(crate) fn take_trace(&mut self) -> Vec<String> {

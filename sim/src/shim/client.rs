@@ -167,7 +167,6 @@ impl Shim {
                 self.given_up = false;
                 self.link = Some(Link {
                     end,
-                    said_all: false,
                     silent: None,
                     asked: None,
                 });

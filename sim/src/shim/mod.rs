@@ -44,7 +44,6 @@ pub(crate) struct Shim {
 /// A connection to a daemon.
 struct Link {
     end: End,
-    said_all: bool,
     /// Since when it owes something and says nothing.
     silent: Option<Moment>,
     /// It was asked, and has not answered; when to look next.
@@ -162,9 +161,6 @@ impl Shim {
             }
             if done && self.session.all_is_sent() {
                 kernel.close_write(to);
-                if let Some(link) = &mut self.link {
-                    link.said_all = true;
-                }
             }
         }
         while self.session.poll_note().is_some() {}
