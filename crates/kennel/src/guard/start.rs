@@ -27,6 +27,9 @@ const INCUMBENT: Duration = Duration::from_secs(60);
 /// Between two tries for something that offers no event (rule 10 names a contended lock).
 const NAP: Duration = Duration::from_millis(20);
 
+/// How often the place may be removed under a start before something is wrong.
+const REMOVED: usize = 3;
+
 /// The user's place, if it can be had.
 pub(super) struct Home {
     pub(super) user: RuntimeDir,
@@ -51,6 +54,18 @@ impl Home {
     }
 }
 
+/// The place of a start. Without one, nothing tells people that the server runs, and nothing has its log.
+fn home_for(args: &Args) -> Result<Option<Home>, Answer> {
+    match Home::open() {
+        Ok(home) => Ok(Some(home)),
+        Err(error) if args.detach => Err(Answer::failed(1, error.to_string())),
+        Err(error) => {
+            crate::warn(&format!("without a runtime directory: {error}"));
+            Ok(None)
+        }
+    }
+}
+
 /// A start that is being prepared.
 pub(super) struct Start<'a> {
     args: &'a Args,
@@ -64,15 +79,7 @@ impl<'a> Start<'a> {
     pub(super) fn new(args: &'a Args) -> Result<Start<'a>, Answer> {
         let cwd = std::env::current_dir()
             .map_err(|error| Answer::failed(1, format!("no working directory: {error}")))?;
-        let home = match Home::open() {
-            Ok(home) => Some(home),
-            // Its log, and what tells people that it runs, would have no place.
-            Err(error) if args.detach => return Err(Answer::failed(1, error.to_string())),
-            Err(error) => {
-                crate::warn(&format!("without a runtime directory: {error}"));
-                None
-            }
-        };
+        let home = home_for(args)?;
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let words: Vec<String> = args.command.iter().map(text).collect();
         let name = args.name.clone();
@@ -86,7 +93,7 @@ impl<'a> Start<'a> {
     }
 
     /// Makes sure that ports and state are ours to use.
-    pub(super) fn prepare(self) -> Result<Ready, Answer> {
+    pub(super) fn prepare(mut self) -> Result<Ready, Answer> {
         if let Some(home) = &self.home {
             home.clean_up();
         }
@@ -105,8 +112,24 @@ impl<'a> Start<'a> {
         })
     }
 
-    /// Of several that want the same port at once, one starts, and the others see it.
-    fn take_turns(&self) -> Result<Vec<Lock>, Answer> {
+    /// Of several that want the same port at once, one starts, and the others see it. Where the place is removed
+    /// meanwhile, they meet in the next one.
+    fn take_turns(&mut self) -> Result<Vec<Lock>, Answer> {
+        for _ in 0..REMOVED {
+            match self.turns() {
+                Err(_) if !self.has_place() => self.home = home_for(self.args)?,
+                turns => return turns,
+            }
+        }
+        self.turns()
+    }
+
+    fn has_place(&self) -> bool {
+        let home = self.home.as_ref();
+        home.is_none_or(|home| home.user.is_at_its_path())
+    }
+
+    fn turns(&self) -> Result<Vec<Lock>, Answer> {
         let Some(home) = &self.home else {
             return Ok(Vec::new());
         };

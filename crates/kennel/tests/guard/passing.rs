@@ -7,7 +7,7 @@ use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, DEADLINE, Scope, bin, run, wait_for};
 
-use crate::stage::{Guarded, ends_with, free_port, kennel, listens};
+use crate::stage::{Guarded, ends_with, free_port, guard, kennel, kill, listens};
 
 fn shell(scope: &Scope, line: &str) -> std::process::Command {
     let mut command = kennel(scope);
@@ -153,12 +153,7 @@ fn rule_2_whoever_is_killed_nothing_is_left() {
     for victim in ["guard", "warden", "both"] {
         let scope = Scope::new("killed");
         let mut guarded = Guarded::with(&scope, &[], &["stubborn", "127.0.0.1:0"], |_| {});
-        let guard = guarded.child.id();
-        let warden = wait_for("the warden", || {
-            let children =
-                std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).ok()?;
-            ProcessRef::open(children.split_whitespace().next()?.parse().ok()?).ok()
-        });
+        let warden = warden_of(guarded.child.id());
         if victim != "warden" {
             guarded.child.kill().unwrap();
         }
@@ -175,6 +170,41 @@ fn rule_2_whoever_is_killed_nothing_is_left() {
         }
         scope.nothing_left_within(victim, DEADLINE);
     }
+}
+
+fn warden_of(guard: u32) -> ProcessRef {
+    wait_for("the warden", || {
+        let children =
+            std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).ok()?;
+        ProcessRef::open(children.split_whitespace().next()?.parse().ok()?).ok()
+    })
+}
+
+#[test]
+fn a_start_under_which_the_runtime_directory_is_removed_serves_all_the_same() {
+    let scope = Scope::new("removed");
+    let mut first = Guarded::start(&scope, &[]);
+    // A start waits for the warden of one that was killed.
+    let warden = warden_of(first.child.id());
+    warden.signal(Signal::STOP).unwrap();
+    kill(&mut first.child);
+    let port = free_port();
+    let (named, address) = (port.to_string(), format!("127.0.0.1:{port}"));
+    let mut second = guard(&scope, &["--port", &named], &[&address]);
+    let mut second = second.stdout(Stdio::null()).spawn().unwrap();
+    let files = format!("/proc/{}/fd", second.id());
+    wait_for("it has opened the directory", || {
+        let mut files = std::fs::read_dir(&files).unwrap().flatten();
+        let trees = scope.runtime_dir().join("trees");
+        files.find(|file| std::fs::read_link(file.path()).is_ok_and(|file| file == trees))
+    });
+    std::fs::remove_dir_all(scope.runtime_dir()).unwrap();
+    warden.signal(Signal::CONT).unwrap();
+    wait_for("it serves, or has ended", || {
+        (listens(port) || second.try_wait().unwrap().is_some()).then_some(())
+    });
+    assert_eq!(second.try_wait().unwrap(), None);
+    kill(&mut second);
 }
 
 #[test]
