@@ -119,7 +119,7 @@ impl Counts {
                 Some(before) => {
                     let more = (count / before - 1.0) * 100.0;
                     Verdict {
-                        holds: more <= MORE_PERCENT,
+                        holds: count * 100.0 <= before * (100.0 + MORE_PERCENT),
                         words: format!(
                             "{count:.0} instructions a call, {more:+.1}% of {before:.0}"
                         ),

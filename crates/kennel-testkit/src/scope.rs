@@ -53,6 +53,14 @@ impl Scope {
         self.dir.join("run")
     }
 
+    /// Takes the runtime directory away, whoever still writes into it.
+    #[track_caller]
+    pub fn remove_runtime_dir(&self) {
+        crate::wait_for("the runtime directory to be gone", || {
+            std::fs::remove_dir_all(self.runtime_dir()).ok()
+        });
+    }
+
     /// A command that carries the scope's mark, home, temporary and runtime directory, the [`CANARY`], and
     /// nothing of the caller's XDG or Kennel variables.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {

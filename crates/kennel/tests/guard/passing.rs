@@ -198,7 +198,7 @@ fn a_start_under_which_the_runtime_directory_is_removed_serves_all_the_same() {
         let trees = scope.runtime_dir().join("trees");
         files.find(|file| std::fs::read_link(file.path()).is_ok_and(|file| file == trees))
     });
-    std::fs::remove_dir_all(scope.runtime_dir()).unwrap();
+    scope.remove_runtime_dir();
     warden.signal(Signal::CONT).unwrap();
     wait_for("it serves, or has ended", || {
         (listens(port) || second.try_wait().unwrap().is_some()).then_some(())

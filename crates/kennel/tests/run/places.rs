@@ -11,7 +11,7 @@ fn sessions_go_on_when_the_runtime_directory_is_removed_and_meet_again_at_one_da
     let mut clients: Vec<Client> = (0..3).map(|_| Client::begin(&mut shared(&scope))).collect();
     clients.iter_mut().for_each(serves);
     let before = the_daemon(&scope);
-    std::fs::remove_dir_all(scope.runtime_dir()).unwrap();
+    scope.remove_runtime_dir();
     // Whoever comes now finds nobody, and all the others follow.
     let mut newcomer = Client::begin(&mut shared(&scope));
     serves(&mut newcomer);

@@ -143,7 +143,7 @@ mod needs_root {
         ] {
             let scope = Scope::new("planted");
             let key = a_key(&scope);
-            std::fs::remove_dir_all(scope.runtime_dir()).unwrap();
+            scope.remove_runtime_dir();
             let place = match planted {
                 Planted::Link => scope.path("theirs"),
                 _ => scope.runtime_dir(),
