@@ -100,10 +100,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         area: Area::Election,
-        mistake: "a silent daemon is killed though nothing proves that it is the one",
+        mistake: "a silent daemon is killed though no record says that it is the one",
         file: "crates/kennel/src/election/stuck.rs",
-        text: "if !is_recorded(meeting, suspect) || !is_holder(meeting, suspect) {",
-        instead: "if !is_recorded(meeting, suspect) && !is_holder(meeting, suspect) {",
+        text: "recorded.is_some_and(|recorded| recorded.same_process(suspect.identity()))",
+        instead: "recorded.is_none_or(|recorded| recorded.same_process(suspect.identity()))",
         among: (KENNEL, &["--bin", "kennel"]),
         caught_by: &["rule_6_a_stopped_daemon_that_is_not_on_record_is_left_alone"],
     },

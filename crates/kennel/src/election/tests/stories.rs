@@ -1,6 +1,6 @@
 //! With a daemon that does what a test wants (`tk-daemon`).
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixListener;
 
 use kennel_testkit::count;
@@ -117,7 +117,7 @@ fn a_living_daemon_whose_record_is_garbage_is_found_by_its_socket() {
 fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
     in_a_scope(|| {
         let meeting = Meeting::ensure("key").unwrap();
-        let _impostor = UnixListener::bind(meeting.socket_path("planted").unwrap()).unwrap();
+        let impostor = UnixListener::bind(meeting.socket_path("planted").unwrap()).unwrap();
         let record = DaemonRecord {
             identity: ProcessRef::parent()
                 .unwrap()
@@ -135,6 +135,13 @@ fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
         meeting.write_record(&record).unwrap();
         assert_ne!(attach("key").generation, "planted");
         assert_eq!(started().len(), 1);
+        // Whoever knocked said nothing: a hello holds the environment.
+        impostor.set_nonblocking(true).unwrap();
+        while let Ok((mut visitor, _)) = impostor.accept() {
+            let mut said = Vec::new();
+            visitor.read_to_end(&mut said).unwrap();
+            assert!(said.is_empty());
+        }
     });
 }
 
