@@ -15,6 +15,8 @@ use crate::kernel::{self, Birth, Dialled, Heard, Kernel, Pid, PipeId, Status};
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(50);
+/// Longer than an election takes to see it.
+const STUCK_FOR_LONG: Duration = Duration::from_secs(19);
 const LOOK_AT_NEWBORN: Duration = Duration::from_millis(250);
 
 pub(crate) struct Elector {
@@ -125,11 +127,30 @@ impl Elector {
             kernel.unlock_spawn(self.shim);
         }
         kernel.say(self.shim, || format!("elected: {end:?}"));
+        if let End::Solo(why) = &end {
+            self.judge(why, kernel);
+        }
         match (end, self.reached.take()) {
             (End::Connected, Some(reached)) => Elected::Connected(reached),
             (End::NotStuck, _) => Elected::NotStuck,
             (End::Solo(_), _) | (End::Connected, None) => Elected::Solo,
         }
+    }
+
+    /// Whoever does without a daemon has a reason that no election can mend: not a daemon that was stuck all the time,
+    /// and could have been proven to be so and ended.
+    fn judge(&self, why: &str, kernel: &mut Kernel) {
+        let holder = kernel.daemon_lock().filter(|pid| is_recorded(kernel, *pid));
+        let stuck = holder.filter(|pid| {
+            let long_ago = kernel.changed(*pid) + STUCK_FOR_LONG < kernel.now;
+            matches!(kernel.status(*pid), Status::Stopped | Status::Hung) && long_ago
+        });
+        let lock_is_free = kernel.spawn_lock_holders().next().is_none();
+        // Who was stopped itself has lost the time that an election has.
+        let had_its_time = kernel.changed(self.shim) == Moment::START;
+        kernel.must(stuck.is_none() || !lock_is_free || !had_its_time, || {
+            format!("a stuck daemon is left where it is: {why}")
+        });
     }
 
     fn obey(&mut self, step: &Step, kernel: &mut Kernel) -> Option<Fact> {

@@ -34,6 +34,8 @@ pub enum Act {
     Upgrade(usize),
     /// So many turns, whose ones as the salt says; no time passes.
     Turns(u32, u64),
+    /// Time passes, and a daemon gets no turn though it has something to do: the machine is busy.
+    Starve(usize, Duration, u64),
     /// Time passes, and everybody has all the turns they need.
     Pass(Duration, u64),
 }
@@ -119,7 +121,11 @@ fn act(dice: &mut Rng, seen: bool) -> Act {
         56..57 => Act::Hang(nth),
         57..58 => Act::End(nth),
         58..60 => Act::Upgrade(nth),
-        60..84 => Act::Turns(1 + dice.below(40) as u32, dice.next_u64()),
+        60..62 => {
+            let length = one_of(dice, &[100, 3_000, 11_500]);
+            Act::Starve(nth, Duration::from_millis(length), dice.next_u64())
+        }
+        62..84 => Act::Turns(1 + dice.below(40) as u32, dice.next_u64()),
         _ => {
             let lengths = [1, 5, 30, 150, 600, 1_200, 2_500, 12_000, 61_000];
             // Who cannot be seen counts as gone after half an hour of silence.
@@ -164,6 +170,7 @@ impl fmt::Display for Act {
             Act::End(nth) => write!(f, "daemon {nth} is asked to stop"),
             Act::Upgrade(nth) => write!(f, "daemon {nth} is upgraded"),
             Act::Turns(turns, _) => write!(f, "{turns} turns"),
+            Act::Starve(nth, length, _) => write!(f, "daemon {nth} gets no turn for {length:?}"),
             Act::Pass(length, _) => write!(f, "{length:?} pass"),
         }
     }

@@ -56,6 +56,9 @@ fn smaller(act: &Act) -> Option<Act> {
         Act::Pass(length, salt) if *length > Duration::from_millis(1) => {
             Some(Act::Pass(*length / 2, *salt))
         }
+        Act::Starve(nth, length, salt) if *length > Duration::from_millis(1) => {
+            Some(Act::Starve(*nth, *length / 2, *salt))
+        }
         Act::Ask(nth, tool, millis) if *millis > 0 => Some(Act::Ask(*nth, *tool, millis / 2)),
         _ => None,
     }

@@ -64,6 +64,10 @@ impl Daemon {
             if let Some(station) = self.station(number) {
                 station.members.remove(&id);
                 station.mux.leave(id, now);
+                let forgotten = station.mux.in_flight_of(id).is_empty();
+                kernel.must(forgotten, || {
+                    format!("client {} left, and the server works on for it", id.0)
+                });
             }
             self.settle(number, kernel);
         }

@@ -33,6 +33,8 @@ pub(crate) struct World {
     shims: BTreeMap<Pid, Shim>,
     daemons: BTreeMap<Pid, Daemon>,
     servers: BTreeMap<Pid, Server>,
+    /// The daemon that gets no turn.
+    starved: Option<Pid>,
 }
 
 impl World {
@@ -57,6 +59,7 @@ impl World {
             shims: BTreeMap::new(),
             daemons: BTreeMap::new(),
             servers: BTreeMap::new(),
+            starved: None,
         }
     }
 
@@ -112,6 +115,16 @@ impl World {
                     if !self.step(&mut dice) {
                         break;
                     }
+                }
+            }
+            Act::Starve(nth, length, salt) => {
+                self.starved = self
+                    .nth(Who::Daemon, *nth)
+                    .filter(|pid| self.kernel.runs(*pid));
+                self.pass(*length, &mut Rng::of(*salt, "turns"));
+                if let Some(pid) = self.starved.take() {
+                    // What it owes is counted from here.
+                    self.kernel.set(pid, Status::Runs);
                 }
             }
             Act::Pass(length, salt) => self.pass(*length, &mut Rng::of(*salt, "turns")),
@@ -220,7 +233,7 @@ impl World {
         for (pid, daemon) in &self.daemons {
             let is_ready = daemon.is_ready(&self.kernel);
             self.kernel.is_ready(*pid, is_ready);
-            if is_ready && self.kernel.runs(*pid) {
+            if is_ready && self.kernel.runs(*pid) && self.starved != Some(*pid) {
                 ready.push(*pid);
             }
         }
@@ -295,7 +308,8 @@ impl World {
         let kernel = &self.kernel;
         let runs = |pid: &Pid| kernel.runs(*pid);
         let shims = self.shims.iter().filter(|(pid, _)| runs(pid));
-        let daemons = self.daemons.iter().filter(|(pid, _)| runs(pid));
+        let has_turns = |pid: &Pid| runs(pid) && self.starved != Some(*pid);
+        let daemons = self.daemons.iter().filter(|(pid, _)| has_turns(pid));
         let servers = self.servers.iter().filter(|(pid, _)| runs(pid));
         let wakes = shims
             .filter_map(|(_, shim)| shim.wake())
