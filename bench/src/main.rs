@@ -22,6 +22,7 @@ mod peers;
 #[cfg(target_os = "linux")]
 mod people;
 mod place;
+mod plots;
 mod quiet;
 #[cfg(target_os = "linux")]
 mod readme;
@@ -30,6 +31,8 @@ mod report;
 mod round_trip;
 mod route;
 #[cfg(target_os = "linux")]
+mod scale;
+#[cfg(target_os = "linux")]
 mod sleeper;
 #[cfg(target_os = "linux")]
 mod spawn;
@@ -37,6 +40,7 @@ mod spawn;
 mod stage;
 mod stats;
 mod summary;
+mod svg;
 
 use std::io;
 use std::path::PathBuf;
@@ -48,14 +52,15 @@ use options::Options;
 use {
     exit_event::run as exit_event,
     peers::run as peers,
+    scale::run as scale,
     sleeper::run as sleeper,
     spawn::run as spawn,
     stage::{enter, is_inside},
 };
 #[cfg(not(target_os = "linux"))]
 use {
-    only_on_linux as exit_event, only_on_linux as peers, only_on_linux as sleeper,
-    only_on_linux as spawn,
+    only_on_linux as exit_event, only_on_linux as peers, only_on_linux as scale,
+    only_on_linux as sleeper, only_on_linux as spawn,
 };
 
 const USAGE: &str = "\
@@ -76,11 +81,16 @@ benchmarks:
   app-death    from the kill of an app to the end of its server, pipe held open
   guard        from the kill of an owner to nothing left, and watching 1000 connections
 
+  scale        many apps with many servers: processes, memory, descriptors, and a model of more
+
+  redraw DIR   no benchmark: writes tables and plots again, from the report.json in there
+
 options:
   --quick      a short run: enough to see that it works, too short to judge by
   --count N    how often a thing is measured in each batch
   --json       one line of JSON a benchmark, for programs
   --out DIR    the whole report as well, as files in this directory
+  --apps N, --servers N   of `scale`: how many (10 and 5)
   --server S   of `peers`: only this server (everything, python, notes)
 
 Each prints what it compares, a table, and PASS or FAIL for each of its bounds. Other work on the
@@ -101,6 +111,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("recovery", recovery::run),
     ("app-death", app_death::run),
     ("guard", guard::run),
+    ("scale", scale),
 ];
 
 type Benchmark = fn(&Options) -> io::Result<Outcome>;
@@ -111,6 +122,9 @@ fn main() -> ExitCode {
     if arguments.iter().any(|word| ["--help", "-h"].contains(word)) {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
+    }
+    if let ["redraw", dir] = arguments[..] {
+        return finish(summary::redraw(dir.as_ref()).map(|()| ExitCode::SUCCESS));
     }
     let (name, options) = match arguments.split_first() {
         Some((name, options)) if !name.starts_with('-') => (Some(*name), options),
@@ -128,10 +142,13 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(problem) => return usage(&problem),
     };
-    let outcome = match is_inside() {
+    finish(match is_inside() {
         true => run(&chosen, &options),
         false => enter(),
-    };
+    })
+}
+
+fn finish(outcome: io::Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         eprintln!("kennel-bench: {error}");
         ExitCode::FAILURE

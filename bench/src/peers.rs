@@ -22,7 +22,7 @@ use kennel_sys::events;
 use crate::report::Report;
 use crate::{Options, Outcome};
 use measure::{CALLS, CROWD, Column, ENDS, Measure};
-use subject::Subject;
+pub(crate) use subject::Subject;
 use team::Team;
 use way::Kind;
 
@@ -56,8 +56,8 @@ const FULL: Extent = Extent {
     ends: 5,
     patience: Duration::from_secs(8),
     idle: Duration::from_secs(20),
-    gathering: Duration::from_secs(40),
-    unit: Duration::from_secs(12),
+    gathering: Duration::from_secs(35),
+    unit: Duration::from_secs(8),
     all_once: true,
 };
 /// Of the servers that are not the first.
@@ -69,7 +69,7 @@ const SHORT: Extent = Extent {
     patience: Duration::from_secs(3),
     idle: Duration::ZERO,
     gathering: Duration::from_secs(3),
-    unit: Duration::from_secs(4),
+    unit: Duration::from_millis(2500),
     all_once: true,
 };
 const QUICK: Extent = Extent {
@@ -80,7 +80,7 @@ const QUICK: Extent = Extent {
     patience: Duration::from_secs(2),
     idle: Duration::from_secs(2),
     gathering: Duration::from_millis(1500),
-    unit: Duration::from_millis(1300),
+    unit: Duration::from_secs(1),
     all_once: false,
 };
 
@@ -91,7 +91,7 @@ const SERVERS: u32 = 5;
 const BROKERS: u32 = 4;
 const ATTACHES: u32 = 10;
 const CALLING: u32 = 4;
-const CROWDS: u32 = 30;
+const CROWDS: u32 = 24;
 
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
     let subjects = Subject::ALL

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use crate::options::Options;
 
+const REPORT: &str = "report.json";
+
 /// Writes what was measured, and what was not.
 pub(crate) fn write(dir: &Path, options: &Options, seconds: u64) -> io::Result<()> {
     let (told, skipped) = options.take();
@@ -20,14 +22,21 @@ pub(crate) fn write(dir: &Path, options: &Options, seconds: u64) -> io::Result<(
         "benchmarks": told,
         "skipped": skipped,
     });
-    fs::write(
-        dir.join("report.json"),
-        format!("{}\n", serde_json::to_string_pretty(&report)?),
-    )?;
-    fs::write(dir.join("report.md"), markdown(&report))?;
+    fs::write(dir.join(REPORT), format!("{report:#}\n"))?;
+    draw(dir, &report)
+}
+
+/// The same once more, from the report that is there.
+pub(crate) fn redraw(dir: &Path) -> io::Result<()> {
+    let report = fs::read_to_string(dir.join(REPORT))?;
+    draw(dir, &serde_json::from_str(&report)?)
+}
+
+fn draw(dir: &Path, report: &Value) -> io::Result<()> {
+    fs::write(dir.join("report.md"), markdown(report))?;
     #[cfg(target_os = "linux")]
-    fs::write(dir.join("readme.md"), crate::readme::table(&report))?;
-    Ok(())
+    fs::write(dir.join("readme.md"), crate::readme::table(report))?;
+    crate::plots::write(dir, report)
 }
 
 /// What is installed of others, as their installers wrote it down.

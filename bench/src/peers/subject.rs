@@ -32,7 +32,7 @@ const SEARCH: Tool = Tool {
 
 /// A server that people use, or that is written as they write theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     /// `@modelcontextprotocol/server-everything`, on node.
     Everything,
     /// A tool of one line, with the Python SDK.
@@ -92,7 +92,7 @@ impl Subject {
     }
 
     /// What to start. Each `store` is one server's own, where it keeps something.
-    pub(super) fn command(self, dir: &Path, store: &str) -> io::Result<Vec<OsString>> {
+    pub(crate) fn command(self, dir: &Path, store: &str) -> io::Result<Vec<OsString>> {
         let bed = |file| in_bed(file).ok_or(io::ErrorKind::NotFound);
         Ok(match self {
             Subject::Everything => vec!["node".into(), bed(EVERYTHING)?.into()],
