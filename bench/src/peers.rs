@@ -43,7 +43,7 @@ struct Extent {
     idle: Duration,
     /// How long each way may gather its crowd.
     gathering: Duration,
-    /// How long all ways may take for one kind of measurement, unit after unit of [`SHARES`].
+    /// How long all ways may take for one kind of measurement, a share of so many units each.
     unit: Duration,
     /// Whether each way has its first turn, however long that takes.
     all_once: bool,
