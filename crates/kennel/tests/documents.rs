@@ -92,9 +92,10 @@ fn every_link_leads_to_a_file_and_a_heading_that_are_there() {
 /// Names of functions in the sources, tests among them.
 fn functions() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut dirs: Vec<PathBuf> = ["crates", "examples", "xtask"]
-        .map(|dir| Path::new(ROOT).join(dir))
-        .to_vec();
+    let rooms = [
+        "crates", "examples", "bench", "chaos", "fuzz", "sim", "xtask",
+    ];
+    let mut dirs: Vec<PathBuf> = rooms.map(|dir| Path::new(ROOT).join(dir)).to_vec();
     while let Some(dir) = dirs.pop() {
         for path in std::fs::read_dir(dir).unwrap().flatten().map(|e| e.path()) {
             if path.is_dir() {
