@@ -1,7 +1,7 @@
 //! `cargo xtask instructions`: what a small call costs, counted and held against what it cost when somebody last looked.
 //!
 //! Time is noise on a machine that does other things; instructions are not. What is counted is the part of shim and daemon
-//! that decides (`crates/kennel-core/examples/hot_path.rs`): it makes no system calls, so one binary gives one number. The
+//! that decides (`bench/hot-path`): it makes no system calls, so one binary gives one number. The
 //! count without any call is taken off, so that the start does not matter.
 
 use std::collections::BTreeMap;
@@ -152,11 +152,11 @@ fn compiler() -> Outcome<String> {
 
 fn count(workspace: &Workspace) -> Outcome<BTreeMap<String, f64>> {
     let mut build = workspace.cargo();
-    build.args(["build", "--release", "--locked", "--package", "kennel-core"]);
-    if !succeeds(build.args(["--example", "hot_path"]))? {
-        return Err("hot_path does not build".into());
+    build.args(["build", "--release", "--locked", "--package", "hot-path"]);
+    if !succeeds(&mut build)? {
+        return Err("hot-path does not build".into());
     }
-    let program = workspace.target.join("release/examples/hot_path");
+    let program = workspace.target.join("release/hot-path");
     let mut counts = BTreeMap::new();
     for part in PARTS {
         let (calls, none) = (

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             unprivileged::pass(&workspace, &nextest, &run)
         });
     }
-    let everything = run.filters.is_empty();
+    let everything = run.is_everything();
     if everything {
         report.step("doc tests", || doc_tests(&workspace, &run));
     }
@@ -133,6 +133,11 @@ impl Run {
         } else {
             command.env_remove("KENNEL_FULL");
         }
+    }
+
+    /// Whether nobody asked for some of it only.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.filters.is_empty()
     }
 
     /// Adds which tests to run, and how patiently.

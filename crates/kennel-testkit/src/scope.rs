@@ -136,7 +136,11 @@ impl Scope {
         for _ in 0..100 {
             let survivors = self.survivors();
             if survivors.is_empty() {
-                return;
+                if !processes().any(is_becoming_a_program) {
+                    return;
+                }
+                let _ = kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(2)));
+                continue;
             }
             for process in &survivors {
                 // One that is gone already is what was wanted.
@@ -203,6 +207,17 @@ fn processes() -> impl Iterator<Item = u32> {
     std::fs::read_dir("/proc")
         .expect("/proc is mounted")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// Whether it has just begun to be another program: for a moment it has no environment that could be read, whoever
+/// started it.
+fn is_becoming_a_program(pid: u32) -> bool {
+    let dir = format!("/proc/{pid}");
+    let has_none = || std::fs::read(format!("{dir}/environ")).is_ok_and(|it| it.is_empty());
+    // A zombie has none either, and a kernel's thread never had one.
+    let runs = || std::fs::read_link(format!("{dir}/exe")).is_ok();
+    let young = || ProcessRef::open(pid).ok()?.age();
+    has_none() && runs() && young().is_some_and(|age| age < Duration::from_secs(2))
 }
 
 fn environment_has(pid: u32, wanted: &[String]) -> bool {

@@ -1,4 +1,4 @@
-//! What a small call costs: `hot_path PART COUNT` makes so many round trips without a clock, a socket or a file, so
+//! What a small call costs: `hot-path PART COUNT` makes so many round trips without a clock, a socket or a file, so
 //! that a count of instructions is the same each time. `cargo xtask instructions` counts them.
 //!
 //! Parts: `shim` is a session with its upstream, `daemon` ten clients of one server, `line` what both read of every line.
@@ -19,7 +19,7 @@ const RESULT: &str = r#"{"content":[{"type":"text","text":"Echo: a call of the u
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [part, count] = &arguments[..] else {
-        panic!("hot_path PART COUNT");
+        panic!("hot-path PART COUNT");
     };
     let count: u64 = count.parse().expect("a count");
     match &**part {
