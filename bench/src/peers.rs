@@ -209,11 +209,11 @@ fn idle(teams: &mut [Team<'_>], time: Duration) {
         .collect();
     // What they were asked last may still have its consequences.
     let _ = events::sleep(&[], &[], Some(time / 4));
-    let before: Vec<f64> = awake.iter().map(|people| people.wakes()).collect();
+    let before: Vec<_> = awake.iter().map(|people| people.wakes()).collect();
     let _ = events::sleep(&[], &[], Some(time));
     for ((team, people), before) in teams.iter_mut().zip(awake).zip(before) {
         if people.len() > 0 {
-            let wakes = people.wakes() - before;
+            let wakes = people.wakes_since(&before);
             team.note(Measure::Wakes, wakes * 60.0 / time.as_secs_f64());
         }
     }

@@ -1,7 +1,8 @@
 //! Processes as `/proc` shows them: who is below whom, what they hold together, and how often they woke.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::PathBuf;
 
 use crate::memory::Weight;
 
@@ -47,8 +48,9 @@ impl People {
         weights.map(|weight| weight.pss).sum()
     }
 
-    /// How often they were put on a processor since they began: what waits wakes, and what is interrupted comes back.
-    pub(crate) fn wakes(&self) -> f64 {
+    /// How often each of their threads was put on a processor since it began: what waits wakes, and what is interrupted
+    /// comes back.
+    pub(crate) fn wakes(&self) -> BTreeMap<PathBuf, f64> {
         let threads = self.pids().flat_map(|pid| {
             let threads = fs::read_dir(format!("/proc/{pid}/task"));
             threads.into_iter().flatten().flatten()
@@ -58,9 +60,15 @@ impl People {
             let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
             let counts =
                 lines.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok());
-            Some(counts.sum::<f64>())
+            Some((thread.path(), counts.sum::<f64>()))
         });
-        switches.sum()
+        switches.collect()
+    }
+
+    /// How often they woke since then. A thread that ended meanwhile took its number along.
+    pub(crate) fn wakes_since(&self, before: &BTreeMap<PathBuf, f64>) -> f64 {
+        let since = |(thread, count): (&PathBuf, &f64)| count - before.get(thread).unwrap_or(&0.0);
+        self.wakes().iter().map(since).sum()
     }
 }
 
@@ -107,7 +115,7 @@ mod tests {
         assert_eq!(people.servers("cat -"), [child.id()]);
         assert_eq!(people.without(&[child.id()]).len(), people.len() - 1);
         assert!(people.weight() > 0.0);
-        assert!(people.wakes() > 0.0);
+        assert!(people.wakes_since(&BTreeMap::new()) > 0.0);
         drop(child.stdin.take());
         child.wait().unwrap();
     }
