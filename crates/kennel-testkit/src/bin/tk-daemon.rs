@@ -42,8 +42,9 @@ fn main() {
     let mut ready = File::from(ready);
 
     let place = PathBuf::from(std::env::var_os("KENNEL_RUNTIME_DIR").expect("a place"));
-    let number = sign(&place);
+    // Read before it signs: whoever waits for its signature may write another one for the next daemon.
     let script = std::fs::read_to_string(place.join("script")).unwrap_or_default();
+    let number = sign(&place);
     let (word, amount) = script
         .trim()
         .split_once(' ')
