@@ -5,16 +5,15 @@
 
 use super::parse::Envelope;
 use super::scan::{DEEPEST, MEMBERS};
-use super::token::{is_number, is_part_of_a_number, ordinary};
+use super::token::{first_mark, is_number, is_part_of_a_number, ordinary};
 use super::{Inside, Part, Place};
 
-/// The envelope of this line, if it is an object and nothing else.
-pub(super) fn envelope(line: &[u8]) -> Option<Envelope<'_>> {
+/// Fills the envelope of this line, if it is an object and nothing else.
+pub(super) fn envelope<'a>(line: &'a [u8], envelope: &mut Envelope<'a>) -> Option<()> {
     if !line.is_ascii() {
         str::from_utf8(line).ok()?;
     }
     let mut cursor = Cursor { line, at: 0 };
-    let mut envelope = Envelope::default();
     cursor.expect(b'{')?;
     if !cursor.skips(b'}') {
         loop {
@@ -50,7 +49,7 @@ pub(super) fn envelope(line: &[u8]) -> Option<Envelope<'_>> {
         }
     }
     cursor.space();
-    (cursor.at == line.len()).then_some(envelope)
+    (cursor.at == line.len()).then_some(())
 }
 
 /// A place in a line, behind which everything was seen.
@@ -93,6 +92,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A key and its colon.
+    #[inline]
     fn key(&mut self) -> Option<Key<'a>> {
         self.expect(b'"')?;
         let start = self.at;
@@ -106,7 +106,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// Moves behind the string it is in; whether that has escapes.
+    #[inline]
     fn string(&mut self) -> Option<bool> {
+        // Most are short, and have none.
+        if let Some(word) = self.line[self.at..].first_chunk()
+            && let Some(found) = first_mark(word)
+            && word[found] == b'"'
+        {
+            self.at += found + 1;
+            return Some(false);
+        }
+        self.any_string()
+    }
+
+    fn any_string(&mut self) -> Option<bool> {
         let mut has_escapes = false;
         loop {
             self.at += ordinary(&self.line[self.at..]);

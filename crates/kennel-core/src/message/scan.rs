@@ -123,13 +123,12 @@ impl Scan {
         }
     }
 
-    /// The envelope of this line, if it is an object and nothing else.
-    pub(super) fn envelope<'a>(&self, line: &'a [u8]) -> Option<Envelope<'a>> {
+    /// Fills the envelope of this line, if it is an object and nothing else.
+    pub(super) fn envelope<'a>(&self, line: &'a [u8], envelope: &mut Envelope<'a>) -> Option<()> {
         let all = self.at == line.len() && self.text == line.len();
         if !all || self.next != Next::Nothing {
             return None;
         }
-        let mut envelope = Envelope::default();
         for (key, range) in self.parts.iter().enumerate() {
             let Some(range) = range else {
                 continue;
@@ -147,7 +146,7 @@ impl Scan {
             };
             *envelope.part_mut(KEYS[key])? = Some(part);
         }
-        Some(envelope)
+        Some(())
     }
 
     /// Takes the next token, if all of it is there.

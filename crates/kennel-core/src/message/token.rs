@@ -68,7 +68,8 @@ pub(super) fn ordinary(bytes: &[u8]) -> usize {
 
 /// Where in a word the first byte is that means something: all of them are compared at once. What a difference borrows
 /// it borrows from later bytes, so the first one found is right.
-fn first_mark(word: &[u8; 8]) -> Option<usize> {
+#[inline]
+pub(super) fn first_mark(word: &[u8; 8]) -> Option<usize> {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
     const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
     let word = u64::from_le_bytes(*word);
