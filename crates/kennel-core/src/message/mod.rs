@@ -17,6 +17,7 @@ mod owned;
 mod parse;
 pub(crate) mod reply;
 mod scan;
+mod short;
 mod token;
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ pub use scan::Scan;
 
 pub(crate) use line::quoted;
 pub(crate) use owned::Edit;
+pub(crate) use short::Short;
 
 /// One line, known to be well-formed: what it is, and where its parts are.
 ///

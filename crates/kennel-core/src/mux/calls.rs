@@ -12,10 +12,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
-use crate::message::Key;
+use crate::message::{Key, Short};
 use crate::time::Moment;
 
 use super::Lane;
+use super::few::Few;
 use super::levels::Before;
 use super::lists::ListKey;
 use super::snapshot::{bytes, maybe_bytes, pairs};
@@ -59,7 +60,7 @@ pub(super) struct Call {
     pub(super) kind: Kind,
     /// Where it was written; what cancels it must follow there.
     pub(super) lane: Lane,
-    pub(super) waiters: Vec<Waiter>,
+    pub(super) waiters: Few<Waiter>,
     /// The session of who waited first, or last. `None`: the mux itself asked.
     pub(super) session: Option<Arc<str>>,
     /// What its client knows the progress by, as spelled there. The server knows it by the call's id.
@@ -95,13 +96,13 @@ pub(super) enum Kind {
 }
 
 /// Somebody who waits for an answer.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Waiter {
     pub(super) client: ClientId,
     pub(super) key: Key,
     /// As spelled.
     #[serde(with = "bytes")]
-    pub(super) id: Vec<u8>,
+    pub(super) id: Short,
     pub(super) batch: Option<u64>,
     /// The request, should it have to be asked separately after all.
     #[serde(with = "maybe_bytes")]
@@ -116,8 +117,7 @@ pub(super) struct Ghost {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Calls {
-    /// Boxed: most of the time there is one, and a map has room for eleven.
-    calls: BTreeMap<Minted, Box<Call>>,
+    calls: BTreeMap<Minted, Call>,
     #[serde(with = "pairs")]
     by_client: BTreeMap<(ClientId, Key), Minted>,
     ghosts: BTreeMap<Minted, Ghost>,
@@ -143,7 +143,7 @@ impl Calls {
             let name = (waiter.client, waiter.key.clone());
             self.by_client.insert(name, minted);
         }
-        self.calls.insert(minted, Box::new(call));
+        self.calls.insert(minted, call);
     }
 
     /// One more who waits for a call that is there.
@@ -155,7 +155,7 @@ impl Calls {
     }
 
     pub(super) fn get(&self, minted: Minted) -> Option<&Call> {
-        self.calls.get(&minted).map(Box::as_ref)
+        self.calls.get(&minted)
     }
 
     /// Which call this request of a client waits for.
@@ -164,7 +164,7 @@ impl Calls {
     }
 
     /// It is answered.
-    pub(super) fn take(&mut self, minted: Minted) -> Option<Box<Call>> {
+    pub(super) fn take(&mut self, minted: Minted) -> Option<Call> {
         let call = self.calls.remove(&minted)?;
         for waiter in &call.waiters {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
@@ -176,11 +176,8 @@ impl Calls {
     pub(super) fn drop_waiter(&mut self, client: ClientId, key: &Key) -> Option<(Minted, Waiter)> {
         let minted = self.by_client.remove(&(client, key.clone()))?;
         let call = self.calls.get_mut(&minted)?;
-        let place = call
-            .waiters
-            .iter()
-            .position(|it| it.client == client && it.key == *key)?;
-        Some((minted, call.waiters.remove(place)))
+        let such = |it: &Waiter| it.client == client && it.key == *key;
+        Some((minted, call.waiters.take(such)?))
     }
 
     /// Nobody waits, and the server was told so.
@@ -223,7 +220,7 @@ impl Calls {
 
     /// All calls in flight.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &Call> {
-        self.calls.values().map(Box::as_ref)
+        self.calls.values()
     }
 
     /// The calls in flight, but for what the mux asked itself.

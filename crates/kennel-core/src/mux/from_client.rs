@@ -8,6 +8,7 @@ use crate::time::Moment;
 
 use super::calls::{Call, Digits, Kind, Minted};
 use super::class::{Envelope, Era};
+use super::few::Few;
 use super::handshake::waiter;
 use super::lists::List;
 use super::refused::{Refused, abandoned};
@@ -176,7 +177,7 @@ impl Mux {
         let call = Call {
             kind,
             lane,
-            waiters: vec![waiter(from, request)],
+            waiters: Few::One(waiter(from, request)),
             session: Some(self.client(from.client).session.clone()),
             token: token.map(|place| place.bytes().to_vec()),
             logs,

@@ -141,7 +141,7 @@ pub(super) fn waiter(from: &From<'_>, request: &Request<'_>) -> Waiter {
     Waiter {
         client: from.client,
         key: request.id.key(),
-        id: request.id.raw().to_vec(),
+        id: request.id.raw().into(),
         batch: from.batch,
         again: None,
     }

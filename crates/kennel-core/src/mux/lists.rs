@@ -323,7 +323,7 @@ impl Mux {
         });
         probes
             .flat_map(|call| &call.waiters)
-            .map(|it| (it.client, it.batch, it.id.clone()))
+            .map(|it| (it.client, it.batch, it.id.to_vec()))
             .collect()
     }
 

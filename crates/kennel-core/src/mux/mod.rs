@@ -33,6 +33,7 @@ mod asks;
 mod batch;
 mod calls;
 mod class;
+mod few;
 mod from_client;
 mod from_server;
 mod handshake;
@@ -62,6 +63,7 @@ use crate::time::Moment;
 use asks::Asks;
 use batch::Batches;
 use calls::{Call, Calls, Kind, Minted};
+use few::Few;
 use handshake::{Greeting, Handshake};
 use held::Held;
 use latency::Latency;
@@ -387,7 +389,7 @@ impl Mux {
         let id = |(key, minted): (&Key, Minted)| {
             let mut waiters = self.calls.get(minted)?.waiters.iter();
             let waiter = waiters.find(|it| it.client == client && it.key == *key)?;
-            Some(waiter.id.clone())
+            Some(waiter.id.to_vec())
         };
         self.calls.of(client).filter_map(id).collect()
     }
@@ -403,7 +405,7 @@ impl Mux {
         let waiters = call.map_or(&[][..], |call| &call.waiters);
         waiters
             .iter()
-            .map(|it| (it.client, it.id.clone()))
+            .map(|it| (it.client, it.id.to_vec()))
             .collect()
     }
 
@@ -454,7 +456,7 @@ impl Mux {
         let call = Call {
             kind,
             lane: Lane::Front,
-            waiters: Vec::new(),
+            waiters: Few::none(),
             session: None,
             token: None,
             logs: false,

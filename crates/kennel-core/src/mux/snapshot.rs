@@ -35,10 +35,10 @@ pub(super) mod bytes {
         Text::from(bytes).serialize(serializer)
     }
 
-    pub(in crate::mux) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::mux) fn deserialize<'de, B: From<Vec<u8>>, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Vec<u8>, D::Error> {
-        Text::deserialize(deserializer).map(|text| text.as_bytes().to_vec())
+    ) -> Result<B, D::Error> {
+        Text::deserialize(deserializer).map(|text| B::from(text.as_bytes().to_vec()))
     }
 }
 

@@ -1,9 +1,10 @@
 //! The app's requests that wait for an answer, and their bytes: what is lost on its way may have to be
 //! sent again.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::message::{Key, Message, Request};
+use crate::message::{Key, Message, Request, Short};
 
 use super::progress::{self, Progress};
 use super::queue::Ticket;
@@ -75,9 +76,9 @@ impl What {
 #[derive(Debug)]
 pub(super) struct Awaited {
     /// As the app spelled it.
-    pub(super) id: Vec<u8>,
+    pub(super) id: Short,
     /// For people: cut if it is long.
-    pub(super) method: Box<str>,
+    pub(super) method: Cow<'static, str>,
     pub(super) what: What,
     /// What its progress is known by.
     pub(super) token: Option<Key>,
@@ -155,8 +156,7 @@ pub enum Unsent<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// Boxed: most of the time there is one, and a map has room for eleven.
-    requests: BTreeMap<Key, Box<Awaited>>,
+    requests: BTreeMap<Key, Awaited>,
     /// The latest cancelled ones, oldest first; some may be answered since.
     cancelled: VecDeque<(u64, Key)>,
     kept_bytes: usize,
@@ -182,7 +182,7 @@ impl InFlight {
 
     /// Whether the subscription with this id is acknowledged, if the upstream has it.
     pub(super) fn acknowledged(&mut self, key: &Key) -> Option<&mut Acknowledged> {
-        match self.requests.get_mut(key).map(Box::as_mut) {
+        match self.requests.get_mut(key) {
             Some(Awaited {
                 stage: Stage::Sent,
                 what: What::Listen(acknowledged),
@@ -201,7 +201,6 @@ impl InFlight {
         };
         self.requests
             .values()
-            .map(Box::as_ref)
             .filter(hears)
             .map(|request| &request.id[..])
     }
@@ -210,7 +209,7 @@ impl InFlight {
     pub(super) fn insert(&mut self, key: Key, request: &Request<'_>, stage: Stage) {
         let method = request.method.name();
         let awaited = Awaited {
-            id: request.id.raw().to_vec(),
+            id: request.id.raw().into(),
             method: shortened(&method),
             what: What::of(&method),
             token: None,
@@ -221,7 +220,7 @@ impl InFlight {
             end: 0,
         };
         self.next += 1;
-        self.requests.insert(key, Box::new(awaited));
+        self.requests.insert(key, awaited);
     }
 
     /// The upstream gets it, with its line's end there.
@@ -264,7 +263,7 @@ impl InFlight {
 
     /// It is answered, or will never be.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Awaited> {
-        let request = *self.requests.remove(key)?;
+        let request = self.requests.remove(key)?;
         self.kept_bytes -= request.kept.as_ref().map_or(0, Vec::len);
         self.ended(&request);
         Some(request)
@@ -298,7 +297,7 @@ impl InFlight {
     pub(super) fn wait_again(&mut self, key: Key, mut request: Awaited, at: Ticket) -> Vec<u8> {
         let bytes = request.kept.take().unwrap_or_default();
         request.stage = Stage::Queued(at);
-        self.requests.insert(key, Box::new(request));
+        self.requests.insert(key, request);
         bytes
     }
 
@@ -323,8 +322,9 @@ impl InFlight {
 
     /// Those that are waited for.
     pub(super) fn awaited(&self) -> impl Iterator<Item = &Awaited> {
-        let requests = self.requests.values().map(Box::as_ref);
-        requests.filter(|request| request.stage != Stage::Cancelled)
+        self.requests
+            .values()
+            .filter(|request| request.stage != Stage::Cancelled)
     }
 
     /// Whether nothing is waited for but news, and that somebody is there.
@@ -336,7 +336,6 @@ impl InFlight {
     /// Takes out such requests, and gives back those that are waited for.
     fn take(&mut self, such: impl Fn(&Awaited) -> bool) -> Vec<(Key, Awaited)> {
         let taken = self.requests.extract_if(.., |_, it| such(it));
-        let taken = taken.map(|(key, request)| (key, *request));
         let (mut taken, cancelled): (Vec<_>, Vec<_>) =
             taken.partition(|(_, request)| request.stage != Stage::Cancelled);
         for (_, request) in &cancelled {

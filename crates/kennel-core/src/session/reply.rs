@@ -1,5 +1,7 @@
 //! What the session says in its own name.
 
+use std::borrow::Cow;
+
 use crate::message::reply::INTERNAL_ERROR;
 use crate::message::{error_reply, quoted};
 
@@ -80,11 +82,17 @@ impl Refusal {
 }
 
 /// As much of a method's name as a person wants to read.
-pub(super) fn shortened(name: &str) -> Box<str> {
+pub(super) fn shortened(name: &str) -> Cow<'static, str> {
     const ENOUGH: usize = 64;
+    /// Most requests are of these, and nothing is copied for them.
+    const USUAL: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "ping"];
+    if let Some(usual) = USUAL.iter().find(|usual| **usual == name) {
+        return Cow::Borrowed(usual);
+    }
     let cut = match name.len() > ENOUGH {
         true => name.char_indices().nth(ENOUGH),
         false => None,
     };
-    name[..cut.map_or(name.len(), |(end, _)| end)].into()
+    let name = &name[..cut.map_or(name.len(), |(end, _)| end)];
+    Cow::Owned(name.to_owned())
 }
