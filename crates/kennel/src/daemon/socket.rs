@@ -46,7 +46,7 @@ impl Socket {
         loop {
             // Whoever reads is one, and waits without being put on a list.
             let mut ready = poll_fn(|context| self.stream.poll_read_ready(context)).await?;
-            let read = inbox.borrow_mut().read(self);
+            let read = inbox.borrow_mut().receive(self);
             match &read {
                 // Less than there was room for: that is all there was, and no need to ask again.
                 Ok(count) if *count < CHUNK => ready.clear_ready(),

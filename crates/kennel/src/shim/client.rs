@@ -41,7 +41,7 @@ impl Shim {
             },
             Outcome::Connected { socket, daemon, .. } => {
                 let socket = self.watch.over(socket, Who::Daemon);
-                let link = Link::new(socket, daemon);
+                let link = Box::new(Link::new(socket, daemon));
                 if self.for_now.is_some() {
                     return self.come_back(link);
                 }

@@ -93,7 +93,7 @@ impl Shim {
 
     /// There is one. Its server starts when nothing is left of ours: two writers on one store are worse than a
     /// late answer.
-    pub(super) fn come_back(&mut self, link: Link) {
+    pub(super) fn come_back(&mut self, link: Box<Link>) {
         let Some(mut for_now) = self.for_now.take() else {
             return;
         };

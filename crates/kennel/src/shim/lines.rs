@@ -7,6 +7,7 @@ use kennel_core::hello::VOID;
 use kennel_core::message::{Line, Owned, Scan};
 use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
+use rustix::net::RecvFlags;
 
 use super::spare;
 
@@ -56,6 +57,13 @@ impl Inbox {
     /// Reads what is there, once.
     pub(crate) fn read(&mut self, from: impl AsFd) -> io::Result<usize> {
         Ok(rustix::io::read(from, spare_capacity(self.room()))?)
+    }
+
+    /// The same of a socket. The kernel asks less of whoever reads it as one than of whoever reads it as a file.
+    pub(crate) fn receive(&mut self, from: impl AsFd) -> io::Result<usize> {
+        let room = spare_capacity(self.room());
+        let (_, count) = rustix::net::recv(from, room, RecvFlags::empty())?;
+        Ok(count)
     }
 
     /// Where to append what is read next, and room for it. Nothing is done to the room beforehand: what

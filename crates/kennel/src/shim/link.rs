@@ -1,13 +1,14 @@
 //! A daemon as the shim's upstream: one socket, lines both ways, and Kennel's own words among them.
 
 use std::cell::Cell;
-use std::io::{self, Write};
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::Control;
 use kennel_sys::process::ProcessRef;
+use rustix::net::SendFlags;
 
 use super::lines::{Inbox, Outbox};
 use super::watch::Watched;
@@ -53,11 +54,10 @@ impl Link {
 
     /// Writes what it takes now. One that takes no more tells so when it is read.
     pub(crate) fn flush(&mut self) {
-        let mut socket = &*self.socket;
-        let width = &self.width;
+        let (socket, width) = (&*self.socket, &self.width);
         let written = self.to.flush(|bytes| {
             width.suit(socket, bytes.len());
-            socket.write(bytes)
+            send(socket, bytes)
         });
         if written.is_err() {
             self.to.clear();
@@ -66,11 +66,10 @@ impl Link {
 
     /// Sends the beginning of a long line, before all of it has come.
     pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
-        let mut socket = &*self.socket;
-        let width = &self.width;
+        let (socket, width) = (&*self.socket, &self.width);
         self.to.send_ahead(from_app, |bytes| {
             width.suit(socket, from_app.len());
-            socket.write(bytes)
+            send(socket, bytes)
         });
     }
 
@@ -84,7 +83,7 @@ impl Link {
 
     /// Reads what it said; `false` once it is gone.
     pub(crate) fn read(&mut self) -> bool {
-        let read = self.from.read(&self.socket);
+        let read = self.from.receive(&self.socket);
         self.socket.was_read(&read);
         match read {
             Ok(0) => false,
@@ -144,4 +143,8 @@ impl Link {
             None => Some(self.silent_since() + ASK_AFTER),
         }
     }
+}
+
+fn send(socket: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
 }

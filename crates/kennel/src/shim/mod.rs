@@ -197,14 +197,15 @@ struct Shim {
     /// It has one only because there was no daemon.
     for_now: Option<ForNow>,
     /// The daemon that is there again, while our own server ends.
-    coming_back: Option<Link>,
+    coming_back: Option<Box<Link>>,
     hibernation: Option<Hibernation>,
     /// It has no upstream, and wants none before somebody asks for something.
     resting: bool,
     election: Option<Watched<Pending>>,
     /// The daemon that did not answer.
     suspect: Option<ProcessRef>,
-    link: Option<Link>,
+    /// Boxed: it changes hands while it is heard.
+    link: Option<Box<Link>>,
     server: Option<Upstream>,
     /// The daemon has given our server up until somebody asks again.
     given_up: bool,
