@@ -183,17 +183,11 @@ fn fate(mutant: &Mutant, copy: &mut Copy, there: &Workspace, nextest: &Nextest) 
 
 /// The tests that failed, by their last names.
 fn failed(said: &str) -> Vec<String> {
-    let ways = [
-        "FAIL [",
-        "TIMEOUT [",
-        "ABORT [",
-        "SIGABRT [",
-        "SIGSEGV [",
-        "LEAK-FAIL [",
-    ];
-    let lines = said
-        .lines()
-        .filter(|line| ways.iter().any(|way| line.trim_start().starts_with(way)));
+    let lines = said.lines().filter(|line| {
+        let (way, _) = line.trim_start().split_once(" [").unwrap_or_default();
+        // Whichever signal it was.
+        ["FAIL", "TIMEOUT", "ABORT", "LEAK-FAIL"].contains(&way) || way.starts_with("SIG")
+    });
     let mut names: Vec<String> = lines
         .filter_map(|line| line.rsplit([' ', ':']).next())
         .map(str::to_owned)
@@ -289,8 +283,9 @@ mod tests {
         PASS [   0.1s] (1/3) kennel-core::mux calls::a
         FAIL [   0.2s] (2/3) kennel-core::mux lists::who_asks
      TIMEOUT [ 240.0s] (3/3) kennel::daemon late
+     SIGKILL [  60.4s] (3/3) kennel::bin/kennel election::killed
         FAIL [   0.2s] (2/3) kennel-core::mux lists::who_asks
 ";
-        assert_eq!(failed(said), ["late", "who_asks"]);
+        assert_eq!(failed(said), ["killed", "late", "who_asks"]);
     }
 }
