@@ -109,6 +109,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         area: Area::Election,
+        mistake: "whoever listens at the socket is the daemon",
+        file: "crates/kennel/src/election/connect.rs",
+        text: "(on_record || is_holder(meeting, &process)).then_some(process)",
+        instead: "(on_record || process.is_alive()).then_some(process)",
+        among: (KENNEL, &["--bin", "kennel"]),
+        caught_by: &["rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody"],
+    },
+    Mutant {
+        area: Area::Election,
         mistake: "nobody looks at a daemon that is not ready yet",
         file: "crates/kennel/src/election/newborn.rs",
         text: "if !self.next_look().is_zero() {",

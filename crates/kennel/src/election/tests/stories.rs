@@ -1,8 +1,10 @@
 //! With a daemon that does what a test wants (`tk-daemon`).
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
+use std::thread::JoinHandle;
 
+use kennel_core::hello::DaemonHello;
 use kennel_testkit::count;
 
 use super::*;
@@ -113,17 +115,46 @@ fn a_living_daemon_whose_record_is_garbage_is_found_by_its_socket() {
     });
 }
 
+/// Listens where a daemon would, and answers like one. Gives what was said to it, once somebody says [`ENOUGH`].
+fn impostor(listener: UnixListener) -> JoinHandle<Vec<String>> {
+    std::thread::spawn(move || {
+        let mut heard = Vec::new();
+        loop {
+            let (mut visitor, _) = listener.accept().unwrap();
+            let mut said = String::new();
+            BufReader::new(&visitor).read_line(&mut said).unwrap();
+            match said.as_str() {
+                ENOUGH => return heard,
+                "" => {}
+                _ => {
+                    heard.push(said);
+                    let hello = DaemonHello {
+                        version: "0".into(),
+                        protocol: PROTOCOL,
+                        generation: "planted".into(),
+                        build: String::new(),
+                    };
+                    let hello = [hello.line().as_slice(), b"\n"].concat();
+                    visitor.write_all(&hello).unwrap();
+                }
+            }
+        }
+    })
+}
+
+const ENOUGH: &str = "enough";
+
 #[test]
 fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
     in_a_scope(|| {
         let meeting = Meeting::ensure("key").unwrap();
-        let impostor = UnixListener::bind(meeting.socket_path("planted").unwrap()).unwrap();
+        let socket = meeting.socket_path("planted").unwrap();
+        let listener = UnixListener::bind(&socket).unwrap();
+        // Somebody else who lives. Not the test: whoever is on record is ended after it.
+        let mut another = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let on_record = ProcessRef::open(another.id()).unwrap();
         let record = DaemonRecord {
-            identity: ProcessRef::parent()
-                .unwrap()
-                .unwrap()
-                .identity()
-                .to_string(),
+            identity: on_record.identity().to_string(),
             generation: "planted".into(),
             version: "0".into(),
             build: String::new(),
@@ -133,15 +164,16 @@ fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
             cwd: String::new(),
         };
         meeting.write_record(&record).unwrap();
+        let impostor = impostor(listener);
         assert_ne!(attach("key").generation, "planted");
         assert_eq!(started().len(), 1);
         // Whoever knocked said nothing: a hello holds the environment.
-        impostor.set_nonblocking(true).unwrap();
-        while let Ok((mut visitor, _)) = impostor.accept() {
-            let mut said = Vec::new();
-            visitor.read_to_end(&mut said).unwrap();
-            assert!(said.is_empty());
-        }
+        let mut last = UnixStream::connect(&socket).unwrap();
+        last.write_all(ENOUGH.as_bytes()).unwrap();
+        drop(last);
+        assert!(impostor.join().unwrap().is_empty());
+        another.kill().unwrap();
+        another.wait().unwrap();
     });
 }
 
