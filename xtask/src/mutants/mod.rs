@@ -2,6 +2,7 @@
 //! One that passes all the same is a test that cannot fail.
 
 mod copy;
+mod keeper;
 mod table;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::Outcome;
 use crate::nextest::Nextest;
 use crate::workspace::Workspace;
 use copy::Copy;
+use keeper::Ended;
 use table::MUTANTS;
 
 const EXAMPLES: &str = "\
@@ -94,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     if chosen.is_empty() {
         return Err(format!("no mistake is called {:?}", args.names).into());
     }
-    let interrupts = Signals::catch(&[Signal::INT])?;
+    let interrupts = Signals::catch(&[Signal::INT, Signal::TERM])?;
     let nextest = Nextest::find_or_install(&workspace)?;
     let place = workspace.target.join("mutants");
     let mut copy = Copy::of(&workspace.root, place.join("src"))?;
@@ -108,12 +110,12 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let mut tried = 0;
     for mutant in &chosen {
         let start = Instant::now();
-        let fate = fate(mutant, &mut copy, &there, &nextest)?;
-        // Whoever interrupts us interrupts the tests too: that they failed says nothing.
-        if interrupts.next().is_some() {
+        let fate = fate(mutant, &mut copy, &there, &nextest, &interrupts)?;
+        // Whoever interrupts us interrupts a build too: that it failed says nothing.
+        let (Some(fate), None) = (fate, interrupts.next()) else {
             println!("interrupted: what is not listed was not tried");
             return Ok(ExitCode::FAILURE);
-        }
+        };
         tried += 1;
         missed += usize::from(!matches!(fate, Fate::Caught(_)));
         tell(mutant, &fate, start.elapsed());
@@ -144,7 +146,14 @@ fn tell(mutant: &Mutant, fate: &Fate, took: Duration) {
     println!("{verdict} {took:>6.1} s  {area:<8}  {mistake}\n                  {words}");
 }
 
-fn fate(mutant: &Mutant, copy: &mut Copy, there: &Workspace, nextest: &Nextest) -> Outcome<Fate> {
+/// `None` if it was interrupted.
+fn fate(
+    mutant: &Mutant,
+    copy: &mut Copy,
+    there: &Workspace,
+    nextest: &Nextest,
+    interrupts: &Signals,
+) -> Outcome<Option<Fate>> {
     let _made = copy.change(mutant.file, mutant.text, mutant.instead)?;
     // The programs that tests start are found beside them.
     let mut build = there.cargo();
@@ -152,7 +161,7 @@ fn fate(mutant: &Mutant, copy: &mut Copy, there: &Workspace, nextest: &Nextest) 
     build.args(mutant.among.0).stdin(Stdio::null());
     let built = build.output()?;
     if !built.status.success() {
-        return Ok(Fate::Failed(last_words(&built.stderr)));
+        return Ok(Some(Fate::Failed(last_words(&built.stderr))));
     }
     let names = mutant.caught_by.iter();
     let names: Vec<String> = names.map(|name| format!("test(/(^|::){name}$/)")).collect();
@@ -162,23 +171,23 @@ fn fate(mutant: &Mutant, copy: &mut Copy, there: &Workspace, nextest: &Nextest) 
         .args(mutant.among.0)
         .args(mutant.among.1)
         .args(["-E", &names.join(" | ")])
-        .args(["--status-level", "fail", "--failure-output", "never"])
-        .stdin(Stdio::null());
-    let tests = tests.output()?;
-    let said = String::from_utf8_lossy(&tests.stderr);
-    if tests.status.code() != Some(SOME_FAILED) && !tests.status.success() {
-        return Ok(Fate::Failed(last_words(&tests.stderr)));
+        .args(["--status-level", "fail", "--failure-output", "never"]);
+    let Some(Ended { status, said }) = keeper::run(&mut tests, interrupts)? else {
+        return Ok(None);
+    };
+    if status.code() != Some(SOME_FAILED) && !status.success() {
+        return Ok(Some(Fate::Failed(last_words(&said))));
     }
-    let caught = failed(&said);
+    let caught = failed(&String::from_utf8_lossy(&said));
     let missed = mutant.caught_by.iter().copied();
     let missed: Vec<String> = missed
         .filter(|name| !caught.iter().any(|caught| caught == name))
         .map(str::to_owned)
         .collect();
-    Ok(match missed.is_empty() {
+    Ok(Some(match missed.is_empty() {
         true => Fate::Caught(caught),
         false => Fate::Missed(missed),
-    })
+    }))
 }
 
 /// The tests that failed, by their last names.
