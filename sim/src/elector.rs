@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use kennel_core::election::{
-    Answer, Door, Election, End, Fact, Known, Look, Patience, Started, Step, Suspect, Turn, Watch,
-    Whom,
+    Answer, Door, Election, End, Fact, Known, Look, Patience, Said, Started, Step, Suspect, Turn,
+    Watch, Whom,
 };
-use kennel_core::hello::{Control, DaemonHello};
+use kennel_core::hello::Control;
 use kennel_core::time::Moment;
 
 use crate::kernel::{self, Birth, Dialled, Heard, Kernel, Pid, PipeId, Status};
@@ -342,8 +342,8 @@ impl Elector {
         let answer = loop {
             match kernel.read(reached.read) {
                 Heard::Line(line) => {
-                    if let Some(answer) = understood(&line) {
-                        break answer;
+                    if let Some(said) = Said::of(&line) {
+                        break said.answer();
                     }
                 }
                 Heard::End => break Answer::Gone,
@@ -383,22 +383,6 @@ impl Elector {
 fn shown(fact: &Option<Fact>) -> String {
     fact.as_ref()
         .map_or_else(String::new, |fact| format!(" -> {fact:?}"))
-}
-
-fn understood(line: &[u8]) -> Option<Answer> {
-    match DaemonHello::parse(line) {
-        Ok(_) => return Some(Answer::Hello),
-        Err(_) if line.starts_with(b"!hello ") => return Some(Answer::Gone),
-        Err(_) => {}
-    }
-    match Control::parse(line) {
-        Some(Control::Pong) => Some(Answer::Pong),
-        Some(Control::Going | Control::Moved | Control::Stopped | Control::Resting) => {
-            Some(Answer::Leaving)
-        }
-        Some(_) => None,
-        None => Some(Answer::Gone),
-    }
 }
 
 fn is_recorded(kernel: &Kernel, pid: Pid) -> bool {

@@ -13,6 +13,7 @@
 //! processes stay with the one who obeys.
 
 mod naps;
+mod said;
 mod step;
 mod watch;
 
@@ -21,6 +22,7 @@ use std::time::Duration;
 use crate::time::Moment;
 use naps::Naps;
 
+pub use said::Said;
 pub use step::{Answer, Door, End, Fact, Started, Step, Suspect, Turn, Whom};
 pub use watch::{Look, Patience, Watch, Work};
 

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO};
+use kennel_core::election::Said;
+use kennel_core::hello::{ClientHello, Control, LONGEST_HELLO};
 use kennel_sys::events::Bell;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,13 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What came of a hello.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Hello(DaemonHello),
-    /// It is there.
-    Pong,
-    /// It takes no new clients.
-    Leaving,
-    /// It closed the connection.
-    Gone,
+    Said(Said),
     /// It does not answer, and that is how it looks: anything but waiting.
     Silent(Look),
     /// Nobody wants to know any more.
@@ -125,10 +120,10 @@ impl Asked {
         self.say(socket)?;
         while let Some(line) = hear(socket, &mut self.heard)? {
             let Line::Whole(line) = line else {
-                return Ok(Some(Answer::Gone));
+                return Ok(Some(Answer::Said(Said::Gone)));
             };
-            if let Some(answer) = understand(&line) {
-                return Ok(Some(answer));
+            if let Some(said) = Said::of(&line) {
+                return Ok(Some(Answer::Said(said)));
             }
         }
         Ok(None)
@@ -140,24 +135,6 @@ impl Asked {
         } else {
             PollFlags::IN | PollFlags::OUT
         }
-    }
-}
-
-/// An answer, if the line is one: a word of a later version is none.
-fn understand(line: &[u8]) -> Option<Answer> {
-    match DaemonHello::parse(line) {
-        Ok(hello) => return Some(Answer::Hello(hello)),
-        // No peer of ours: as good as nobody.
-        Err(_) if line.starts_with(b"!hello ") => return Some(Answer::Gone),
-        Err(_) => {}
-    }
-    match Control::parse(line) {
-        Some(Control::Pong) => Some(Answer::Pong),
-        Some(Control::Going | Control::Moved | Control::Stopped | Control::Resting) => {
-            Some(Answer::Leaving)
-        }
-        Some(_) => None,
-        None => Some(Answer::Gone),
     }
 }
 
@@ -211,7 +188,7 @@ fn hear(socket: &UnixStream, heard: &mut Vec<u8>) -> io::Result<Option<Line>> {
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
 
-    use kennel_core::hello::{PROTOCOL, Spec, Text};
+    use kennel_core::hello::{DaemonHello, PROTOCOL, Spec, Text};
     use kennel_sys::process::ProcessRef;
 
     use super::*;
@@ -280,7 +257,7 @@ mod tests {
                 its.write_all(&words[cut..]).unwrap();
             });
             assert!(
-                matches!(&answer, Answer::Hello(hello) if *hello == said),
+                matches!(&answer, Answer::Said(Said::Hello(hello)) if *hello == said),
                 "cut at {cut}: {answer:?}"
             );
             let mut rest = String::new();
@@ -301,7 +278,7 @@ mod tests {
             its.write_all(b"!hello {\"version\":\"0\",\"protocol\":1,\"generation\":\"g\"}\n")
                 .unwrap();
         });
-        assert!(matches!(answer, Answer::Hello(_)), "{answer:?}");
+        assert!(matches!(answer, Answer::Said(Said::Hello(_))), "{answer:?}");
     }
 
     #[test]
@@ -310,7 +287,10 @@ mod tests {
         let large = hello(vec![(Text::from(&b"LARGE"[..]), value)]);
         for word in ["!going\n", "!moved\n", "!stopped\n"] {
             let (answer, _) = greet(&large, |mut its| its.write_all(word.as_bytes()).unwrap());
-            assert!(matches!(answer, Answer::Leaving), "{word}: {answer:?}");
+            assert!(
+                matches!(answer, Answer::Said(Said::Leaving)),
+                "{word}: {answer:?}"
+            );
         }
     }
 
@@ -320,7 +300,10 @@ mod tests {
             let (answer, _) = greet(&hello(Vec::new()), |mut its| {
                 its.write_all(words.as_bytes()).unwrap();
             });
-            assert!(matches!(answer, Answer::Gone), "{words}: {answer:?}");
+            assert!(
+                matches!(answer, Answer::Said(Said::Gone)),
+                "{words}: {answer:?}"
+            );
         }
     }
 }

@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kennel_core::election::Said;
 use kennel_core::hello::ClientHello;
 use kennel_sys::events::Bell;
 use kennel_sys::process::{Identity, ProcessRef};
@@ -183,7 +184,7 @@ fn at_once(wanted: &mut Wanted) -> AtOnce {
         return AtOnce::Nobody;
     };
     match asked.answer_within(&reached.socket, AT_ONCE) {
-        Ok(Some(Answer::Hello(hello))) => AtOnce::Connected(Outcome::Connected {
+        Ok(Some(Answer::Said(Said::Hello(hello)))) => AtOnce::Connected(Outcome::Connected {
             socket: reached.socket,
             daemon: reached.daemon,
             generation: hello.generation,

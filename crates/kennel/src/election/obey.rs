@@ -4,7 +4,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kennel_core::election::{self, Election, End, Fact, Known, Started, Step, Suspect, Turn, Whom};
+use kennel_core::election::{
+    self, Election, End, Fact, Known, Said, Started, Step, Suspect, Turn, Whom,
+};
 use kennel_core::time::Moment;
 use kennel_sys::events::{self, Bell};
 use kennel_sys::lock::{Lock, Mode, Probe, probe};
@@ -302,7 +304,7 @@ impl<'a> Obedient<'a> {
         let fact = fact_of(&answer);
         match (answer, watch.take_process()) {
             (Answer::Silent(Look::Stuck), process) => self.suspect = process,
-            (Answer::Hello(hello), process) => {
+            (Answer::Said(Said::Hello(hello)), process) => {
                 self.generation = hello.generation;
                 reached.daemon = process;
             }
@@ -325,10 +327,7 @@ fn cannot_speak(error: &std::io::Error) -> Why {
 
 fn fact_of(answer: &Answer) -> Fact {
     Fact::Answer(match answer {
-        Answer::Hello(_) => election::Answer::Hello,
-        Answer::Pong => election::Answer::Pong,
-        Answer::Leaving => election::Answer::Leaving,
-        Answer::Gone => election::Answer::Gone,
+        Answer::Said(said) => said.answer(),
         Answer::Silent(look) => election::Answer::Silent(*look),
         Answer::Abandoned => return Fact::Abandoned,
     })
