@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use crate::Outcome;
-use crate::report::succeeds;
-use crate::workspace::Workspace;
+use crate::program::{self, Options};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,27 +17,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Options of `kennel-chaos`: --seed, --minutes, --world, --worlds, --here, --verbose, --keep
-    #[arg(
-        value_name = "OPTION",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    options: Vec<String>,
+    #[command(flatten)]
+    options: Options,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let workspace = Workspace::load()?;
-    let programs = ["kennel-chaos", "kennel-testkit", "kennel"];
-    let packages = programs.iter().flat_map(|program| ["--package", program]);
-    let mut build = workspace.cargo();
-    build.args(["build", "--quiet", "--bins"]).args(packages);
-    let mut chaos = std::process::Command::new(workspace.target.join("debug/kennel-chaos"));
-    chaos.args(&args.options);
-    let held = succeeds(&mut build)? && succeeds(&mut chaos)?;
-    Ok(if held {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    program::run("kennel-chaos", &["kennel-testkit", "kennel"], &args.options)
 }

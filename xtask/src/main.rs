@@ -19,6 +19,7 @@ mod leftovers;
 mod mutants;
 mod nextest;
 mod preflight;
+mod program;
 mod report;
 mod sim;
 mod test;

@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use crate::Outcome;
-use crate::report::succeeds;
-use crate::workspace::Workspace;
+use crate::program::{self, Options};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,25 +16,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Options of `kennel-sim`: --seed, --schedules, --first, --verbose
-    #[arg(
-        value_name = "OPTION",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    options: Vec<String>,
+    #[command(flatten)]
+    pub(crate) options: Options,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let workspace = Workspace::load()?;
-    let mut build = workspace.cargo();
-    build.args(["build", "--quiet", "--package", "kennel-sim", "--bins"]);
-    let mut sim = std::process::Command::new(workspace.target.join("debug/kennel-sim"));
-    sim.args(&args.options);
-    let held = succeeds(&mut build)? && succeeds(&mut sim)?;
-    Ok(if held {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    program::run("kennel-sim", &[], &args.options)
 }
