@@ -58,25 +58,33 @@ struct Cursor<'a> {
     at: usize,
 }
 
+/// A newline is none: no line has one.
+fn is_space(byte: u8) -> bool {
+    // Most bytes are none of these, and it takes one look to see that.
+    byte <= b' ' && matches!(byte, b' ' | b'\t' | b'\r')
+}
+
 struct Key<'a> {
     spelled: &'a [u8],
     has_escapes: bool,
 }
 
 impl<'a> Cursor<'a> {
-    /// A newline is none: no line has one.
     fn space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\r') = self.line.get(self.at) {
+        while self.line.get(self.at).is_some_and(|it| is_space(*it)) {
             self.at += 1;
         }
     }
 
     /// The next byte that is no white space.
     fn token(&mut self) -> Option<u8> {
-        self.space();
-        let token = *self.line.get(self.at)?;
-        self.at += 1;
-        Some(token)
+        loop {
+            let token = *self.line.get(self.at)?;
+            self.at += 1;
+            if !is_space(token) {
+                return Some(token);
+            }
+        }
     }
 
     fn expect(&mut self, token: u8) -> Option<()> {
