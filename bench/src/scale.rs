@@ -1,7 +1,8 @@
 //! Many apps, each with many servers: what all of Kennel's processes are and hold, and what more of them would.
 //!
 //! All of it grows with the servers, and with the sessions: `servers x (base + apps x slope)`. Base and slope follow from
-//! two looks, with one app and with all of them.
+//! two looks, with one app and with all of them. That is true of the sum alone: the share that each kind of process has of
+//! what all have in common falls with every process of another kind.
 
 use std::fs;
 use std::io;
@@ -59,14 +60,13 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
     eprintln!();
     let first = first.expect("there is a first app");
     let last = Census::take(&place, &routes)?;
-    let far = first.beyond(&last, apps, servers);
-    let mut rows = Vec::new();
-    for (name, census) in [
-        (format!("{apps} x {servers}"), &last),
-        (format!("{} x {}, by the model", FAR.0, FAR.1), &far),
-    ] {
-        rows.extend(census.rows(&name));
-    }
+    let far = beyond(&first.all(), &last.all(), apps, servers);
+    let mut rows = last.rows(&format!("{apps} x {servers}"));
+    rows.push(row(
+        &format!("{} x {}, by the model", FAR.0, FAR.1),
+        "all",
+        &far,
+    ));
     let report = Report {
         benchmark: "scale",
         about: format!(
@@ -95,9 +95,12 @@ fn allow_descriptors() -> io::Result<()> {
     )?)
 }
 
-/// What there is, by kind of process and column.
+/// By column.
+type Counts = [f64; COLUMNS.len()];
+
+/// What there is, by kind of process.
 #[derive(Debug, Clone, Copy, Default)]
-struct Census([[f64; COLUMNS.len()]; KINDS.len()]);
+struct Census([Counts; KINDS.len()]);
 
 impl Census {
     fn take(place: &Place, routes: &[Route]) -> io::Result<Census> {
@@ -117,37 +120,39 @@ impl Census {
         Ok(census)
     }
 
-    /// With so many as [`FAR`] says; `self` is what one app has, `last` what all of them have.
-    fn beyond(&self, last: &Census, apps: usize, servers: usize) -> Census {
-        let mut far = Census::default();
-        for (kind, column) in
-            (0..KINDS.len()).flat_map(|kind| (0..COLUMNS.len()).map(move |column| (kind, column)))
-        {
-            let (one, all) = (self.0[kind][column], last.0[kind][column]);
-            let slope = (all - one) / (apps - 1) as f64;
-            let base = one - slope;
-            let per_server = (base + slope * FAR.0 as f64) / servers as f64;
-            far.0[kind][column] = per_server * FAR.1 as f64;
-        }
-        far
-    }
-
-    fn rows(&self, name: &str) -> Vec<Row> {
-        let row = |what: &str, numbers: &[f64]| Row {
-            name: format!("{name}: {what}"),
-            numbers: numbers.iter().copied().map(Some).collect(),
-        };
-        let mut all = [0.0; COLUMNS.len()];
+    fn all(&self) -> Counts {
+        let mut all = Counts::default();
         for kind in &self.0 {
             all.iter_mut().zip(kind).for_each(|(sum, one)| *sum += one);
         }
-        let mut rows: Vec<Row> = KINDS
-            .iter()
-            .zip(&self.0)
-            .map(|(kind, numbers)| row(kind, numbers))
+        all
+    }
+
+    fn rows(&self, name: &str) -> Vec<Row> {
+        let kinds = KINDS.iter().zip(&self.0);
+        let mut rows: Vec<Row> = kinds
+            .map(|(kind, counts)| row(name, kind, counts))
             .collect();
-        rows.push(row("all", &all));
+        rows.push(row(name, "all", &self.all()));
         rows
+    }
+}
+
+/// With so many as [`FAR`] says; `one` is what one app has, `last` what all of them have.
+fn beyond(one: &Counts, last: &Counts, apps: usize, servers: usize) -> Counts {
+    let mut far = Counts::default();
+    for ((far, one), last) in far.iter_mut().zip(one).zip(last) {
+        let slope = (last - one) / (apps - 1) as f64;
+        let base = one - slope;
+        *far = (base + slope * FAR.0 as f64) / servers as f64 * FAR.1 as f64;
+    }
+    far
+}
+
+fn row(name: &str, what: &str, counts: &Counts) -> Row {
+    Row {
+        name: format!("{name}: {what}"),
+        numbers: counts.iter().copied().map(Some).collect(),
     }
 }
 
@@ -198,9 +203,8 @@ mod tests {
             census.0[1][1] = servers * (3.0 + apps);
             census
         };
-        let far = at(1.0, 5.0).beyond(&at(10.0, 5.0), 10, 5);
-        let exact = at(100.0, 30.0);
-        assert!((far.0[0][1] - exact.0[0][1]).abs() < 1e-6);
-        assert!((far.0[1][1] - exact.0[1][1]).abs() < 1e-6);
+        let far = beyond(&at(1.0, 5.0).all(), &at(10.0, 5.0).all(), 10, 5);
+        let exact = at(100.0, 30.0).all();
+        assert!((far[1] - exact[1]).abs() < 1e-6, "{far:?}");
     }
 }
