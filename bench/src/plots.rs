@@ -25,7 +25,7 @@ const OVER_CLIENTS: [(&str, &str, &str, [&str; 4]); 2] = [
 ];
 const COUNTS: [f64; 4] = [1.0, 10.0, 50.0, 100.0];
 /// One number for each: file, title, part of the report, column.
-const BARS: [(&str, &str, &str, &str); 4] = [
+const DOTS: [(&str, &str, &str, &str); 4] = [
     (
         "attach.svg",
         "A client attaches to a broker that is up",
@@ -58,10 +58,10 @@ pub(crate) fn write(dir: &Path, report: &Value) -> io::Result<()> {
         let series = series(report, "crowds", &columns);
         save(dir, file, &svg::lines(title, unit, &COUNTS, &series))?;
     }
-    for (file, title, part, column) in BARS {
+    for (file, title, part, column) in DOTS {
         let series = series(report, part, &[column]);
         let unit = "ms, in steps of ten (less is better)";
-        save(dir, file, &svg::bars(title, unit, &series))?;
+        save(dir, file, &svg::dots(title, unit, &series))?;
     }
     Ok(())
 }

@@ -1,14 +1,18 @@
-//! Charts as SVG, by hand: lines over a count, and bars. Readable on white and on black.
+//! Charts as SVG, by hand: lines over a count, and one number of each. Readable on white and on black.
+//!
+//! All axes are in steps of ten, where a length says nothing: so there are no bars, only places.
 
 use std::fmt::Write;
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 420.0;
+const WIDTH: f64 = 780.0;
+const HEIGHT: f64 = 440.0;
 const LEFT: f64 = 76.0;
-const TOP: f64 = 56.0;
-const BOTTOM: f64 = 52.0;
-/// Beside the lines, for their names.
-const RIGHT: f64 = 190.0;
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 66.0;
+/// Beside the chart, for names: the longest has room in a wide font.
+const NAMES: f64 = 218.0;
+/// From one name to the next.
+const LINE: f64 = 15.0;
 /// Each stands out from white and from black.
 const COLOURS: [&str; 8] = [
     "#7f7f7f", "#17a2b8", "#2f7fe0", "#e07b00", "#b455c8", "#3f9d4f", "#d64550", "#a08400",
@@ -18,7 +22,7 @@ const STYLE: &str = "<style>text{font-family:sans-serif;font-size:12px;fill:#333
     .title{font-size:15px;font-weight:bold}.grid{stroke:#999;stroke-opacity:.35}\
     @media(prefers-color-scheme:dark){text{fill:#ddd}}</style>";
 
-/// A line or a bar.
+/// A line, or a row.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     pub(crate) name: String,
@@ -28,63 +32,49 @@ pub(crate) struct Series {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// Lines over counts, both axes in steps of ten.
+/// Lines over counts.
 pub(crate) fn lines(title: &str, unit: &str, counts: &[f64], series: &[Series]) -> String {
     let values = series.iter().flat_map(|one| one.values.iter().flatten());
-    let Some(axis) = Axis::over(values.copied()) else {
+    let Some(axis) = Axis::over(values.copied(), 1.0) else {
         return String::new();
     };
+    let (right, foot) = (WIDTH - NAMES, HEIGHT - BOTTOM);
     let span = (counts[counts.len() - 1] / counts[0]).log10().max(1e-9);
-    let x = |count: f64| LEFT + (WIDTH - LEFT - RIGHT) * (count / counts[0]).log10() / span;
+    let x = |count: f64| LEFT + (right - LEFT) * (count / counts[0]).log10() / span;
+    let y = |value: f64| foot - (foot - TOP) * axis.part(value);
     let mut svg = begin(title, HEIGHT);
-    axis.draw(&mut svg, unit, WIDTH - RIGHT);
+    for value in axis.tens() {
+        let at = y(value);
+        grid(&mut svg, [LEFT, at, right, at]);
+        text(&mut svg, [LEFT - 8.0, at + 4.0], "end", &digits(value));
+    }
+    text(&mut svg, [LEFT - 8.0, TOP - 16.0], "end", unit);
     for &count in counts {
-        let at = x(count);
-        let below = HEIGHT - BOTTOM + 18.0;
-        let _ = write!(
-            svg,
-            "<text x='{at:.0}' y='{below}' text-anchor='middle'>{count}</text>"
-        );
+        grid(&mut svg, [x(count), TOP, x(count), foot]);
+        text(&mut svg, [x(count), foot + 18.0], "middle", &digits(count));
     }
-    let (middle, below) = ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 14.0);
-    let _ = write!(
-        svg,
-        "<text x='{middle}' y='{below}' text-anchor='middle'>clients</text>"
-    );
-    let mut names: Vec<(f64, f64, &Series)> = Vec::new();
-    for one in series {
-        let points: Vec<(f64, f64)> = counts
-            .iter()
-            .zip(&one.values)
-            .filter_map(|(&count, value)| Some((x(count), axis.y((*value)?))))
-            .collect();
-        let colour = colour(one.place);
-        let path: Vec<String> = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
-        let _ = write!(
-            svg,
-            "<polyline fill='none' stroke='{colour}' stroke-width='2.2' points='{}'/>",
-            path.join(" ")
-        );
-        for (x, y) in &points {
-            let _ = write!(
-                svg,
-                "<circle cx='{x:.1}' cy='{y:.1}' r='3.4' fill='{colour}'/>"
-            );
-        }
-        if let Some(&(x, y)) = points.last() {
-            names.push((x, y, one));
-        }
+    let middle = (LEFT + right) / 2.0;
+    text(&mut svg, [middle, foot + 36.0], "middle", "clients");
+    let is_short = |one: &Series| one.values.last().is_none_or(Option::is_none);
+    if series.iter().any(is_short) {
+        let why = "A line that ends early: no more clients in the time there was.";
+        text(&mut svg, [LEFT, HEIGHT - 8.0], "start", why);
     }
-    // At their ends, one below the other where they would overlap.
-    names.sort_by(|one, other| one.1.total_cmp(&other.1));
-    let mut lowest = f64::MIN;
-    for (end, y, one) in names {
-        let at = y.max(lowest + 15.0);
-        lowest = at;
-        let (from, colour) = (WIDTH - RIGHT + 8.0, colour(one.place));
+    let mut ends: Vec<([f64; 2], &Series)> = Vec::new();
+    for (above, one) in series.iter().enumerate() {
+        let points = counts.iter().zip(&one.values);
+        let points: Vec<[f64; 2]> = points
+            .filter_map(|(&count, value)| Some([x(count), y((*value)?)]))
+            .collect();
+        // Every other one is thin: of two neighbours that are equal, both are seen.
+        let width = if above % 2 == 0 { 5.0 } else { 2.0 };
+        line(&mut svg, &points, width, colour(one.place));
+        ends.extend(points.last().map(|&end| (end, one)));
+    }
+    ends.sort_by(|one, other| one.0[1].total_cmp(&other.0[1]));
+    let heights: Vec<f64> = ends.iter().map(|(end, _)| end[1]).collect();
+    for (([end, y], one), at) in ends.iter().zip(apart(&heights)) {
+        let (from, colour) = (right + 10.0, colour(one.place));
         let _ = write!(
             svg,
             "<line x1='{:.1}' y1='{y:.1}' x2='{from}' y2='{at:.1}' stroke='{colour}' stroke-dasharray='1 3'/>\
@@ -99,71 +89,111 @@ pub(crate) fn lines(title: &str, unit: &str, counts: &[f64], series: &[Series]) 
     svg
 }
 
-/// A bar for each, the axis in steps of ten. `never` is as long as there is room, and says so.
-pub(crate) fn bars(title: &str, unit: &str, series: &[Series]) -> String {
+/// A row with a dot for each. What never happened points out of the chart, and says so.
+pub(crate) fn dots(title: &str, unit: &str, series: &[Series]) -> String {
     let shown: Vec<(&Series, f64)> = series
         .iter()
         .filter_map(|one| Some((one, (*one.values.first()?)?)))
         .collect();
-    let (Some(least), Some(most)) = (
-        shown.iter().map(|(_, value)| *value).reduce(f64::min),
-        shown
-            .iter()
-            .map(|(_, value)| *value)
-            .filter(|value| value.is_finite())
-            .reduce(f64::max),
-    ) else {
+    let happened = shown.iter().map(|(_, value)| *value);
+    let happened = happened.filter(|value| value.is_finite());
+    let Some(axis) = Axis::over(happened, 3.0) else {
         return String::new();
     };
-    let (from, to) = (least.log10().floor(), most.log10().ceil());
-    let (left, right, step) = (190.0, 90.0, 30.0);
-    let height = TOP + step * shown.len() as f64 + 40.0;
-    let room = WIDTH - left - right;
-    let length =
-        |value: f64| room * ((value.log10() - from) / (to - from).max(1.0)).clamp(0.004, 1.0);
-    let mut svg = begin(title, height);
-    let mut tens = from;
-    while tens <= to {
-        let (x, value) = (left + length(10f64.powf(tens)), 10f64.powf(tens));
-        let foot = height - 36.0;
-        let _ = write!(
-            svg,
-            "<line class='grid' x1='{x:.1}' y1='{TOP}' x2='{x:.1}' y2='{foot}'/>\
-             <text x='{x:.1}' y='{}' text-anchor='middle'>{value}</text>",
-            foot + 16.0
-        );
-        tens += 1.0;
+    let (left, right, step) = (NAMES, WIDTH - 84.0, 28.0);
+    let top = TOP - 20.0;
+    let foot = top + step * shown.len() as f64;
+    let x = |value: f64| left + (right - left) * axis.part(value);
+    let mut svg = begin(title, foot + 48.0);
+    for value in axis.tens() {
+        grid(&mut svg, [x(value), top, x(value), foot]);
+        text(&mut svg, [x(value), foot + 18.0], "middle", &digits(value));
     }
-    let (middle, below) = (left + room / 2.0, height - 4.0);
-    let _ = write!(
-        svg,
-        "<text x='{middle}' y='{below}' text-anchor='middle'>{}</text>",
-        escaped(unit)
-    );
+    let middle = (left + right) / 2.0;
+    text(&mut svg, [middle, foot + 38.0], "middle", unit);
     for (row, (one, value)) in shown.iter().enumerate() {
-        let y = TOP + step * row as f64 + 5.0;
-        let (length, words) = match value.is_finite() {
-            true => (length(*value), crate::summary::rounded(*value)),
-            false => (room, "never".to_owned()),
-        };
-        let (fill, dashes) = match value.is_finite() {
-            true => (colour(one.place), ""),
-            false => ("none", " stroke-dasharray='4 3'"),
-        };
-        let _ = write!(
-            svg,
-            "<rect x='{left}' y='{y:.1}' width='{length:.1}' height='20' fill='{fill}' stroke='{}'{dashes}/>\
-             <text x='{}' y='{:.1}' text-anchor='end'>{}</text><text x='{:.1}' y='{:.1}'>{words}</text>",
-            colour(one.place),
-            left - 8.0,
-            y + 14.0,
-            escaped(&one.name),
-            left + length + 6.0,
-            y + 14.0,
-        );
+        let y = top + step * (row as f64 + 0.5);
+        let colour = colour(one.place);
+        text(&mut svg, [left - 12.0, y + 4.0], "end", &one.name);
+        grid(&mut svg, [left, y, right, y]);
+        if value.is_finite() {
+            let (x, words) = (x(*value), crate::summary::rounded(*value));
+            dot(&mut svg, [x, y], 6.0, colour);
+            text(&mut svg, [x + 11.0, y - 3.0], "start", &words);
+        } else {
+            let _ = write!(
+                svg,
+                "<path d='M{:.1} {:.1} l9 6 l-9 6 z' fill='{colour}'/>",
+                right + 3.0,
+                y - 6.0
+            );
+            text(&mut svg, [right + 17.0, y + 4.0], "start", "never");
+        }
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// These heights, which ascend, moved as little as leaves each its line.
+fn apart(heights: &[f64]) -> Vec<f64> {
+    // Neighbours that touch, as the sum of where their first one would have to be, and how many they are.
+    let mut heaps: Vec<(f64, usize)> = Vec::new();
+    for &height in heights {
+        let mut heap = (height, 1);
+        while let Some(&(sum, count)) = heaps.last() {
+            let (above, top) = (sum / count as f64, heap.0 / heap.1 as f64);
+            if above + LINE * count as f64 <= top {
+                break;
+            }
+            heaps.pop();
+            heap = (
+                sum + heap.0 - LINE * (count * heap.1) as f64,
+                count + heap.1,
+            );
+        }
+        heaps.push(heap);
+    }
+    let places = heaps.into_iter().flat_map(|(sum, count)| {
+        (0..count).map(move |place| sum / count as f64 + LINE * place as f64)
+    });
+    places.collect()
+}
+
+fn line(svg: &mut String, points: &[[f64; 2]], width: f64, colour: &str) {
+    let path: Vec<String> = points
+        .iter()
+        .map(|[x, y]| format!("{x:.1},{y:.1}"))
+        .collect();
+    let _ = write!(
+        svg,
+        "<polyline fill='none' stroke='{colour}' stroke-width='{width:.1}' points='{}'/>",
+        path.join(" ")
+    );
+    for &point in points {
+        dot(svg, point, width / 2.0 + 2.0, colour);
+    }
+}
+
+fn dot(svg: &mut String, [x, y]: [f64; 2], radius: f64, colour: &str) {
+    let _ = write!(
+        svg,
+        "<circle cx='{x:.1}' cy='{y:.1}' r='{radius:.1}' fill='{colour}'/>"
+    );
+}
+
+fn grid(svg: &mut String, [x1, y1, x2, y2]: [f64; 4]) {
+    let _ = write!(
+        svg,
+        "<line class='grid' x1='{x1:.1}' y1='{y1:.1}' x2='{x2:.1}' y2='{y2:.1}'/>"
+    );
+}
+
+fn text(svg: &mut String, [x, y]: [f64; 2], anchor: &str, words: &str) {
+    let _ = write!(
+        svg,
+        "<text x='{x:.1}' y='{y:.1}' text-anchor='{anchor}'>{}</text>",
+        escaped(words)
+    );
 }
 
 /// From a power of ten to another.
@@ -173,42 +203,37 @@ struct Axis {
 }
 
 impl Axis {
-    fn over(values: impl Iterator<Item = f64> + Clone) -> Option<Axis> {
+    /// Of at least so many steps.
+    fn over(values: impl Iterator<Item = f64> + Clone, steps: f64) -> Option<Axis> {
         let least = values.clone().reduce(f64::min)?;
         let most = values.reduce(f64::max)?;
-        let (from, to) = (least.log10().floor(), most.log10().ceil());
+        // What is nothing has no place here; it is as low as there is room.
+        let (from, to) = (least.max(0.001).log10().floor(), most.log10().ceil());
         Some(Axis {
-            from,
+            from: from.min(to - steps),
             to: to.max(from + 1.0),
         })
     }
 
-    fn y(&self, value: f64) -> f64 {
-        let part = (value.log10() - self.from) / (self.to - self.from);
-        HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * part
+    /// How far it is from the beginning: 1 at the end.
+    fn part(&self, value: f64) -> f64 {
+        ((value.log10() - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
     }
 
-    fn draw(&self, svg: &mut String, unit: &str, right: f64) {
-        let mut tens = self.from;
-        while tens <= self.to {
-            let value = 10f64.powf(tens);
-            let y = self.y(value);
-            let _ = write!(
-                svg,
-                "<line class='grid' x1='{LEFT}' y1='{y:.1}' x2='{right}' y2='{y:.1}'/>\
-                 <text x='{}' y='{:.1}' text-anchor='end'>{value}</text>",
-                LEFT - 8.0,
-                y + 4.0
-            );
-            tens += 1.0;
+    fn tens(&self) -> impl Iterator<Item = f64> + use<> {
+        (self.from as i32..=self.to as i32).map(|tens| 10f64.powi(tens))
+    }
+}
+
+/// With a comma for each thousand.
+fn digits(value: f64) -> String {
+    match value {
+        large if large >= 1000.0 => {
+            let (thousands, rest) = ((large / 1000.0).floor(), large % 1000.0);
+            format!("{},{rest:03.0}", digits(thousands))
         }
-        let _ = write!(
-            svg,
-            "<text x='{}' y='{}' text-anchor='end'>{}</text>",
-            LEFT - 8.0,
-            TOP - 14.0,
-            escaped(unit)
-        );
+        // No more digits than a power of ten has.
+        small => format!("{}", (small * 1e6).round() / 1e6),
     }
 }
 
@@ -241,29 +266,44 @@ mod tests {
     }
 
     #[test]
-    fn more_is_higher_and_names_do_not_overlap() {
+    fn more_is_farther_and_names_do_not_overlap() {
         let pair = [series("a", &[10.0, 100.0]), series("b & c", &[10.0, 101.0])];
         let svg = lines("t", "MB", &[1.0, 10.0], &pair);
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-        assert!(svg.contains("b &amp; c"));
-        let axis = Axis::over([10.0, 101.0].into_iter()).unwrap();
-        assert!(axis.y(100.0) < axis.y(10.0));
-        let heights: Vec<&str> = svg
-            .split("<text x='")
-            .filter(|part| part.contains("fill:"))
-            .collect();
-        assert_eq!(heights.len(), 3, "two names, and the style before them");
+        assert!(svg.contains("b &amp; c") && !svg.contains("ends early"));
+        let axis = Axis::over([10.0, 101.0].into_iter(), 1.0).unwrap();
+        assert!(axis.part(100.0) > axis.part(10.0));
+        // Two that touch move by the same; who has room stays.
+        assert_eq!(apart(&[10.0, 20.0, 60.0]), [7.5, 22.5, 60.0]);
+        assert_eq!(apart(&[10.0, 10.0, 10.0]), [-5.0, 10.0, 25.0]);
     }
 
     #[test]
-    fn what_never_happened_is_a_bar_without_an_end() {
-        let svg = bars(
-            "t",
-            "ms",
-            &[series("a", &[12.0]), series("b", &[f64::INFINITY])],
-        );
+    fn a_line_that_ends_early_says_why() {
+        let mut short = series("a", &[10.0, 100.0]);
+        short.values[1] = None;
+        assert!(lines("t", "MB", &[1.0, 10.0], &[short]).contains("ends early"));
+    }
+
+    #[test]
+    fn what_never_happened_has_no_place_on_the_axis() {
+        let never = series("b", &[f64::INFINITY]);
+        let svg = dots("t", "ms", &[series("a", &[12.0]), never]);
         assert!(svg.contains(">never<") && svg.contains(">12.0<"));
-        assert_eq!(bars("t", "ms", &[]), "");
+        assert_eq!(svg.matches("<circle").count(), 1);
+        assert_eq!(dots("t", "ms", &[]), "");
         assert_eq!(lines("t", "ms", &[1.0], &[]), "");
+    }
+
+    #[test]
+    fn a_place_on_an_axis_reads_well() {
+        let axis = Axis::over([0.5, 30_000.0].into_iter(), 1.0).unwrap();
+        let words: Vec<_> = axis.tens().map(digits).collect();
+        assert_eq!(
+            words,
+            ["0.1", "1", "10", "100", "1,000", "10,000", "100,000"]
+        );
+        assert_eq!(digits(1_000_000.0), "1,000,000");
+        assert_eq!(axis.part(0.0), 0.0);
     }
 }
