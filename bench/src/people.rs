@@ -67,9 +67,17 @@ impl People {
 
     /// How often they woke since then. A thread that ended meanwhile took its number along.
     pub(crate) fn wakes_since(&self, before: &BTreeMap<PathBuf, f64>) -> f64 {
-        let since = |(thread, count): (&PathBuf, &f64)| count - before.get(thread).unwrap_or(&0.0);
-        self.wakes().iter().map(since).sum()
+        more_than(before, &self.wakes())
     }
+}
+
+/// A thread that counts less than before is a new one by the name of another: all of its wakes are new.
+fn more_than(before: &BTreeMap<PathBuf, f64>, now: &BTreeMap<PathBuf, f64>) -> f64 {
+    let more = now.iter().map(|(thread, count)| match before.get(thread) {
+        Some(before) if before <= count => count - before,
+        _ => *count,
+    });
+    more.sum()
 }
 
 /// Of all its threads: a child belongs to the one that started it.
@@ -98,6 +106,19 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn whoever_comes_and_goes_no_count_is_negative() {
+        let counts = |threads: &[(&str, f64)]| -> BTreeMap<PathBuf, f64> {
+            let threads = threads.iter();
+            threads
+                .map(|(name, count)| ((*name).into(), *count))
+                .collect()
+        };
+        let before = counts(&[("stays", 10.0), ("goes", 500.0), ("is another", 90.0)]);
+        let now = counts(&[("stays", 13.0), ("is another", 2.0), ("comes", 1.0)]);
+        assert_eq!(more_than(&before, &now), 6.0);
+    }
 
     #[test]
     fn whoever_is_below_is_found_and_counted() {
