@@ -83,7 +83,7 @@ fn measure(
     let weigh = || kennels.map(|(_, pid)| Weight::of(pid).map(|weight| weight.rss));
     let before = weigh();
     let mut per_megabyte = Vec::new();
-    for &length in subject.megabytes {
+    for &length in subject.megabytes(options.quick) {
         let times = times(subject, &mut routes, length, lines, batches)?;
         let mut of_length = [0.0; WAYS.len()];
         for (way, kind) in WAYS.into_iter().enumerate() {

@@ -22,6 +22,7 @@ mod peers;
 #[cfg(target_os = "linux")]
 mod people;
 mod place;
+mod plan;
 mod plots;
 mod quiet;
 #[cfg(target_os = "linux")]
@@ -45,13 +46,15 @@ mod svg;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::Duration;
 
 use options::Options;
+use plan::Clock;
 #[cfg(target_os = "linux")]
 use {
     exit_event::run as exit_event,
     peers::run as peers,
+    peers::seconds as seconds_of_peers,
     scale::run as scale,
     sleeper::run as sleeper,
     spawn::run as spawn,
@@ -66,7 +69,8 @@ use {
 const USAGE: &str = "\
 usage: kennel-bench [benchmark] [options]
 
-Without a benchmark: all of them, one after the other.
+Without a benchmark: all of them, one after the other, in less than 20 minutes (--quick: two). What there is no time
+for is said in the report.
 
 benchmarks:
   round-trip   a request and its answer: direct, bare relays, solo, through the daemon
@@ -75,13 +79,12 @@ benchmarks:
   long-lines   lines of 1, 8 and 32 MB, and the memory they leave behind
   crowd        1 to 1000 clients on one server
   sleeper      nine clients beside one that reads nothing for a minute
-  peers        others who put one server behind many clients: attach, calls, crowds, ends, idle
   exit-event   from the kill of a process to the event, against a bare loop
   recovery     from the kill of a server or a daemon to the next answer
   app-death    from the kill of an app to the end of its server, pipe held open
   guard        from the kill of an owner to nothing left, and watching 1000 connections
-
   scale        many apps with many servers: processes, memory, descriptors, and a model of more
+  peers        others who put one server behind many clients: attach, calls, crowds, ends, idle
 
   redraw DIR   no benchmark: writes tables and plots again, from the report.json in there
 
@@ -98,23 +101,45 @@ machine meets all ways alike, for they take turns; run it again before you belie
 
 exit codes: 0 all within their bounds, 1 not within them or not measured, 2 usage";
 
-/// What can be measured, by name.
-const BENCHMARKS: &[(&str, Benchmark)] = &[
-    ("round-trip", round_trip::run),
-    ("spawn", spawn),
-    ("memory", memory::run),
-    ("long-lines", long_lines::run),
-    ("crowd", crowd::run),
-    ("sleeper", sleeper),
-    ("peers", peers),
-    ("exit-event", exit_event),
-    ("recovery", recovery::run),
-    ("app-death", app_death::run),
-    ("guard", guard::run),
-    ("scale", scale),
+/// What can be measured, and how many seconds it takes on a machine with two processors, and in a short run. Last what
+/// makes do with the time that is left.
+const BENCHMARKS: &[Benchmark] = &[
+    benchmark("round-trip", round_trip::run, [10, 1]),
+    benchmark("spawn", spawn, [6, 2]),
+    benchmark("memory", memory::run, [2, 1]),
+    benchmark("long-lines", long_lines::run, [90, 12]),
+    benchmark("crowd", crowd::run, [5, 1]),
+    benchmark("sleeper", sleeper, [70, 4]),
+    benchmark("exit-event", exit_event, [8, 1]),
+    benchmark("recovery", recovery::run, [12, 2]),
+    benchmark("app-death", app_death::run, [10, 1]),
+    benchmark("guard", guard::run, [66, 6]),
+    benchmark("scale", scale, [3, 2]),
+    benchmark("peers", peers, [0, 0]),
 ];
 
-type Benchmark = fn(&Options) -> io::Result<Outcome>;
+struct Benchmark {
+    name: &'static str,
+    run: fn(&Options) -> io::Result<Outcome>,
+    seconds: [u64; 2],
+}
+
+const fn benchmark(
+    name: &'static str,
+    run: fn(&Options) -> io::Result<Outcome>,
+    seconds: [u64; 2],
+) -> Benchmark {
+    Benchmark { name, run, seconds }
+}
+
+impl Benchmark {
+    fn time(&self, options: &Options) -> Duration {
+        Duration::from_secs(match (self.name, options.quick) {
+            ("peers", quick) => seconds_of_peers(quick),
+            (_, quick) => self.seconds[usize::from(quick)],
+        })
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -132,16 +157,17 @@ fn main() -> ExitCode {
     };
     let chosen: Vec<_> = BENCHMARKS
         .iter()
-        .filter(|(known, _)| name.is_none_or(|name| name == *known))
+        .filter(|known| name.is_none_or(|name| name == known.name))
         .collect();
     if chosen.is_empty() {
         let name = name.unwrap_or_default();
         return usage(&format!("no benchmark is called `{name}`"));
     }
-    let options = match Options::parse(options) {
+    let mut options = match Options::parse(options) {
         Ok(options) => options,
         Err(problem) => return usage(&problem),
     };
+    options.clock = Clock::start(name.is_none(), options.quick);
     finish(match is_inside() {
         true => run(&chosen, &options),
         false => enter(),
@@ -155,24 +181,39 @@ fn finish(outcome: io::Result<ExitCode>) -> ExitCode {
     })
 }
 
-fn run(chosen: &[&(&str, Benchmark)], options: &Options) -> io::Result<ExitCode> {
-    let begun = Instant::now();
+fn run(chosen: &[&Benchmark], options: &Options) -> io::Result<ExitCode> {
+    if options.quick {
+        eprintln!("kennel-bench: a short run: few rounds of each, too short to judge by");
+    }
+    let clock = &options.clock;
     let mut all_passed = true;
-    for (place, (name, benchmark)) in chosen.iter().enumerate() {
+    for (place, benchmark) in chosen.iter().enumerate() {
+        let name = benchmark.name;
+        let rest: Duration = chosen[place..].iter().map(|one| one.time(options)).sum();
+        let rest = clock.left().map_or(rest, |left| rest.min(left));
+        let (left, so_far) = (rest.as_secs(), clock.elapsed().as_secs());
         let (place, all) = (place + 1, chosen.len());
-        let seconds = begun.elapsed().as_secs();
-        eprintln!("kennel-bench: {name} ({place} of {all}, after {seconds} s)");
-        let passed = match benchmark(options) {
+        eprintln!(
+            "kennel-bench: {name} ({place} of {all}, after {so_far} s; about {left} s are left)"
+        );
+        // The last one makes do with less.
+        let needed = match place == all {
+            true => Duration::from_secs(1),
+            false => benchmark.time(options),
+        };
+        let measured = match clock.has(needed) {
+            true => (benchmark.run)(options),
+            false => Err(io::Error::other("no time was left for it")),
+        };
+        all_passed &= match measured {
             Ok(outcome) => outcome == Outcome::Pass,
             Err(error) => {
-                eprintln!("kennel-bench: {name}: {error}");
                 options.skipped(&format!("{name}: {error}"));
                 false
             }
         };
-        all_passed &= passed;
     }
-    let seconds = begun.elapsed().as_secs();
+    let seconds = clock.elapsed().as_secs();
     eprintln!("kennel-bench: done in {seconds} s");
     if let Some(dir) = &options.out {
         summary::write(dir, options, seconds)?;
@@ -215,6 +256,11 @@ fn is_inside() -> bool {
 #[cfg(not(target_os = "linux"))]
 fn enter() -> io::Result<ExitCode> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn seconds_of_peers(_: bool) -> u64 {
+    0
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::plan::Clock;
+
 /// The servers that `peers` knows.
 const SERVERS: [&str; 3] = ["everything", "python", "notes"];
 
@@ -23,6 +25,8 @@ pub(crate) struct Options {
     pub(crate) servers: Option<usize>,
     /// Where the whole report goes, beside what is printed.
     pub(crate) out: Option<PathBuf>,
+    /// How much time there is.
+    pub(crate) clock: Clock,
     told: RefCell<Vec<Value>>,
     skipped: RefCell<Vec<String>>,
 }

@@ -7,10 +7,12 @@
 
 mod broker;
 mod ends;
+mod extent;
 mod growth;
 pub(crate) mod measure;
 mod subject;
 mod team;
+mod turns;
 mod way;
 
 use std::io;
@@ -21,179 +23,211 @@ use kennel_sys::events;
 
 use crate::report::Report;
 use crate::{Options, Outcome};
+pub(crate) use extent::seconds;
+use extent::{Extent, FULL, QUICK, SHORT};
 use measure::{CALLS, CROWD, Column, ENDS, Measure};
 pub(crate) use subject::Subject;
 use team::Team;
+use turns::Turns;
 use way::Kind;
 
 /// Where `cargo xtask bench` put the peers.
 const PEERS: &str = "BENCH_PEERS";
 
-/// How much of it.
-#[derive(Debug, Clone, Copy)]
-struct Extent {
-    /// Those who stay, and those who come and go.
-    clients: usize,
-    visitors: usize,
-    turns: usize,
-    /// How often somebody is started from nothing, and killed.
-    ends: usize,
-    /// For what may never happen.
-    patience: Duration,
-    idle: Duration,
-    /// How long each way may gather its crowd.
-    gathering: Duration,
-    /// How long all ways may take for one kind of measurement, a share of so many units each.
-    unit: Duration,
-    /// Whether each way has its first turn, however long that takes.
-    all_once: bool,
-}
-
-const FULL: Extent = Extent {
-    clients: 10,
-    visitors: 5,
-    turns: 31,
-    ends: 5,
-    patience: Duration::from_secs(8),
-    idle: Duration::from_secs(20),
-    gathering: Duration::from_secs(35),
-    unit: Duration::from_secs(8),
-    all_once: true,
-};
-/// Of the servers that are not the first.
-const SHORT: Extent = Extent {
-    clients: 10,
-    visitors: 0,
-    turns: 9,
-    ends: 1,
-    patience: Duration::from_secs(3),
-    idle: Duration::ZERO,
-    gathering: Duration::from_secs(3),
-    unit: Duration::from_millis(2500),
-    all_once: true,
-};
-const QUICK: Extent = Extent {
-    clients: 3,
-    visitors: 1,
-    turns: 3,
-    ends: 1,
-    patience: Duration::from_secs(2),
-    idle: Duration::from_secs(2),
-    gathering: Duration::from_millis(1500),
-    unit: Duration::from_secs(1),
-    all_once: false,
-};
-
-/// How many units of time each kind of measurement has.
-const COLD: u32 = 5;
-const APPS: u32 = 6;
-const SERVERS: u32 = 5;
-const BROKERS: u32 = 4;
-const ATTACHES: u32 = 10;
-const CALLING: u32 = 4;
-const CROWDS: u32 = 24;
-
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
-    let subjects = Subject::ALL
-        .into_iter()
-        .filter(|subject| match &options.server {
-            Some(server) => server == subject.name(),
-            None => !options.quick || *subject == Subject::Everything,
-        });
     let peers = std::env::var_os(PEERS).map(PathBuf::from);
     let peers = peers.unwrap_or_else(|| {
         options.skipped("the peers: `cargo xtask bench` installs what is compared");
         PathBuf::from("/nonexistent")
     });
+    let mut planned = plan(options);
     let mut outcome = Outcome::Pass;
-    for (place, subject) in subjects.enumerate() {
-        if let Err(why) = subject.is_there() {
-            options.skipped(&format!("peers on {}: {why}", subject.name()));
-            continue;
-        }
-        let mut extent = match (options.quick, place) {
-            (true, _) => QUICK,
-            (false, 0) => FULL,
-            (false, _) => SHORT,
+    while !planned.is_empty() {
+        let all: Duration = planned.iter().map(|(_, extent)| extent.time()).sum();
+        let (subject, extent) = planned.remove(0);
+        // Its part of what is left: more than is planned, or less.
+        let time = match options.clock.left() {
+            Some(left) => extent.time().mul_f64(left.div_duration_f64(all).min(2.0)),
+            None => extent.time() * 2,
         };
-        extent.turns = options.count.unwrap_or(extent.turns);
+        let sitting = Sitting {
+            options,
+            subject,
+            extent,
+            end: Instant::now() + time,
+        };
         let mut teams: Vec<Team<'_>> = Kind::ALL
             .into_iter()
             .map(|kind| Team::new(kind, subject, &peers))
             .collect();
-        measure(&mut teams, &extent);
+        sitting.measure(&mut teams);
         outcome = outcome.and(report(options, &teams, subject, &extent)?);
     }
     Ok(outcome)
 }
 
-fn measure(teams: &mut [Team<'_>], extent: &Extent) {
-    let ends = extent.ends;
-    extent.in_turns(teams, COLD, "cold", ends.min(3), |team, _| team.cold());
-    extent.in_turns(teams, APPS, "apps die", 2 * ends, |team, turn| {
-        ends::app_death(team, turn, turn % 2 == 1, extent.patience)
-    });
-    extent.in_turns(teams, SERVERS, "servers die", ends, |team, _| {
-        ends::server_death(team, extent.patience)
-    });
-    extent.in_turns(teams, BROKERS, "brokers die", ends, |team, _| {
-        ends::broker_death(team, extent.patience)
-    });
-    teams.iter_mut().for_each(Team::close);
-    // The first of each way finds it cold.
-    let attaches = extent.clients + extent.visitors + 1;
-    extent.in_turns(teams, ATTACHES, "attach", attaches, |team, turn| {
-        team.attach(turn, extent.clients)
-    });
-    let turns = extent.turns;
-    extent.in_turns(teams, CALLING, "one calls", turns, |team, _| {
-        team.one_calls()
-    });
-    extent.in_turns(teams, CALLING, "all call", turns, |team, _| {
-        team.all_call(Measure::Calls)
-    });
-    idle(teams, extent.idle);
-    teams.iter_mut().for_each(Team::close);
-    extent.in_turns(teams, CROWDS, "crowds", 1, |team, _| {
-        growth::grow(team, 3, extent.gathering)
-    });
+/// Which servers, and how much of each.
+fn plan(options: &Options) -> Vec<(Subject, Extent)> {
+    let mut planned = Vec::new();
+    for subject in Subject::ALL {
+        let name = subject.name();
+        if options.server.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
+        if let Err(why) = subject.is_there() {
+            options.skipped(&format!("peers on {name}: {why}"));
+            continue;
+        }
+        let mut extent = match (options.quick, planned.is_empty()) {
+            (true, true) => QUICK,
+            (true, false) => {
+                options.skipped(&format!("peers on {name}: a short run has one server"));
+                continue;
+            }
+            (false, true) => FULL,
+            (false, false) => SHORT,
+        };
+        extent.turns = options.count.unwrap_or(extent.turns);
+        planned.push((subject, extent));
+    }
+    planned
 }
 
-impl Extent {
-    /// Each does it once, then each once more, and another one begins each time; until the time for it is over.
+/// One server behind all ways.
+struct Sitting<'a> {
+    options: &'a Options,
+    subject: Subject,
+    extent: Extent,
+    /// Nobody begins anything after this.
+    end: Instant,
+}
+
+impl Sitting<'_> {
+    fn measure(&self, teams: &mut [Team<'_>]) {
+        let Extent {
+            clients,
+            turns,
+            ends,
+            patience,
+            shares,
+            ..
+        } = self.extent;
+        // The first of each way finds it cold.
+        let attaches = clients + self.extent.visitors + 1;
+        self.in_turns(teams, shares.attach, "attach", attaches, |team, turn| {
+            team.attach(turn, clients)
+        });
+        self.say_who_is_few(teams);
+        self.in_turns(teams, shares.one_calls, "one calls", turns, |team, _| {
+            team.one_calls()
+        });
+        self.in_turns(teams, shares.all_call, "all call", turns, |team, _| {
+            team.all_call(Measure::Calls)
+        });
+        match self.left() >= self.extent.idle {
+            true => idle(teams, self.extent.idle),
+            false => self.cut("idle", "for", &["all".to_owned()]),
+        }
+        self.in_turns(teams, shares.gone, "apps die", ends, |team, turn| {
+            ends::app_death(team, turn, false, patience)
+        });
+        let held = "apps die, pipe held";
+        self.in_turns(teams, shares.held, held, ends, |team, turn| {
+            ends::app_death(team, turn, true, patience)
+        });
+        let colds = self.extent.colds;
+        if colds > 0 {
+            teams.iter_mut().for_each(Team::close);
+        }
+        self.in_turns(teams, shares.cold, "cold", colds, |team, _| team.cold());
+        self.in_turns(teams, shares.servers, "servers die", ends, |team, _| {
+            ends::server_death(team, patience)
+        });
+        self.in_turns(teams, shares.brokers, "brokers die", ends, |team, _| {
+            ends::broker_death(team, patience)
+        });
+        teams.iter_mut().for_each(Team::close);
+        self.in_turns(teams, shares.crowds, "crowds", 1, |team, _| {
+            let gathering = self.extent.gathering.min(self.left());
+            growth::grow(team, 3, self.extent.crowd, gathering)
+        });
+    }
+
+    /// What is said of so many clients is said of those that are there.
+    fn say_who_is_few(&self, teams: &[Team<'_>]) {
+        let wanted = self.extent.clients;
+        let is_few = |team: &&Team<'_>| team.failure.is_none() && team.clients.len() < wanted;
+        let few = teams.iter().filter(is_few);
+        let few: Vec<_> = few
+            .map(|team| format!("{} of {}", team.clients.len(), team.kind.name()))
+            .collect();
+        self.cut(&format!("{wanted} clients"), "there are", &few);
+    }
+
+    /// Says what there was no time for, if there is any such thing.
+    fn cut(&self, what: &str, how: &str, whom: &[String]) {
+        if !whom.is_empty() {
+            let (server, whom) = (self.subject.name(), whom.join("; "));
+            let words = format!("peers on {server}, {what}: no time was left, {how} {whom}");
+            self.options.skipped(&words);
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// All ways in turns, for so many seconds; nothing, for none. Who has no turn at all for want of time is named.
     fn in_turns(
         &self,
         teams: &mut [Team<'_>],
-        share: u32,
+        seconds: u64,
         what: &str,
         turns: usize,
         act: impl Fn(&mut Team<'_>, usize) -> io::Result<()>,
     ) {
+        if seconds == 0 {
+            return;
+        }
+        let server = self.subject.name();
         let begun = Instant::now();
-        let what = format!("{}, {what}", teams[0].subject.name());
-        for turn in 0..turns {
-            for step in 0..teams.len() {
-                let is_late = begun.elapsed() > self.unit * share;
-                // Backwards every other time: else one always comes after the same neighbour, who is busy with its end.
-                let step = match turn % 2 {
-                    0 => step,
-                    _ => teams.len() - 1 - step,
-                };
-                let at = (turn / 2 + step) % teams.len();
-                let team = &mut teams[at];
-                if team.failure.is_some() || (is_late && (turn > 0 || !self.all_once)) {
-                    continue;
+        let order = Turns {
+            ways: teams.len(),
+            turns,
+            share: Duration::from_secs(seconds),
+            end: self.left(),
+        };
+        let left_out = order.take(
+            || begun.elapsed(),
+            |way, turn| {
+                let team = &mut teams[way];
+                if team.failure.is_some() {
+                    return;
                 }
-                let name = team.kind.name();
-                eprint!("\r\x1b[Kpeers: {what}: {} of {turns}: {name}", turn + 1);
+                let (name, left) = (team.kind.name(), self.left().as_secs());
+                let turn_of = format!("{} of {turns}", turn + 1);
+                eprint!(
+                    "\r\x1b[Kpeers: {server}, {what}: {turn_of}: {name} (at most {left} s left)"
+                );
                 if let Err(error) = act(team, turn) {
-                    eprintln!("\r\x1b[Kpeers: {what}: {name} fails: {error}");
+                    eprintln!("\r\x1b[Kpeers: {server}, {what}: {name} fails: {error}");
                     team.close();
                     team.failure = Some(format!("fails at `{what}`: {error}"));
                 }
-            }
+            },
+        );
+        eprintln!(
+            "\r\x1b[Kpeers: {server}, {what}: {} s",
+            begun.elapsed().as_secs()
+        );
+        let is_there = |team: &&Team<'_>| team.failure.is_none();
+        let left_out = left_out.into_iter().map(|way| &teams[way]);
+        let left_out = left_out.filter(is_there);
+        let mut left_out: Vec<_> = left_out.map(|team| team.kind.name().to_owned()).collect();
+        if !left_out.is_empty() && left_out.len() == teams.iter().filter(is_there).count() {
+            left_out = vec!["all".to_owned()];
         }
-        eprintln!("\r\x1b[Kpeers: {what}: {} s", begun.elapsed().as_secs());
+        self.cut(what, "for", &left_out);
     }
 }
 
@@ -257,9 +291,13 @@ fn report(
             format!(
                 "`gone`: from the kill -9 of an app to the end of all that was started for it; `held`:\n\
                  another process keeps its pipe open. `server`, `broker`: from that kill -9 to the next answer in\n\
-                 the same session, which asks again every second and after every error. Never: not in {} s. Wake-ups:\n\
-                 all processes but the servers, {clients} clients, nobody calls.",
-                extent.patience.as_secs()
+                 the same session, which asks again every second and after every error. Never: not in {} s, once. Wake-ups:\n\
+                 all processes but the servers, {clients} clients, nobody calls.{}",
+                extent.patience.as_secs(),
+                match extent.shares.brokers {
+                    0 => "\nOf brokers and of wake-ups the first server's table tells.",
+                    _ => "",
+                }
             ),
         ),
     ];

@@ -37,8 +37,8 @@ const NEWS_EVERY: usize = 50;
 const NEWS: usize = 4 << 10;
 
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
-    // A minute of work beside it, and another meanwhile: it sleeps for two.
-    let turns = options.count(60, 6);
+    // Half a minute of work beside it, and another half meanwhile: it sleeps for one.
+    let turns = options.count(33, 3);
     let turn = Duration::from_millis(if options.quick { 500 } else { 1000 });
     let place = Place::new()?;
     let mut beside_a_sleeper = Nine::gather(&place, "asleep")?;

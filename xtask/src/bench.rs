@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask bench                      all of it, in less than 20 minutes: tables, and PASS or FAIL for each
                                          bound; JSON, Markdown and plots in target/bench
-  cargo xtask bench --quick              the same in two minutes, too short to judge by
+  cargo xtask bench --quick              a few rounds of it in less than two minutes, too short to judge by
   cargo xtask bench peers                beside others who do this; installs them first, which takes minutes
   cargo xtask bench peers --server notes on one of the three servers
   cargo xtask bench round-trip --json    one of them, for a program

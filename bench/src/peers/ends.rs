@@ -33,15 +33,16 @@ pub(super) fn app_death(
         true => Measure::GoneHeld,
         false => Measure::Gone,
     };
-    if team.value(measure) == Some(NEVER) {
+    if team.was_never(measure) {
         return Ok(());
     }
     // Somebody else is there before, and stays: it is the end of one app among several.
     if team.clients.is_empty() {
-        let (client, _) = team.client(100 + number)?;
+        let (client, _) = team.client(0)?;
         team.clients.push(client);
     }
-    let command = team.open()?.command(number)?;
+    // None of those who are there: what is kept for a client is its own.
+    let command = team.open()?.command(1000 + number)?;
     let app = App::start(&command, is_held)?;
     let started = app.started()?;
     let took = app.kill(&started, patience)?;
@@ -67,11 +68,13 @@ fn recover(
     patience: Duration,
     who: impl Fn(&Way, u32) -> io::Result<Option<u32>>,
 ) -> io::Result<()> {
-    if team.value(measure) == Some(NEVER) {
+    if team.was_never(measure) {
         return Ok(());
     }
-    team.close();
-    let (mut client, _) = team.client(0)?;
+    let mut client = match team.clients.pop() {
+        Some(client) => client,
+        None => team.client(0)?.0,
+    };
     client.call()?;
     // Some have nobody there between two calls, or nobody in the middle.
     let Some(victim) = who(team.open()?, client.pid())? else {

@@ -14,19 +14,27 @@ const STEPS: [(usize, Measure, Measure); 4] = [
     (100, Measure::Pss100, Measure::Calls100),
 ];
 
-/// Until all steps are done or the time is over: some need more than a second for each client.
-pub(super) fn grow(team: &mut Team<'_>, turns: usize, time: Duration) -> io::Result<()> {
+/// How many come at once, but for the first.
+const AT_ONCE: usize = 2;
+
+/// Until there are `most` or the time is over: some need more than a second for each client.
+pub(super) fn grow(
+    team: &mut Team<'_>,
+    turns: usize,
+    most: usize,
+    time: Duration,
+) -> io::Result<()> {
     team.close();
     let begun = Instant::now();
-    for (clients, pss, calls) in STEPS {
+    let steps = STEPS.into_iter().filter(|&(clients, ..)| clients <= most);
+    for (clients, pss, calls) in steps {
         while team.clients.len() < clients {
-            if begun.elapsed() > time {
+            let present = team.clients.len();
+            if present > 0 && begun.elapsed() > time {
                 team.close();
                 return Ok(());
             }
-            let (mut client, _) = team.client(team.clients.len())?;
-            client.call()?;
-            team.clients.push(client);
+            team.gather((clients - present).min(AT_ONCE))?;
         }
         for _ in 0..turns {
             team.all_call(calls)?;

@@ -60,6 +60,10 @@ impl Team<'_> {
     }
 
     pub(super) fn close(&mut self) {
+        // All at once: some take their time to end.
+        self.clients
+            .iter_mut()
+            .for_each(|client| drop(client.take_input()));
         self.clients.clear();
         self.way = None;
     }
@@ -68,11 +72,42 @@ impl Team<'_> {
         self.series.entry(measure).or_default().push(value);
     }
 
+    /// Whether it did not happen, once: then it is not waited for again.
+    pub(super) fn was_never(&self, measure: Measure) -> bool {
+        let numbers = self.series.get(&measure).into_iter().flatten();
+        numbers.copied().any(f64::is_infinite)
+    }
+
     /// Another client; tells how long it took.
     pub(super) fn client(&mut self, number: usize) -> io::Result<(Caller, Duration)> {
         let tool = self.subject.tool();
         let command = self.open()?.command(number)?;
         Caller::attach(command, tool, &format!("client {number}"))
+    }
+
+    /// So many more at once, each after its first call.
+    pub(super) fn gather(&mut self, more: usize) -> io::Result<()> {
+        let (tool, present) = (self.subject.tool(), self.clients.len());
+        let way = self.open()?;
+        let commands = (present..present + more).map(|number| Ok((number, way.command(number)?)));
+        let commands = commands.collect::<io::Result<Vec<_>>>()?;
+        let came: io::Result<Vec<Caller>> = std::thread::scope(|threads| {
+            let coming: Vec<_> = commands
+                .into_iter()
+                .map(|(number, command)| {
+                    threads.spawn(move || {
+                        let name = format!("client {number}");
+                        let (mut client, _) = Caller::attach(command, tool, &name)?;
+                        client.call().map(|_| client)
+                    })
+                })
+                .collect();
+            let came = coming.into_iter();
+            came.map(|it| it.join().expect("it does not panic"))
+                .collect()
+        });
+        self.clients.extend(came?);
+        Ok(())
     }
 
     /// From nothing at all to the first answer, and back to nothing.
@@ -91,7 +126,11 @@ impl Team<'_> {
     /// As many as `stay` stay.
     pub(super) fn attach(&mut self, turn: usize, stay: usize) -> io::Result<()> {
         let is_cold = self.way.is_none();
+        let begun = Instant::now();
         let (client, took) = self.client(turn)?;
+        if is_cold {
+            self.note(Measure::Cold, micros(begun.elapsed()) / 1000.0);
+        }
         if !is_cold || self.kind.is_alone() {
             self.note(Measure::Attach, micros(took) / 1000.0);
         }
