@@ -1,6 +1,8 @@
 //! `kennel demo`: what Kennel does, shown on apps, shims, servers and a daemon of its own, in a private runtime
 //! directory, with times measured here. It leaves nothing behind.
 
+mod stage;
+
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::os::fd::AsFd;
@@ -10,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kennel_sys::process::ProcessRef;
-use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::signals::Signals;
-use kennel_sys::{Signal, events, lock};
+use kennel_sys::{Signal, events};
 
 use crate::meeting::DaemonRecord;
+use stage::Stage;
 
 /// How many apps there are.
 const APPS: usize = 10;
@@ -62,10 +64,11 @@ pub(crate) fn show() -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
     };
-    let stage = std::env::temp_dir().join(format!("kennel-demo-{}", std::process::id()));
-    let shown = std::fs::create_dir(&stage).and_then(|()| perform(&stage, &signals));
-    let cleared = clear(&stage);
-    match shown.and_then(|signal| cleared.map(|()| signal)) {
+    let shown = Stage::set(&std::env::temp_dir()).and_then(|stage| {
+        let signal = perform(&stage, &signals);
+        stage.clear().and(signal)
+    });
+    match shown {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(signal)) => ExitCode::from(128u8.wrapping_add(signal.as_raw() as u8)),
         Err(error) => crate::fail(&format!("the demo went wrong: {error}")),
@@ -73,9 +76,9 @@ pub(crate) fn show() -> ExitCode {
 }
 
 /// The acts on a thread, so that they can be broken off; the signal that did.
-fn perform(stage: &Path, signals: &Signals) -> io::Result<Option<Signal>> {
+fn perform(stage: &Stage, signals: &Signals) -> io::Result<Option<Signal>> {
     let (done, closes_when_done) = io::pipe()?;
-    let own = stage.to_owned();
+    let own = stage.path().to_owned();
     let acts = std::thread::spawn(move || {
         let played = acts(&own);
         drop(closes_when_done);
@@ -96,45 +99,10 @@ fn perform(stage: &Path, signals: &Signals) -> io::Result<Option<Signal>> {
     match (signal, played) {
         (None, Ok(())) => Ok(None),
         (signal, played) => {
-            everybody_leaves(stage)?;
+            stage.everybody_leaves()?;
             signal.map_or(played.map(|()| None), |signal| Ok(Some(signal)))
         }
     }
-}
-
-/// Whoever is on the way out, or was on the way in, may write down a last word.
-fn clear(stage: &Path) -> io::Result<()> {
-    let started = Instant::now();
-    loop {
-        match std::fs::remove_dir_all(stage) {
-            Err(error)
-                if error.kind() == io::ErrorKind::DirectoryNotEmpty
-                    && started.elapsed() < PATIENCE =>
-            {
-                events::sleep(&[], &[], Some(Duration::from_millis(20)))?;
-            }
-            cleared => return cleared,
-        }
-    }
-}
-
-/// After a show that was broken off: whoever is on the stage holds its directory.
-fn everybody_leaves(stage: &Path) -> io::Result<()> {
-    let Ok(Some(dir)) = RuntimeDir::open(stage.join("run")) else {
-        return Ok(());
-    };
-    let started = Instant::now();
-    while let Err(error) = lock::seize(&dir) {
-        if started.elapsed() > PATIENCE {
-            return Err(io::Error::other(error.to_string()));
-        }
-        for daemon in daemons_of(stage)? {
-            daemon.signal(Signal::TERM)?;
-            daemon.wait(Some(PATIENCE))?;
-        }
-        events::sleep(&[], &[], Some(Duration::from_millis(20)))?;
-    }
-    Ok(())
 }
 
 fn acts(stage: &Path) -> io::Result<()> {

@@ -1,16 +1,21 @@
 //! The first thing a newcomer runs.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use kennel_testkit::{Scope, run};
+use kennel_sys::lock;
+use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_testkit::{Scope, run, wait_for};
 
-fn files(scope: &Scope) -> usize {
-    std::fs::read_dir(scope.dir()).unwrap().count()
+fn files(scope: &Scope) -> BTreeSet<OsString> {
+    let entries = std::fs::read_dir(scope.dir()).unwrap();
+    entries.map(|entry| entry.unwrap().file_name()).collect()
 }
 
 #[test]
@@ -64,6 +69,33 @@ fn ctrl_c_in_any_act_leaves_no_file_and_no_process() {
         assert_eq!(files(&scope), before, "{words}");
         scope.nothing_left_within("after Ctrl-C", Duration::from_secs(60));
     }
+}
+
+#[test]
+fn what_a_killed_demo_leaves_the_next_one_clears_away() {
+    let scope = Scope::new("demo-killed");
+    let before = files(&scope);
+    let demo = || {
+        let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+        command.arg("demo").env("TMPDIR", scope.dir());
+        command
+    };
+    let mut killed = demo().stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(killed.stdout.take().unwrap()).lines();
+    let said = lines.find(|line| line.as_ref().unwrap().contains("running:  10"));
+    assert!(said.is_some());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    scope.nothing_left_within("after the kill", Duration::from_secs(60));
+    let left: Vec<_> = files(&scope).difference(&before).cloned().collect();
+    assert_eq!(left.len(), 1, "one stage: {left:?}");
+    let dir = RuntimeDir::open(scope.dir().join(&left[0]).join("run"));
+    let dir = dir.unwrap().unwrap();
+    wait_for("the daemon to let go of it", || lock::seize(&dir).ok());
+
+    let ended = run(&mut demo());
+    assert_eq!(ended.code(), Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(files(&scope), before);
 }
 
 #[test]
