@@ -3,6 +3,7 @@
 mod subject;
 
 use std::io;
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::memory::Weight;
@@ -69,7 +70,10 @@ fn measure(
     let place = Place::new()?;
     let mut routes = Vec::new();
     for way in WAYS {
-        let mut route = Route::start(place.command_of(way, &subject.command(&place, way)?)?)?;
+        let mut command = place.command_of(way, &subject.command(&place, way)?)?;
+        // Some say hello there.
+        command.stderr(Stdio::null());
+        let mut route = Route::start(command)?;
         route.initialize()?;
         route.confirm()?;
         subject.talk(&mut route, "short")?;

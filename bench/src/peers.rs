@@ -113,7 +113,7 @@ impl Sitting<'_> {
             ..
         } = self.extent;
         // The first of each way finds it cold.
-        let attaches = clients + self.extent.visitors + 1;
+        let attaches = clients + self.extent.visitors;
         self.in_turns(teams, shares.attach, "attach", attaches, |team, turn| {
             team.attach(turn, clients)
         });

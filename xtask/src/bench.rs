@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: `kennel-bench`, built in release mode.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use kennel_sys::Signal;
 use kennel_sys::signals::Signals;
@@ -48,9 +48,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     )?;
     // Ctrl-C is the benchmark's to hear: it ends what it has started, and we wait for that.
     let _signals = Signals::catch(&[Signal::INT])?;
-    let mut run = workspace.cargo();
-    run.args(["run", "--release", "--package", "kennel-bench", "--"])
-        .args(&args.names);
+    // What was built together with the others: by itself it would be built once more.
+    let mut run = Command::new(workspace.target.join("release/kennel-bench"));
+    workspace.settle(&mut run);
+    run.args(&args.names);
     let name = args.names.first().filter(|name| !name.starts_with('-'));
     if name.is_none() && !args.names.iter().any(|word| word == "--out") {
         run.arg("--out").arg(workspace.target.join("bench"));

@@ -1,13 +1,14 @@
 //! Ends: of an app, of a server, of what stands in the middle. What did not happen once is not waited for again.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{self, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::measure::{Measure, NEVER};
 use super::team::Team;
@@ -21,6 +22,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 const BREATH: Duration = Duration::from_millis(5);
 /// How long a session may take to come to rest: one that dies while it writes dies of that.
 const REST: Duration = Duration::from_millis(300);
+
+/// How long the session of an app may take to begin.
+const BEGINNING: Duration = Duration::from_secs(20);
 
 /// From the kill of an app to nothing left of what was started for it.
 pub(super) fn app_death(
@@ -129,21 +133,18 @@ impl App {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let stdout = child.stdout.take().expect("it is piped");
+        let mut stdout = child.stdout.take().expect("it is piped");
         let mut app = App {
             child,
             everyone: Vec::new(),
         };
-        let mut says = BufReader::new(stdout).lines();
-        let ready = says.next().transpose()?;
+        let ready = says(&mut stdout, "ready");
         app.everyone = tree::below(&ProcessRef::open(app.child.id())?)?;
-        if ready.as_deref() != Some("ready") {
-            return Err(io::Error::other("an app's session did not begin"));
-        }
+        ready?;
         // What the server says of itself may have come first.
         let mut to = app.child.stdin.as_ref().expect("it is piped");
         to.write_all(b"ping\n")?;
-        says.next().transpose()?;
+        says(&mut stdout, "pong")?;
         events::sleep(&[], &[], Some(REST))?;
         app.everyone = tree::below(&ProcessRef::open(app.child.id())?)?;
         Ok(app)
@@ -171,6 +172,30 @@ impl App {
             }
         }
         Ok(micros(killed.elapsed()) / 1000.0)
+    }
+}
+
+/// Waits for these words of an app, though not for ever.
+fn says(app: &mut ChildStdout, words: &str) -> io::Result<()> {
+    let deadline = Instant::now() + BEGINNING;
+    let (mut heard, line) = (Vec::new(), format!("{words}\n"));
+    while heard.len() < line.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        let left = Timespec::try_from(left).expect("a short time");
+        if poll(&mut [PollFd::new(app, PollFlags::IN)], Some(&left))? > 0 {
+            let mut chunk = [0; 16];
+            match app.read(&mut chunk)? {
+                0 => break,
+                count => heard.extend_from_slice(&chunk[..count]),
+            }
+        }
+    }
+    match heard == line.as_bytes() {
+        true => Ok(()),
+        false => Err(io::Error::other("an app's session did not begin")),
     }
 }
 

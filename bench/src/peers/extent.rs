@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How much of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
-    /// Those who stay, and those who come and go.
+    /// Those who stay, the first of whom finds everything cold, and those who come and go.
     pub(super) clients: usize,
     pub(super) visitors: usize,
     /// How often somebody is started from nothing, beside the first of those who stay.
@@ -38,7 +38,7 @@ pub(super) struct Shares {
 
 pub(super) const FULL: Extent = Extent {
     clients: 10,
-    visitors: 5,
+    visitors: 6,
     colds: 2,
     turns: 31,
     ends: 5,
