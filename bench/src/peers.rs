@@ -279,10 +279,10 @@ fn report(
             "crowds",
             CROWD,
             format!(
-                "one way after the other with 1, 10, 50 and 100 clients, as far as it gets in {} s.\n\
+                "one way after the other with 1, 10, 50 and 100 clients, {} at most, as far as it gets in {:?}.\n\
                  `pss`: all its processes, each its share of what it has in common with others. Calls per\n\
                  second: all clients at once.",
-                extent.gathering.as_secs()
+                extent.crowd, extent.gathering
             ),
         ),
         (

@@ -58,10 +58,11 @@ impl Subject {
         ]
     }
 
-    /// What is said to it. In a short run not what takes it seconds for each line.
+    /// What is said to it. In a short run only the bare echo hears what is long: that of others takes seconds.
     pub(super) fn megabytes(&self, is_quick: bool) -> &'static [usize] {
         match self.kind {
-            Kind::Everything if is_quick => &self.megabytes[..1],
+            Kind::Bare => self.megabytes,
+            _ if is_quick => &self.megabytes[..1],
             _ => self.megabytes,
         }
     }

@@ -67,7 +67,7 @@ pub(super) const SHORT: Extent = Extent {
     ends: 1,
     patience: Duration::from_secs(2),
     idle: Duration::ZERO,
-    gathering: Duration::from_secs(6),
+    gathering: Duration::from_secs(8),
     crowd: 10,
     shares: Shares {
         attach: 34,
@@ -78,7 +78,7 @@ pub(super) const SHORT: Extent = Extent {
         cold: 0,
         servers: 14,
         brokers: 0,
-        crowds: 30,
+        crowds: 32,
     },
 };
 pub(super) const QUICK: Extent = Extent {
