@@ -17,7 +17,7 @@ const CLIENTS: usize = 10;
 const REQUESTS: usize = 20;
 
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
-    let clients = options.count(CLIENTS, 4).max(2);
+    let clients = options.count(CLIENTS, CLIENTS).max(2);
     let (solo, _) = settled(Way::Solo, clients)?;
     let (shared, daemon) = settled(Way::Daemon, clients)?;
     let daemon = daemon.expect("there is one");
