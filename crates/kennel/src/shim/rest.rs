@@ -54,7 +54,7 @@ impl Shim {
     pub(super) fn put_down_own(&mut self) {
         if let Some(Upstream { server, lost }) = &mut self.server {
             *lost = true;
-            server.hang_up();
+            server.stdin = None;
             let _ = server.tree.stop();
         }
     }

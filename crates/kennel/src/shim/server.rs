@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// Says nothing more to it.
+    /// Says nothing more to one that is going, and sees what it has not heard.
     pub(crate) fn hang_up(&mut self) {
         if let Some(stdin) = self.stdin.take() {
             self.thrown_away += unread(&stdin);
@@ -301,11 +301,16 @@ fn remember(last: &mut VecDeque<String>, line: &[u8]) {
     last.push_back(String::from_utf8_lossy(line).into_owned());
 }
 
-/// How much is in a pipe that nobody will ever read: nobody is left who could.
+/// How much is in a pipe that nobody will ever read: nobody is left who could. A process that ends lets go of its stdout
+/// before its stdin, and on a busy machine not in the same moment.
 fn unread(pipe: &OwnedFd) -> usize {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    const LETS_GO: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 200_000_000,
+    };
     let mut fds = [PollFd::new(pipe, PollFlags::empty())];
-    let polled = poll(&mut fds, Some(&Timespec::default()));
+    let polled = poll(&mut fds, Some(&LETS_GO));
     if polled.is_err() || !fds[0].revents().contains(PollFlags::ERR) {
         return 0;
     }
