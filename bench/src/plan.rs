@@ -14,7 +14,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Of a single benchmark nothing is cut.
+    /// A single benchmark takes what it takes, within bounds of its own.
     pub(crate) fn start(is_whole: bool, is_quick: bool) -> Clock {
         let begun = Instant::now();
         let time = if is_quick { QUICK } else { FULL };

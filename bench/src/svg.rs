@@ -208,7 +208,8 @@ impl Axis {
         let least = values.clone().reduce(f64::min)?;
         let most = values.reduce(f64::max)?;
         // What is nothing has no place here; it is as low as there is room.
-        let (from, to) = (least.max(0.001).log10().floor(), most.log10().ceil());
+        let lowest = |value: f64| value.max(0.001).log10();
+        let (from, to) = (lowest(least).floor(), lowest(most).ceil());
         Some(Axis {
             from: from.min(to - steps),
             to: to.max(from + 1.0),

@@ -65,8 +65,9 @@ pub(crate) fn show() -> ExitCode {
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
     };
     let shown = Stage::set(&std::env::temp_dir()).and_then(|stage| {
-        let signal = perform(&stage, &signals);
-        stage.clear().and(signal)
+        let performed = perform(&stage, &signals);
+        let cleared = stage.clear();
+        performed.and_then(|signal| cleared.map(|()| signal))
     });
     match shown {
         Ok(None) => ExitCode::SUCCESS,

@@ -3,9 +3,9 @@
 //! A mistake may well be one that leaves processes, and a test that is killed tidies nothing up. A mark in their environment
 //! does not find a daemon, which keeps nothing of it: so all that loses its parent becomes our child, and is ended.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
@@ -35,23 +35,32 @@ pub(super) fn run(command: &mut Command, interrupts: &Signals) -> Outcome<Option
         let mut said = Vec::new();
         stderr.read_to_end(&mut said).map(|_| said)
     });
-    let process = ProcessRef::open(child.id())?;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
-        }
-        if interrupts.next().is_some() {
-            break None;
-        }
-        events::sleep(&[interrupts.as_fd()], &[&process], None)?;
-    };
+    let ended = end_of(&mut child, interrupts);
     tree::end_strays(&[])?;
-    let Some(status) = status else {
+    let Some(status) = ended? else {
         return Ok(None);
     };
     // Nobody is left who could hold the other end.
     let said = said.join().map_err(|_| "nobody reads stderr")??;
     Ok(Some(Ended { status, said }))
+}
+
+/// Waits for it; `None` if somebody interrupts us.
+fn end_of(child: &mut Child, interrupts: &Signals) -> Outcome<Option<ExitStatus>> {
+    let process = match ProcessRef::open(child.id()) {
+        Ok(process) => process,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(child.wait()?)),
+        Err(error) => return Err(error.into()),
+    };
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if interrupts.next().is_some() {
+            return Ok(None);
+        }
+        events::sleep(&[interrupts.as_fd()], &[&process], None)?;
+    }
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     for mutant in &chosen {
         let start = Instant::now();
         let fate = fate(mutant, &mut copy, &there, &nextest, &interrupts)?;
-        // Whoever interrupts us interrupts a build too: that it failed says nothing.
+        // Ctrl-C interrupts a build too: that it failed says nothing.
         let (Some(fate), None) = (fate, interrupts.next()) else {
             println!("interrupted: what is not listed was not tried");
             return Ok(ExitCode::FAILURE);

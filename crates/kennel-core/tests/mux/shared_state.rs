@@ -63,6 +63,8 @@ fn the_first_subscribes_and_the_last_unsubscribes() {
     let heard = play.server_heard_in_lanes();
     let minted = id_of(&heard[0].1);
     assert_eq!(heard, [(Lane::Front, unsubscribe(&minted, "a"))]);
+    play.server(&updated("a"));
+    play.nobody_hears();
     play.server(&result(&minted, r#"{"y":1}"#));
     assert_eq!(play.heard(2), [result("2", r#"{"y":1}"#)]);
 }

@@ -14,7 +14,8 @@ const PASSES: std::time::Duration = std::time::Duration::from_millis(50);
 #[derive(Debug)]
 pub struct SeizedDir(#[expect(dead_code, reason = "closing it is what gives it back")] File);
 
-/// Takes `dir` against everyone who [holds](RuntimeDir::hold) it, or says who does. For purge only (rule 7).
+/// Takes `dir` against everyone who [holds](RuntimeDir::hold) it, or says who does. For whoever removes all of it (rule 7), and has
+/// to see then that it is still [at its path](RuntimeDir::is_at_its_path).
 pub fn seize(dir: &RuntimeDir) -> Result<SeizedDir, LockError> {
     let failed = |what, errno: rustix::io::Errno| LockError::io(dir.path(), what, errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

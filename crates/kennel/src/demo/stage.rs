@@ -15,6 +15,8 @@ use super::{PATIENCE, daemons_of};
 
 /// What the name of every stage begins with.
 const NAME: &str = "kennel-demo-";
+/// All that there is on one.
+const RUN: &str = "run";
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A stage of our own.
@@ -30,11 +32,19 @@ impl Stage {
         let path = place.join(format!("{NAME}{}", std::process::id()));
         loop {
             std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-            let dir = RuntimeDir::ensure(&path).map_err(io::Error::other)?;
-            let hold = dir.hold().map_err(io::Error::other)?;
-            // Another show may have taken it for one that is over, before we held it.
-            if dir.is_at_its_path() {
-                return Ok(Stage { path, _hold: hold });
+            let held = RuntimeDir::ensure(&path)
+                .map_err(io::Error::other)
+                .and_then(|dir| Ok((dir.hold().map_err(io::Error::other)?, dir)));
+            match held {
+                Ok((hold, dir)) if dir.is_at_its_path() => {
+                    return Ok(Stage { path, _hold: hold });
+                }
+                // Another show took it for one that is over, before we held it.
+                Ok(_) => {}
+                Err(error) => {
+                    let _ = std::fs::remove_dir(&path);
+                    return Err(error);
+                }
             }
         }
     }
@@ -45,7 +55,7 @@ impl Stage {
 
     /// After a show that was broken off: whoever is on the stage holds its directory.
     pub(super) fn everybody_leaves(&self) -> io::Result<()> {
-        let Ok(Some(dir)) = RuntimeDir::open(self.path.join("run")) else {
+        let Ok(Some(dir)) = RuntimeDir::open(self.path.join(RUN)) else {
             return Ok(());
         };
         let started = Instant::now();
@@ -79,31 +89,37 @@ impl Stage {
     }
 }
 
-/// Removes the stages in `place` that are ours and that nobody holds any more. What cannot be removed stays for another
-/// time: it is in nobody's way.
+/// Removes the stages in `place` that are ours and that nobody holds any more: what is played on, and the stage if there
+/// is nothing else in it. What cannot be removed stays for another time: it is in nobody's way.
 fn sweep(place: &Path) {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     let stages = entries.filter(|entry| is_name_of_a_stage(&entry.file_name()));
     for path in stages.map(|entry| entry.path()) {
         if let Some(_seized) = abandoned(&path) {
-            let _ = std::fs::remove_dir_all(&path);
+            let _ = std::fs::remove_dir_all(path.join(RUN));
+            let _ = std::fs::remove_dir(&path);
         }
     }
 }
 
 fn is_name_of_a_stage(name: &OsStr) -> bool {
     let name = name.to_str().and_then(|name| name.strip_prefix(NAME));
-    name.is_some_and(|pid| pid.parse::<u32>().is_ok())
+    name.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|it| it.is_ascii_digit()))
 }
 
 /// Seizes a stage that nobody holds, neither the show nor anybody it started. Opening it is the gate: what is a link, or
 /// another user's, is not opened.
 fn abandoned(path: &Path) -> Option<Vec<SeizedDir>> {
     let stage = RuntimeDir::open(path).ok()??;
-    let run = stage.existing_subdir("run").ok()?;
-    let dirs = [Some(stage), run];
-    let seized = dirs.iter().flatten().map(lock::seize);
-    seized.collect::<Result<_, _>>().ok()
+    let mut seized = vec![lock::seize(&stage).ok()?];
+    // Whoever held it may have cleared it away, and another show have begun at its place.
+    if !stage.is_at_its_path() {
+        return None;
+    }
+    if let Some(run) = stage.existing_subdir(RUN).ok()? {
+        seized.push(lock::seize(&run).ok()?);
+    }
+    Some(seized)
 }
 
 #[cfg(test)]
@@ -152,6 +168,8 @@ mod tests {
     fn what_is_no_stage_of_ours_stays_too() {
         let scope = Scope::new("demo-stage-other");
         let other = left_behind(&scope, "kennel-demo-of-mine");
+        let used = left_behind(&scope, "kennel-demo-6");
+        std::fs::write(used.path().join("notes"), "somebody's").unwrap();
         let loose = scope.dir().join("kennel-demo-3");
         std::fs::create_dir(&loose).unwrap();
         std::fs::set_permissions(&loose, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -160,7 +178,13 @@ mod tests {
         let target = left_behind(&scope, "target");
         std::os::unix::fs::symlink(target.path(), &link).unwrap();
         sweep(scope.dir());
-        for path in [other.path(), &loose, &link, target.path()] {
+        for path in [
+            other.path(),
+            &used.path().join("notes"),
+            &loose,
+            &link,
+            target.path(),
+        ] {
             assert!(path.symlink_metadata().is_ok(), "{}", path.display());
         }
     }

@@ -105,17 +105,16 @@ fn heads(screen: &[String]) -> Option<String> {
 /// still wrong at the next look.
 #[track_caller]
 fn stands(tmux: &Tmux<'_>, heads_before: &str, columns: usize, rows: usize) {
-    const LOOKS: usize = 3;
-    let mut looks = (0..LOOKS).map(|_| {
+    /// A picture stands for a second.
+    const PICTURE: Duration = Duration::from_millis(800);
+    let begun = Instant::now();
+    loop {
         let screen = tmux.screen();
-        let moved = moved(&screen, heads_before, columns, rows);
-        moved.map(|what| format!("{what}:\n{}", screen.join("\n")))
-    });
-    let first = looks.next().flatten();
-    if let Some(first) = first
-        && let Some(last) = looks.try_fold(first, |_, moved| moved)
-    {
-        panic!("{last}");
+        match moved(&screen, heads_before, columns, rows) {
+            None => return,
+            Some(what) if begun.elapsed() > PICTURE => panic!("{what}:\n{}", screen.join("\n")),
+            Some(_) => {}
+        }
     }
 }
 
