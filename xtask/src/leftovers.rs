@@ -105,7 +105,7 @@ fn command_line(pid: u32) -> String {
 mod tests {
     use std::process::{Child, Stdio};
 
-    use kennel_testkit::Scope;
+    use kennel_testkit::{Scope, wait_for};
 
     use super::*;
 
@@ -124,7 +124,10 @@ mod tests {
         let scope = Scope::new("leftover");
         let mark = scope.dir().display().to_string();
         let mut child = marked_process(&scope, &mark);
-        let found = marked(&mark);
+        // A process that has just become another program has no environment to be read for a moment.
+        let found = wait_for("it is found", || {
+            Some(marked(&mark)).filter(|found| !found.is_empty())
+        });
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].process.pid(), child.id());
         assert_eq!(found[0].command_line, "cat");
