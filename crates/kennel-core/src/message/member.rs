@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::scan::MEMBERS;
-use super::{Id, Inside, Key, Malformed, Part, parse, quoted};
+use super::{Id, Inside, Key, Malformed, Part, Place, parse, quoted};
 
 impl<'a> Part<'a> {
     /// The bytes as they stand, which are text.
@@ -26,9 +26,10 @@ impl<'a> Part<'a> {
 
     /// The same as [`at`](Self::at), for a value that is long and rarely has what is looked for.
     pub(crate) fn at_if_any(&self, path: &[&str]) -> Result<Option<Part<'a>>, Malformed> {
-        let is_known = |name: &&str| self.known(name).is_some();
-        let worth_it = path.first().is_some_and(is_known)
-            || path.last().is_some_and(|name| self.mentions(name));
+        let worth_it = match path.first().and_then(|name| self.known(name)) {
+            Some(first) => first.is_some(),
+            None => path.last().is_some_and(|name| self.mentions(name)),
+        };
         match worth_it {
             true => self.at(path),
             false => Ok(None),
@@ -43,19 +44,13 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The value of a member that was seen, or was not, when the line was looked at.
-    fn known(&self, name: &str) -> Option<Option<Part<'a>>> {
-        let Inside::Known(members) = self.inside else {
+    /// Where a member is that was seen, or was not, when the line was looked at.
+    fn known(&self, name: &str) -> Option<Option<Place>> {
+        let Inside::Known(members) = &self.inside else {
             return None;
         };
         let nth = MEMBERS.iter().position(|it| *it == name)?;
-        Some(members[nth].and_then(|place| {
-            Some(Part {
-                start: self.start + place.range().start,
-                bytes: self.bytes.get(place.range())?,
-                inside: Inside::Unknown,
-            })
-        }))
+        Some(members[nth])
     }
 
     /// The value of the member `name`. `None`: this has no such member, or is no object.
@@ -66,7 +61,13 @@ impl<'a> Part<'a> {
             return Ok(None);
         }
         if let Some(known) = self.known(name) {
-            return Ok(known);
+            return Ok(known.and_then(|place| {
+                Some(Part {
+                    start: self.start + place.range().start,
+                    bytes: self.bytes.get(place.range())?,
+                    inside: Inside::Unknown,
+                })
+            }));
         }
         let mut found = Found::default();
         let finder = Finder {

@@ -298,7 +298,7 @@ impl<'a> Method<'a> {
     pub fn name(&self) -> Cow<'a, str> {
         let quoted = self.0.text();
         let spelled = &quoted[1..quoted.len() - 1];
-        if !spelled.contains('\\') {
+        if !spelled.as_bytes().contains(&b'\\') {
             return Cow::Borrowed(spelled);
         }
         match serde_json::from_str(quoted) {
