@@ -106,7 +106,7 @@ pub(crate) const ENDS: &[Column] = &[
     column(
         Measure::GoneHeld,
         "gone_held_ms",
-        "the same, its pipe held open, ms",
+        "app killed, its pipe held open: gone after, ms",
     ),
     column(
         Measure::ServerKilled,

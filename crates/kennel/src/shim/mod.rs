@@ -420,7 +420,8 @@ impl Shim {
         }
     }
 
-    /// The session has lost its server: it hears so at once; the next one starts when nothing is left of it.
+    /// The session has lost its server: it hears so as soon as that one has let go of what it was told; the next one starts
+    /// when nothing is left of it.
     fn lose(&mut self) {
         let Some(upstream) = &mut self.server else {
             return;
