@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,13 +10,11 @@ use kennel_core::hello::Control;
 use kennel_sys::peer::Peer;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::client::{self, Link};
 use super::house::House;
-use super::moments;
 use super::socket::Socket;
+use super::tasks::{self, moments};
 
 /// How long to wait for descriptors that others than us have used up.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -51,21 +49,12 @@ pub(super) async fn all(house: Rc<House>) {
     }
 }
 
-/// The door, in the event loop.
-#[expect(
-    deprecated,
-    reason = "unsound only where the descriptor can change behind it: this one is ours, and what replaces it is `unsafe`"
-)]
-pub(super) fn heard(listener: UnixListener) -> io::Result<AsyncFd<UnixListener>> {
-    AsyncFd::with_interest(listener, Interest::READABLE)
-}
-
 /// Whoever is at the door next.
 async fn next(house: &House) -> io::Result<UnixStream> {
     loop {
-        let mut ready = house.listener.readable().await?;
+        house.listener.readable().await;
         match accepted(house) {
-            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(Errno::AGAIN) => house.listener.was_read(),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             accepted => return Ok(accepted?),
         }
@@ -97,7 +86,7 @@ fn next_waiting(house: &House) -> Option<UnixStream> {
 
 fn accepted(house: &House) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let accepted = rustix::net::accept_with(house.listener.get_ref(), flags);
+    let accepted = rustix::net::accept_with(&house.listener, flags);
     accepted.map(UnixStream::from)
 }
 
@@ -131,5 +120,5 @@ pub(super) fn admit(house: &Rc<House>, stream: UnixStream) {
     };
     let link = Rc::new(Link::new(socket, peer));
     let id = house.arrived(&link);
-    tokio::task::spawn_local(client::serve(Rc::clone(house), id, link));
+    tasks::spawn(client::serve(Rc::clone(house), id, link));
 }

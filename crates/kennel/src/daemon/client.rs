@@ -20,6 +20,7 @@ use super::queue::Queue;
 use super::socket::Socket;
 use super::state::ClientState;
 use super::station::Station;
+use super::tasks::{self, first_of, when};
 use super::{start, watch};
 use crate::shim::lines::{Inbox, Spoken};
 use crate::this_build;
@@ -307,10 +308,13 @@ impl Visit<'_> {
     async fn has_room(self) {
         while self.is_crowded() {
             match self.link.station() {
-                Some(station) => tokio::select! {
-                    () = self.link.to_client.has_room() , if self.link.to_client.is_full() => {}
-                    () = station.stirred.notified() => {}
-                },
+                Some(station) => {
+                    let is_full = self.link.to_client.is_full();
+                    first_of! {
+                        () = when(is_full, self.link.to_client.has_room()) => {},
+                        () = station.stirred.notified() => {},
+                    }
+                }
                 None => self.link.to_client.has_room().await,
             }
         }
@@ -369,7 +373,7 @@ async fn attend(house: &Rc<House>, id: ClientId, link: &Rc<Link>, socket: &Rc<So
 async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
     let Visit { house, id, link } = visit;
     let processes = link.processes();
-    let first = tokio::select! {
+    let first = first_of! {
         first = first_line(socket, &link.inbox) => first,
         () = watch::end_of_any(&processes, house.sweep) => return Some("its process ended".into()),
         () = link.left.up() => return Some("dismissed".into()),
@@ -377,7 +381,7 @@ async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
             let going = [&Control::Going.line()[..], b"\n"].concat();
             let _ = socket.try_write(&going);
             return Some("it came too late".into());
-        }
+        },
     };
     let first = match first {
         Ok(first) => first,
@@ -435,9 +439,9 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
     let Visit { house, id, link } = visit;
     // A task of its own: what else is waited for here is not looked at for every line.
     let hearing = hear(Rc::clone(house), id, Rc::clone(link), Rc::clone(socket));
-    let mut hearing = tokio::task::spawn_local(hearing);
+    let mut hearing = tasks::spawn(hearing);
     let processes = link.processes();
-    let ended = tokio::select! {
+    let ended = first_of! {
         _ = &mut hearing => return "it closed its connection".into(),
         () = watch::end_of_any(&processes, house.sweep) => "its process ended".into(),
         () = link.left.up() => "dismissed".into(),
@@ -446,9 +450,8 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
             Err(error) => format!("it does not listen: {error}"),
         },
     };
-    hearing.abort();
     // Nothing of it is taken any more, and nobody else has its connection.
-    let _ = hearing.await;
+    hearing.end();
     ended
 }
 
@@ -465,10 +468,7 @@ async fn hear(house: Rc<House>, id: ClientId, link: Rc<Link>, socket: Rc<Socket>
         }
         visit.half_close();
     }
-    // Where that cannot be watched, the process still is.
-    if watch::hangup(&*socket).await.is_err() {
-        std::future::pending().await
-    }
+    socket.hung_up().await;
 }
 
 /// The first line, which tells what kind of client it is.
@@ -616,9 +616,9 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> H
         }
         if visit.is_crowded() {
             // Nothing is read meanwhile: its end must be seen otherwise.
-            tokio::select! {
-                () = visit.has_room() => {}
-                Ok(()) = watch::hangup(socket) => return Heard::Hangup,
+            first_of! {
+                () = visit.has_room() => {},
+                () = socket.hung_up() => return Heard::Hangup,
             }
         }
         match socket.read(inbox).await {

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::house::House;
-use super::moments;
 use super::station::Station;
+use super::tasks::{first_of, moments};
 
 /// When a server was last of use.
 #[derive(Debug)]
@@ -45,10 +45,10 @@ pub(super) async fn dormant(station: &Station) {
         if idle && until <= Instant::now() {
             return;
         }
-        tokio::select! {
-            () = moments::until(Some(until)) => {}
+        first_of! {
             // Somebody may have come who does not want that.
-            () = station.stirred.notified() => {}
+            () = station.stirred.notified() => {},
+            () = moments::until(Some(until)) => {},
         }
     }
 }

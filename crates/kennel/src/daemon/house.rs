@@ -11,8 +11,6 @@ use kennel_core::lifetime::ClientId;
 use kennel_core::time::Moment;
 use kennel_sys::lock::Lock;
 use kennel_sys::signals::Signals;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::Notify;
 
 use super::carried::Carried;
 use super::client::Link;
@@ -22,6 +20,7 @@ use super::pool::Pool;
 use super::start::{self, sweep};
 use super::state::Restart;
 use super::station::Clock;
+use super::tasks::{Descriptor, Notify};
 use super::upgrade::Upgrade;
 use crate::meeting::Meeting;
 
@@ -35,7 +34,7 @@ pub(super) struct House {
     pub(super) log: Log,
     pub(super) generation: String,
     pub(super) life: RefCell<Life>,
-    pub(super) listener: AsyncFd<UnixListener>,
+    pub(super) listener: Descriptor<UnixListener>,
     pub(super) sweep: Duration,
     /// How long a server outlives its last client; `None`: for ever.
     pub(super) linger: Option<Duration>,
@@ -75,7 +74,7 @@ impl House {
         log: Log,
         generation: String,
         life: Life,
-        listener: AsyncFd<UnixListener>,
+        listener: Descriptor<UnixListener>,
         signals: Signals,
     ) -> House {
         House {
@@ -93,10 +92,10 @@ impl House {
             pool: Pool::default(),
             clients: RefCell::default(),
             first_hello: RefCell::default(),
-            stirred: Notify::new(),
-            changed: Notify::new(),
-            talked: Notify::new(),
-            freed: Notify::new(),
+            stirred: Notify::default(),
+            changed: Notify::default(),
+            talked: Notify::default(),
+            freed: Notify::default(),
             closed: Flag::default(),
             moved: Cell::new(false),
             restarts: Cell::new(0),

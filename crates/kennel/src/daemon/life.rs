@@ -12,13 +12,12 @@ use kennel_sys::Signal;
 use kennel_sys::lock::{Lock, LockError, Mode};
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::signals::Signals;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::house::House;
 use super::state::STATE;
+use super::tasks::{Descriptor, first_of, moments};
 use super::watchdog::Watchdog;
-use super::{accept, moments, watch};
+use super::{accept, watch};
 use crate::meeting::SPAWN_LOCK;
 
 /// When to look again at a lock that somebody else holds: a flock is no event.
@@ -151,7 +150,7 @@ pub(super) fn catch_signals() -> io::Result<Signals> {
 pub(super) async fn live(house: &Rc<House>) {
     let signals = &house.signals;
     let mut owner = watched(house);
-    let Ok(news) = watch::registered(signals.as_fd(), Interest::READABLE) else {
+    let Ok(news) = Descriptor::of_input(signals.as_fd()) else {
         house.log.line("cannot hear signals");
         return leave(house, None);
     };
@@ -185,18 +184,18 @@ pub(super) async fn live(house: &Rc<House>) {
                 }
             }
         };
-        tokio::select! {
-            () = house.stirred.notified() => {}
-            () = moments::until(wake) => {}
+        first_of! {
             () = asked(signals, &news) => {
                 house.log.line("asked to stop");
                 house.life.borrow_mut().stop();
-            }
+            },
             () = end_of_owner(owner.as_ref(), house.sweep) => {
                 owner = None;
                 house.log.line("the owner is gone");
                 house.life.borrow_mut().owner_is_gone();
-            }
+            },
+            () = house.stirred.notified() => {},
+            () = moments::until(wake) => {},
         }
     }
 }
@@ -319,15 +318,13 @@ fn leave(house: &House, spawn: Option<Lock>) {
 }
 
 /// Waits for a signal that asks for the end.
-async fn asked(signals: &Signals, news: &AsyncFd<BorrowedFd<'_>>) {
+async fn asked(signals: &Signals, news: &Descriptor<BorrowedFd<'_>>) {
     loop {
-        let Ok(mut guard) = news.readable().await else {
-            return std::future::pending().await;
-        };
+        news.readable().await;
         match signals.next() {
             Some(Signal::HUP) => {}
             Some(_) => return,
-            None => guard.clear_ready(),
+            None => news.was_read(),
         }
     }
 }

@@ -16,7 +16,8 @@
 //! | `upgrade`, `resume` | how it becomes a newer build, and goes on as one |
 //! | `carried` | all that it takes to go on |
 //! | `state` | what `kennel ps` shows |
-//! | `lanes`, `log`, `moments`, `queue`, `socket`, `watch`, `watchdog` | tools |
+//! | `tasks` | how they take turns |
+//! | `lanes`, `log`, `queue`, `socket`, `watch`, `watchdog` | tools |
 
 mod accept;
 mod carried;
@@ -26,7 +27,6 @@ mod house;
 mod lanes;
 mod life;
 mod log;
-mod moments;
 mod orders;
 mod pool;
 mod queue;
@@ -38,6 +38,7 @@ mod spare;
 mod start;
 mod state;
 mod station;
+mod tasks;
 mod upgrade;
 mod watch;
 mod watchdog;

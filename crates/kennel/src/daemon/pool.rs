@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use kennel_core::hello::ClientHello;
 use kennel_core::lifetime::ClientId;
 use kennel_core::mux::Class;
-use tokio::sync::Notify;
 
 use super::client::Link;
 use super::house::House;
 use super::server;
 use super::station::Station;
+use super::tasks::{self, Notify};
 use crate::shim::budget::Budget;
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Pool {
         let start_at = start_at.unwrap_or_else(Instant::now);
         let station = Rc::new(Station::new(class, hello, start_at));
         self.stations.borrow_mut().push(Rc::clone(&station));
-        tokio::task::spawn_local(server::attend(Rc::clone(house), Rc::clone(&station)));
+        tasks::spawn(server::attend(Rc::clone(house), Rc::clone(&station)));
         station
     }
 

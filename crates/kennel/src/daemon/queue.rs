@@ -7,10 +7,10 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use kennel_core::message::Owned;
-use tokio::sync::Notify;
 
 use super::socket::Socket;
 use super::spare::give_back;
+use super::tasks::Notify;
 
 /// Who wants to add to more than this waits. Soft: one line may be longer than all of it.
 const FULL: usize = 1 << 20;
@@ -208,14 +208,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tasks::{first_of, others_first, run};
     use super::*;
-
-    fn on_a_runtime(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build();
-        runtime.unwrap().block_on(test);
-    }
 
     /// Writes out at most `budget` bytes, three at a time.
     async fn taken(queue: &Queue, budget: usize) -> Vec<u8> {
@@ -228,17 +222,16 @@ mod tests {
             taken.extend_from_slice(&bytes[..count]);
             Ok(count)
         });
-        tokio::select! {
-            biased;
+        first_of! {
             written = writing => written.unwrap(),
-            () = tokio::task::yield_now() => {}
+            () = others_first() => {},
         }
         taken
     }
 
     #[test]
     fn what_was_added_is_written_in_order_and_then_the_end() {
-        on_a_runtime(async {
+        run(async {
             let queue = Queue::default();
             queue.push(b"one");
             queue.push(&[b'x'; CHUNK]);
@@ -248,12 +241,13 @@ mod tests {
             assert!(all.starts_with(b"one\nxxx") && all.ends_with(b"x\ntwo\n"));
             assert_eq!(all.len(), 4 + CHUNK + 1 + 4);
             assert!(queue.is_empty());
-        });
+        })
+        .unwrap();
     }
 
     #[test]
     fn what_goes_straight_comes_before_what_has_to_wait() {
-        on_a_runtime(async {
+        run(async {
             use std::io::Read;
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             let socket = std::rc::Rc::new(Socket::new(ours).unwrap());
@@ -278,12 +272,13 @@ mod tests {
             let all = reading.join().unwrap().unwrap();
             let expected = [&b"one\n"[..], &vec![b'x'; 4 << 20], b"\ntwo\n"].concat();
             assert!(all == expected);
-        });
+        })
+        .unwrap();
     }
 
     #[test]
     fn what_is_not_written_goes_on_elsewhere_wherever_it_was_cut() {
-        on_a_runtime(async {
+        run(async {
             for budget in (0..40).step_by(3) {
                 let queue = Queue::default();
                 queue.push(b"one");
@@ -298,18 +293,20 @@ mod tests {
                 let expected = [&b"one\n"[..], &[b'x'; 20], b"\nthree\nfour\n"].concat();
                 assert_eq!(all, expected, "cut at {budget}");
             }
-        });
+        })
+        .unwrap();
     }
 
     #[test]
     fn a_full_queue_has_room_again_when_it_is_written() {
-        on_a_runtime(async {
+        run(async {
             let queue = Queue::default();
             queue.push(&vec![b'x'; FULL]);
             assert!(queue.is_full());
             taken(&queue, usize::MAX).await;
             queue.has_room().await;
             assert!(queue.is_empty());
-        });
+        })
+        .unwrap();
     }
 }

@@ -16,7 +16,7 @@ use super::log::Log;
 use super::orders::Orders;
 use super::start::{Handed, Made, Prepared, armed, tell_panics};
 use super::station::Station;
-use super::{client, server};
+use super::{client, server, tasks};
 use crate::meeting::{DAEMON_LOCK, Meeting};
 use crate::this_build;
 
@@ -100,10 +100,10 @@ pub(super) fn move_in(house: &Rc<House>, carried: Carried) -> std::io::Result<()
     }
     for station in stations {
         house.pool.has(&station);
-        tokio::task::spawn_local(server::attend(Rc::clone(house), station));
+        tasks::spawn(server::attend(Rc::clone(house), station));
     }
     for (id, link) in links {
-        tokio::task::spawn_local(client::serve(Rc::clone(house), id, link));
+        tasks::spawn(client::serve(Rc::clone(house), id, link));
     }
     Ok(())
 }

@@ -2,10 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -13,12 +11,11 @@ use kennel_core::hello::{ClientHello, Control, Text};
 use kennel_sys::tree::{Launch, Tree};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 
 use super::house::House;
 use super::server::{ladder, os};
 use super::station::Station;
+use super::tasks::Descriptor;
 use crate::shim::lines::{CHUNK, Inbox, Spoken};
 
 /// What a pipe holds: large lines need fewer turns.
@@ -33,7 +30,7 @@ const TAIL_LINE_BYTES: usize = 500;
 pub(super) struct Running {
     pub(super) tree: Tree,
     /// Until it is told that no more will come.
-    stdin: RefCell<Option<Rc<pipe::Sender>>>,
+    stdin: RefCell<Option<Rc<Descriptor<OwnedFd>>>>,
     stdout: Heard,
     stderr: Heard,
     last_words: RefCell<VecDeque<String>>,
@@ -66,7 +63,7 @@ impl Running {
         let _ = rustix::pipe::fcntl_setpipe_size(&from_server, PIPE_SIZE);
         // What is in it cannot be overtaken any more: the flood of one client would be everybody's.
         let _ = rustix::pipe::fcntl_setpipe_size(&to_server, super::lanes::CHUNK);
-        let to_server = pipe::Sender::from_owned_fd(to_server)?;
+        let to_server = Descriptor::of_output(unblocked(to_server)?)?;
         let from_server = Heard::new(from_server, Vec::new())?;
         let errors = Heard::new(errors, Vec::new())?;
         let pair = |(name, value): &(Text, Text)| (os(name), os(value));
@@ -91,7 +88,7 @@ impl Running {
     }
 
     /// Where it hears its clients, as long as it does.
-    pub(super) fn stdin(&self) -> Option<Rc<pipe::Sender>> {
+    pub(super) fn stdin(&self) -> Option<Rc<Descriptor<OwnedFd>>> {
         self.stdin.borrow().clone()
     }
 
@@ -109,7 +106,7 @@ impl Running {
         Some(Carried {
             warden: self.tree.warden().pid(),
             control: self.tree.as_fd().as_raw_fd(),
-            stdin: self.stdin.borrow().as_ref()?.as_raw_fd(),
+            stdin: self.stdin.borrow().as_ref()?.as_fd().as_raw_fd(),
             stdout: self.stdout.fd(),
             stderr: self.stderr.fd(),
             unfinished: self.stdout.unfinished(),
@@ -123,7 +120,7 @@ impl Running {
     pub(super) fn resume(carried: Carried) -> io::Result<Running> {
         let adopt = kennel_sys::detach::adopt;
         let bytes = |text: Text| text.as_bytes().to_vec();
-        let stdin = pipe::Sender::from_owned_fd(adopt(carried.stdin)?)?;
+        let stdin = Descriptor::of_output(unblocked(adopt(carried.stdin)?)?)?;
         Ok(Running {
             tree: Tree::taken_over(adopt(carried.control)?, carried.warden)?,
             stdin: RefCell::new(Some(Rc::new(stdin))),
@@ -292,18 +289,15 @@ impl<'a> Complaints<'a> {
 
 /// A pipe of the server's, and what came of it. Nothing is borrowed while somebody waits for more.
 pub(super) struct Heard {
-    pipe: RefCell<pipe::Receiver>,
+    pipe: Descriptor<OwnedFd>,
     inbox: RefCell<Inbox>,
-    /// There was more to be read than was read.
-    unread: Cell<bool>,
 }
 
 impl Heard {
     fn new(pipe: OwnedFd, unfinished: Vec<u8>) -> io::Result<Heard> {
         Ok(Heard {
-            pipe: RefCell::new(pipe::Receiver::from_owned_fd(pipe)?),
+            pipe: Descriptor::of_input(unblocked(pipe)?)?,
             inbox: RefCell::new(Inbox::with(unfinished)),
-            unread: Cell::new(false),
         })
     }
 
@@ -313,29 +307,25 @@ impl Heard {
     }
 
     fn fd(&self) -> RawFd {
-        self.pipe.borrow().as_raw_fd()
+        self.pipe.as_fd().as_raw_fd()
     }
 
-    /// Reads something; 0 at the end. One that has more to say than is read at once lets others have a turn.
+    /// Reads something; 0 at the end.
     async fn more(&self) -> io::Result<usize> {
-        if self.unread.take() {
-            tokio::task::yield_now().await;
-        }
-        let read = poll_fn(|context| {
-            let (mut pipe, mut inbox) = (self.pipe.borrow_mut(), self.inbox.borrow_mut());
-            pin!(pipe.read_buf(inbox.room())).poll(context)
-        });
-        let read = read.await;
-        self.unread.set(matches!(read, Ok(CHUNK..)));
-        read
+        let read = |pipe: &OwnedFd| self.inbox.borrow_mut().read(pipe);
+        self.pipe.read(CHUNK, read).await
     }
 
     /// Reads what is there.
     fn now(&self) -> io::Result<usize> {
-        self.pipe
-            .borrow()
-            .try_read_buf(self.inbox.borrow_mut().room())
+        self.inbox.borrow_mut().read(&self.pipe)
     }
+}
+
+/// It is ours alone: a flag of it is nobody else's.
+fn unblocked(pipe: OwnedFd) -> io::Result<OwnedFd> {
+    rustix::io::ioctl_fionbio(&pipe, true)?;
+    Ok(pipe)
 }
 
 fn still_open(read: &io::Result<usize>) -> bool {

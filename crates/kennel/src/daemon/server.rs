@@ -13,13 +13,12 @@ use kennel_core::hello::{ClientHello, Lost, Text};
 use kennel_core::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
 use kennel_sys::tree::{self, Exit, Ladder, Report, Tree};
 use rustix::io::Errno;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::house::House;
 use super::running::{Complaints, Course, Running, Voice};
 use super::station::Station;
-use super::{dormant, moments, start, watch};
+use super::tasks::{self, Descriptor, first_of, moments, when};
+use super::{dormant, start, watch};
 use crate::sources::Sources;
 
 /// Why a server is lost whose files changed.
@@ -35,10 +34,10 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
             house.pool.until_first(&station).await;
             moments::until(Some(station.start_at)).await;
         };
-        tokio::select! {
-            () = turn => {}
+        first_of! {
+            () = turn => {},
             () = deserted(&house, &station, Some(Duration::ZERO)) => station.closing.raise(),
-            () = station.closing.up() => {}
+            () = station.closing.up() => {},
         }
     }
     let attendant = Attendant {
@@ -76,10 +75,10 @@ async fn deserted(house: &House, station: &Station, linger: Option<Duration>) {
         };
         let end = linger.map(|linger| since + linger);
         while station.clients() == 0 {
-            tokio::select! {
+            first_of! {
+                () = station.stirred.notified() => {},
                 // Somebody may have come in the very same moment.
                 () = moments::until(end) => if station.clients() == 0 { return },
-                () = station.stirred.notified() => {}
             }
         }
     }
@@ -128,7 +127,7 @@ impl Attendant {
     async fn serve_with(&self, running: Rc<Running>) {
         let (house, station) = (&self.house, &self.station);
         let tree = &running.tree;
-        let Ok(news) = watch::registered(tree.as_fd(), Interest::READABLE) else {
+        let Ok(news) = Descriptor::of_input(tree.as_fd()) else {
             // Dropping the tree asks for its end; nobody can tell when that is.
             station.running.take();
             return self.refused(Errno::MFILE.raw_os_error());
@@ -136,7 +135,7 @@ impl Attendant {
         let voice = Voice::new(house, station, &running);
         // A task of its own: what else is waited for here is not looked at for every line.
         let aside = voice.clone();
-        let mut voice_ends = tokio::task::spawn_local(async move { aside.listen().await });
+        let mut voice_ends = tasks::spawn(async move { aside.listen().await });
         let complaints = Complaints::new(house, station, &running);
         let mut complaints_end = pin!(complaints.listen());
         let mut feed = running.stdin().map(|stdin| Box::pin(station.feed(stdin)));
@@ -158,30 +157,30 @@ impl Attendant {
                 course.stop(tree);
                 running.course.set(course);
             }
-            tokio::select! {
-                biased;
+            let (runs_on, speaks, complains) = (!course.stopped, !course.silent, !course.calm);
+            first_of! {
                 report = next_report(tree, &news) => match report {
                     Some(report) => self.note(&mut course, &report),
                     None => break,
                 },
-                () = station.closing.up(), if !course.stopped => {}
+                () = when(runs_on, station.closing.up()) => {},
                 () = of(&mut deserted) => {
                     deserted = None;
                     station.closing.raise();
-                }
+                },
                 () = of(&mut dormant) => {
                     dormant = None;
                     dormant::put_to_rest(house, station);
-                }
+                },
                 never = of(&mut keeps_time) => match never {},
                 // It hears nothing any more: whoever asks it something would wait for ever.
                 () = of(&mut feed) => {
                     feed = None;
                     running.close_stdin();
                     station.closing.raise();
-                }
-                _ = &mut voice_ends, if !course.silent => course.silent = true,
-                () = &mut complaints_end, if !course.calm => course.calm = true,
+                },
+                _ = when(speaks, &mut voice_ends) => course.silent = true,
+                () = when(complains, &mut complaints_end) => course.calm = true,
             }
             running.course.set(course);
         }
@@ -190,8 +189,7 @@ impl Attendant {
         let course = running.course.get();
         if !course.silent {
             // What it said last is heard below.
-            voice_ends.abort();
-            let _ = voice_ends.await;
+            voice_ends.end();
         }
         self.reap(tree, course.announced).await;
         station.running.take();
@@ -349,16 +347,16 @@ fn end_of(exit: Exit) -> String {
 }
 
 /// The warden's next report; `None` when there will be no more.
-async fn next_report(tree: &Tree, news: &AsyncFd<BorrowedFd<'_>>) -> Option<Report> {
+async fn next_report(tree: &Tree, news: &Descriptor<BorrowedFd<'_>>) -> Option<Report> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     loop {
-        let mut guard = news.readable().await.ok()?;
+        news.readable().await;
         let mut fds = [PollFd::new(tree, PollFlags::IN)];
         // Reading blocks where there is nothing to read.
         if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
             return tree.next_report().ok().flatten();
         }
-        guard.clear_ready();
+        news.was_read();
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use kennel_core::message::Owned;
 
-use super::moments;
+use super::tasks::{self, moments};
 use crate::shim::lines;
 use crate::shim::spare;
 
@@ -20,7 +20,7 @@ pub(super) fn give_back(line: Option<Owned>) {
     };
     lines::give_back(line.into_room());
     if spare::due().is_some() && !IS_WATCHED.replace(true) {
-        tokio::task::spawn_local(async {
+        tasks::spawn(async {
             while let Some(due) = spare::due() {
                 moments::until(Some(due)).await;
                 spare::let_go_if_due();

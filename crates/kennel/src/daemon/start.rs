@@ -18,15 +18,15 @@ use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 use rustix::fs::FlockOperation;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use tokio::runtime::LocalOptions;
 
 use super::carried::Carried;
 use super::house::House;
 use super::life::{self, Life};
 use super::log::Log;
 use super::orders::Orders;
+use super::tasks::{self, Descriptor};
 use super::watchdog::Watchdog;
-use super::{accept, moments, resume, state, upgrade, watch};
+use super::{accept, resume, state, upgrade, watch};
 use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
 
 /// Nobody is refused for coming at the same time as a thousand others.
@@ -232,26 +232,9 @@ fn bound_at(path: &Path) -> io::Result<OwnedFd> {
 
 impl Prepared {
     pub(super) fn serve(self) -> ExitCode {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build_local(LocalOptions::default());
         let (mut handed, made) = (self.handed, self.made);
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                handed.say(format_args!("failed no event loop: {error}"));
-                return ExitCode::FAILURE;
-            }
-        };
-        runtime.block_on(async {
-            let listener = moments::set_up().and_then(|()| accept::heard(made.listener));
-            let listener = match listener {
-                Ok(listener) => listener,
-                Err(error) => {
-                    handed.say(format_args!("failed no event loop: {error}"));
-                    return ExitCode::FAILURE;
-                }
-            };
+        let served = tasks::run(async {
+            let listener = Descriptor::of_input(made.listener)?;
             let hold = self.meeting.hold();
             if let Err(error) = &hold {
                 self.log.line(format_args!(
@@ -283,14 +266,14 @@ impl Prepared {
                 && let Err(error) = resume::move_in(&house, carried)
             {
                 house.log.line(format_args!("cannot go on: {error}"));
-                return ExitCode::FAILURE;
+                return Ok(ExitCode::FAILURE);
             }
             if let Some(first) = handed.first.take() {
                 accept::admit(&house, first);
             }
-            tokio::task::spawn_local(accept::all(Rc::clone(&house)));
-            tokio::task::spawn_local(state::keep(Rc::clone(&house)));
-            tokio::task::spawn_local(upgrade::attend(Rc::clone(&house)));
+            tasks::spawn(accept::all(Rc::clone(&house)));
+            tasks::spawn(state::keep(Rc::clone(&house)));
+            tasks::spawn(upgrade::attend(Rc::clone(&house)));
             if let Some(spawn) = handed.spawn.take() {
                 // The very open file the election locked: whoever holds a copy of it, it is free now.
                 let _ = rustix::fs::flock(&spawn, FlockOperation::Unlock);
@@ -299,10 +282,14 @@ impl Prepared {
             drop(self.alarm);
             // A task of its own: what is waited for here is looked at for every line of every client.
             let live = async move { life::live(&house).await };
-            match tokio::task::spawn_local(live).await {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(_) => ExitCode::FAILURE,
-            }
+            Ok(match tasks::spawn(live).await {
+                Some(()) => ExitCode::SUCCESS,
+                None => ExitCode::FAILURE,
+            })
+        });
+        served.flatten().unwrap_or_else(|error: io::Error| {
+            handed.say(format_args!("failed no event loop: {error}"));
+            ExitCode::FAILURE
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::house::House;
-use super::moments;
+use super::tasks::{first_of, moments};
 use crate::sources::Sources;
 
 /// The state's name in the key's directory.
@@ -74,11 +74,11 @@ pub(crate) struct ServerState {
 pub(super) async fn keep(house: Rc<House>) {
     let mut written = Vec::new();
     loop {
-        tokio::select! {
+        first_of! {
             () = house.changed.notified() => moments::after(CROWD).await,
-            () = house.talked.notified() => tokio::select! {
-                () = moments::after(TALK) => {}
+            () = house.talked.notified() => first_of! {
                 () = house.changed.notified() => moments::after(CROWD).await,
+                () = moments::after(TALK) => {},
             },
         }
         let text = text(&house);

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,17 +17,16 @@ use kennel_core::message::{Key, Owned};
 use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
 use kennel_core::time::Moment;
 use serde::{Deserialize, Serialize};
-use tokio::net::unix::pipe;
-use tokio::sync::Notify;
 
 use super::client::Link;
 use super::dormant::Used;
 use super::house::{Flag, House};
 use super::lanes::Lanes;
 use super::running::Running;
+use super::server;
 use super::spare::give_back;
 use super::state::TALK;
-use super::{moments, server};
+use super::tasks::{Descriptor, Notify, first_of, moments};
 use crate::shim::lines::Spoken;
 use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
@@ -52,7 +52,7 @@ pub(super) struct Station {
     mux: RefCell<Mux>,
     lanes: RefCell<Lanes>,
     /// The server's stdin: a line may go there at once when none waits.
-    stdin: RefCell<Weak<pipe::Sender>>,
+    stdin: RefCell<Weak<Descriptor<OwnedFd>>>,
     /// What is being written there, before all that waits in the lanes.
     cut: RefCell<Option<Chunk>>,
     /// That pipe is narrow, for what is in it cannot be overtaken; but not for what is long, for nothing can overtake that
@@ -117,8 +117,8 @@ impl Station {
             killed: Cell::new(false),
             closing: Flag::default(),
             due: Cell::new(None),
-            news: Notify::new(),
-            stirred: Notify::new(),
+            news: Notify::default(),
+            stirred: Notify::default(),
         }
     }
 
@@ -168,12 +168,12 @@ impl Station {
         loop {
             let due = self.mux.borrow().due();
             let due = due.map(|due| Instant::now() + (due - house.now()));
-            tokio::select! {
+            first_of! {
+                () = self.stirred.notified() => {},
                 () = moments::until(due) => {
                     self.mux.borrow_mut().tick(house.now());
                     self.settle(house);
-                }
-                () = self.stirred.notified() => {}
+                },
             }
         }
     }
@@ -373,22 +373,22 @@ impl Station {
                     _ => return,
                 }
             };
-            tokio::select! {
-                () = alone.to_client.has_room() => {}
-                () = self.stirred.notified() => {}
+            first_of! {
+                () = alone.to_client.has_room() => {},
+                () = self.stirred.notified() => {},
             }
         }
     }
 
     /// Writes what the clients say to the server, until it hears no more.
-    pub(super) async fn feed(&self, stdin: Rc<pipe::Sender>) {
+    pub(super) async fn feed(&self, stdin: Rc<Descriptor<OwnedFd>>) {
         *self.stdin.borrow_mut() = Rc::downgrade(&stdin);
         loop {
             match self.write_some(&stdin) {
                 Ok(true) => {}
                 Ok(false) => self.news.notified().await,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if stdin.writable().await.is_err() {
+                    if stdin.room().await.is_err() {
                         return;
                     }
                 }
@@ -400,7 +400,7 @@ impl Station {
 
     /// Writes some of what is to be written to the server next; `false` if that is nothing. What is not written
     /// stays where others find it.
-    fn write_some(&self, stdin: &pipe::Sender) -> io::Result<bool> {
+    fn write_some(&self, stdin: &Descriptor<OwnedFd>) -> io::Result<bool> {
         let mut cut = self.cut.borrow_mut();
         if cut.is_none() {
             *cut = self.lanes.borrow_mut().next_chunk().map(Chunk::new);
@@ -412,7 +412,7 @@ impl Station {
             return Ok(false);
         };
         self.width.suit(stdin, chunk.line.len() - chunk.done);
-        chunk.done += stdin.try_write(&chunk.line[chunk.done..])?;
+        chunk.done += rustix::io::write(stdin, &chunk.line[chunk.done..])?;
         if chunk.done == chunk.line.len() {
             give_back(cut.take().map(|chunk| chunk.line));
         }

@@ -27,13 +27,11 @@ use kennel_sys::handover;
 use kennel_sys::process::ProcessRef;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
-use tokio::sync::Notify;
 
 use super::carried::{Carried, FORMAT, READS};
 use super::house::House;
-use super::{moments, watch};
+use super::tasks::{Descriptor, Notify, first_of, moments, others_first, when};
+use super::watch;
 use crate::this_build;
 
 /// How long a moment is waited for at which nobody waits for anything.
@@ -41,7 +39,7 @@ const QUIET: Duration = Duration::from_secs(2);
 /// How long a program may take to say whether it is fit.
 const CHECK: Duration = Duration::from_secs(10);
 /// No answer of a check is longer.
-const LONGEST_ANSWER: u64 = 4096;
+const LONGEST_ANSWER: usize = 4096;
 
 /// What `kennel daemon --check` answers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -309,12 +307,12 @@ async fn moment(house: &House) {
         if house.may_be_taken_over() && (impatient || house.pool.is_quiet()) {
             break;
         }
-        tokio::select! {
-            () = upgrade.news() => {}
-            () = moments::until(Some(patience)), if !impatient => {}
+        first_of! {
+            () = upgrade.news() => {},
+            () = when(!impatient, moments::until(Some(patience))) => {},
         }
         // What led here is followed by more of the same, often at once: it is done first.
-        tokio::task::yield_now().await;
+        others_first().await;
     }
     upgrade.waiting.set(false);
 }
@@ -325,9 +323,20 @@ fn is_readable(fd: impl AsFd) -> bool {
 }
 
 async fn all_of(pipe: OwnedFd) -> io::Result<Vec<u8>> {
-    let mut answer = Vec::new();
-    let pipe = pipe::Receiver::from_owned_fd(pipe)?;
-    pipe.take(LONGEST_ANSWER).read_to_end(&mut answer).await?;
+    rustix::io::ioctl_fionbio(&pipe, true)?;
+    let pipe = Descriptor::of_input(pipe)?;
+    let mut answer = Vec::with_capacity(LONGEST_ANSWER);
+    while answer.len() < LONGEST_ANSWER {
+        let room = LONGEST_ANSWER - answer.len();
+        let mut part = vec![0; room];
+        let count = pipe
+            .read(room, |pipe| Ok(rustix::io::read(pipe, &mut part)?))
+            .await?;
+        if count == 0 {
+            break;
+        }
+        answer.extend_from_slice(&part[..count]);
+    }
     Ok(answer)
 }
 

@@ -1,74 +1,108 @@
-//! Moments that are waited for. They share one alarm, which is set only when another one comes next: a line costs no
-//! look at the time, as it would if the event loop had to know for each sleep how long it may take.
+//! What is waited for by the clock. All moments share one alarm, which is set only when another one comes next: a line
+//! costs no look at the time, as it would if the loop had to know for each sleep how long it may take.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use kennel_sys::events::Alarm;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
-thread_local! {
-    /// Of the thread's event loop.
-    static MOMENTS: OnceCell<Rc<Moments>> = const { OnceCell::new() };
-}
+use super::descriptor::Descriptor;
+use super::first_of;
+use super::round::Round;
 
-#[derive(Debug)]
-struct Moments {
+/// A moment, and the number of one who waits for it.
+type Wait = (Instant, u64);
+
+/// Who waits for which moment.
+pub(super) struct Moments {
     /// Set for the first of them.
-    alarm: AsyncFd<Alarm>,
-    /// How many wait for each.
-    waiting: RefCell<BTreeMap<Instant, usize>>,
+    alarm: Rc<Alarm>,
+    waiting: RefCell<BTreeMap<Wait, Waker>>,
+    numbers: Cell<u64>,
 }
 
-/// Before anything is waited for, in the event loop.
-#[expect(
-    deprecated,
-    reason = "unsound only where the descriptor can change behind it: this one is ours, and what replaces it is `unsafe`"
-)]
-pub(super) fn set_up() -> io::Result<()> {
-    let moments = Moments {
-        alarm: AsyncFd::with_interest(Alarm::new()?, Interest::READABLE)?,
-        waiting: RefCell::default(),
-    };
-    // Whoever set it up before has done the same.
-    MOMENTS.with(|cell| drop(cell.set(Rc::new(moments))));
-    Ok(())
+impl Moments {
+    pub(super) fn new() -> io::Result<Moments> {
+        Ok(Moments {
+            alarm: Rc::new(Alarm::new()?),
+            waiting: RefCell::default(),
+            numbers: Cell::new(0),
+        })
+    }
+
+    /// Hears the alarm from now on, in a task of its own.
+    pub(super) fn begin(round: &Rc<Round>) -> io::Result<()> {
+        let alarm = Descriptor::of_input(Rc::clone(&round.moments.alarm))?;
+        let of = Rc::clone(round);
+        round.begin(Box::pin(async move {
+            loop {
+                alarm.readable().await;
+                alarm.was_read();
+                of.moments.ring();
+            }
+        }));
+        Ok(())
+    }
+
+    /// Wakes those whose moment has come. The alarm is set for the next, whatever they do about it.
+    fn ring(&self) {
+        let now = Instant::now();
+        let mut waiting = self.waiting.borrow_mut();
+        while let Some(first) = waiting.first_entry()
+            && first.key().0 <= now
+        {
+            first.remove().wake();
+        }
+        self.set_for(first(&waiting));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Wait, Waker>)) {
+        let mut waiting = self.waiting.borrow_mut();
+        let before = first(&waiting);
+        change(&mut waiting);
+        let next = first(&waiting);
+        if next != before {
+            self.set_for(next);
+        }
+    }
+
+    fn set_for(&self, moment: Option<Instant>) {
+        let left = |moment: Instant| moment.saturating_duration_since(Instant::now());
+        self.alarm.set(moment.map(left));
+    }
+}
+
+fn first(waiting: &BTreeMap<Wait, Waker>) -> Option<Instant> {
+    waiting.keys().next().map(|(moment, _)| *moment)
 }
 
 /// Waits until then; for ever, if there is no such moment.
-pub(super) async fn until(moment: Option<Instant>) {
+pub(in crate::daemon) async fn until(moment: Option<Instant>) {
     let Some(moment) = moment else {
         return std::future::pending().await;
     };
-    if Instant::now() >= moment {
-        return;
+    if Instant::now() < moment {
+        let mut waits = Waits::for_it(moment);
+        poll_fn(|context| waits.poll(context)).await;
     }
-    let waits = Waits::for_it(moment);
-    while let Ok(mut rings) = waits.moments.alarm.readable().await {
-        rings.clear_ready();
-        let now = Instant::now();
-        if now >= moment {
-            return;
-        }
-        waits.moments.are_past(now);
-    }
-    // The event loop ends, and we with it.
-    std::future::pending().await
 }
 
 /// Waits for so long.
-pub(super) async fn after(time: Duration) {
+pub(in crate::daemon) async fn after(time: Duration) {
     until(Some(Instant::now() + time)).await;
 }
 
 /// What comes of it, if it comes in time.
-pub(super) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
+pub(in crate::daemon) async fn within<T>(
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    first_of! {
         outcome = future => Some(outcome),
         () = after(limit) => None,
     }
@@ -76,135 +110,110 @@ pub(super) async fn within<T>(limit: Duration, future: impl Future<Output = T>) 
 
 /// One who waits for a moment; dropping it is not to wait any more.
 struct Waits {
-    moments: Rc<Moments>,
-    moment: Instant,
+    round: Rc<Round>,
+    wait: Wait,
+    /// It is on the list.
+    listed: bool,
 }
 
 impl Waits {
     fn for_it(moment: Instant) -> Waits {
-        let moments = MOMENTS.with(|cell| cell.get().map(Rc::clone));
-        let moments = moments.expect("it is set up with the event loop");
-        moments.change(|waiting| *waiting.entry(moment).or_default() += 1);
-        Waits { moments, moment }
+        let round = Round::here();
+        let number = round.moments.numbers.get();
+        round.moments.numbers.set(number + 1);
+        Waits {
+            round,
+            wait: (moment, number),
+            listed: false,
+        }
+    }
+
+    fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
+        let moments = &self.round.moments;
+        if std::mem::replace(&mut self.listed, true) {
+            return match moments.waiting.borrow_mut().get_mut(&self.wait) {
+                Some(waker) => {
+                    waker.clone_from(context.waker());
+                    Poll::Pending
+                }
+                None => Poll::Ready(()),
+            };
+        }
+        moments.change(|waiting| drop(waiting.insert(self.wait, context.waker().clone())));
+        Poll::Pending
     }
 }
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        self.moments.change(|waiting| {
-            if let Some(count) = waiting.get_mut(&self.moment) {
-                *count -= 1;
-                if *count == 0 {
-                    waiting.remove(&self.moment);
-                }
-            }
-        });
-    }
-}
-
-impl Moments {
-    /// Whoever hears the alarm sets it for the next: those it rang for may not be asked any more, though they are
-    /// still there.
-    fn are_past(&self, now: Instant) {
-        self.change(|waiting| {
-            while let Some(first) = waiting.first_entry()
-                && *first.key() <= now
-            {
-                first.remove();
-            }
-        });
-    }
-
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<Instant, usize>)) {
-        let mut waiting = self.waiting.borrow_mut();
-        let first = |waiting: &BTreeMap<Instant, usize>| waiting.keys().next().copied();
-        let before = first(&waiting);
-        change(&mut waiting);
-        let next = first(&waiting);
-        if next != before {
-            let left = |next: Instant| next.saturating_duration_since(Instant::now());
-            self.alarm.get_ref().set(next.map(left));
-        }
+        let moments = &self.round.moments;
+        moments.change(|waiting| drop(waiting.remove(&self.wait)));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{others_first, run, spawn};
     use super::*;
-
-    fn on_a_runtime(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build();
-        runtime.unwrap().block_on(async {
-            set_up().unwrap();
-            test.await;
-        });
-    }
 
     #[test]
     fn each_moment_comes_in_its_turn_and_not_before() {
-        on_a_runtime(async {
+        run(async {
             let start = Instant::now();
-            let order = RefCell::new(Vec::new());
-            let wait = async |millis| {
-                let time = Duration::from_millis(millis);
-                after(time).await;
-                assert!(start.elapsed() >= time);
-                order.borrow_mut().push(millis);
+            let order = Rc::new(RefCell::new(Vec::new()));
+            let wait = |millis| {
+                let order = Rc::clone(&order);
+                spawn(async move {
+                    let time = Duration::from_millis(millis);
+                    after(time).await;
+                    assert!(start.elapsed() >= time);
+                    order.borrow_mut().push(millis);
+                })
             };
-            tokio::join!(wait(30), wait(10), wait(20), wait(10), wait(0));
+            for waits in [30, 10, 20, 10, 0].map(wait) {
+                assert_eq!(waits.await, Some(()));
+            }
             assert_eq!(*order.borrow(), [0, 10, 10, 20, 30]);
-        });
+        })
+        .unwrap();
     }
 
     #[test]
     fn one_who_is_not_asked_any_more_holds_up_no_other() {
-        on_a_runtime(async {
+        run(async {
             let mut idle = Box::pin(after(Duration::from_millis(5)));
             // It waits from now on.
-            tokio::select! {
-                biased;
+            first_of! {
                 () = &mut idle => unreachable!("it is not asked again"),
-                () = tokio::task::yield_now() => {}
+                () = others_first() => {},
             }
-            let first = after(Duration::from_millis(20));
-            let second = async {
-                after(Duration::from_millis(30)).await;
-                after(Duration::from_millis(10)).await;
-            };
+            let first = spawn(after(Duration::from_millis(20)));
             // Without an end where the alarm stays set for the one that is not asked.
-            tokio::join!(first, second);
+            after(Duration::from_millis(30)).await;
+            after(Duration::from_millis(10)).await;
+            assert_eq!(first.await, Some(()));
             drop(idle);
-        });
+        })
+        .unwrap();
     }
 
     #[test]
     fn a_moment_nobody_waits_for_any_more_holds_up_no_other() {
-        on_a_runtime(async {
-            tokio::select! {
-                () = after(Duration::from_millis(20)) => {}
+        run(async {
+            first_of! {
                 () = after(Duration::from_secs(3600)) => unreachable!("an hour is longer"),
+                () = after(Duration::from_millis(20)) => {},
             }
+            let limited = spawn(within(Duration::from_millis(40), until(None)));
             // The first of two is given up.
-            tokio::join!(
-                async {
-                    assert!(
-                        within(Duration::from_millis(40), until(None))
-                            .await
-                            .is_none()
-                    )
-                },
-                async {
-                    tokio::select! {
-                        () = after(Duration::from_millis(5)) => {}
-                        () = tokio::task::yield_now() => {}
-                    }
-                    after(Duration::from_millis(20)).await;
-                },
-            );
-            let waiting = MOMENTS.with(|cell| cell.get().map(Rc::clone)).unwrap();
-            assert!(waiting.waiting.borrow().is_empty());
-        });
+            first_of! {
+                () = after(Duration::from_millis(5)) => {},
+                () = others_first() => {},
+            }
+            after(Duration::from_millis(20)).await;
+            assert_eq!(limited.await, Some(None));
+            assert!(Round::here().moments.waiting.borrow().is_empty());
+        })
+        .unwrap();
     }
 }
