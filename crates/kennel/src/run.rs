@@ -280,6 +280,7 @@ impl Place {
             },
             build: this_build::text(),
             program: text(this_build::program().unwrap_or_default().as_os_str()),
+            pipes: true,
         }
     }
 }

@@ -290,5 +290,6 @@ fn hello(shim: Pid, app: Pid, in_turn: bool) -> ClientHello {
         shares: Shares::default(),
         build: String::new(),
         program: Text::from(&b""[..]),
+        pipes: false,
     }
 }

@@ -4,6 +4,9 @@
 //! starts with `!` is Kennel's, and every other line is MCP. A first line that is no hello is the first
 //! MCP line of a bare client.
 //!
+//! A client that talks, and knows what to do with them, is handed two [pipes](Control::Pipes), and both sides turn to them:
+//! from then on all lines go there, and the socket only tells of the end.
+//!
 //! A long MCP line may be begun before it is known whether it is to be said at all. One that ends with [`VOID`] is not.
 //!
 //! What crosses versions is a field that can be left out or ignored: an unknown field, and an unknown
@@ -59,6 +62,9 @@ pub struct ClientHello {
     /// Where that build is: an older daemon may become it.
     #[serde(default = "nowhere")]
     pub program: Text,
+    /// Whether it knows what to do with [pipes](Control::Pipes).
+    #[serde(default)]
+    pub pipes: bool,
 }
 
 fn nowhere() -> Text {
@@ -158,6 +164,9 @@ pub enum Control {
     Solo(Solo),
     /// A line of the server's stderr.
     Stderr(String),
+    /// Of a daemon, with two descriptors, the first time: here are two pipes, to listen to and to speak into. After that,
+    /// of both sides: the last word on the socket, what follows is in the pipe.
+    Pipes,
     /// A word of a later version.
     Unknown,
 }
@@ -254,6 +263,7 @@ impl Control {
             Control::Solo(why) => spoken("!solo ", why),
             Control::Lost(lost) => spoken("!lost ", lost),
             Control::Stderr(text) => spoken("!stderr ", text),
+            Control::Pipes => b"!pipes".to_vec(),
             Control::Unknown => b"!".to_vec(),
         }
     }
@@ -273,6 +283,7 @@ impl Control {
             b"stopped" => Control::Stopped,
             b"resting" => Control::Resting,
             b"again" => Control::Again,
+            b"pipes" => Control::Pipes,
             b"solo" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Solo),
             b"lost" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Lost),
             b"stderr" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Stderr),
@@ -345,6 +356,7 @@ mod tests {
             shares: Shares::default(),
             build: "0.1.0+7".into(),
             program: Text::from(&b"/usr/bin/kennel"[..]),
+            pipes: true,
         }
     }
 

@@ -18,9 +18,9 @@ use super::{client, station};
 
 /// The number of this format: whoever reads it can go on with what is written today. A field that can be left out does
 /// not change it; anything else does, here and in what `kennel-core` writes down of a mux.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// Those that can be read.
-pub(super) const READS: [u32; 1] = [FORMAT];
+pub(super) const READS: [u32; 2] = [1, FORMAT];
 
 /// Everything the daemon must know to go on. Caches of the mux are part of it; what is left out begins anew: budgets of
 /// restarts, and how long a client that cannot be seen was silent.

@@ -180,6 +180,11 @@ impl Link {
         self.peer.iter().chain(self.announced.get()).collect()
     }
 
+    /// Whether it knows what to do with pipes, and nothing waits to be said to it.
+    fn may_have_pipes(&self) -> bool {
+        self.hello.get().is_some_and(|hello| hello.pipes) && self.to_client.is_empty()
+    }
+
     fn is_bare(&self) -> bool {
         self.hello.get().is_none()
     }
@@ -232,6 +237,11 @@ impl Visit<'_> {
     fn obey(self, word: &Control) {
         match word {
             Control::Ping => self.link.tell(&Control::Pong),
+            Control::Pipes => {
+                if let Some(socket) = &*self.link.socket.borrow() {
+                    socket.turns_to_pipes();
+                }
+            }
             Control::Again => {
                 let mut place = self.link.place.borrow_mut();
                 if let Place::Lost = *place {
@@ -626,6 +636,9 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> H
             Ok(_) => {
                 now = Instant::now();
                 visit.house.heard(visit.id, now);
+                if visit.link.may_have_pipes() {
+                    socket.offers_pipes();
+                }
             }
             Err(_) => return Heard::Hangup,
         }

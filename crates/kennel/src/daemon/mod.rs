@@ -17,7 +17,7 @@
 //! | `carried` | all that it takes to go on |
 //! | `state` | what `kennel ps` shows |
 //! | `tasks` | how they take turns |
-//! | `lanes`, `log`, `queue`, `socket`, `watch`, `watchdog` | tools |
+//! | `lanes`, `log`, `pipes`, `queue`, `socket`, `watch`, `watchdog` | tools |
 
 mod accept;
 mod carried;
@@ -28,6 +28,7 @@ mod lanes;
 mod life;
 mod log;
 mod orders;
+mod pipes;
 mod pool;
 mod queue;
 mod resume;

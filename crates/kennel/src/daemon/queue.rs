@@ -123,7 +123,10 @@ impl Queue {
     /// What the socket takes now. If it takes nothing more for good, whoever writes the queue out will see.
     fn write_at_once(&self, line: &[u8]) -> usize {
         let socket = self.straight.borrow().upgrade();
-        socket.map_or(0, |socket| socket.try_write(line).unwrap_or(0))
+        socket.map_or(0, |socket| {
+            socket.is_between_lines();
+            socket.try_write(line).unwrap_or(0)
+        })
     }
 
     /// How many bytes wait.

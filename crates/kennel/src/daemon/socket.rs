@@ -1,14 +1,16 @@
-//! A client's connection in the event loop.
+//! A client's connection in the event loop: a socket, and [pipes](super::pipes) beside it if it talks.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use serde::{Deserialize, Serialize};
 
-use super::tasks::Descriptor;
+use super::pipes::{self, Pipes};
+use super::tasks::{Descriptor, first_of};
 use crate::shim::lines::{CHUNK, Inbox};
 use crate::shim::width::Width;
 
@@ -16,6 +18,9 @@ use crate::shim::width::Width;
 pub(super) struct Socket {
     stream: Descriptor<UnixStream>,
     width: Width,
+    pipes: OnceCell<Pipes>,
+    /// How often something was heard.
+    heard: Cell<u32>,
 }
 
 impl Socket {
@@ -24,13 +29,52 @@ impl Socket {
         Ok(Socket {
             stream: Descriptor::of_input(stream)?,
             width: Width::default(),
+            pipes: OnceCell::new(),
+            heard: Cell::new(0),
         })
     }
 
     /// Reads something; 0 at the end.
     pub(super) async fn read(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
-        let read = |stream: &UnixStream| inbox.borrow_mut().receive(stream);
-        self.stream.read(CHUNK, read).await
+        match self.pipes.get() {
+            Some(pipes) if pipes.listens.get() => {
+                let read = |pipe: &OwnedFd| inbox.borrow_mut().read(pipe);
+                first_of! {
+                    read = pipes.from_client.read(CHUNK, read) => read,
+                    // Whoever else holds its pipe.
+                    () = self.stream.ended() => Ok(0),
+                }
+            }
+            _ => {
+                let read = |stream: &UnixStream| inbox.borrow_mut().receive(stream);
+                self.stream.read(CHUNK, read).await
+            }
+        }
+    }
+
+    /// A client that understands it was heard, and nothing waits to be said to it.
+    pub(super) fn offers_pipes(&self) {
+        let heard = self.heard.get().wrapping_add(1);
+        self.heard.set(heard);
+        if self.pipes.get().is_none()
+            && let Some(pipes) = Pipes::offer(&self.stream, heard)
+        {
+            let _ = self.pipes.set(pipes);
+        }
+    }
+
+    /// The client has said its last word on the socket: it speaks into its pipe, if it has one.
+    pub(super) fn turns_to_pipes(&self) {
+        if let Some(pipes) = self.pipes.get() {
+            pipes.listens.set(true);
+        }
+    }
+
+    /// What is written next begins a line.
+    pub(super) fn is_between_lines(&self) {
+        if let Some(pipes) = self.pipes.get() {
+            pipes.speak_if_agreed(&self.stream);
+        }
     }
 
     /// Waits until the other end is closed for good, whether or not somebody reads meanwhile.
@@ -42,7 +86,10 @@ impl Socket {
     pub(super) async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.try_write(bytes) {
-                Err(Errno::AGAIN) => self.stream.room().await?,
+                Err(Errno::AGAIN) => match self.spoken_into() {
+                    Some(pipes) => pipes.to_client.room().await?,
+                    None => self.stream.room().await?,
+                },
                 Err(Errno::INTR) => {}
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 written => return Ok(written?),
@@ -51,13 +98,52 @@ impl Socket {
     }
 
     pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        if let Some(pipes) = self.spoken_into() {
+            pipes.width.suit(&pipes.to_client, bytes.len());
+            return rustix::io::write(&pipes.to_client, bytes);
+        }
         self.width.suit(self, bytes.len());
         rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn spoken_into(&self) -> Option<&Pipes> {
+        self.pipes.get().filter(|pipes| pipes.speaks.get())
+    }
+
+    pub(super) fn carried(&self) -> Carried {
+        Carried {
+            socket: self.as_fd().as_raw_fd(),
+            pipes: self.pipes.get().map(Pipes::carried),
+        }
+    }
+
+    /// Goes on with what another program had.
+    pub(super) fn resume(carried: Carried) -> io::Result<Socket> {
+        let socket = Socket::new(kennel_sys::detach::adopt(carried.socket)?.into())?;
+        if let Some(pipes) = carried.pipes {
+            let _ = socket.pipes.set(Pipes::resume(pipes)?);
+        }
+        Ok(socket)
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+/// The same, to go on with after an exec.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Carried {
+    socket: RawFd,
+    #[serde(default)]
+    pipes: Option<pipes::Carried>,
+}
+
+impl Carried {
+    pub(super) fn descriptors(self) -> impl Iterator<Item = RawFd> {
+        let pipes = self.pipes.into_iter().flat_map(pipes::Carried::descriptors);
+        pipes.chain([self.socket])
     }
 }

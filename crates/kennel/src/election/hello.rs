@@ -215,6 +215,7 @@ mod tests {
             shares: kennel_core::hello::Shares::default(),
             build: String::new(),
             program: Text::from(&b""[..]),
+            pipes: false,
         }
     }
 

@@ -72,6 +72,10 @@ impl Shim {
                     link.moved = true;
                     continue;
                 }
+                Some(Control::Pipes) => {
+                    link.hear_of_pipes(&self.watch);
+                    continue;
+                }
                 Some(Control::Lost(lost)) if lost.shortage => {
                     shortage = Some(lost);
                     continue;
@@ -144,7 +148,12 @@ impl Shim {
                 self.why_solo = Some(solo.why);
                 return Stays::No;
             }
-            Control::Moved | Control::Ping | Control::Pong | Control::Again | Control::Unknown => {}
+            Control::Moved
+            | Control::Ping
+            | Control::Pong
+            | Control::Again
+            | Control::Pipes
+            | Control::Unknown => {}
         }
         Stays::Yes
     }

@@ -1,18 +1,21 @@
 //! Bytes in, lines out; and lines waiting to be written.
 
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 
 use kennel_core::hello::VOID;
 use kennel_core::message::{Line, Owned, Scan};
 use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::spare;
 
 /// There is room for this much at least whenever something is read.
 pub(crate) const CHUNK: usize = 64 * 1024;
+/// What is read at once where something may come along with it.
+pub(crate) const SHORT: usize = 4096;
 /// What a buffer may keep for the next time: what a 32 MB line needed is given back.
 const KEPT: usize = 2 * CHUNK;
 /// A line that is as long as this and has not ended gets [`AMPLE`] room at once: nothing is used of that before it
@@ -64,6 +67,26 @@ impl Inbox {
         let room = spare_capacity(self.room());
         let (_, count) = rustix::net::recv(from, room, RecvFlags::empty())?;
         Ok(count)
+    }
+
+    /// The same, [a little](SHORT), with the descriptors that come along.
+    pub(crate) fn receive_with(
+        &mut self,
+        from: impl AsFd,
+        along: &mut Vec<OwnedFd>,
+    ) -> io::Result<usize> {
+        let mut bytes = [0; SHORT];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut came = RecvAncillaryBuffer::new(&mut space);
+        let mut room = [IoSliceMut::new(&mut bytes)];
+        let received = recvmsg(from, &mut room, &mut came, RecvFlags::CMSG_CLOEXEC)?;
+        for message in came.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                along.extend(descriptors);
+            }
+        }
+        self.room().extend_from_slice(&bytes[..received.bytes]);
+        Ok(received.bytes)
     }
 
     /// Where to append what is read next, and room for it. Nothing is done to the room beforehand: what
@@ -294,6 +317,11 @@ impl Outbox {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether all that was begun has been said.
+    pub(crate) fn is_between_lines(&self) -> bool {
+        self.is_empty() && self.ahead == 0
     }
 
     /// Writes until all is written or `write` would block.

@@ -1,17 +1,21 @@
-//! A daemon as the shim's upstream: one socket, lines both ways, and Kennel's own words among them.
+//! A daemon as the shim's upstream: one socket (and perhaps pipes beside it), lines both ways, and Kennel's own words
+//! among them.
 
 use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::Control;
 use kennel_sys::process::ProcessRef;
+use rustix::event::epoll::EventFlags;
 use rustix::net::SendFlags;
 
-use super::lines::{Inbox, Outbox};
-use super::watch::Watched;
+use super::lines::{Inbox, Outbox, SHORT};
+use super::pipes::Pipes;
+use super::watch::{self, NEWS, Watched};
 use super::width::Width;
 use crate::election::stuck::{Look, Patience, Watch};
 
@@ -23,7 +27,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(super) socket: Watched<UnixStream>,
+    socket: Watched<UnixStream>,
+    pipes: Pipes,
+    /// What came along with what was read.
+    along: Vec<OwnedFd>,
+    /// Of where we speak.
     width: Width,
     pub(crate) daemon: Option<ProcessRef>,
     pub(crate) from: Inbox,
@@ -41,6 +49,8 @@ impl Link {
     pub(super) fn new(socket: Watched<UnixStream>, daemon: Option<ProcessRef>) -> Link {
         Link {
             socket,
+            pipes: Pipes::default(),
+            along: Vec::new(),
             width: Width::default(),
             daemon,
             from: Inbox::default(),
@@ -54,22 +64,24 @@ impl Link {
 
     /// Writes what it takes now. One that takes no more tells so when it is read.
     pub(crate) fn flush(&mut self) {
-        let (socket, width) = (&*self.socket, &self.width);
-        let written = self.to.flush(|bytes| {
-            width.suit(socket, bytes.len());
-            send(socket, bytes)
-        });
+        let (socket, pipes, width) = (&*self.socket, &self.pipes, &self.width);
+        let written = self
+            .to
+            .flush(|bytes| say(socket, pipes, width, bytes, bytes.len()));
         if written.is_err() {
             self.to.clear();
+        }
+        let may_turn = self.to.is_between_lines() && !self.said_all;
+        if may_turn && self.pipes.speak_if_offered(&self.socket) {
+            self.width = Width::default();
         }
     }
 
     /// Sends the beginning of a long line, before all of it has come.
     pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
-        let (socket, width) = (&*self.socket, &self.width);
+        let (socket, pipes, width) = (&*self.socket, &self.pipes, &self.width);
         self.to.send_ahead(from_app, |bytes| {
-            width.suit(socket, from_app.len());
-            send(socket, bytes)
+            say(socket, pipes, width, bytes, from_app.len())
         });
     }
 
@@ -77,14 +89,70 @@ impl Link {
     pub(crate) fn end_input(&mut self) {
         if !self.said_all {
             self.said_all = true;
-            let _ = self.socket.shutdown(Shutdown::Write);
+            match self.pipes.to() {
+                Some(_) => self.pipes.end(),
+                None => drop(self.socket.shutdown(Shutdown::Write)),
+            }
+        }
+    }
+
+    /// The daemon speaks of pipes.
+    pub(super) fn hear_of_pipes(&mut self, watch: &watch::Watch) {
+        self.pipes.hear(&mut self.along, watch);
+    }
+
+    /// Tells the kernel what is waited for: what it says, if it is listened to, and room for what waits.
+    pub(super) fn want(&self, listens: bool) -> io::Result<()> {
+        let waits = !self.to.is_empty();
+        let when = |wanted: bool, events| wanted.then_some(events);
+        let mut of_socket = EventFlags::empty();
+        match self.pipes.from() {
+            // It still tells of the end, once.
+            Some(pipe) => {
+                pipe.want(when(listens, NEWS))?;
+                of_socket |= EventFlags::RDHUP | EventFlags::ET;
+            }
+            None if listens => of_socket |= NEWS,
+            None => {}
+        }
+        match self.pipes.to() {
+            Some(Some(pipe)) => drop(pipe.want(when(waits, EventFlags::OUT))?),
+            Some(None) => {}
+            // Both at once are looked at again and again, until there is nothing left to write.
+            None if waits => of_socket = of_socket.difference(EventFlags::ET) | EventFlags::OUT,
+            None => {}
+        }
+        self.socket.want(Some(of_socket)).map(drop)
+    }
+
+    /// It has gone, and may have said more than is read at once.
+    pub(super) fn tell_again(&self) {
+        match self.pipes.from() {
+            Some(pipe) => pipe.tell_again(),
+            None => self.socket.tell_again(),
         }
     }
 
     /// Reads what it said; `false` once it is gone.
     pub(crate) fn read(&mut self) -> bool {
-        let read = self.from.receive(&self.socket);
-        self.socket.was_read(&read);
+        let read = match (self.pipes.from(), &self.pipes) {
+            (Some(pipe), _) => {
+                let read = self.from.read(pipe);
+                pipe.was_read(&read);
+                read
+            }
+            // Only one that stands alone brings something along, and most of a long line is read faster without.
+            (None, Pipes::None) if self.from.len() == 0 => {
+                let read = self.from.receive_with(&self.socket, &mut self.along);
+                self.socket.was_read_of(&read, SHORT);
+                read
+            }
+            (None, _) => {
+                let read = self.from.receive(&self.socket);
+                self.socket.was_read(&read);
+                read
+            }
+        };
         match read {
             Ok(0) => false,
             Ok(_) => {
@@ -145,6 +213,23 @@ impl Link {
     }
 }
 
-fn send(socket: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
+/// Writes some of `all` bytes that are to be written.
+fn say(
+    socket: &UnixStream,
+    pipes: &Pipes,
+    width: &Width,
+    bytes: &[u8],
+    all: usize,
+) -> io::Result<usize> {
+    Ok(match pipes.to() {
+        None => {
+            width.suit(socket, all);
+            rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?
+        }
+        Some(Some(pipe)) => {
+            width.suit(pipe, all);
+            rustix::io::write(pipe, bytes)?
+        }
+        Some(None) => return Err(io::ErrorKind::BrokenPipe.into()),
+    })
 }

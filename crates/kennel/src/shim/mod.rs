@@ -18,6 +18,7 @@ mod hear;
 pub(crate) mod lines;
 mod link;
 mod listed;
+mod pipes;
 mod records;
 mod rest;
 mod server;

@@ -109,7 +109,7 @@ impl Shim {
             }
             Some(Who::Daemon) => {
                 if let Some(link) = &self.link {
-                    link.socket.tell_again();
+                    link.tell_again();
                 }
             }
             _ => {}
@@ -170,13 +170,7 @@ impl Shim {
             upstream_is_slow = server.to.len() >= ENOUGH;
         }
         if let Some(link) = &self.link {
-            // Both at once are looked at again and again, until there is nothing left to write.
-            let events = match (app_listens, link.to.is_empty()) {
-                (true, true) => NEWS,
-                (true, false) => EventFlags::IN | EventFlags::OUT,
-                (false, _) => to_write(&link.to),
-            };
-            link.socket.want(Some(events))?;
+            link.want(app_listens)?;
             upstream_is_slow |= link.to.len() >= ENOUGH;
         }
         if let Some(election) = &self.election {

@@ -163,8 +163,13 @@ impl<F: AsFd> Watched<F> {
 impl<F: AsFd> Watched<F> {
     /// Less than there was room for is all that there was: more is news again.
     pub(super) fn was_read(&self, read: &io::Result<usize>) {
+        self.was_read_of(read, CHUNK);
+    }
+
+    /// The same of one that had this much room.
+    pub(super) fn was_read_of(&self, read: &io::Result<usize>, room: usize) {
         let all = match read {
-            Ok(count) => *count < CHUNK,
+            Ok(count) => *count < room,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         };
         if !all {

@@ -4,5 +4,6 @@ mod bounds;
 mod deaths;
 mod ends;
 mod losses;
+mod pipes;
 mod stage;
 mod wire;

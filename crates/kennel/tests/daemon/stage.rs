@@ -246,6 +246,7 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
         shares: Shares::default(),
         build: String::new(),
         program: Text::from(&b""[..]),
+        pipes: false,
     }
 }
 

@@ -6,6 +6,7 @@ mod cleaner;
 mod cold;
 mod idle;
 mod overdue;
+mod pipes;
 mod places;
 mod planted;
 mod secret;

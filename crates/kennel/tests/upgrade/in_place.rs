@@ -47,6 +47,34 @@ fn five_busy_clients_notice_nothing_while_their_daemon_becomes_a_newer_build() {
 }
 
 #[test]
+fn a_session_that_talks_keeps_its_pipes() {
+    let scope = Scope::new("keeps-pipes");
+    let mut client = session(&scope, &this());
+    let pipes = |client: &Client| {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", client.pid())).unwrap();
+        let mut open: Vec<_> = open
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+            .filter(|target| target.to_string_lossy().starts_with("pipe:"))
+            .collect();
+        open.sort();
+        open
+    };
+    let quiet = pipes(&client).len();
+    let server = server_of(&mut client);
+    for _ in 0..40 {
+        seen(&mut client);
+    }
+    let before = pipes(&client);
+    assert_eq!(before.len(), quiet + 2);
+    let _newcomer = session(&scope, &build(&scope, NEWER));
+    daemon_when(&scope, NEWER);
+    for _ in 0..40 {
+        assert_eq!(server_of(&mut client), server);
+    }
+    assert_eq!(pipes(&client), before);
+}
+
+#[test]
 fn a_daemon_that_became_another_build_is_as_good_as_one_that_was_started_so() {
     let scope = Scope::new("as-good");
     let newer = build(&scope, NEWER);

@@ -169,6 +169,7 @@ pub(crate) fn visit_as(scope: &Scope, build: &str, program: &Path) -> UnixStream
         shares: Shares::default(),
         build: build.into(),
         program: Text::from(program.as_os_str().as_bytes()),
+        pipes: false,
     };
     let mut connection = UnixStream::connect(socket).unwrap();
     connection.write_all(&hello.line()).unwrap();

@@ -2,8 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
 use kennel_core::hello::{ClientHello, Text};
@@ -13,7 +12,7 @@ use kennel_sys::process::ProcessRef;
 use serde::{Deserialize, Serialize};
 
 use super::super::queue::Queue;
-use super::super::socket::Socket;
+use super::super::socket::{self, Socket};
 use super::super::station::Station;
 use super::{Link, Place};
 use crate::shim::lines::Inbox;
@@ -24,7 +23,8 @@ pub(in crate::daemon) struct Carried {
     pub(in crate::daemon) id: ClientId,
     pid: u32,
     since: u64,
-    socket: RawFd,
+    #[serde(flatten)]
+    socket: socket::Carried,
     unfinished: Text,
     peer: Option<CarriedProcess>,
     announced: Option<CarriedProcess>,
@@ -56,7 +56,7 @@ impl Carried {
     pub(in crate::daemon) fn descriptors(&self) -> Vec<RawFd> {
         let processes = self.peer.iter().chain(&self.announced);
         let handles = processes.filter_map(|process| process.handle);
-        handles.chain([self.socket]).collect()
+        handles.chain(self.socket.descriptors()).collect()
     }
 }
 
@@ -84,7 +84,7 @@ impl Link {
             id,
             pid: self.pid,
             since: self.since,
-            socket: self.socket.borrow().as_ref()?.as_fd().as_raw_fd(),
+            socket: self.socket.borrow().as_ref()?.carried(),
             unfinished: Text::from(self.inbox.borrow().unfinished()),
             peer: self.peer.as_ref().map(process),
             announced: self.announced.get().map(process),
@@ -108,7 +108,6 @@ impl Link {
         carried: Carried,
         stations: &[Rc<Station>],
     ) -> io::Result<Rc<Link>> {
-        let socket = UnixStream::from(kennel_sys::detach::adopt(carried.socket)?);
         let process =
             |carried: Option<CarriedProcess>| carried.map(CarriedProcess::resume).transpose();
         let peer = Peer {
@@ -140,7 +139,7 @@ impl Link {
             to_client: Queue::resumed(unwritten, carried.ended),
             half_closed: Cell::new(carried.half_closed),
             heard: Cell::new(carried.heard),
-            ..Link::new(Socket::new(socket)?, peer)
+            ..Link::new(Socket::resume(carried.socket)?, peer)
         });
         if carried.left {
             link.left.raise();

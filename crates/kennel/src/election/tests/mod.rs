@@ -106,6 +106,7 @@ fn wanted(key: &str) -> Wanted {
             shares: Default::default(),
             build: String::new(),
             program: Text::from(&b""[..]),
+            pipes: false,
         }),
         policy: Policy {
             linger: Duration::ZERO,
