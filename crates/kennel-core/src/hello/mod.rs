@@ -422,6 +422,7 @@ mod tests {
             Control::Moved,
             Control::Stopped,
             Control::Resting,
+            Control::Pipes,
             Control::Again,
             Control::Solo(Solo {
                 why: "its roots are its own".into(),

@@ -22,8 +22,8 @@ fn main() -> ExitCode {
             std::thread::park();
         },
         ("other-format", true) => say("99.0.0", 999),
-        ("older", true) => say("0.0.1", 1),
-        ("fails" | "hangs", true) => say("99.0.0", 1),
+        ("older", true) => say("0.0.1", 2),
+        ("fails" | "hangs", true) => say("99.0.0", 2),
         _ => return ExitCode::FAILURE,
     }
     ExitCode::SUCCESS

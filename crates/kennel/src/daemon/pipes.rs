@@ -30,6 +30,9 @@ const AFTER: u32 = 16;
 /// No more clients have pipes at once: what a user may have in pipes, and a process in descriptors, is for others, too.
 const AT_MOST: usize = 64;
 
+/// What a pipe holds where nobody said otherwise.
+const USUAL: usize = 64 * 1024;
+
 thread_local! {
     /// How many clients have pipes.
     static MADE: Cell<usize> = const { Cell::new(0) };
@@ -49,7 +52,8 @@ pub(super) struct Pipes {
 }
 
 impl Pipes {
-    /// Makes them and tells the client, at whose socket nothing waits to be written. `heard`: how often it was heard.
+    /// Makes them and tells the client, at whose socket nothing waits to be written. `heard`: how often that was so when
+    /// it was heard.
     pub(super) fn offer(socket: &UnixStream, heard: u32) -> Option<Pipes> {
         let is_due = heard.is_multiple_of(AFTER) && MADE.get() < AT_MOST;
         // Without them it goes on as before.
@@ -87,6 +91,11 @@ impl Pipes {
         })
     }
 
+    /// Whether the client has none of them, and never will.
+    pub(super) fn were_lost(&self) -> bool {
+        !self.listens.get() && self.from_client.has_ended()
+    }
+
     /// Between two lines: speaks into the pipe from now on, if the client has agreed and hears so now.
     pub(super) fn speak_if_agreed(&self, socket: &UnixStream) {
         if self.listens.get() && !self.speaks.get() {
@@ -109,7 +118,9 @@ impl Pipes {
     /// Goes on with what another program made.
     pub(super) fn resume(carried: Carried) -> io::Result<Pipes> {
         let adopt = kennel_sys::detach::adopt;
-        let pipes = Pipes::new(adopt(carried.from_client)?, adopt(carried.to_client)?)?;
+        let mut pipes = Pipes::new(adopt(carried.from_client)?, adopt(carried.to_client)?)?;
+        // It may have been made wider.
+        pipes.width = Width::wider_than(USUAL);
         pipes.listens.set(carried.listens);
         pipes.speaks.set(carried.speaks);
         Ok(pipes)

@@ -1,9 +1,10 @@
 //! A client's connection in the event loop: a socket, and [pipes](super::pipes) beside it if it talks.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -18,8 +19,8 @@ use crate::shim::width::Width;
 pub(super) struct Socket {
     stream: Descriptor<UnixStream>,
     width: Width,
-    pipes: OnceCell<Pipes>,
-    /// How often something was heard.
+    pipes: RefCell<Option<Rc<Pipes>>>,
+    /// How often something was heard while nothing waited to be said.
     heard: Cell<u32>,
 }
 
@@ -29,26 +30,33 @@ impl Socket {
         Ok(Socket {
             stream: Descriptor::of_input(stream)?,
             width: Width::default(),
-            pipes: OnceCell::new(),
+            pipes: RefCell::default(),
             heard: Cell::new(0),
         })
     }
 
     /// Reads something; 0 at the end.
     pub(super) async fn read(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
-        match self.pipes.get() {
-            Some(pipes) if pipes.listens.get() => {
-                let read = |pipe: &OwnedFd| inbox.borrow_mut().read(pipe);
-                first_of! {
-                    read = pipes.from_client.read(CHUNK, read) => read,
-                    // Whoever else holds its pipe.
-                    () = self.stream.ended() => Ok(0),
-                }
-            }
-            _ => {
-                let read = |stream: &UnixStream| inbox.borrow_mut().receive(stream);
-                self.stream.read(CHUNK, read).await
-            }
+        let Some(pipes) = self.listened_to() else {
+            let read = |stream: &UnixStream| inbox.borrow_mut().receive(stream);
+            return self.stream.read(CHUNK, read).await;
+        };
+        let read = |pipe: &OwnedFd| inbox.borrow_mut().read(pipe);
+        first_of! {
+            read = pipes.from_client.read(CHUNK, read) => read,
+            // It is gone, though somebody else may hold its pipe.
+            () = self.stream.ended() => match self.read_now(inbox) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+                read => read,
+            },
+        }
+    }
+
+    /// Reads what is there.
+    pub(super) fn read_now(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
+        match self.listened_to() {
+            Some(pipes) => inbox.borrow_mut().read(&pipes.from_client),
+            None => inbox.borrow_mut().receive(self),
         }
     }
 
@@ -56,23 +64,24 @@ impl Socket {
     pub(super) fn offers_pipes(&self) {
         let heard = self.heard.get().wrapping_add(1);
         self.heard.set(heard);
-        if self.pipes.get().is_none()
-            && let Some(pipes) = Pipes::offer(&self.stream, heard)
+        let mut pipes = self.pipes.borrow_mut();
+        if pipes.as_ref().is_none_or(|pipes| pipes.were_lost())
+            && let Some(offered) = Pipes::offer(&self.stream, heard)
         {
-            let _ = self.pipes.set(pipes);
+            *pipes = Some(Rc::new(offered));
         }
     }
 
     /// The client has said its last word on the socket: it speaks into its pipe, if it has one.
     pub(super) fn turns_to_pipes(&self) {
-        if let Some(pipes) = self.pipes.get() {
+        if let Some(pipes) = &*self.pipes.borrow() {
             pipes.listens.set(true);
         }
     }
 
     /// What is written next begins a line.
     pub(super) fn is_between_lines(&self) {
-        if let Some(pipes) = self.pipes.get() {
+        if let Some(pipes) = &*self.pipes.borrow() {
             pipes.speak_if_agreed(&self.stream);
         }
     }
@@ -106,14 +115,20 @@ impl Socket {
         rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
-    fn spoken_into(&self) -> Option<&Pipes> {
-        self.pipes.get().filter(|pipes| pipes.speaks.get())
+    fn listened_to(&self) -> Option<Rc<Pipes>> {
+        let pipes = self.pipes.borrow();
+        pipes.as_ref().filter(|pipes| pipes.listens.get()).cloned()
+    }
+
+    fn spoken_into(&self) -> Option<Rc<Pipes>> {
+        let pipes = self.pipes.borrow();
+        pipes.as_ref().filter(|pipes| pipes.speaks.get()).cloned()
     }
 
     pub(super) fn carried(&self) -> Carried {
         Carried {
             socket: self.as_fd().as_raw_fd(),
-            pipes: self.pipes.get().map(Pipes::carried),
+            pipes: self.pipes.borrow().as_ref().map(|pipes| pipes.carried()),
         }
     }
 
@@ -121,7 +136,7 @@ impl Socket {
     pub(super) fn resume(carried: Carried) -> io::Result<Socket> {
         let socket = Socket::new(kennel_sys::detach::adopt(carried.socket)?.into())?;
         if let Some(pipes) = carried.pipes {
-            let _ = socket.pipes.set(Pipes::resume(pipes)?);
+            *socket.pipes.borrow_mut() = Some(Rc::new(Pipes::resume(pipes)?));
         }
         Ok(socket)
     }

@@ -99,6 +99,8 @@ impl Link {
     /// The daemon speaks of pipes.
     pub(super) fn hear_of_pipes(&mut self, watch: &watch::Watch) {
         self.pipes.hear(&mut self.along, watch);
+        // What brings something along is read by itself: there may be more behind it.
+        self.socket.tell_again();
     }
 
     /// Tells the kernel what is waited for: what it says, if it is listened to, and room for what waits.
@@ -141,7 +143,7 @@ impl Link {
                 pipe.was_read(&read);
                 read
             }
-            // Only one that stands alone brings something along, and most of a long line is read faster without.
+            // In the middle of a long line it is read without, and faster: what came along is lost, and offered again.
             (None, Pipes::None) if self.from.len() == 0 => {
                 let read = self.from.receive_with(&self.socket, &mut self.along);
                 self.socket.was_read_of(&read, SHORT);
@@ -232,4 +234,150 @@ fn say(
         }
         Some(None) => return Err(io::ErrorKind::BrokenPipe.into()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{IoSlice, Read, Write};
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsFd;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::super::watch::Who;
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// A link, and the daemon at its other end.
+    struct Stage {
+        watch: watch::Watch,
+        link: Link,
+        daemon: UnixStream,
+    }
+
+    impl Stage {
+        fn new() -> Stage {
+            let watch = watch::Watch::new().unwrap();
+            let (ours, daemon) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let link = Link::new(watch.over(ours, Who::Daemon), None);
+            link.want(true).unwrap();
+            Stage {
+                watch,
+                link,
+                daemon,
+            }
+        }
+
+        /// Hands over the ends of two pipes; returns what the daemon keeps: to listen to, and to speak into.
+        fn offer(&self) -> (std::fs::File, std::fs::File) {
+            let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
+            let (from_shim, its_output) = pipe_with(flags).unwrap();
+            let (its_input, to_shim) = pipe_with(flags).unwrap();
+            let ends = [its_input.as_fd(), its_output.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+            let mut along = SendAncillaryBuffer::new(&mut space);
+            assert!(along.push(SendAncillaryMessage::ScmRights(&ends)));
+            let word = [IoSlice::new(b"!pipes\n")];
+            sendmsg(&self.daemon, &word, &mut along, SendFlags::empty()).unwrap();
+            (from_shim.into(), to_shim.into())
+        }
+
+        /// The next line of MCP, for which it does as the shim does. Every wait is for an event.
+        fn line(&mut self) -> String {
+            loop {
+                while let Some(line) = self.link.from.next_line() {
+                    if Control::parse(line) != Some(Control::Pipes) {
+                        return String::from_utf8(line.to_vec()).unwrap();
+                    }
+                    self.link.hear_of_pipes(&self.watch);
+                }
+                self.link.flush();
+                self.link.want(true).unwrap();
+                let mut happened = Vec::new();
+                self.watch.sleep(&mut happened, Some(DEADLINE)).unwrap();
+                assert!(!happened.is_empty(), "nothing happened");
+                assert!(self.link.read());
+            }
+        }
+
+        /// The next thing that is heard on the socket.
+        fn heard(&mut self, bytes: &[u8]) {
+            let mut heard = vec![0; bytes.len()];
+            self.daemon.read_exact(&mut heard).unwrap();
+            assert_eq!(heard, bytes);
+        }
+    }
+
+    fn read(mut pipe: &std::fs::File) -> Vec<u8> {
+        let mut bytes = [0; 64];
+        let count = pipe.read(&mut bytes).unwrap();
+        bytes[..count].to_vec()
+    }
+
+    #[test]
+    fn what_is_said_right_behind_the_offer_is_heard() {
+        let mut stage = Stage::new();
+        let _pipes = stage.offer();
+        stage.daemon.write_all(b"one\ntwo\n").unwrap();
+        assert_eq!(stage.line(), "one");
+        assert_eq!(stage.line(), "two");
+    }
+
+    #[test]
+    fn both_turn_to_the_pipes_each_after_its_last_word_on_the_socket() {
+        let mut stage = Stage::new();
+        let (from_shim, mut to_shim) = stage.offer();
+        stage.link.to.push(b"on the socket");
+        stage.link.flush();
+        stage.daemon.write_all(b"one\n").unwrap();
+        assert_eq!(stage.line(), "one");
+        stage.heard(b"on the socket\n!pipes\n");
+        stage.link.to.push(b"in the pipe");
+        stage.link.flush();
+        assert_eq!(read(&from_shim), b"in the pipe\n");
+        // Said in the pipe already, and heard after what is still on the socket.
+        to_shim.write_all(b"three\n").unwrap();
+        stage.daemon.write_all(b"two\n!pipes\n").unwrap();
+        assert_eq!(stage.line(), "two");
+        assert_eq!(stage.line(), "three");
+        stage.link.end_input();
+        assert_eq!(read(&from_shim), b"");
+        to_shim.write_all(b"four\n").unwrap();
+        assert_eq!(stage.line(), "four");
+        drop(to_shim);
+        assert!(!stage.link.read());
+    }
+
+    #[test]
+    fn a_line_that_was_begun_on_the_socket_ends_there() {
+        let mut stage = Stage::new();
+        let (from_shim, _to_shim) = stage.offer();
+        let long = vec![b'x'; 70_000];
+        stage.link.send_ahead(&Inbox::with(long.clone()));
+        stage.daemon.write_all(b"one\n").unwrap();
+        assert_eq!(stage.line(), "one");
+        stage.link.to.recall();
+        stage.link.flush();
+        stage.heard(&[&long[..], b"\x18\n!pipes\n"].concat());
+        stage.link.to.push(b"next");
+        stage.link.flush();
+        assert_eq!(read(&from_shim), b"next\n");
+    }
+
+    #[test]
+    fn without_the_ends_all_goes_on_as_before_and_the_next_offer_is_taken() {
+        let mut stage = Stage::new();
+        stage.daemon.write_all(b"!pipes\none\n").unwrap();
+        assert_eq!(stage.line(), "one");
+        stage.link.to.push(b"on the socket");
+        stage.link.flush();
+        stage.heard(b"on the socket\n");
+        let _pipes = stage.offer();
+        stage.daemon.write_all(b"two\n").unwrap();
+        assert_eq!(stage.line(), "two");
+        stage.heard(b"!pipes\n");
+    }
 }

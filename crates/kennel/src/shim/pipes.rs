@@ -39,7 +39,7 @@ impl Pipes {
                     from: watch.over(from, Who::Daemon),
                     to: Some(watch.over(to, Who::Daemon)),
                 }),
-                // What did not arrive is not missed: we stay where we are.
+                // They were lost on the way: they are offered again.
                 Err(_) => Pipes::None,
             },
             Pipes::Spoken(ends) => Pipes::Taken(ends),

@@ -53,7 +53,7 @@ fn one_that_never_answers_is_not_become_and_holds_nobody_up() {
 
 #[test]
 fn one_that_reads_no_state_like_ours_is_not_become() {
-    let why = "it reads states of format [999], and ours is 1";
+    let why = "it reads states of format [999], and ours is 2";
     stays_as_it_is("format", |scope| impostor(scope, "other-format"), why);
 }
 

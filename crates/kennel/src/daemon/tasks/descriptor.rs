@@ -140,22 +140,20 @@ impl<F: AsFd> Descriptor<F> {
         });
         let kept = Rc::clone(&source);
         let number = round.descriptors.sources.borrow_mut().insert(|_| kept);
-        let descriptor = Descriptor {
+        let Descriptors { epoll, sources, .. } = &round.descriptors;
+        let data = EventData::new_u64(number.to_u64());
+        if let Err(errno) = epoll::add(epoll, &inner, data, usual | EventFlags::ET) {
+            sources.borrow_mut().remove(number);
+            return Err(errno.into());
+        }
+        Ok(Descriptor {
             inner,
             usual,
             number,
             source,
             round,
             more: Cell::new(false),
-        };
-        // If it is refused, dropping it forgets it.
-        epoll::add(
-            &descriptor.round.descriptors.epoll,
-            &descriptor.inner,
-            descriptor.data(),
-            usual | EventFlags::ET,
-        )?;
-        Ok(descriptor)
+        })
     }
 
     fn data(&self) -> EventData {
@@ -211,6 +209,11 @@ impl<F: AsFd> Descriptor<F> {
     /// Waits until it has ended both ways.
     pub(in crate::daemon) async fn ended(&self) {
         poll_fn(|context| self.source.poll(ENDED, &self.source.watches, context)).await;
+    }
+
+    /// Whether it is known to have.
+    pub(in crate::daemon) fn has_ended(&self) -> bool {
+        self.source.ready.get().intersects(ENDED)
     }
 
     /// Changes what is waited for. What is there of it is told then.
@@ -378,8 +381,13 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_events_is_refused_and_forgotten() {
+    fn what_is_refused_is_forgotten_and_takes_nothing_along() {
         run(async {
+            let (ours, mut theirs) = pair();
+            let first = Descriptor::of_input(ours).unwrap();
+            assert!(Descriptor::of_input(first.as_fd()).is_err(), "twice");
+            theirs.write_all(b"x").unwrap();
+            assert_eq!(some_of(&first).await, b"x");
             let file = std::fs::File::open("/dev/null").unwrap();
             assert!(Descriptor::of_input(file).is_err());
             let (ours, mut theirs) = pair();

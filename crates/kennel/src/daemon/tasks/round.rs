@@ -160,7 +160,8 @@ impl Task {
             .try_borrow_mut()
             .ok()
             .and_then(|mut work| work.take());
-        drop(work);
+        // What it holds may panic, too.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
     }
 }
 

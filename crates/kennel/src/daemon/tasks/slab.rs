@@ -1,4 +1,4 @@
-//! Things by number. A number that was given away is never another's.
+//! Things by number. A number leads to its thing, or to none once that is gone.
 
 /// Where something is: its place, and how many had that place before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
