@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::scan::MEMBERS;
@@ -222,26 +222,17 @@ impl<'a> Visitor<'a> for Finder<'_, '_, 'a> {
     }
 }
 
-/// Compares a key without keeping it. Bytes, for a key may hold escapes that mean no text.
+/// Compares a key without keeping it.
 struct IsCalled<'n>(&'n str);
 
 impl<'a> DeserializeSeed<'a> for IsCalled<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<bool, D::Error> {
-        key.deserialize_bytes(self)
-    }
-}
-
-impl<'a> Visitor<'a> for IsCalled<'_> {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a key")
-    }
-
-    fn visit_bytes<E>(self, key: &[u8]) -> Result<bool, E> {
-        Ok(key == self.0.as_bytes())
+        Ok(match Spelled::of(key)? {
+            Spelled::AsMeant(key) => key == self.0,
+            Spelled::Escaped(key) => key == self.0.as_bytes(),
+        })
     }
 }
 
@@ -269,19 +260,45 @@ impl<'a> DeserializeSeed<'a> for AnyKey {
     type Value = String;
 
     fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<String, D::Error> {
-        key.deserialize_bytes(self)
+        Ok(match Spelled::of(key)? {
+            Spelled::AsMeant(key) => key.to_owned(),
+            Spelled::Escaped(key) => String::from_utf8_lossy(&key).into_owned(),
+        })
     }
 }
 
-impl<'a> Visitor<'a> for AnyKey {
-    type Value = String;
+/// A key. Asked for its bytes at once, `serde_json` would look for their end in a way that begins by asking the processor
+/// what it can do: on a virtual machine that takes a session longer than all else about its first line.
+enum Spelled<'a> {
+    AsMeant(&'a str),
+    /// What its escapes mean, which need not be text.
+    Escaped(Vec<u8>),
+}
+
+impl<'a> Spelled<'a> {
+    fn of<D: Deserializer<'a>>(key: D) -> Result<Spelled<'a>, D::Error> {
+        let quoted = <&RawValue>::deserialize(key)?.get();
+        match quoted.contains('\\') {
+            false => Ok(Spelled::AsMeant(&quoted[1..quoted.len() - 1])),
+            true => serde_json::Deserializer::from_str(quoted)
+                .deserialize_bytes(Bytes)
+                .map(Spelled::Escaped)
+                .map_err(Error::custom),
+        }
+    }
+}
+
+struct Bytes;
+
+impl Visitor<'_> for Bytes {
+    type Value = Vec<u8>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a key")
     }
 
-    fn visit_bytes<E>(self, key: &[u8]) -> Result<String, E> {
-        Ok(String::from_utf8_lossy(key).into_owned())
+    fn visit_bytes<E>(self, key: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(key.to_vec())
     }
 }
 
