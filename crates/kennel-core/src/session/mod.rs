@@ -236,6 +236,12 @@ impl Session {
         Some(line)
     }
 
+    /// What the next upstream hears first, if the app has begun: after [`upstream_attached`](Self::upstream_attached), it
+    /// is what [`poll_to_upstream`](Self::poll_to_upstream) gives first. Whoever hears it and goes has done no harm.
+    pub fn greeting(&self) -> Option<&[u8]> {
+        self.handshake.as_ref().map(Handshake::request)
+    }
+
     /// The next thing worth a line in the log.
     pub fn poll_note(&mut self) -> Option<Note> {
         self.notes.pop()

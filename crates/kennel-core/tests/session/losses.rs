@@ -26,6 +26,24 @@ fn lesson_37_the_handshake_is_said_again_and_its_answer_swallowed() {
 }
 
 #[test]
+fn the_greeting_is_what_every_upstream_hears_first() {
+    let mut play = Play::detached();
+    assert_eq!(play.session.greeting(), None);
+    play.app(&request("1", "x"));
+    assert_eq!(play.session.greeting(), None);
+    play.app(INITIALIZE);
+    for _ in 0..2 {
+        assert_eq!(play.session.greeting(), Some(INITIALIZE.as_bytes()));
+        play.session.upstream_attached();
+        let first = play.session.poll_to_upstream();
+        assert_eq!(first.as_deref(), play.session.greeting());
+        play.lose();
+    }
+    play.give_up();
+    assert_eq!(play.session.greeting(), None);
+}
+
+#[test]
 fn an_initialized_that_the_app_did_not_send_is_not_sent_for_it() {
     let mut play = Play::modern();
     play.app(INITIALIZE);

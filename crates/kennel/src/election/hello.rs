@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::Greeted;
 use super::pause::is_readable;
 use super::stuck::{Look, Watch};
 
@@ -34,11 +35,20 @@ pub(super) struct Asked {
     words: Vec<u8>,
     sent: usize,
     heard: Vec<u8>,
+    greeting_at: Option<usize>,
 }
 
 impl Asked {
-    pub(super) fn hello(hello: &ClientHello) -> Asked {
-        Asked::new(hello.line())
+    /// A hello, and in the same breath the session's greeting, if there is one: whoever takes us answers both, and
+    /// whoever does not has heard nothing.
+    pub(super) fn hello(hello: &ClientHello, greeting: Option<&[u8]>) -> Asked {
+        let mut asked = Asked::new(hello.line());
+        if let Some(greeting) = greeting {
+            asked.greeting_at = Some(asked.words.len());
+            asked.words.extend_from_slice(greeting);
+            asked.words.push(b'\n');
+        }
+        asked
     }
 
     /// Whether it is there, on a connection that is good for nothing else.
@@ -52,7 +62,17 @@ impl Asked {
             words,
             sent: 0,
             heard: Vec::new(),
+            greeting_at: None,
         }
+    }
+
+    /// The greeting that went with a hello.
+    pub(super) fn greeted(&self) -> Option<Greeted> {
+        let at = self.greeting_at?;
+        Some(Greeted {
+            line: self.words[at..self.words.len() - 1].to_vec(),
+            unsaid: self.words[self.sent.max(at)..].to_vec(),
+        })
     }
 
     /// The answer, or what is to be thought of it that there is none.
@@ -227,7 +247,7 @@ mod tests {
             threads.spawn(|| daemon(its));
             let mut watch = Watch::new(ProcessRef::me().ok(), Patience::First);
             let abandoned = Bell::new().unwrap();
-            Asked::hello(hello)
+            Asked::hello(hello, None)
                 .answer(&ours, &mut watch, &abandoned)
                 .unwrap()
         });
@@ -265,6 +285,31 @@ mod tests {
             socket.read_to_string(&mut rest).unwrap();
             assert_eq!(rest, "{\"id\":1}\n!ping\n", "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_greeting_goes_with_the_hello_and_what_is_unsaid_is_known() {
+        let (ours, mut its) = UnixStream::pair().unwrap();
+        let mut asked = Asked::hello(&hello(Vec::new()), Some(b"{\"id\":1}"));
+        asked.say(&ours).unwrap();
+        its.set_nonblocking(true).unwrap();
+        let mut said = [0; 4096];
+        let count = its.read(&mut said).unwrap();
+        let expected = [&hello(Vec::new()).line()[..], b"\n{\"id\":1}\n"].concat();
+        assert_eq!(said[..count], expected);
+
+        for sent in 0..=expected.len() {
+            asked.sent = sent;
+            let Greeted { line, unsaid } = asked.greeted().unwrap();
+            assert_eq!(line, b"{\"id\":1}");
+            let greeting = &expected[expected.len() - line.len() - 1..];
+            assert_eq!(
+                [&greeting[..greeting.len() - unsaid.len()], &unsaid].concat(),
+                greeting
+            );
+            assert_eq!(unsaid.len(), greeting.len().min(expected.len() - sent));
+        }
+        assert!(Asked::hello(&hello(Vec::new()), None).greeted().is_none());
     }
 
     #[test]

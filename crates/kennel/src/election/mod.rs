@@ -36,6 +36,7 @@ use crate::meeting::Meeting;
 use connect::{Door, Reached};
 use hello::{Answer, Asked};
 use obey::Obedient;
+pub(crate) use pause::is_readable;
 
 /// How long the shim itself waits for a daemon that is there. The app does not notice.
 const AT_ONCE: Duration = Duration::from_millis(10);
@@ -47,6 +48,8 @@ pub(crate) struct Wanted {
     pub(crate) key: String,
     /// What to say to it first.
     pub(crate) hello: Arc<ClientHello>,
+    /// And next, if that is known.
+    pub(crate) greeting: Option<Vec<u8>>,
     /// How long it is to live, if it has to be started.
     pub(crate) policy: Policy,
     /// How long it may take to be ready, if it has to be started.
@@ -54,26 +57,21 @@ pub(crate) struct Wanted {
     /// A daemon that leaves this shim without an answer, longer than [`stuck::Watch`] allows. It is asked once
     /// more, and ended if it is stuck.
     pub(crate) suspect: Option<ProcessRef>,
-    /// A daemon that was there and was [called](call) before.
-    pub(crate) called: Option<Called>,
 }
 
-/// A daemon that was said hello to. It answers while whoever called it gets ready.
+impl Wanted {
+    fn words(&self) -> Asked {
+        Asked::hello(&self.hello, self.greeting.as_deref())
+    }
+}
+
+/// What a daemon was told together with the hello.
 #[derive(Debug)]
-pub(crate) struct Called {
-    reached: Reached,
-    asked: Asked,
-}
-
-/// Says hello to a daemon of this key, if one is there, and does not wait for its answer.
-pub(crate) fn call(key: &str, hello: &ClientHello) -> Option<Called> {
-    let meeting = Meeting::ensure(key).ok()?;
-    let Door::Open(reached) = connect::knock(&meeting) else {
-        return None;
-    };
-    let mut asked = Asked::hello(hello);
-    asked.say(&reached.socket).ok()?;
-    Some(Called { reached, asked })
+pub(crate) struct Greeted {
+    /// The line, without its newline.
+    pub(crate) line: Vec<u8>,
+    /// What of it the socket has not taken yet.
+    pub(crate) unsaid: Vec<u8>,
 }
 
 /// How long a daemon lives, and for whom.
@@ -94,6 +92,8 @@ pub(crate) enum Outcome {
         socket: UnixStream,
         /// The daemon, where its process can be seen.
         daemon: Option<ProcessRef>,
+        /// What it was told already.
+        greeted: Option<Greeted>,
         /// Which daemon of this key it is.
         #[cfg_attr(
             not(test),
@@ -137,8 +137,8 @@ pub(crate) fn elect(wanted: Wanted) -> io::Result<Elected> {
 }
 
 /// [`elect`], with another program to be the daemon.
-fn elect_starting(mut wanted: Wanted, program: PathBuf) -> io::Result<Elected> {
-    let begun = match at_once(&mut wanted) {
+fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Elected> {
+    let begun = match at_once(&wanted) {
         AtOnce::Connected(outcome) => return Ok(Elected::AtOnce(outcome)),
         AtOnce::Begun(reached, asked) => Some((reached, asked)),
         AtOnce::Nobody => None,
@@ -174,19 +174,23 @@ enum AtOnce {
 }
 
 /// A daemon that is there answers sooner than a thread is made to wait for it.
-fn at_once(wanted: &mut Wanted) -> AtOnce {
+fn at_once(wanted: &Wanted) -> AtOnce {
     if wanted.suspect.is_some() {
         return AtOnce::Nobody;
     }
-    let called = wanted.called.take();
-    let called = called.or_else(|| call(&wanted.key, &wanted.hello));
-    let Some(Called { reached, mut asked }) = called else {
+    // Ready before it is woken: it has all of it when it has seen who we are.
+    let mut asked = wanted.words();
+    let Ok(meeting) = Meeting::ensure(&wanted.key) else {
+        return AtOnce::Nobody;
+    };
+    let Door::Open(reached) = connect::knock(&meeting) else {
         return AtOnce::Nobody;
     };
     match asked.answer_within(&reached.socket, AT_ONCE) {
         Ok(Some(Answer::Said(Said::Hello(hello)))) => AtOnce::Connected(Outcome::Connected {
             socket: reached.socket,
             daemon: reached.daemon,
+            greeted: asked.greeted(),
             generation: hello.generation,
         }),
         Ok(None) => AtOnce::Begun(reached, asked),

@@ -17,7 +17,7 @@ use super::hello::{Answer, Asked};
 use super::newborn::Newborn;
 use super::spawn::{self, Begun, Order};
 use super::stuck::{self, Look, Patience, Watch};
-use super::{Outcome, Wanted, pause};
+use super::{Greeted, Outcome, Wanted, pause};
 use crate::meeting::{DAEMON_LOCK, Meeting, SPAWN_LOCK};
 
 /// Does what an election says, and holds what comes of it.
@@ -36,6 +36,7 @@ pub(super) struct Obedient<'a> {
     asked: Option<Asked>,
     /// Which daemon of this key took us.
     generation: String,
+    greeted: Option<Greeted>,
     /// The daemon that did not answer.
     suspect: Option<ProcessRef>,
     /// Of the one that is looked at.
@@ -72,6 +73,7 @@ impl<'a> Obedient<'a> {
             reached,
             asked,
             generation: String::new(),
+            greeted: None,
             suspect,
             watch: None,
             newborn: Newborn::new(),
@@ -95,6 +97,7 @@ impl<'a> Obedient<'a> {
             (End::Connected, Some(Reached { socket, daemon })) => Outcome::Connected {
                 socket,
                 daemon,
+                greeted: self.greeted,
                 generation: self.generation,
             },
             (End::Connected, None) => Outcome::Solo {
@@ -296,7 +299,7 @@ impl<'a> Obedient<'a> {
         }
         let reached = self.reached.as_mut().ok_or(NOBODY)?;
         let asked = self.asked.take();
-        let mut asked = asked.unwrap_or_else(|| Asked::hello(&self.wanted.hello));
+        let mut asked = asked.unwrap_or_else(|| self.wanted.words());
         let mut watch = Watch::new(reached.daemon.take(), Patience::First);
         let answer = asked
             .answer(&reached.socket, &mut watch, self.abandoned)
@@ -306,6 +309,7 @@ impl<'a> Obedient<'a> {
             (Answer::Silent(Look::Stuck), process) => self.suspect = process,
             (Answer::Said(Said::Hello(hello)), process) => {
                 self.generation = hello.generation;
+                self.greeted = asked.greeted();
                 reached.daemon = process;
             }
             (_, process) => reached.daemon = process,

@@ -12,7 +12,7 @@ pub(super) fn nap(length: Duration, abandoned: &Bell) -> bool {
 }
 
 /// Whether there is something to read now, be it the end. A bell goes on ringing.
-pub(super) fn is_readable(fd: impl AsFd) -> bool {
+pub(crate) fn is_readable(fd: impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

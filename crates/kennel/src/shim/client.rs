@@ -9,7 +9,7 @@ use super::lines::Outbox;
 use super::link::Link;
 use super::watch::Who;
 use super::{STDERR_WAITING, Shim};
-use crate::election::Outcome;
+use crate::election::{Greeted, Outcome};
 
 /// Whether a connection to a daemon goes on; of two answers the lesser counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,15 +39,27 @@ impl Shim {
                 // Gone in the same moment.
                 None => self.lose_daemon(),
             },
-            Outcome::Connected { socket, daemon, .. } => {
+            Outcome::Connected {
+                socket,
+                daemon,
+                greeted,
+                ..
+            } => {
                 let socket = self.watch.over(socket, Who::Daemon);
-                let link = Box::new(Link::new(socket, daemon));
+                let mut link = Box::new(Link::new(socket, daemon));
                 if self.for_now.is_some() {
                     return self.come_back(link);
                 }
                 self.given_up = false;
-                self.link = Some(link);
                 self.session.upstream_attached();
+                if let Some(Greeted { line, unsaid }) = greeted {
+                    if self.session.poll_to_upstream() != Some(line) {
+                        // It heard what the session does not say any more.
+                        return self.lose_daemon();
+                    }
+                    link.to.push_rest(&unsaid);
+                }
+                self.link = Some(link);
             }
             Outcome::Solo { why } => self.go_solo(&why),
         }

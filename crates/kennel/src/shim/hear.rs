@@ -54,7 +54,7 @@ impl Shim {
         Ok(None)
     }
 
-    fn hear_app(&mut self) -> io::Result<()> {
+    pub(super) fn hear_app(&mut self) -> io::Result<()> {
         let read = self.from_app.read(&self.stdin);
         self.stdin.was_read(&read);
         match read {

@@ -268,6 +268,11 @@ impl Outbox {
         self.bytes.push(b'\n');
     }
 
+    /// Adds what is left of a line and its newline: the other side has the beginning.
+    pub(crate) fn push_rest(&mut self, rest: &[u8]) {
+        self.bytes.extend_from_slice(rest);
+    }
+
     /// Adds the line that was taken last, but for what of it was sent ahead. A long one that came alone changes hands
     /// without a copy.
     pub(crate) fn push_last(&mut self, from: &mut Inbox) {

@@ -55,7 +55,7 @@ use sleep::Alarmed;
 use watch::{Watch, Watched, Who};
 use width::Width;
 
-use crate::election::{self, Called, Elected, Pending, Policy, Wanted};
+use crate::election::{self, Elected, Pending, Policy, Wanted};
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
@@ -84,17 +84,13 @@ impl Sharing {
             policy: self.policy,
             start_timeout: self.start_timeout,
             suspect,
-            called: None,
+            greeting: None,
         }
     }
 }
 
 /// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
 pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitCode {
-    // First: it answers meanwhile.
-    let called = sharing
-        .as_ref()
-        .and_then(|sharing| election::call(&sharing.key, &sharing.hello));
     let signals = match Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]) {
         Ok(signals) => signals,
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
@@ -124,7 +120,6 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         to_app: Outbox::default(),
         to_stderr: Outbox::default(),
         sharing,
-        called,
         why_solo: spec.why_solo.clone(),
         for_now: None,
         coming_back: None,
@@ -191,8 +186,6 @@ struct Shim {
 
     /// How to be a daemon's client; `None` for a server of our own.
     sharing: Option<Sharing>,
-    /// The daemon that was there when we began.
-    called: Option<Called>,
     /// Why it has a server of its own, if anybody wonders.
     why_solo: Option<String>,
     /// It has one only because there was no daemon.
@@ -268,6 +261,10 @@ impl Shim {
     fn serve(&mut self) -> io::Result<End> {
         if let Starter::Gone(_) = self.starter {
             return Ok(End::AppIsGone);
+        }
+        if self.sharing.is_some() && election::is_readable(&self.stdin) {
+            // Before there is anybody to tell: so the daemon hears it together with the hello.
+            self.hear_app()?;
         }
         loop {
             self.count_if_due();
@@ -372,7 +369,7 @@ impl Shim {
     fn elect(&mut self) {
         if let Some(sharing) = &self.sharing {
             let mut wanted = sharing.wanted(self.suspect.take());
-            wanted.called = self.called.take();
+            wanted.greeting = self.session.greeting().map(<[u8]>::to_vec);
             self.begin_election(wanted);
         }
     }

@@ -116,7 +116,7 @@ fn wanted(key: &str) -> Wanted {
         },
         start_timeout: Duration::from_secs(5),
         suspect: None,
-        called: None,
+        greeting: None,
     }
 }
 
@@ -157,11 +157,13 @@ fn connected(outcome: Outcome) -> Attached {
             socket,
             daemon,
             generation,
+            greeted: None,
         } => Attached {
             socket,
             daemon: daemon.unwrap(),
             generation,
         },
+        Outcome::Connected { greeted, .. } => panic!("nobody greets: {greeted:?}"),
         Outcome::NotStuck => panic!("it is not stuck"),
         Outcome::Solo { why } => panic!("solo: {why}"),
     }
