@@ -29,7 +29,8 @@ impl Peer {
         // Not rustix's wrapper: a peer in another pid namespace has pid 0, which its type cannot hold.
         let (pid, uid) = credentials(socket)?;
         let process = if features().peer_pidfd {
-            os::peer_process(socket).and_then(ProcessRef::from_handle)
+            // Both are of the one who made its end.
+            os::peer_process(socket).and_then(|handle| ProcessRef::from_handle(pid, handle))
         } else {
             ProcessRef::open(pid).and_then(|process| still_joined(socket, process))
         };

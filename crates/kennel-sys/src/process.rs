@@ -42,10 +42,10 @@ impl ProcessRef {
         ProcessRef::identified(pid, unique, handle)
     }
 
-    /// The process behind a descriptor the kernel made, which may live where we cannot see its pid.
-    pub(crate) fn from_handle(handle: OwnedFd) -> io::Result<ProcessRef> {
-        let (pid, unique) = os::identity_of(handle.as_fd(), features().pidfs)?;
-        ProcessRef::identified(pid, unique, handle)
+    /// The process behind a descriptor the kernel made, and its pid, which is 0 where we cannot see it.
+    pub(crate) fn from_handle(pid: u32, handle: OwnedFd) -> io::Result<ProcessRef> {
+        let unique = os::unique_of(handle.as_fd(), features().pidfs)?;
+        ProcessRef::identified(os::seen_in_proc(pid), unique, handle)
     }
 
     /// A child of this process that nobody has reaped yet. It may have ended already; until it is

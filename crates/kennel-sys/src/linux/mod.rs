@@ -7,11 +7,10 @@ mod procfs;
 
 pub(crate) use far_end::{Channel, FarEnd, Sockets, channel, readers, writers};
 pub(crate) use pidfd::{
-    exited, identity_of, open_process, peer_process, pid_of, probe_features, send_signal,
-    unique_of, wait_exit,
+    exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
 };
 pub(crate) use procfs::{
     age, boot_id, children_of_this_process, command_line, environ_has, fd_identity, first_argument,
     holds_file, is_kennel, now_in_ticks, pid_namespace, processes, resident, runs_our_program,
-    session_of, sockets_of, stat, thread_count_of_this_process,
+    seen_in_proc, session_of, sockets_of, stat, thread_count_of_this_process,
 };

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::procfs;
 use crate::kernel::Features;
 
 /// `f_type` of pidfs: what tells a pidfd with an inode of its own from an anonymous one.
@@ -70,30 +69,10 @@ pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The pid and the unforgeable number behind a descriptor: `(pid in our namespace or 0, inode)`.
-pub(crate) fn identity_of(pidfd: BorrowedFd<'_>, pidfs: bool) -> io::Result<(u32, Option<u64>)> {
-    let pid = match procfs::require_our_own() {
-        Ok(()) => visible_pid(pidfd)?,
-        Err(_) => 0,
-    };
-    Ok((pid, unique_of(pidfd, pidfs)?))
-}
-
-/// The unforgeable number alone.
+/// The unforgeable number behind a descriptor.
 pub(crate) fn unique_of(pidfd: BorrowedFd<'_>, pidfs: bool) -> io::Result<Option<u64>> {
     let inode = || rustix::fs::fstat(pidfd).map(|stat| stat.st_ino);
     Ok(pidfs.then(inode).transpose()?)
-}
-
-fn visible_pid(pidfd: BorrowedFd<'_>) -> io::Result<u32> {
-    let info = procfs::short_text(&format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
-    let pid: Option<i64> = info
-        .lines()
-        .find_map(|line| line.strip_prefix("Pid:"))
-        .and_then(|text| text.trim().parse().ok());
-    // -1: reaped. 0: in a namespace we cannot see into.
-    let pid = pid.and_then(|pid| u32::try_from(pid).ok());
-    pid.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Whether the process has ended. A zombie has; one whose first thread ended while others run has not.

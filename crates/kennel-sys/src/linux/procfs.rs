@@ -75,6 +75,14 @@ pub(super) fn require_our_own() -> io::Result<()> {
     }
 }
 
+/// A pid, where `/proc` counts as we do; else 0, which is nobody there.
+pub(crate) fn seen_in_proc(pid: u32) -> u32 {
+    match require_our_own() {
+        Ok(()) => pid,
+        Err(_) => 0,
+    }
+}
+
 pub(crate) fn boot_id() -> Option<u128> {
     static BOOT_ID: OnceLock<Option<u128>> = OnceLock::new();
     *BOOT_ID.get_or_init(|| {
