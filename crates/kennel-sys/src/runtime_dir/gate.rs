@@ -82,6 +82,14 @@ impl<'a> Spot<'a> {
     }
 
     fn judge(&self) -> Result<Option<OwnedFd>, DirError> {
+        match self.directory() {
+            Err(Errno::NOENT) => return Ok(None),
+            // What was opened is what is judged.
+            Ok(fd) if self.refusal(fd.as_fd(), &self.stat(fd.as_fd())?).is_none() => {
+                return Ok(Some(fd));
+            }
+            _ => {}
+        }
         // The entry itself, whatever it is, through one descriptor: no second look could see another.
         let Some(entry) = self.entry()? else {
             return Ok(None);
@@ -94,6 +102,12 @@ impl<'a> Spot<'a> {
         let fd = rustix::fs::openat(&entry, ".", flags, Mode::empty())
             .map_err(|errno| self.failed("open", errno))?;
         Ok(Some(fd))
+    }
+
+    /// The entry, if it is a directory that can be read.
+    fn directory(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(self.at, self.name, flags, Mode::empty())
     }
 
     fn refusal(&self, entry: BorrowedFd<'_>, stat: &Stat) -> Option<DirError> {
