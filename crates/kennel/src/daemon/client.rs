@@ -406,16 +406,15 @@ async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
     match ClientHello::parse(&first.line) {
         Some(Ok(hello)) => {
             // Rule 6: where the connection's process is another one, or unknown, its word is checked.
-            let seen_elsewhere = link.peer.is_some() && counts_otherwise(link.pid);
-            if !seen_elsewhere {
-                match announced(&hello, &link.processes()) {
-                    Announced::Dead => {
-                        let pid = hello.pid;
-                        return Some(format!("it announced process {pid}, which is gone"));
-                    }
-                    Announced::Another(process) => drop(link.announced.set(process)),
-                    Announced::Known => {}
+            match announced(&hello, &link.processes()) {
+                Announced::Known => {}
+                // One that counts otherwise than we do is seen by its connection alone.
+                _ if link.peer.is_some() && counts_otherwise(link.pid) => {}
+                Announced::Dead => {
+                    let pid = hello.pid;
+                    return Some(format!("it announced process {pid}, which is gone"));
                 }
+                Announced::Another(process) => drop(link.announced.set(process)),
             }
             if link.sight() == Sight::Seen {
                 house.life.borrow_mut().seen(id);
