@@ -92,6 +92,8 @@ struct Seen {
     lists: u64,
     calls: u64,
     cancelled: u64,
+    /// Notifications it makes nothing of.
+    others: u64,
     open: BTreeSet<String>,
     known: BTreeSet<String>,
     subscribed: Vec<String>,
@@ -154,7 +156,7 @@ impl Server {
                     self.seen.odd.push(format!("a cancellation of {id}"));
                 }
             }
-            _ => {}
+            _ => self.seen.others += 1,
         }
     }
 
@@ -273,7 +275,7 @@ impl Server {
                     "pid": std::process::id(),
                     "initialize": self.seen.initialize, "initialized": self.seen.initialized,
                     "lists": self.seen.lists, "calls": self.seen.calls,
-                    "cancelled": self.seen.cancelled, "subscribed": self.seen.subscribed,
+                    "cancelled": self.seen.cancelled, "others": self.seen.others, "subscribed": self.seen.subscribed,
                     "unsubscribed": self.seen.unsubscribed, "levels": self.seen.levels,
                     "odd": self.seen.odd,
                 });

@@ -452,7 +452,11 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
     let processes = link.processes();
     let ended = first_of! {
         _ = &mut hearing => return "it closed its connection".into(),
-        () = watch::end_of_any(&processes, house.sweep) => "its process ended".into(),
+        () = watch::end_of_any(&processes, house.sweep) => {
+            hearing.end();
+            hear_the_rest(visit, socket);
+            return "its process ended".into();
+        },
         () = link.left.up() => "dismissed".into(),
         written = link.to_client.write_out(async |bytes| socket.write(bytes).await) => match written {
             Ok(()) => "all is said".into(),
@@ -462,6 +466,22 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
     // Nothing of it is taken any more, and nobody else has its connection.
     hearing.end();
     ended
+}
+
+/// What one that has ended had said, and nobody had read: it is for its server all the same. No more than a connection
+/// holds: whoever else has it may go on for ever.
+fn hear_the_rest(visit: Visit<'_>, socket: &Socket) {
+    const A_CONNECTION: usize = 2 << 20;
+    let (inbox, now) = (&visit.link.inbox, Instant::now());
+    let mut heard = 0;
+    while heard < A_CONNECTION
+        && let Ok(count @ 1..) = socket.read_now(inbox)
+    {
+        heard += count;
+        while let Some(line) = inbox.borrow_mut().next_spoken() {
+            visit.take(line, now);
+        }
+    }
 }
 
 /// Its lines, until it closes its connection.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, Scope, bin, wait_for};
 use serde_json::json;
 
@@ -189,4 +191,25 @@ fn what_is_not_there_is_said_as_a_shell_would_even_at_once_after_eof() {
         assert!(ended.stderr.contains(command), "{}", ended.stderr);
     }
     assert!(bin("tk-shared").exists());
+}
+
+#[test]
+fn what_a_session_says_last_reaches_the_server_though_it_is_gone_by_then() {
+    let scope = Scope::new("last-words");
+    let mut stays = session(&scope);
+    let mut goes = session(&scope);
+    server_of(&mut goes);
+    let daemon = listing(&scope)[0]["daemon_pid"].as_u64().unwrap();
+    let daemon = ProcessRef::open(daemon as u32).unwrap();
+    // It hears of the words and of the end at once; and the words are more than it reads at once.
+    daemon.signal(Signal::STOP).unwrap();
+    let x = "x".repeat(3000);
+    let last = json!({"jsonrpc": "2.0", "method": "notifications/x", "params": {"x": x}});
+    goes.say(&format!("{last}\n").repeat(40));
+    goes.close();
+    assert_eq!(goes.wait().code(), Some(0));
+    daemon.signal(Signal::CONT).unwrap();
+    wait_for("the server has heard all", || {
+        (seen(&mut stays)["others"] == 40).then_some(())
+    });
 }
