@@ -1,4 +1,4 @@
-//! A client's connection in the event loop: a socket, and [pipes](super::pipes) beside it if it talks.
+//! A client's connection in the event loop: a socket, and [pipes] beside it if it talks.
 
 use std::cell::{Cell, RefCell};
 use std::io;
