@@ -98,7 +98,10 @@ impl Subject {
             Subject::Everything => vec!["node".into(), bed(EVERYTHING)?.into()],
             Subject::Python => {
                 let script = dir.join("echo_server.py");
-                std::fs::write(&script, IN_PYTHON)?;
+                // Once: a server whose script is written anew is not what it was, and Kennel replaces it.
+                if !script.exists() {
+                    std::fs::write(&script, IN_PYTHON)?;
+                }
                 vec![bed(PYTHON)?.into(), script.into()]
             }
             // Its lock is where Kennel's files are: here, whoever starts it.
