@@ -218,7 +218,7 @@ impl World {
             return;
         };
         let id = client.id;
-        let before = keys(&self.mux.in_flight_of(id));
+        let before = asked_of(&self.mux, id);
         let mut allowed = Allowed::default();
         let mut cancelled = None;
         match Message::parse(line) {
@@ -264,7 +264,7 @@ impl World {
         self.mux
             .from_client_owned(id, owned, &Scan::default(), self.now);
         if let Some(key) = cancelled {
-            let after = keys(&self.mux.in_flight_of(id));
+            let after = asked_of(&self.mux, id);
             if before.contains(&key) && !after.contains(&key) {
                 let client = self.clients.get_mut(&place).expect("it is there");
                 client.ledger.cancelled(&key);
@@ -530,13 +530,11 @@ impl World {
     }
 }
 
-fn keys(ids: &[Vec<u8>]) -> Vec<Key> {
-    let key = |id: &Vec<u8>| {
-        well_formed(&result_bytes(id, b"{}"))
-            .id()
-            .map(|id| id.key())
-    };
-    ids.iter().filter_map(key).collect()
+/// What a client asked and has no answer to.
+fn asked_of(mux: &Mux, client: ClientId) -> Vec<Key> {
+    let in_flight = mux.in_flight_of(client);
+    let in_flight = in_flight.iter().filter_map(|id| Key::of(id));
+    in_flight.chain(mux.held_of(client)).collect()
 }
 
 fn initialize(version: &str) -> Vec<u8> {

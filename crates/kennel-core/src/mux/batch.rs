@@ -39,7 +39,7 @@ impl Mux {
             // Under their ids: an answer without one is nobody's, and they would wait for ever.
             for member in &batch.members {
                 if let Message::Request(request) = &member.message
-                    && self.calls.find(client, &request.id.key()).is_none()
+                    && !self.is_asked(client, &request.id.key())
                 {
                     let id = request.id.raw();
                     self.say(

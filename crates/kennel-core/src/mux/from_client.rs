@@ -31,7 +31,7 @@ impl Mux {
             return;
         }
         match Message::parse(line) {
-            Ok(message) if self.held.takes(client, line.bytes(), &message) => {}
+            Ok(message) if self.holds(client, line.bytes(), &message) => {}
             parsed => self.hear_client(client, line.bytes(), parsed, now),
         }
         self.let_go(now);
@@ -60,7 +60,7 @@ impl Mux {
                 self.notes.push(Note::Malformed(side, why));
                 // An id that is taken is another request's: to that one, this would be the answer.
                 if let Some((key, refused)) = reply::malformed(line, why)
-                    && self.calls.find(client, &key).is_none()
+                    && !self.is_asked(client, &key)
                 {
                     self.say(client, refused);
                 }
@@ -93,7 +93,7 @@ impl Mux {
             self.notes.push(Note::OddId(side, key));
             return;
         }
-        if self.calls.find(from.client, &key).is_some() {
+        if self.is_asked(from.client, &key) {
             let refused = reply::duplicate_id(id, &key);
             self.answer(from.client, from.batch, refused);
             self.notes.push(Note::DuplicateId(side, key));
@@ -110,6 +110,11 @@ impl Mux {
             }
             self.answer(from.client, from.batch, refused.reply(&request.id));
         }
+    }
+
+    /// Whether a request of this client's has this id and no answer yet.
+    pub(super) fn is_asked(&self, client: ClientId, key: &Key) -> bool {
+        self.calls.find(client, key).is_some() || self.held.has(client, key)
     }
 
     fn route(&mut self, from: &From<'_>, request: &Request<'_>) -> Result<(), Refused> {

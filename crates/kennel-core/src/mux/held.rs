@@ -1,7 +1,7 @@
 //! What a client says before it is known whether it may stay. The server has heard nothing of it then, and of
 //! one that goes solo nothing is lost: its own server hears it all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,11 +28,20 @@ struct Waiting {
     until: Moment,
     lines: VecDeque<Text>,
     bytes: usize,
+    /// The requests among them, those in batches aside.
+    #[serde(default)]
+    asked: BTreeSet<Key>,
 }
 
 impl Held {
+    /// Whether this request of a client's waits here.
+    pub(super) fn has(&self, client: ClientId, key: &Key) -> bool {
+        let waiting = self.0.get(&client);
+        waiting.is_some_and(|it| it.asked.contains(key))
+    }
+
     /// Takes a line that need not go on now, or never; `false` if it must. Answers must: one of them is waited for.
-    pub(super) fn takes(&mut self, client: ClientId, line: &[u8], message: &Message<'_>) -> bool {
+    fn takes(&mut self, client: ClientId, line: &[u8], message: &Message<'_>) -> bool {
         let Some(waiting) = self.0.get_mut(&client) else {
             return false;
         };
@@ -51,12 +60,19 @@ impl Held {
         if waits {
             waiting.bytes += line.len();
             waiting.lines.push_back(line.into());
+            waiting.asked.extend(one_request(message));
         }
         waits
     }
 
     fn next_of(&mut self, client: ClientId) -> Option<Text> {
-        self.0.get_mut(&client)?.lines.pop_front()
+        let waiting = self.0.get_mut(&client)?;
+        let line = waiting.lines.pop_front()?;
+        let message = Message::parse(line.as_bytes()).ok();
+        if let Some(key) = message.as_ref().and_then(one_request) {
+            waiting.asked.remove(&key);
+        }
+        Some(line)
     }
 
     pub(super) fn forget(&mut self, client: ClientId) {
@@ -67,6 +83,9 @@ impl Held {
 impl Waiting {
     /// What nobody wants any more need not be heard; `false` if it is not here.
     fn cancel(&mut self, key: &Key) -> bool {
+        if !self.asked.remove(key) {
+            return false;
+        }
         let is_it = |line: &Text| requests(line) == [key.clone()];
         let place = self.lines.iter().position(is_it);
         let line = place.and_then(|place| self.lines.remove(place));
@@ -110,7 +129,18 @@ impl Mux {
             until: now + PATIENCE,
             lines: VecDeque::new(),
             bytes: 0,
+            asked: BTreeSet::new(),
         });
+    }
+
+    /// Whether a line waits until it is known whether its client may stay. A request that was made before and waits for
+    /// its answer does not: it is refused now, for a cancellation could mean either.
+    pub(super) fn holds(&mut self, client: ClientId, line: &[u8], message: &Message<'_>) -> bool {
+        if !self.held.0.contains_key(&client) {
+            return false;
+        }
+        let is_second = one_request(message).is_some_and(|key| self.is_asked(client, &key));
+        !is_second && self.held.takes(client, line, message)
     }
 
     /// Those of whom it is known now that they may stay, or who will never tell, are heard with all they said.
@@ -133,6 +163,13 @@ impl Mux {
             }
             self.held.forget(client);
         }
+    }
+}
+
+fn one_request(message: &Message<'_>) -> Option<Key> {
+    match message {
+        Message::Request(request) => Some(request.id.key()),
+        Message::Notification(_) | Message::Response(_) | Message::Batch(_) => None,
     }
 }
 

@@ -327,3 +327,33 @@ fn an_answer_that_changes_hands_is_not_taken_for_what_waited_for_it() {
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!(heard[0], call(&id_of(&heard[0]), "two"));
 }
+
+#[test]
+fn an_id_that_is_taken_is_refused_at_once_though_the_rest_waits() {
+    let mut play = Play::legacy(2);
+    play.client(2, &call("1", "b"));
+    let sent = id_of(&play.server_heard()[0]);
+    play.server(&list("0"));
+    let first = play.is_asked(1);
+    let second = play.is_asked(2);
+    // In flight, and waiting here: the one who asked twice hears it now, and the first call stays what it was.
+    play.client(2, &call("2", "b"));
+    for taken in ["1", "2"] {
+        play.client(2, &call(taken, "b"));
+        assert_eq!(refusal(&play.heard(2)[0]).1, -32600);
+    }
+    play.nobody_hears();
+    // So it is plain which of them a cancellation means.
+    play.client(2, &cancel("1"));
+    assert_eq!(play.server_heard(), [cancel(&sent)]);
+    play.client(2, &cancel("2"));
+    play.client(2, &call("2", "b"));
+    play.nobody_hears();
+    play.client(1, &result(&first, HOME));
+    play.forget();
+    play.client(2, &result(&second, HOME));
+    let heard = play.server_heard();
+    assert_eq!(heard, [call(&id_of(&heard[0]), "b")]);
+    play.server(&result(&id_of(&heard[0]), "{}"));
+    assert_eq!(play.heard(2), [result("2", "{}")]);
+}
