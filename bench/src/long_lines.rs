@@ -6,6 +6,8 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
+use kennel_sys::events;
+
 use crate::memory::Weight;
 use crate::place::{Place, Way};
 use crate::report::{Bound, Report, Row};
@@ -20,6 +22,8 @@ const BOUND: f64 = 1.5;
 const LINEAR: f64 = 2.0;
 /// What a long line may leave behind: this many times what was held before it.
 const LEFT: f64 = 2.0;
+/// The memory of a long line is kept for the next one for a second, and not longer.
+const KEPT: Duration = Duration::from_secs(2);
 const BATCHES: usize = 5;
 const WAYS: [Way; 4] = [Way::Direct, Way::Relay, Way::Solo, Way::Daemon];
 /// The ways that are judged, as places in [`WAYS`].
@@ -128,10 +132,7 @@ fn measure(
             });
         }
     }
-    // A short line more: whatever is kept is kept for the next one.
-    for route in &mut routes {
-        subject.talk(route, "short")?;
-    }
+    events::sleep(&[], &[], Some(KEPT))?;
     for (((name, _), before), after) in kennels.iter().zip(before).zip(weigh()) {
         measured.bounds.push(Bound {
             what: format!("{}, {name}: after all of them it holds", subject.name),

@@ -77,6 +77,7 @@ struct Text {
 const KEYS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
 /// Which of them it is.
 type Key = usize;
+const METHOD: Key = 2;
 /// Those whose values are looked into, one level deep.
 const PARAMS: Key = 3;
 const RESULT: Key = 4;
@@ -121,6 +122,11 @@ impl Scan {
                 return;
             }
         }
+    }
+
+    /// Whether a method was seen, and nothing is wrong so far: it is no answer.
+    pub fn has_a_method(&self) -> bool {
+        self.next != Next::Refused && self.parts[METHOD].is_some()
     }
 
     /// Fills the envelope of this line, if it is an object and nothing else.

@@ -60,15 +60,8 @@ impl Shim {
         match read {
             Ok(0) => {
                 self.stdin_open = false;
-                if let Some(line) = self.from_app.rest()
-                    && let Some((verdict, to)) = self.take_from_app(&line)
-                {
-                    match verdict {
-                        Verdict::Forward => to.push(&line),
-                        Verdict::Replace(line) => to.push(&line),
-                        Verdict::Drop | Verdict::Abandon => to.recall(),
-                    }
-                }
+                self.from_app.end();
+                self.take_lines_of_app();
                 self.session.app_eof();
                 if self.resting {
                     // Nobody will wake it any more.
@@ -76,22 +69,9 @@ impl Shim {
                 }
             }
             Ok(_) => {
-                let mut inbox = std::mem::take(&mut self.from_app);
-                while let Some(line) = inbox.next_message() {
-                    match self.take_from_app(line) {
-                        Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
-                        Some((Verdict::Replace(line), to)) => to.push(&line),
-                        Some((Verdict::Drop | Verdict::Abandon, to)) => to.recall(),
-                        None => {}
-                    }
-                }
-                if let Some(link) = &mut self.link
-                    && self.session.forwards()
-                {
-                    link.send_ahead(&inbox);
-                }
-                self.stdin_width.suit(&self.stdin, inbox.len());
-                self.from_app = inbox;
+                self.take_lines_of_app();
+                self.send_ahead();
+                self.stdin_width.suit(&self.stdin, self.from_app.len());
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -99,6 +79,31 @@ impl Shim {
             Err(error) => return Err(io::Error::new(error.kind(), format!("stdin: {error}"))),
         }
         Ok(())
+    }
+
+    fn take_lines_of_app(&mut self) {
+        let mut inbox = std::mem::take(&mut self.from_app);
+        while let Some(line) = inbox.next_message() {
+            match self.take_from_app(line) {
+                Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
+                Some((Verdict::Replace(line), to)) => to.push(&line),
+                Some((Verdict::Drop | Verdict::Abandon, to)) => to.recall(),
+                None => {}
+            }
+        }
+        self.from_app = inbox;
+    }
+
+    /// Sends the beginning of a long line, if it will be forwarded when it has ended.
+    fn send_ahead(&mut self) {
+        if !self.session.forwards() {
+            return;
+        }
+        match (&mut self.link, &mut self.server) {
+            (Some(link), _) => link.send_ahead(&self.from_app),
+            (None, Some(upstream)) if !upstream.lost => upstream.server.send_ahead(&self.from_app),
+            (None, _) => {}
+        }
     }
 
     /// What to do with a line of the app's, and whom it is for; `None` while there is nobody.

@@ -134,9 +134,6 @@ impl Inbox {
         self.last = std::mem::replace(&mut self.taken, end + 1);
         self.searched = end + 1;
         self.scan_is_old = true;
-        if self.taken - self.last < LONG {
-            spare::let_go();
-        }
         Some(self.last_message())
     }
 
@@ -178,6 +175,12 @@ impl Inbox {
         if self.taken < self.bytes.len() {
             self.bytes.push(b'\n');
         }
+    }
+
+    /// Whether the line that has not ended is seen to be no answer already: whatever asks or tells has a method.
+    pub(crate) fn begins_with_a_method(&self) -> bool {
+        let scan = self.scan.as_ref().filter(|_| !self.scan_is_old);
+        scan.is_some_and(|scan| scan.has_a_method())
     }
 
     /// What came after the last newline, at the end of input: a last line without one.
@@ -257,6 +260,8 @@ pub(crate) struct Outbox {
     sent: usize,
     /// This much of a line that is not here yet was sent ahead.
     ahead: usize,
+    /// A beginning that was sent ahead was not said after all.
+    recalled: bool,
 }
 
 impl Outbox {
@@ -279,11 +284,7 @@ impl Outbox {
         let ahead = std::mem::take(&mut self.ahead);
         if self.is_empty() && from.last_is_long_and_alone() {
             let Inbox { bytes, room, .. } = std::mem::take(from);
-            *self = Outbox {
-                bytes,
-                sent: room + ahead,
-                ahead: 0,
-            };
+            (self.bytes, self.sent) = (bytes, room + ahead);
         } else {
             self.compact();
             self.bytes
@@ -311,8 +312,19 @@ impl Outbox {
     /// What was sent ahead was not said.
     pub(crate) fn recall(&mut self) {
         if std::mem::take(&mut self.ahead) > 0 {
+            self.recalled = true;
             self.bytes.extend_from_slice(&[VOID, b'\n']);
         }
+    }
+
+    /// How much was sent of a line that is not here yet.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead
+    }
+
+    /// Whether more was sent than was said: then nobody can count how much of that was heard.
+    pub(crate) fn has_recalled(&self) -> bool {
+        self.recalled
     }
 
     /// How much waits.

@@ -294,14 +294,14 @@ impl Shim {
             lost: false,
         }) = &mut self.server
         {
-            while server.to.len() < ENOUGH
+            while server.may_hear_more(ENOUGH)
                 && let Some(line) = self.session.poll_to_upstream()
             {
                 server.to.push(&line);
             }
             server.flush();
             let no_more = self.session.app_is_done() && self.session.all_is_sent();
-            if no_more && server.to.is_empty() {
+            if no_more && server.to.is_between_lines() {
                 server.stdin = None;
             }
         }

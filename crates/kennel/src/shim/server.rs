@@ -206,17 +206,44 @@ impl Server {
         }
     }
 
+    /// Sends the beginning of a long request, before all of it has come: the server reads it while it comes. Should it be
+    /// no good after all, the server hears a line that is none, as it would from the app. Answers to the server's own
+    /// questions wait for their end: they may have to have another id.
+    pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
+        let Some(stdin) = self
+            .stdin
+            .as_ref()
+            .filter(|_| from_app.begins_with_a_method())
+        else {
+            return;
+        };
+        let [width, _] = &self.widths;
+        self.to.send_ahead(from_app, |bytes| {
+            width.suit(stdin, from_app.len());
+            Ok(rustix::io::write(stdin, bytes)?)
+        });
+    }
+
+    /// Whether something else may be said to it now: not in the middle of a line.
+    pub(crate) fn may_hear_more(&self, enough: usize) -> bool {
+        self.to.ahead() == 0 && self.to.len() < enough
+    }
+
     /// Says nothing more to one that is going, and sees what it has not heard.
     pub(crate) fn hang_up(&mut self) {
         if let Some(stdin) = self.stdin.take() {
-            self.thrown_away += unread(&stdin);
+            // What was sent ahead has not been said yet.
+            self.thrown_away += unread(&stdin).saturating_sub(self.to.ahead());
         }
         self.throw_away();
     }
 
     /// How many of the last bytes that were for it, it is known not to have heard. Once it was hung up on.
     pub(crate) fn unheard(&self) -> usize {
-        self.thrown_away
+        match self.to.has_recalled() {
+            true => 0,
+            false => self.thrown_away,
+        }
     }
 
     fn throw_away(&mut self) {

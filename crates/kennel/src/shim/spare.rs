@@ -1,7 +1,8 @@
 //! Memory that a long line needed, kept for a moment: its answer may be as long, and new memory has to be cleared
 //! first, which takes longer than to read into it.
 //!
-//! One at most, of this thread. It is let go with the next short line, or when nothing came for [`MOMENT`].
+//! One at most, of this thread. It is let go when no long line needed it for [`MOMENT`]: who says something long and
+//! hears that it was taken may ask for it back.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -35,13 +36,6 @@ pub(crate) fn due() -> Option<Instant> {
 /// Lets it go, if it is time.
 pub(crate) fn let_go_if_due() {
     if due().is_some_and(|due| Instant::now() >= due) {
-        let_go();
-    }
-}
-
-/// Lets it go.
-pub(crate) fn let_go() {
-    if SINCE.get().is_some() {
         drop(take());
     }
 }
@@ -59,7 +53,8 @@ mod tests {
         assert!(take().is_some_and(|room| room.is_empty() && room.capacity() >= 1000));
         assert_eq!((take(), due()), (None, None));
         keep(vec![1; 1000]);
-        let_go();
+        SINCE.set(Instant::now().checked_sub(MOMENT));
+        let_go_if_due();
         assert_eq!((take(), due()), (None, None));
     }
 }

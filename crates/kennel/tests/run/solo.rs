@@ -39,6 +39,53 @@ fn a_session_goes_on_when_its_server_dies() {
 }
 
 #[test]
+fn a_long_request_is_heard_while_it_comes_and_one_that_is_no_good_is_no_line() {
+    let scope = Scope::new("ahead");
+    let text = "x".repeat(300_000);
+    for is_good in [true, false] {
+        let heard = scope.path(format!("heard-{is_good}"));
+        let heard_so_far = || std::fs::read(&heard).unwrap_or_default();
+        let mut command = kennel(&scope);
+        command.args(["run", "--share", "never", "--", "sh", "-c", "cat >$HEARD"]);
+        let mut client = Client::start(command.env("HEARD", &heard));
+        let begun =
+            format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":[\"{text}");
+        client.say(&begun);
+        wait_for("the server hears the beginning", || {
+            (heard_so_far().len() > text.len() / 2).then_some(())
+        });
+        let end = if is_good { "\"]}\n" } else { "\n" };
+        let next = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/y\"}\n";
+        client.say(end);
+        client.say(next);
+        client.close();
+        assert_eq!(client.wait().code(), Some(0));
+        let heard = String::from_utf8(heard_so_far()).unwrap();
+        if is_good {
+            assert!(heard == format!("{begun}{end}{next}"));
+        } else {
+            let (bad, rest) = heard.split_once("\u{18}\n").unwrap();
+            assert!(begun.starts_with(bad));
+            assert_eq!(rest, next);
+        }
+    }
+}
+
+#[test]
+fn a_long_line_without_its_newline_is_said_once() {
+    let scope = Scope::new("last");
+    let mut client = Client::start(&mut solo(&scope));
+    let text = "x".repeat(300_000);
+    client.say(&format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[\"{text}\"]}}"
+    ));
+    client.close();
+    // The server would end on a line that is none.
+    assert!(client.answer(1)["result"] == json!([text]));
+    assert_eq!(client.wait().code(), Some(0));
+}
+
+#[test]
 fn a_request_of_a_dead_server_is_cancelled_and_its_late_answer_goes_nowhere() {
     let scope = Scope::new("reverse");
     let mut client = Client::begin(&mut solo(&scope));

@@ -84,6 +84,20 @@ impl App {
         self.send("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
+    /// Says a call but for its end; returns its id and what is left to say.
+    pub(crate) fn begin_call(&mut self, tool: &str, tag: &str, padding: usize) -> (u64, String) {
+        let id = 1_000_000 + self.asked.len() as u64;
+        self.asked.push(id);
+        let padding = "x".repeat(padding);
+        let arguments = json!({"tag": tag, "padding": padding});
+        let params = json!({"name": tool, "arguments": arguments});
+        let begun =
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}"#);
+        let (begun, rest) = begun.split_at(begun.rfind(&padding).unwrap() + padding.len());
+        self.client.say(begun);
+        (id, format!("{rest}}}\n"))
+    }
+
     /// The answer to a request; what comes before it is kept.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: u64) -> Value {

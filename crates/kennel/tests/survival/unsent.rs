@@ -1,10 +1,11 @@
 //! What was on its way and never arrived is no risk: it is sent, whatever it is.
 
 use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Scope, wait_for};
 use serde_json::json;
 
-use crate::stage::{App, Victim, Way, is_unknown, kill, servers, session, tally, text};
+use crate::stage::{App, Victim, Way, have_begun, is_unknown, kill, servers, session, tally, text};
 
 /// How each thread of a process fares.
 fn threads(pid: u32) -> impl Iterator<Item = char> {
@@ -16,20 +17,31 @@ fn threads(pid: u32) -> impl Iterator<Item = char> {
     })
 }
 
+/// Stops the server: it reads nothing any more.
+fn stop(scope: &Scope) -> ProcessRef {
+    let server = servers(scope).pop().unwrap();
+    server.signal(Signal::STOP).unwrap();
+    wait_for("all its threads have stopped", || {
+        threads(server.pid())
+            .all(|state| state == 'T')
+            .then_some(())
+    });
+    server
+}
+
+/// How much a process has not read of what was said to it.
+fn unread(process: &ProcessRef) -> u64 {
+    let stdin = std::fs::File::open(format!("/proc/{}/fd/0", process.pid())).unwrap();
+    rustix::io::ioctl_fionread(stdin).unwrap()
+}
+
 /// More calls than pipes hold, to a server that does not read.
 fn flood(way: Way) {
     const CALLS: usize = 40;
     let scope = Scope::new("unsent");
     let mut app = App::legacy(session(&scope, way, "app", &["--replay", "none"]));
     app.seen();
-    for server in servers(&scope) {
-        server.signal(Signal::STOP).unwrap();
-        wait_for("all its threads have stopped", || {
-            threads(server.pid())
-                .all(|state| state == 'T')
-                .then_some(())
-        });
-    }
+    stop(&scope);
     let padding = "x".repeat(16 * 1024);
     let calls: Vec<u64> = (0..CALLS)
         .map(|call| {
@@ -68,4 +80,39 @@ fn rule_5_what_a_solo_server_never_heard_is_sent_to_the_next() {
 #[test]
 fn rule_5_what_a_shared_server_never_heard_is_sent_to_the_next() {
     flood(Way::Shared);
+}
+
+/// What of a line lies unread in a server's pipe, and is not said or never will be, says nothing of what it heard before.
+#[test]
+fn rule_5_a_line_that_is_under_way_hides_no_call_that_was_heard() {
+    const LONG: usize = 300_000;
+    for is_good in [true, false] {
+        let scope = Scope::new("half");
+        let mut app = App::legacy(session(&scope, Way::Solo, "app", &["--replay", "none"]));
+        let heard = app.call("work", &json!({"tag": "heard", "hold": 1}));
+        have_begun(&scope, 1);
+        let server = stop(&scope);
+        let (half, rest) = app.begin_call("work", "half", LONG);
+        wait_for("its beginning is on its way", || {
+            (unread(&server) > 50_000).then_some(())
+        });
+        if !is_good {
+            // In the middle of a string. What comes behind it is answered by the session.
+            app.client.say(&format!(
+                "\n{{\"jsonrpc\":\"2.0\",\"id\":{half},\"method\":5}}\n"
+            ));
+            assert_eq!(app.answer(half)["error"]["code"], -32600);
+        }
+        kill(&scope, Victim::Server);
+        is_unknown(&app.answer(heard));
+        if is_good {
+            app.client.say(&rest);
+            assert_eq!(text(&app.answer(half)), "half");
+        }
+        app.seen();
+        let ran = tally(&scope);
+        assert!(ran.values().all(|times| *times == 1), "rule 5: {ran:?}");
+        assert_eq!(ran.len(), if is_good { 2 } else { 1 }, "{ran:?}");
+        app.was_answered_each_once();
+    }
 }
