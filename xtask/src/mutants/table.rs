@@ -72,6 +72,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: &["what_was_unsent_twice_and_what_was_queued_stay_in_order"],
     },
     Mutant {
+        area: Area::Session,
+        mistake: "what was sent of a line that is not said yet counts as said and unheard",
+        file: "crates/kennel/src/shim/server.rs",
+        text: "unread(&stdin).saturating_sub(self.to.ahead())",
+        instead: "unread(&stdin)",
+        among: (KENNEL, &["--test", "survival"]),
+        caught_by: &["rule_5_a_line_that_is_under_way_hides_no_call_that_was_heard"],
+    },
+    Mutant {
         area: Area::Mux,
         mistake: "of those who wait for one answer only the first gets it",
         file: "crates/kennel-core/src/mux/from_server.rs",
@@ -97,6 +106,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "(_, Some(only)) => self.one_or_gone(*only),",
         among: (CORE, &["--test", "mux"]),
         caught_by: &["two_clients_with_calls_in_flight_are_ambiguous"],
+    },
+    Mutant {
+        area: Area::Mux,
+        mistake: "a second request under an id that is taken waits with the rest",
+        file: "crates/kennel-core/src/mux/held.rs",
+        text: "!is_second && self.held.takes(client, line, message)",
+        instead: "{\n            let _ = is_second;\n            self.held.takes(client, line, message)\n        }",
+        among: (CORE, &["--test", "mux"]),
+        caught_by: &["an_id_that_is_taken_is_refused_at_once_though_the_rest_waits"],
     },
     Mutant {
         area: Area::Election,
