@@ -265,7 +265,8 @@ impl World {
             .from_client_owned(id, owned, &Scan::default(), self.now);
         if let Some(key) = cancelled {
             let after = asked_of(&self.mux, id);
-            if before.contains(&key) && !after.contains(&key) {
+            let count = |asked: &[Key]| asked.iter().filter(|it| **it == key).count();
+            if count(&after) < count(&before) {
                 let client = self.clients.get_mut(&place).expect("it is there");
                 client.ledger.cancelled(&key);
             }

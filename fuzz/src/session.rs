@@ -6,7 +6,7 @@
 //! app will say no more; `~` the upstream does not read until the next step; `an` the upstream answers its `n`th
 //! open request. A first line `*` has everything sent again, `0` nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kennel_core::message::{Key, Message, Request, result_reply};
 use kennel_core::session::{Replay, SERVER_RESTARTED, Session, Unsent, Verdict};
@@ -134,15 +134,19 @@ impl World {
     }
 
     fn app_says(&mut self, line: &[u8]) {
+        let mut cancelled = BTreeSet::new();
         match Message::parse(line) {
             Ok(message) => {
                 for message in messages(&message) {
                     match message {
-                        Message::Request(request) => self.app.asked(request.id.key()),
+                        Message::Request(request) => {
+                            cancelled.remove(&request.id.key());
+                            self.app.asked(request.id.key());
+                        }
                         Message::Notification(it) => {
                             if let Ok(Some(id)) = it.cancelled() {
                                 self.app.perhaps_cancelled(&id.key());
-                                self.may_be_done.remove(&id.key());
+                                cancelled.insert(id.key());
                             }
                         }
                         Message::Response(it) => {
@@ -166,6 +170,8 @@ impl World {
             Verdict::Drop => {}
             Verdict::Abandon => panic!("an app is not abandoned"),
         }
+        // A request may be cancelled by the very batch it is in: what has its id later is another one.
+        self.may_be_done.retain(|key, _| !cancelled.contains(key));
     }
 
     fn upstream_says(&mut self, line: &[u8]) {

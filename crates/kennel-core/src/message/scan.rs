@@ -124,9 +124,11 @@ impl Scan {
         }
     }
 
-    /// Whether a method was seen, and nothing is wrong so far: it is no answer.
-    pub fn has_a_method(&self) -> bool {
-        self.next != Next::Refused && self.parts[METHOD].is_some()
+    /// Whether a method was seen, nothing is wrong so far, and more must come: it is no answer, and nobody can take
+    /// what was seen for all of it.
+    pub fn begins_a_call(&self) -> bool {
+        let goes_on = !matches!(self.next, Next::Refused | Next::Nothing);
+        goes_on && self.parts[METHOD].is_some()
     }
 
     /// Fills the envelope of this line, if it is an object and nothing else.

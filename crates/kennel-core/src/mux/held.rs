@@ -28,7 +28,7 @@ struct Waiting {
     until: Moment,
     lines: VecDeque<Text>,
     bytes: usize,
-    /// The requests among them, those in batches aside.
+    /// The requests among them.
     #[serde(default)]
     asked: BTreeSet<Key>,
 }
@@ -60,7 +60,7 @@ impl Held {
         if waits {
             waiting.bytes += line.len();
             waiting.lines.push_back(line.into());
-            waiting.asked.extend(one_request(message));
+            waiting.asked.extend(message.requests());
         }
         waits
     }
@@ -68,8 +68,7 @@ impl Held {
     fn next_of(&mut self, client: ClientId) -> Option<Text> {
         let waiting = self.0.get_mut(&client)?;
         let line = waiting.lines.pop_front()?;
-        let message = Message::parse(line.as_bytes()).ok();
-        if let Some(key) = message.as_ref().and_then(one_request) {
+        for key in requests(&line) {
             waiting.asked.remove(&key);
         }
         Some(line)
@@ -83,14 +82,14 @@ impl Held {
 impl Waiting {
     /// What nobody wants any more need not be heard; `false` if it is not here.
     fn cancel(&mut self, key: &Key) -> bool {
-        if !self.asked.remove(key) {
-            return false;
-        }
         let is_it = |line: &Text| requests(line) == [key.clone()];
         let place = self.lines.iter().position(is_it);
-        let line = place.and_then(|place| self.lines.remove(place));
-        self.bytes -= line.as_ref().map_or(0, |line| line.as_bytes().len());
-        line.is_some()
+        let Some(line) = place.and_then(|place| self.lines.remove(place)) else {
+            return false;
+        };
+        self.bytes -= line.as_bytes().len();
+        self.asked.remove(key);
+        true
     }
 }
 
@@ -133,14 +132,18 @@ impl Mux {
         });
     }
 
-    /// Whether a line waits until it is known whether its client may stay. A request that was made before and waits for
-    /// its answer does not: it is refused now, for a cancellation could mean either.
+    /// Whether a line waits until it is known whether its client may stay. What will be refused anyway does not: a request
+    /// whose id is taken, for a cancellation could mean either, and a batch where there are none.
     pub(super) fn holds(&mut self, client: ClientId, line: &[u8], message: &Message<'_>) -> bool {
         if !self.held.0.contains_key(&client) {
             return false;
         }
-        let is_second = one_request(message).is_some_and(|key| self.is_asked(client, &key));
-        !is_second && self.held.takes(client, line, message)
+        let is_refused = match message {
+            Message::Request(request) => self.is_asked(client, &request.id.key()),
+            Message::Batch(_) => !self.class.has_batches(),
+            Message::Notification(_) | Message::Response(_) => false,
+        };
+        !is_refused && self.held.takes(client, line, message)
     }
 
     /// Those of whom it is known now that they may stay, or who will never tell, are heard with all they said.
@@ -163,13 +166,6 @@ impl Mux {
             }
             self.held.forget(client);
         }
-    }
-}
-
-fn one_request(message: &Message<'_>) -> Option<Key> {
-    match message {
-        Message::Request(request) => Some(request.id.key()),
-        Message::Notification(_) | Message::Response(_) | Message::Batch(_) => None,
     }
 }
 

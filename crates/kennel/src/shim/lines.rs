@@ -177,10 +177,10 @@ impl Inbox {
         }
     }
 
-    /// Whether the line that has not ended is seen to be no answer already: whatever asks or tells has a method.
-    pub(crate) fn begins_with_a_method(&self) -> bool {
+    /// Whether the line that has not ended is seen to ask or tell something, and is more than its newline short.
+    pub(crate) fn begins_a_call(&self) -> bool {
         let scan = self.scan.as_ref().filter(|_| !self.scan_is_old);
-        scan.is_some_and(|scan| scan.has_a_method())
+        scan.is_some_and(|scan| scan.begins_a_call())
     }
 
     /// What came after the last newline, at the end of input: a last line without one.
@@ -260,8 +260,10 @@ pub(crate) struct Outbox {
     sent: usize,
     /// This much of a line that is not here yet was sent ahead.
     ahead: usize,
-    /// A beginning that was sent ahead was not said after all.
-    recalled: bool,
+    /// What is to be said right behind that line.
+    behind: Vec<u8>,
+    /// What was sent is not what was said, or not in that order.
+    uncounted: bool,
 }
 
 impl Outbox {
@@ -271,6 +273,20 @@ impl Outbox {
         self.compact();
         self.bytes.extend_from_slice(line);
         self.bytes.push(b'\n');
+    }
+
+    /// The same for one who would not understand that a line which was begun is not said: it waits for the end of that. Not
+    /// for ever: where much waits, the line must wait instead, whatever the other side makes of its beginning.
+    pub(crate) fn push_in_turn(&mut self, line: &[u8]) {
+        if self.ahead == 0 {
+            return self.push(line);
+        }
+        self.uncounted = true;
+        self.behind.extend_from_slice(line);
+        self.behind.push(b'\n');
+        if self.behind.len() > CHUNK {
+            self.recall();
+        }
     }
 
     /// Adds what is left of a line and its newline: the other side has the beginning.
@@ -290,6 +306,7 @@ impl Outbox {
             self.bytes
                 .extend_from_slice(&from.bytes[from.last + ahead..from.taken]);
         }
+        self.bytes.append(&mut self.behind);
     }
 
     /// Sends what has come of a line before all of it is here, if nothing else waits and the line is long.
@@ -312,8 +329,9 @@ impl Outbox {
     /// What was sent ahead was not said.
     pub(crate) fn recall(&mut self) {
         if std::mem::take(&mut self.ahead) > 0 {
-            self.recalled = true;
+            self.uncounted = true;
             self.bytes.extend_from_slice(&[VOID, b'\n']);
+            self.bytes.append(&mut self.behind);
         }
     }
 
@@ -322,9 +340,9 @@ impl Outbox {
         self.ahead
     }
 
-    /// Whether more was sent than was said: then nobody can count how much of that was heard.
-    pub(crate) fn has_recalled(&self) -> bool {
-        self.recalled
+    /// Whether just what was said was sent, in that order: then it can be counted how much of it was heard.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.uncounted
     }
 
     /// How much waits.
@@ -523,6 +541,62 @@ mod tests {
             outbox.push_last(&mut inbox);
             assert!(flushed(&mut outbox, sent) == format!("{ahead}other\n{long}end\n"));
         }
+    }
+
+    #[test]
+    fn what_is_said_in_the_middle_of_a_line_comes_behind_it_unless_it_is_much() {
+        let long = "x".repeat(2 * LONG);
+        let refusal = vec![b'r'; 1000];
+        for refusals in [1, 100] {
+            let (mut inbox, mut outbox) = (Inbox::default(), Outbox::default());
+            let mut sent = Vec::new();
+            feed(&mut inbox, long.as_bytes());
+            assert_eq!(inbox.next_line(), None);
+            let mut send = |bytes: &[u8]| {
+                sent.extend_from_slice(bytes);
+                Ok(bytes.len())
+            };
+            outbox.send_ahead(&inbox, &mut send);
+            for _ in 0..refusals {
+                outbox.push_in_turn(&refusal);
+            }
+            outbox.flush(&mut send).unwrap();
+            assert!(!outbox.is_counted());
+            feed(&mut inbox, b"end\n");
+            assert!(inbox.next_line().is_some());
+            outbox.push_last(&mut inbox);
+            outbox.flush(&mut send).unwrap();
+            let said = String::from_utf8(sent).unwrap();
+            let behind = format!("{}\n", "r".repeat(1000)).repeat(refusals);
+            match refusals {
+                1 => assert!(said == format!("{long}end\n{behind}")),
+                _ => assert!(said == format!("{long}\u{18}\n{behind}{long}end\n")),
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_begins_with_its_method_and_ends_with_its_brace() {
+        let text = "x".repeat(CHUNK);
+        let asks = |inbox: &mut Inbox, part: &str| {
+            feed(inbox, part.as_bytes());
+            assert_eq!(inbox.next_line(), None);
+            inbox.begins_a_call()
+        };
+        let mut inbox = Inbox::default();
+        let begun = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\",\"params\":[\"{text}");
+        assert!(asks(&mut inbox, &begun));
+        assert!(asks(&mut inbox, "\"]"));
+        // Some servers do not wait for more than this.
+        assert!(!asks(&mut inbox, "}"));
+        assert!(!asks(&mut inbox, "\r"));
+        feed(&mut inbox, b"\n");
+        assert!(inbox.next_line().is_some());
+        assert!(!inbox.begins_a_call());
+        let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[\"{text}");
+        assert!(!asks(&mut inbox, &answer));
+        let mut inbox = Inbox::default();
+        assert!(!asks(&mut inbox, &format!("{begun}\"],,")));
     }
 
     #[test]

@@ -294,10 +294,10 @@ impl Shim {
             lost: false,
         }) = &mut self.server
         {
-            while server.may_hear_more(ENOUGH)
+            while server.to.len() < ENOUGH
                 && let Some(line) = self.session.poll_to_upstream()
             {
-                server.to.push(&line);
+                server.to.push_in_turn(&line);
             }
             server.flush();
             let no_more = self.session.app_is_done() && self.session.all_is_sent();

@@ -207,14 +207,11 @@ impl Server {
     }
 
     /// Sends the beginning of a long request, before all of it has come: the server reads it while it comes. Should it be
-    /// no good after all, the server hears a line that is none, as it would from the app. Answers to the server's own
-    /// questions wait for their end: they may have to have another id.
+    /// no good after all, the server hears a line that is none. Answers to the server's own questions wait for their
+    /// end: they may have to have another id. So does what lacks only its newline: a server may not wait for that, and
+    /// would do what nobody has said yet.
     pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
-        let Some(stdin) = self
-            .stdin
-            .as_ref()
-            .filter(|_| from_app.begins_with_a_method())
-        else {
+        let Some(stdin) = self.stdin.as_ref().filter(|_| from_app.begins_a_call()) else {
             return;
         };
         let [width, _] = &self.widths;
@@ -222,11 +219,6 @@ impl Server {
             width.suit(stdin, from_app.len());
             Ok(rustix::io::write(stdin, bytes)?)
         });
-    }
-
-    /// Whether something else may be said to it now: not in the middle of a line.
-    pub(crate) fn may_hear_more(&self, enough: usize) -> bool {
-        self.to.ahead() == 0 && self.to.len() < enough
     }
 
     /// Says nothing more to one that is going, and sees what it has not heard.
@@ -240,9 +232,9 @@ impl Server {
 
     /// How many of the last bytes that were for it, it is known not to have heard. Once it was hung up on.
     pub(crate) fn unheard(&self) -> usize {
-        match self.to.has_recalled() {
-            true => 0,
-            false => self.thrown_away,
+        match self.to.is_counted() {
+            true => self.thrown_away,
+            false => 0,
         }
     }
 

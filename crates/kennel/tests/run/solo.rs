@@ -72,6 +72,30 @@ fn a_long_request_is_heard_while_it_comes_and_one_that_is_no_good_is_no_line() {
 }
 
 #[test]
+fn what_the_session_says_to_a_server_comes_between_lines_and_not_into_one() {
+    let scope = Scope::new("between");
+    let heard = scope.path("heard");
+    let asks = r#"{"jsonrpc":"2.0","id":null,"method":"roots/list"}"#;
+    let tells = r#"{"jsonrpc":"2.0","method":"notifications/asked"}"#;
+    let script = format!("head -c 70000 >$HEARD; echo '{asks}'; echo '{tells}'; cat >>$HEARD");
+    let mut command = kennel(&scope);
+    command.args(["run", "--share", "never", "--", "sh", "-c", &script]);
+    let mut client = Client::start(command.env("HEARD", &heard));
+    let text = "x".repeat(300_000);
+    let begun =
+        format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":[\"{text}");
+    client.say(&begun);
+    assert_eq!(client.line().as_deref(), Some(tells));
+    client.say("\"]}\n");
+    client.close();
+    assert_eq!(client.wait().code(), Some(0));
+    let heard = std::fs::read_to_string(heard).unwrap();
+    let (line, refusal) = heard.split_once('\n').unwrap();
+    assert!(line == format!("{begun}\"]}}"));
+    assert!(refusal.contains("-32600"), "{refusal}");
+}
+
+#[test]
 fn a_long_line_without_its_newline_is_said_once() {
     let scope = Scope::new("last");
     let mut client = Client::start(&mut solo(&scope));
