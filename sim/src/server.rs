@@ -57,7 +57,11 @@ impl Server {
                     // Some end by themselves, the others are for their warden to end.
                     if self.pid.is_multiple_of(2) {
                         kernel.say(self.pid, || "ends with its input".to_owned());
-                        kernel.end(self.pid);
+                        return kernel.end(self.pid);
+                    }
+                    // Nobody will answer what they asked: they do without.
+                    for (request, number) in std::mem::take(&mut self.asked).into_values() {
+                        self.answer(&request, done(number), kernel);
                     }
                 }
             }

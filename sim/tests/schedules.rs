@@ -20,3 +20,15 @@ fn a_schedule_goes_the_same_way_every_time() {
         assert_eq!(tell(&schedule), tell(&schedule), "schedule {number}");
     }
 }
+
+#[test]
+fn a_schedule_that_broke_a_rule_once_breaks_none_now() {
+    let kept = [
+        // A server that outlives its input had asked an app that will say no more.
+        (9_574_995_488_831_766_608, 86_392),
+    ];
+    for (seed, number) in kept {
+        let schedule = Schedule::draw(seed, number);
+        assert!(play(&schedule).is_none(), "{}", report(seed, number));
+    }
+}
