@@ -315,7 +315,8 @@ impl Drop for Session {
 fn below(parent: u32) -> io::Result<Vec<ProcessRef>> {
     let mut below = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{parent}/task"))? {
-        let children = std::fs::read_to_string(task?.path().join("children"))?;
+        // A thread that has ended meanwhile has none any more.
+        let children = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
         let pids = children
             .split_whitespace()
             .filter_map(|pid| pid.parse().ok());

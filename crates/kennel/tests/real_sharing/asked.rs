@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 use crate::person::{Person, able};
 use crate::stage::{always, clients_per_server_are, everything, why_solo};
 
+/// One that has told its roots: who does not listen when it is asked for them would go solo after a while.
 fn person(scope: &Scope, name: &str) -> Person {
-    Person::legacy(name, &mut always(scope, &everything()), &able())
+    let mut person = Person::legacy(name, &mut always(scope, &everything()), &able());
+    person.is_asked("roots/list");
+    person
 }
 
 /// What it was asked, roots aside: those are everybody's.

@@ -136,6 +136,15 @@ impl Person {
         });
     }
 
+    /// Listens until it was asked for this.
+    #[track_caller]
+    pub(crate) fn is_asked(&mut self, method: &str) {
+        self.listen_until(&format!("to be asked for {method}"), |heard| {
+            let mut asked = heard.asked.iter();
+            asked.any(|it| it["method"] == method).then_some(())
+        });
+    }
+
     #[track_caller]
     fn listen_until<T>(&mut self, label: &str, look: impl Fn(&mut Person) -> Option<T>) -> T {
         let begun = Instant::now();
