@@ -139,6 +139,8 @@ fn session(scope: &Scope, mode: Mode, number: usize) -> Box<dyn Fn() -> Command 
         let mut command = scope_command();
         command
             .args(["run", "--share", share, "--linger", "1s"])
+            // On a busy machine a daemon takes its time; who went solo would not get the store.
+            .args(["--start-timeout", "60s"])
             .args(["--stop-after", "1s,1s", "--", "env"])
             // What is before the server knows nothing of the server's own.
             .arg(&place)

@@ -47,6 +47,8 @@ pub(crate) fn session(scope: &Scope, way: Way, name: &str, options: &[&str]) -> 
     };
     command
         .args(["run", "--share", share, "--stop-after", "50ms,50ms"])
+        // On a busy machine a daemon takes its time, and nobody is to be told so.
+        .args(["--start-timeout", "60s"])
         .args(options)
         .arg("--")
         .arg(bin("tk-shared"))
