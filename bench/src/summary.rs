@@ -122,6 +122,8 @@ fn section(benchmark: &Value) -> String {
         for column in &columns {
             let value = &row[*column];
             let ratio = ours.and_then(|ours| Some(value.as_f64()? / ours[*column].as_f64()?));
+            // Of nothing there is no multiple.
+            let ratio = ratio.filter(|ratio| ratio.is_finite());
             text.push_str(&match ratio {
                 Some(ratio) => format!(" {} ({}x) |", cell(value), rounded(ratio)),
                 None => format!(" {} |", cell(value)),
