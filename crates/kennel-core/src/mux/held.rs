@@ -1,7 +1,7 @@
 //! What a client says before it is known whether it may stay. The server has heard nothing of it then, and of
 //! one that goes solo nothing is lost: its own server hears it all.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,9 +28,9 @@ struct Waiting {
     until: Moment,
     lines: VecDeque<Text>,
     bytes: usize,
-    /// The requests among them.
+    /// The requests among them, each as often as it was made: a batch may repeat what waits.
     #[serde(default)]
-    asked: BTreeSet<Key>,
+    asked: VecDeque<Key>,
 }
 
 impl Held {
@@ -69,7 +69,7 @@ impl Held {
         let waiting = self.0.get_mut(&client)?;
         let line = waiting.lines.pop_front()?;
         for key in requests(&line) {
-            waiting.asked.remove(&key);
+            waiting.strike(&key);
         }
         Some(line)
     }
@@ -88,8 +88,14 @@ impl Waiting {
             return false;
         };
         self.bytes -= line.as_bytes().len();
-        self.asked.remove(key);
+        self.strike(key);
         true
+    }
+
+    fn strike(&mut self, key: &Key) {
+        if let Some(place) = self.asked.iter().position(|it| it == key) {
+            self.asked.remove(place);
+        }
     }
 }
 
@@ -128,7 +134,7 @@ impl Mux {
             until: now + PATIENCE,
             lines: VecDeque::new(),
             bytes: 0,
-            asked: BTreeSet::new(),
+            asked: VecDeque::new(),
         });
     }
 
