@@ -13,6 +13,8 @@ mod caller;
 mod crowd;
 #[cfg(target_os = "linux")]
 mod exit_event;
+#[cfg(target_os = "linux")]
+mod former;
 mod guard;
 mod long_lines;
 mod memory;
@@ -53,6 +55,7 @@ use plan::Clock;
 #[cfg(target_os = "linux")]
 use {
     exit_event::run as exit_event,
+    former::run as former,
     peers::run as peers,
     peers::seconds as seconds_of_peers,
     scale::run as scale,
@@ -62,8 +65,8 @@ use {
 };
 #[cfg(not(target_os = "linux"))]
 use {
-    only_on_linux as exit_event, only_on_linux as peers, only_on_linux as scale,
-    only_on_linux as sleeper, only_on_linux as spawn,
+    only_on_linux as exit_event, only_on_linux as former, only_on_linux as peers,
+    only_on_linux as scale, only_on_linux as sleeper, only_on_linux as spawn,
 };
 
 const USAGE: &str = "\
@@ -84,6 +87,7 @@ benchmarks:
   app-death    from the kill of an app to the end of its server, pipe held open
   guard        from the kill of an owner to nothing left, and watching 1000 connections
   scale        many apps with many servers: processes, memory, descriptors, and a model of more
+  former       this build against a former one (--against): round trip, attach, memory, long lines
   peers        others who put one server behind many clients: attach, calls, crowds, ends, idle
 
   redraw DIR   no benchmark: writes tables and plots again, from the report.json in there
@@ -94,6 +98,7 @@ options:
   --json       one line of JSON a benchmark, for programs
   --out DIR    the whole report as well, as files in this directory
   --apps N, --servers N   of `scale`: how many (10 and 5)
+  --against K  of `former`: the former build's `kennel`; `cargo xtask bench` also takes a commit, and builds it
   --server S   of `peers`: only this server (everything, python, notes)
 
 Each prints what it compares, a table, and PASS or FAIL for each of its bounds. Other work on the
@@ -115,6 +120,7 @@ const BENCHMARKS: &[Benchmark] = &[
     benchmark("app-death", app_death::run, [10, 1]),
     benchmark("guard", guard::run, [66, 6]),
     benchmark("scale", scale, [3, 2]),
+    benchmark("former", former, [75, 12]),
     benchmark("peers", peers, [0, 0]),
 ];
 
@@ -158,6 +164,10 @@ fn main() -> ExitCode {
     let chosen: Vec<_> = BENCHMARKS
         .iter()
         .filter(|known| name.is_none_or(|name| name == known.name))
+        // A whole run has nothing to hold this build against, unless a person says so.
+        .filter(|known| {
+            known.name != "former" || name.is_some() || arguments.contains(&"--against")
+        })
         .collect();
     if chosen.is_empty() {
         let name = name.unwrap_or_default();

@@ -18,8 +18,8 @@ const REQUESTS: usize = 20;
 
 pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
     let clients = options.count(CLIENTS, CLIENTS).max(2);
-    let (solo, _) = settled(Way::Solo, clients)?;
-    let (shared, daemon) = settled(Way::Daemon, clients)?;
+    let (solo, _) = settled(&Place::new()?, Way::Solo, clients)?;
+    let (shared, daemon) = settled(&Place::new()?, Way::Daemon, clients)?;
     let daemon = daemon.expect("there is one");
 
     let per_client =
@@ -65,27 +65,31 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
 }
 
 /// Typical processes of one way.
-struct Typical {
-    shim: Weight,
+pub(crate) struct Typical {
+    pub(crate) shim: Weight,
     warden: Weight,
 }
 
 /// The daemon with its first client, and with all of them.
-struct Daemon {
+pub(crate) struct Daemon {
     first: Weight,
-    last: Weight,
+    pub(crate) last: Weight,
 }
 
-fn settled(way: Way, clients: usize) -> io::Result<(Typical, Option<Daemon>)> {
-    let place = Place::new()?;
-    let mut routes = vec![client(&place, way)?];
+/// Starts this many clients at a place, lets each make some requests, and weighs all of them.
+pub(crate) fn settled(
+    place: &Place,
+    way: Way,
+    clients: usize,
+) -> io::Result<(Typical, Option<Daemon>)> {
+    let mut routes = vec![client(place, way)?];
     let daemon = match way {
         Way::Daemon => Some(place.daemon()?),
         _ => None,
     };
     let first = daemon.map(Weight::of).transpose()?;
     for _ in 1..clients {
-        routes.push(client(&place, way)?);
+        routes.push(client(place, way)?);
     }
     let last = daemon.map(Weight::of).transpose()?;
     let shims: io::Result<Vec<_>> = routes.iter().map(|route| Weight::of(route.pid())).collect();

@@ -23,6 +23,8 @@ pub(crate) struct Options {
     /// How many apps, and servers of each, in `scale`.
     pub(crate) apps: Option<usize>,
     pub(crate) servers: Option<usize>,
+    /// The `kennel` of a former build, for `former`.
+    pub(crate) against: Option<PathBuf>,
     /// Where the whole report goes, beside what is printed.
     pub(crate) out: Option<PathBuf>,
     /// How much time there is.
@@ -51,6 +53,10 @@ impl Options {
                     }
                     options.server = Some(server.to_owned());
                 }
+                "--against" => match value() {
+                    "" => return Err("--against takes a program: the former `kennel`".to_owned()),
+                    program => options.against = Some(program.into()),
+                },
                 "--out" => match value() {
                     "" => return Err("--out takes a directory".to_owned()),
                     dir => options.out = Some(dir.into()),
@@ -104,6 +110,7 @@ mod tests {
             (&["--apps"], "--apps takes a whole number"),
             (&["--server", "x"], "--server takes one of everything"),
             (&["--out"], "--out takes a directory"),
+            (&["--against"], "--against takes a program"),
             (&["--fast"], "no option is called `--fast`"),
         ] {
             let said = Options::parse(arguments).expect_err("it is refused");

@@ -46,11 +46,16 @@ impl Way {
 
 impl Place {
     pub(crate) fn new() -> io::Result<Place> {
+        Place::with_kennel(beside_us("kennel")?)
+    }
+
+    /// A place where another build of Kennel is measured.
+    pub(crate) fn with_kennel(kennel: PathBuf) -> io::Result<Place> {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let place = Place {
             dir: std::env::temp_dir().join(format!("bench-{}-{number}", std::process::id())),
-            kennel: beside_us("kennel")?,
+            kennel,
             server: beside_us("tk-server")?,
         };
         std::fs::create_dir(&place.dir)?;

@@ -102,7 +102,7 @@ impl Batch {
 }
 
 /// From the start of a client to the answer to its `initialize`.
-fn first_answer(place: &Place, way: Way) -> io::Result<Duration> {
+pub(crate) fn first_answer(place: &Place, way: Way) -> io::Result<Duration> {
     let command = place.command(way)?;
     let started = Instant::now();
     Route::start(command)?.initialize()?;

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: `kennel-bench`, built in release mode.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use kennel_sys::Signal;
@@ -20,6 +20,7 @@ Examples:
   cargo xtask bench --quick              a few rounds of it in less than two minutes, too short to judge by
   cargo xtask bench peers                beside others who do this; installs them first, which takes minutes
   cargo xtask bench peers --server notes on one of the three servers
+  cargo xtask bench former --against HEAD~3   this build against a former one, which is built first
   cargo xtask bench round-trip --json    one of them, for a program
   cargo xtask bench -- --help            which there are, and what they measure";
 
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     // What was built together with the others: by itself it would be built once more.
     let mut run = Command::new(workspace.target.join("release/kennel-bench"));
     workspace.settle(&mut run);
-    run.args(&args.names);
+    run.args(with_former_build(&workspace, &args.names)?);
     let name = args.names.first().filter(|name| !name.starts_with('-'));
     if name.is_none() && !args.names.iter().any(|word| word == "--out") {
         run.arg("--out").arg(workspace.target.join("bench"));
@@ -68,6 +69,78 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The arguments with a commit behind `--against` replaced by the `kennel` that is built from it.
+fn with_former_build(workspace: &Workspace, names: &[String]) -> Outcome<Vec<String>> {
+    let mut names = names.to_vec();
+    let against = names.iter().position(|word| word == "--against");
+    if let Some(former) = against.and_then(|at| names.get_mut(at + 1))
+        && !Path::new(former).is_file()
+    {
+        *former = former_build(workspace, former)?.display().to_string();
+    }
+    Ok(names)
+}
+
+/// The `kennel` of a commit, built from an export of it below `target/`.
+fn former_build(workspace: &Workspace, commit: &str) -> Outcome<PathBuf> {
+    let mut resolve = Command::new("git");
+    workspace.settle(&mut resolve);
+    let object = format!("{commit}^{{commit}}");
+    let resolved = resolve.args(["rev-parse", "--verify", &object]).output()?;
+    if !resolved.status.success() {
+        return Err(format!("`{commit}` is neither a program nor a commit").into());
+    }
+    let hash = String::from_utf8(resolved.stdout)?.trim().to_owned();
+    let source = workspace.target.join("former").join(&hash);
+    let build = workspace.target.join("former/build");
+    let program = source.join("kennel");
+    if program.is_file() {
+        return Ok(program);
+    }
+    eprintln!("xtask: building kennel of {hash}, which takes some minutes");
+    std::fs::create_dir_all(&source)?;
+    let archive = source.with_extension("tar");
+    let mut export = Command::new("git");
+    workspace.settle(&mut export);
+    let export = export
+        .args(["archive", "--output"])
+        .arg(&archive)
+        .arg(&hash);
+    let unpack = |source: &Path| {
+        let mut tar = Command::new("tar");
+        tar.arg("-xf").arg(&archive).arg("-C").arg(source);
+        tar
+    };
+    let done = succeeds(export)? && succeeds(&mut unpack(&source))?;
+    // Before there was a profile for what is handed out, `release` was it.
+    let manifest = std::fs::read_to_string(source.join("Cargo.toml"))?;
+    let profile = match manifest.contains("[profile.dist]") {
+        true => "dist",
+        false => "release",
+    };
+    let done = done
+        && succeeds(
+            workspace
+                .cargo()
+                .current_dir(&source)
+                .env("CARGO_TARGET_DIR", &build)
+                .args([
+                    "build",
+                    "--locked",
+                    "--package",
+                    "kennel",
+                    "--profile",
+                    profile,
+                ]),
+        )?;
+    let _ = std::fs::remove_file(&archive);
+    if !done {
+        return Err(format!("kennel of {hash} could not be built").into());
+    }
+    std::fs::copy(build.join(profile).join("kennel"), &program)?;
+    Ok(program)
 }
 
 /// A ready one, or one that is installed now; none where npm or python3 is missing, and then the benchmark says what
