@@ -93,6 +93,34 @@ const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE"
 /// The same, where it is a word of its own.
 const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
 
+/// Names that read like a credential and give no rights: marks of a window, a shell or a login, a public key, and the
+/// address of an agent that every program of this user can reach. They stay as volatile as [`VOLATILE`] says.
+pub(crate) const NO_CREDENTIAL: &[&str] = &[
+    "XDG_ACTIVATION_TOKEN",
+    "XDG_SESSION_COOKIE",
+    "KONSOLE_DBUS_ACTIVATION_COOKIE",
+    "STARSHIP_SESSION_KEY",
+    "KITTY_PUBLIC_KEY",
+    "SSH_AUTH_SOCK",
+];
+
+/// Variables that say where a launcher gets packages, beside all with `REGISTRY` as a word: they are part of what is
+/// run, so they count whatever else does not.
+pub(crate) const REGISTRY: &[&str] = &[
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_CONFIG_FILE",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+    "UV_FIND_LINKS",
+    "UV_CONFIG_FILE",
+    "NPM_CONFIG_USERCONFIG",
+    "NPM_CONFIG_GLOBALCONFIG",
+];
+
 /// How many of the hash's hexadecimal digits name a daemon.
 const DIGITS: usize = 16;
 
@@ -147,7 +175,7 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &Confinement) -> String
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
-        .filter(|(name, _)| matters(name, what.env_key))
+        .filter(|(name, value)| matters(name, value, what))
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
     variables.sort_unstable();
@@ -184,20 +212,50 @@ impl Fields {
     }
 }
 
-fn matters(name: &OsStr, only: Option<&[OsString]>) -> bool {
-    match only {
-        Some(names) if names.iter().any(|wanted| wanted == name) => true,
-        Some(_) => is_credential(name.as_bytes()) && !is_volatile(name.as_bytes()),
-        None => !is_volatile(name.as_bytes()),
+/// Whether a variable is part of the key. Credentials and registries always are (but for the values that npm sets by
+/// itself); then the names that somebody named, or all that are not volatile.
+fn matters(name: &OsStr, value: &OsStr, what: &Ingredients<'_>) -> bool {
+    if is_credential(name.as_bytes()) {
+        return true;
     }
+    let named = |names: &[OsString]| names.iter().any(|wanted| wanted == name);
+    let counts = match what.env_key {
+        Some(names) => named(names),
+        None => !is_volatile(name.as_bytes()),
+    };
+    counts || (names_registry(name.as_bytes()) && !is_npms_own(name, value, what))
 }
 
-fn is_credential(name: &[u8]) -> bool {
+/// Whether the value of a variable gives rights, by its name.
+pub(crate) fn is_credential(name: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
     let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
+    let is_exempt = NO_CREDENTIAL.iter().any(|it| it.as_bytes() == name);
+    !is_exempt && (CREDENTIAL.iter().any(has) || has_word(&name, CREDENTIAL_WORD))
+}
+
+fn names_registry(name: &[u8]) -> bool {
+    let name = name.to_ascii_uppercase();
+    REGISTRY.iter().any(|it| it.as_bytes() == name) || has_word(&name, &["REGISTRY"])
+}
+
+fn has_word(name: &[u8], wanted: &[&str]) -> bool {
     let mut words = name.split(|byte| !byte.is_ascii_alphanumeric());
-    CREDENTIAL.iter().any(has)
-        || words.any(|word| CREDENTIAL_WORD.iter().any(|it| it.as_bytes() == word))
+    words.any(|word| wanted.iter().any(|it| it.as_bytes() == word))
+}
+
+/// Whether npm set this variable by itself for what it runs: the place of a configuration file that npm reads anyway. A
+/// session of an app that npm started shares with one that it did not.
+fn is_npms_own(name: &OsStr, value: &OsStr, what: &Ingredients<'_>) -> bool {
+    let home = what.env.iter().find(|(name, _)| name == "HOME");
+    match name.as_bytes() {
+        b"npm_config_userconfig" => {
+            home.is_some_and(|(_, home)| Path::new(home).join(".npmrc") == Path::new(value))
+        }
+        // The one of npm's own installation.
+        b"npm_config_globalconfig" => Path::new(value).ends_with("etc/npmrc"),
+        _ => false,
+    }
 }
 
 fn is_volatile(name: &[u8]) -> bool {
@@ -374,14 +432,78 @@ mod tests {
         ] {
             assert!(counts(name), "{name}");
         }
-        for name in [
-            "EDITOR",
-            "KEYBOARD",
-            "GIT_AUTHOR_NAME",
-            "PATH",
-            "XDG_ACTIVATION_TOKEN",
-        ] {
+        for name in ["EDITOR", "KEYBOARD", "GIT_AUTHOR_NAME", "PATH"] {
             assert!(!counts(name), "{name}");
+        }
+    }
+
+    /// Whether two values of a variable make two keys: with `--env-key`, and without.
+    fn counts(name: &str, values: [&str; 2]) -> (bool, bool) {
+        let named = words(&["LOG"]);
+        let key = |value, env_key| {
+            of(Ingredients {
+                command: &words(&["cat"]),
+                cwd: Path::new("/"),
+                env: &env(&[("HOME", "/home/u"), (name, value)]),
+                env_key,
+                cache: true,
+            })
+        };
+        let differ = |env_key| key(values[0], env_key) != key(values[1], env_key);
+        (differ(Some(&named[..])), differ(None))
+    }
+
+    #[test]
+    fn credentials_count_though_their_name_is_on_the_volatile_list() {
+        for name in [
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "CURSOR_API_KEY",
+            "npm_config__authToken",
+            "npm_config_//registry.example/:_authToken",
+            "npm_config__auth",
+            "npm_config__password",
+            "VSCODE_GIT_IPC_AUTH_TOKEN",
+            "KENNEL_X_SECRET",
+        ] {
+            assert!(is_volatile(name.as_bytes()), "{name}");
+            assert_eq!(counts(name, ["1", "2"]), (true, true), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_only_reads_like_a_credential_keeps_nobody_from_sharing() {
+        for name in NO_CREDENTIAL {
+            assert!(is_volatile(name.as_bytes()), "{name} needs no exception");
+            assert_eq!(counts(name, ["1", "2"]), (false, false), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_registry_is_part_of_what_is_run() {
+        let more = [
+            "npm_config_registry",
+            "npm_config_@acme:registry",
+            "NPM_CONFIG_REGISTRY",
+            "BUN_CONFIG_REGISTRY",
+            "YARN_NPM_REGISTRY_SERVER",
+            "COREPACK_NPM_REGISTRY",
+            "npm_config_userconfig",
+        ];
+        for name in REGISTRY.iter().chain(&more) {
+            assert_eq!(counts(name, ["/1", "/2"]), (true, true), "{name}");
+        }
+    }
+
+    #[test]
+    fn configuration_files_that_npm_names_by_itself_do_not_count() {
+        for (name, own) in [
+            ("npm_config_userconfig", "/home/u/.npmrc"),
+            ("npm_config_globalconfig", "/opt/node/etc/npmrc"),
+        ] {
+            let key = |pairs: &[(&str, &str)]| hex(&["cat"], pairs);
+            let home = ("HOME", "/home/u");
+            assert_eq!(key(&[home]), key(&[home, (name, own)]), "{name}");
+            assert_ne!(key(&[home]), key(&[home, (name, "/other")]), "{name}");
         }
     }
 
