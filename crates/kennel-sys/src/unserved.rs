@@ -748,6 +748,10 @@ pub mod tree {
         pub fn start(self) -> io::Result<Tree> {
             unsupported()
         }
+        /// Unsupported.
+        pub fn start_recorded(self) -> io::Result<Tree> {
+            unsupported()
+        }
     }
 
     /// A server under its warden.
@@ -766,6 +770,8 @@ pub mod tree {
         },
         /// The server could not be started.
         Refused(i32),
+        /// The record could not be written.
+        NotRecorded(i32),
         /// The direct child ended.
         Exited(Exit),
         /// Nothing is left.

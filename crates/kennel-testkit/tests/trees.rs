@@ -581,3 +581,29 @@ fn whoever_ignores_sigchld_is_served_all_the_same() {
         assert_eq!(records_left(&scope), 0);
     }
 }
+
+#[test]
+fn a_server_whose_record_is_required_and_cannot_be_written_is_not_started() {
+    let scope = Scope::new("unrecorded");
+    let records = scope.path("trees");
+    std::fs::create_dir(&records).unwrap();
+    let output = scope
+        .command(bin("tk-tree"))
+        .arg("serve-recorded")
+        .arg(&records)
+        .args(QUICK)
+        .arg("--")
+        .arg("touch")
+        .arg(scope.path("started"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let heard = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{heard}");
+    // The directory is gone: ENOENT.
+    assert!(
+        heard.contains("report NotRecorded(2)\nreport Empty\n"),
+        "{heard}"
+    );
+    assert!(!scope.path("started").exists(), "the server ran");
+}

@@ -66,9 +66,13 @@ impl Record {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(dir, &aside, flags, Mode::RUSR | Mode::WUSR)?;
-        File::from(fd).write_all(self.text().as_bytes())?;
-        rustix::fs::renameat(dir, &aside, dir, cookie)?;
-        Ok(())
+        let written = File::from(fd)
+            .write_all(self.text().as_bytes())
+            .and_then(|()| Ok(rustix::fs::renameat(dir, &aside, dir, cookie)?));
+        if written.is_err() {
+            let _ = rustix::fs::unlinkat(dir, &aside, AtFlags::empty());
+        }
+        written
     }
 
     pub(super) fn read(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<Option<Record>> {

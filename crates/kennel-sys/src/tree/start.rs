@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::WaitOptions;
 
 use super::Ladder;
-use super::warden::{Orders, Place};
+use super::warden::{Orders, Place, Recording};
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
@@ -38,8 +38,25 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts the warden, which starts the server; [`Tree::next_report`] tells how that went.
+    /// Starts the warden, which starts the server; [`Tree::next_report`] tells how that went. A record that cannot
+    /// be written (a full disk) does not keep the server from starting.
     pub fn start(self) -> io::Result<Tree> {
+        self.start_with(Recording::BestEffort)
+    }
+
+    /// The same, but a server whose record cannot be written is not started, or is ended again:
+    /// [`Report::NotRecorded`] says so.
+    pub fn start_recorded(self) -> io::Result<Tree> {
+        match self.records {
+            Some(_) => self.start_with(Recording::Required),
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "no directory for the record of its process tree",
+            )),
+        }
+    }
+
+    fn start_with(self, recording: Recording) -> io::Result<Tree> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -51,6 +68,7 @@ impl Launch<'_> {
             served: *ProcessRef::me()?.identity(),
             ladder: self.ladder,
             place: Place::new(self.records.map(|dir| dir.as_raw_fd()))?,
+            recording,
         };
         let mut handed = vec![theirs.as_raw_fd()];
         handed.extend(self.records.map(|dir| dir.as_raw_fd()));
@@ -129,6 +147,10 @@ pub enum Report {
     },
     /// The server could not be started: the system's error.
     Refused(i32),
+    /// The record could not be written, with the system's error, and was required
+    /// ([`Launch::start_recorded`]). Nothing was started, or what was started is being ended; [`Report::Empty`]
+    /// follows.
+    NotRecorded(i32),
     /// The direct child ended. Its tree may live on: a launcher may start a server and go.
     Exited(Exit),
     /// Nothing is left of the tree; the warden ends now.
@@ -239,6 +261,7 @@ impl Report {
                 identity: Some(identity),
             } => format!("started {pid} {identity}"),
             Report::Refused(errno) => format!("refused {errno}"),
+            Report::NotRecorded(errno) => format!("not-recorded {errno}"),
             Report::Exited(Exit::Code(code)) => format!("exited code {code}"),
             Report::Exited(Exit::Signal(signal)) => format!("exited signal {signal}"),
             Report::Empty => "empty".to_owned(),
@@ -253,6 +276,7 @@ impl Report {
                 identity: identity.parse().ok(),
             },
             ["refused", errno] => Report::Refused(errno.parse().ok()?),
+            ["not-recorded", errno] => Report::NotRecorded(errno.parse().ok()?),
             ["exited", "code", code] => Report::Exited(Exit::Code(code.parse().ok()?)),
             ["exited", "signal", signal] => Report::Exited(Exit::Signal(signal.parse().ok()?)),
             ["empty"] => Report::Empty,
@@ -276,6 +300,7 @@ mod tests {
                 identity: None,
             },
             Report::Refused(2),
+            Report::NotRecorded(28),
             Report::Exited(Exit::Code(3)),
             Report::Exited(Exit::Signal(9)),
             Report::Empty,

@@ -46,6 +46,16 @@ pub(super) struct Orders {
     pub(super) served: Identity,
     pub(super) ladder: Ladder,
     pub(super) place: Place,
+    pub(super) recording: Recording,
+}
+
+/// Whether a server may run whose record cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recording {
+    /// It may: a session's server without a record is better than none.
+    BestEffort,
+    /// It may not: nobody would find what outlives its starter.
+    Required,
 }
 
 /// The tree's name, and where its record is kept.
@@ -71,6 +81,7 @@ impl fmt::Display for Orders {
             served,
             ladder,
             place,
+            recording,
         } = self;
         let (eof, term) = (ladder.after_eof.as_millis(), ladder.after_term.as_millis());
         let records = place.records.unwrap_or(-1);
@@ -78,7 +89,11 @@ impl fmt::Display for Orders {
             f,
             "for={served},control={control},ladder={eof}/{term},tree={},records={records}",
             place.cookie
-        )
+        )?;
+        match recording {
+            Recording::BestEffort => Ok(()),
+            Recording::Required => f.write_str(",recording=required"),
+        }
     }
 }
 
@@ -101,6 +116,10 @@ impl Orders {
             place: Place {
                 cookie: field("tree")?.to_owned(),
                 records: (records >= 0).then_some(records),
+            },
+            recording: match field("recording") {
+                Some("required") => Recording::Required,
+                _ => Recording::BestEffort,
             },
         })
     }
@@ -162,9 +181,16 @@ impl Warden {
             Some(dir) => record.write(dir.as_fd(), cookie),
             None => Ok(()),
         };
-        // Before the start: whatever happens from here on, the cookie is on record. Where it cannot be
-        // (a full disk, a directory that was removed), a server without a record is better than none.
-        let _ = keep(&record);
+        let required = orders.recording == Recording::Required;
+        // Before the start: whatever happens from here on, the cookie is on record.
+        if let Err(error) = keep(&record)
+            && required
+        {
+            forget(records.as_ref(), cookie);
+            tell(&control, &not_recorded(&error));
+            tell(&control, &Report::Empty);
+            return Ok(1);
+        }
         let null = std::fs::File::options()
             .read(true)
             .write(true)
@@ -183,16 +209,21 @@ impl Warden {
         let identity = ProcessRef::open(child)
             .ok()
             .map(|process| *process.identity());
-        tell(
-            &control,
-            &Report::Started {
-                pid: child,
-                identity,
-            },
-        );
         record.server = identity;
         record.session = child;
-        let _ = keep(&record);
+        let started = Report::Started {
+            pid: child,
+            identity,
+        };
+        // Who requires a record hears first whether there is one; others do not wait for a file.
+        let kept = match required {
+            true => keep(&record),
+            false => {
+                tell(&control, &started);
+                let _ = keep(&record);
+                Ok(())
+            }
+        };
 
         let mut warden = Warden {
             control: Some(control),
@@ -204,6 +235,15 @@ impl Warden {
             server_reaped: false,
             killed: Vec::new(),
         };
+        if let Err(error) = kept {
+            warden.report(&not_recorded(&error));
+            warden.rung = Rung::Eof {
+                until: Instant::now() + warden.ladder.after_eof,
+            };
+        }
+        if required {
+            warden.report(&started);
+        }
         while !warden.reap_finds_nobody()? {
             // Where the system does not let us sleep (no memory), a rest is better than to spin or to go.
             if warden.sleep().is_err() {
@@ -441,6 +481,10 @@ fn forget(records: Option<&OwnedFd>, cookie: &str) {
     }
 }
 
+fn not_recorded(error: &io::Error) -> Report {
+    Report::NotRecorded(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
 fn exit_report(status: WaitStatus) -> Report {
     Report::Exited(match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Exit::Code(code),
@@ -465,6 +509,7 @@ mod tests {
                 cookie: "abc".into(),
                 records: Some(9),
             },
+            recording: Recording::Required,
         };
         assert_eq!(
             Orders::parse(OsStr::new(&orders.to_string())),
@@ -475,6 +520,7 @@ mod tests {
                 records: None,
                 ..orders.place.clone()
             },
+            recording: Recording::BestEffort,
             ..orders
         };
         assert_eq!(

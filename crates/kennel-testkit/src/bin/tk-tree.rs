@@ -2,6 +2,7 @@
 //!
 //! `tk-tree serve RECORDS EOF_MS TERM_MS -- COMMAND…` starts COMMAND under a warden and tells on
 //! stdout what it hears. A line `stop` on its stdin asks for the ladder.
+//! `tk-tree serve-recorded` does so only if the tree's record can be written, and removes RECORDS before.
 //! `tk-tree next-start RECORDS TERM_MS` ends what an earlier one left behind.
 #![expect(
     clippy::print_stdout,
@@ -27,10 +28,10 @@ fn main() -> ExitCode {
     };
     match word(0) {
         "warden" => return tree::warden_main(arguments.into_iter().skip(1)).into(),
-        "serve" => serve(
+        verb @ ("serve" | "serve-recorded") => serve(
+            verb == "serve-recorded",
             word(1),
-            millis(word(2)),
-            millis(word(3)),
+            [millis(word(2)), millis(word(3))],
             arguments[5..].to_vec(),
         ),
         "next-start" => {
@@ -42,9 +43,10 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn serve(records: &str, after_eof: Duration, after_term: Duration, server: Vec<OsString>) {
+fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString>) {
     tree::become_subreaper().expect("a subreaper");
-    let records = directory(records);
+    let records = directory(path);
+    let [after_eof, after_term] = ladder;
     let (stdin, to_server) = rustix::pipe::pipe().expect("a pipe");
     rustix::io::fcntl_setfd(&to_server, rustix::io::FdFlags::CLOEXEC).expect("a flag");
     let mut to_server = Some(to_server);
@@ -56,7 +58,7 @@ fn serve(records: &str, after_eof: Duration, after_term: Duration, server: Vec<O
         .as_fd()
         .try_clone_to_owned()
         .expect("stdout");
-    let mut tree = Launch {
+    let launch = Launch {
         server,
         warden: vec!["/proc/self/exe".into(), "warden".into()],
         stdio: [stdin, stdout, stderr],
@@ -67,9 +69,15 @@ fn serve(records: &str, after_eof: Duration, after_term: Duration, server: Vec<O
             after_term,
         },
         records: Some(records.as_fd()),
-    }
-    .start()
-    .expect("a warden starts");
+    };
+    let tree = match recorded {
+        true => {
+            std::fs::remove_dir(path).expect("an empty directory");
+            launch.start_recorded()
+        }
+        false => launch.start(),
+    };
+    let mut tree = tree.expect("a warden starts");
     println!("warden {}", tree.warden().identity());
 
     let mut ours = std::io::stdin();

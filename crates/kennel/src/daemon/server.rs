@@ -230,6 +230,8 @@ impl Attendant {
                     station.was_killed(house);
                 }
             }
+            // Not required of a session's server, so never reported.
+            Report::NotRecorded(_) => {}
             Report::Empty => course.announced = true,
         }
     }

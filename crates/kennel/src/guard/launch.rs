@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kennel_guard::{Held, Owner};
 use kennel_sys::lock::Lock;
+use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree::{self, Ladder, Launch, Tree};
 
@@ -44,18 +45,22 @@ impl Ready {
         let detached = matches!(voice, Voice::Away(_));
         let record = self.record(&args, owner.as_ref(), detached);
         let (output, stdio) = self.stdio(detached)?;
-        let kept = self.home.as_ref().and_then(|home| {
-            let kept = Kept::keep(&home.user, record);
-            kept.map_err(|error| crate::warn(&format!("`kennel ps` will not show it: {error}")))
-                .ok()
-        });
+        let kept = self.keep(record, detached)?;
         tree::become_subreaper()
             .map_err(|error| failed("cannot hold a tree of processes", error))?;
         let signals =
             Signals::catch(&PASSED_ON).map_err(|error| failed("cannot catch signals", error))?;
         let life = Life::new(owner, args.grace);
-        let tree = self.start(&args, stdio);
-        let tree = tree.map_err(|error| failed("the server cannot be started", error))?;
+        let tree = self.start(&args, stdio, detached);
+        let tree = match tree {
+            Ok(tree) => tree,
+            Err(error) => {
+                if let Some(kept) = kept {
+                    kept.ended(&format!("not started: {error}"));
+                }
+                return Err(failed("the server cannot be started", error));
+            }
+        };
         let awaited = (detached || !args.ports.is_empty()).then(Await::begin);
         Ok(Watch {
             tree,
@@ -81,11 +86,38 @@ impl Ready {
             stage: Stage::Serving,
             awaited,
             listened: false,
+            unrecorded: None,
         })
     }
 
-    fn start(&self, args: &Args, stdio: [OwnedFd; 3]) -> io::Result<Tree> {
-        Launch {
+    /// Writes the guard's record, before anything is started. A detached server without a record would be seen by
+    /// neither `kennel ps` nor `kennel stop`, and has nobody else who could end it: it is not started. One in the
+    /// foreground has whoever started it, and is started with a warning.
+    fn keep(&self, record: Record, detached: bool) -> Result<Option<Kept>, Answer> {
+        let Some(home) = &self.home else {
+            return Ok(None);
+        };
+        if detached && record.entry.identity.is_none() {
+            let error = ProcessRef::me()
+                .err()
+                .unwrap_or_else(io::Error::last_os_error);
+            return Err(not_recorded(&self.name, "was not started", &error));
+        }
+        match Kept::keep(&home.user, record) {
+            Ok(kept) => Ok(Some(kept)),
+            Err(error) if detached => {
+                record::discard(&home.user);
+                Err(not_recorded(&self.name, "was not started", &error))
+            }
+            Err(error) => {
+                crate::warn(&format!("`kennel ps` will not show it: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    fn start(&self, args: &Args, stdio: [OwnedFd; 3], detached: bool) -> io::Result<Tree> {
+        let launch = Launch {
             server: args.command.clone(),
             warden: vec!["/proc/self/exe".into(), "warden".into()],
             stdio,
@@ -97,8 +129,11 @@ impl Ready {
                 after_term: args.stop_after,
             },
             records: self.home.as_ref().map(|home| home.trees.as_fd()),
+        };
+        match detached {
+            true => launch.start_recorded(),
+            false => launch.start(),
         }
-        .start()
     }
 
     fn record(&self, args: &Args, owner: Option<&Owner>, detached: bool) -> Record {
@@ -147,6 +182,17 @@ impl Ready {
         let stdin = null().map_err(failed)?;
         Ok((Some(output), [stdin, stdout, stderr]))
     }
+}
+
+/// The answer for a detached server that cannot be recorded; `what` became of it.
+pub(super) fn not_recorded(name: &str, what: &str, why: &dyn std::fmt::Display) -> Answer {
+    Answer::failed(
+        1,
+        format!(
+            "{name} {what}: its record cannot be written, so that `kennel ps` and `kennel stop` would not find it: \
+             {why}; make room there, or run it in the foreground, without --detach"
+        ),
+    )
 }
 
 fn ours(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<OwnedFd> {

@@ -129,8 +129,13 @@ impl Kept {
         Ok(kept)
     }
 
-    /// The server runs now.
-    pub(super) fn started(&mut self, server: u32) {
+    /// Whether whoever looks finds the record: its directory was not removed or replaced.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.dir.is_at_its_path()
+    }
+
+    /// The server runs now. An error where that cannot be written: the record says nothing of the server then.
+    pub(super) fn started(&mut self, server: u32) -> Result<(), DirError> {
         let state = ServerState {
             pid: server,
             class: None,
@@ -145,8 +150,7 @@ impl Kept {
             stale: false,
             rss_bytes: None,
         }];
-        // Where it cannot be written, people do not see it; it is served all the same.
-        let _ = self.write();
+        self.write()
     }
 
     /// Whoever comes from now on must not take it for one that stays.
@@ -184,6 +188,15 @@ pub(super) fn place(user: &RuntimeDir) -> Result<RuntimeDir, DirError> {
 pub(super) fn clear(dir: &RuntimeDir) {
     for name in [RECORD, LOG, OLDER_LOG] {
         let _ = dir.unlink(name);
+    }
+}
+
+/// Removes the directory of this process, which holds no record.
+pub(super) fn discard(user: &RuntimeDir) {
+    let Ok(dir) = place(user) else { return };
+    clear(&dir);
+    if let Ok(Some(guards)) = user.existing_subdir(GUARDS) {
+        let _ = guards.remove_subdir_if_empty(std::process::id().to_string());
     }
 }
 

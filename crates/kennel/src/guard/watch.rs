@@ -15,6 +15,7 @@ use kennel_sys::tree::{self, Exit, Report, Tree};
 use kennel_sys::{Signal, events};
 
 use super::answer::{Answer, Status, Voice, on_ports};
+use super::launch;
 use super::life::Life;
 use super::output::Output;
 use super::record::Kept;
@@ -73,6 +74,8 @@ pub(super) struct Watch {
     pub(super) awaited: Option<Await>,
     /// Whether it was ever seen to listen.
     pub(super) listened: bool,
+    /// Why a detached server's record could not be written: it is ended.
+    pub(super) unrecorded: Option<String>,
 }
 
 /// How far the end has come.
@@ -196,9 +199,12 @@ impl Watch {
                     for signal in self.early.take().into_iter().flatten() {
                         self.pass_on(signal);
                     }
-                    if let Some(kept) = &mut self.kept {
-                        kept.started(pid);
+                    if let Some(Err(error)) = self.kept.as_mut().map(|kept| kept.started(pid)) {
+                        self.not_recorded(error.to_string());
                     }
+                }
+                Ok(Some(Report::NotRecorded(errno))) => {
+                    self.not_recorded(io::Error::from_raw_os_error(errno).to_string());
                 }
                 Ok(Some(Report::Refused(errno))) => {
                     let _ = self.tree.wait();
@@ -269,11 +275,9 @@ impl Watch {
         if !self.voice.is_awaited() {
             return;
         }
-        let entry = self.kept.as_ref().and_then(|kept| kept.record().look());
-        let Some(entry) = entry else {
-            // Not on record (a full disk): what can be said is said, for somebody waits.
-            let words = format!("{} runs, but is not on record", self.name);
-            return self.voice.tell(&Answer::failed(1, words));
+        let kept = self.kept.as_ref().filter(|kept| kept.is_in_place());
+        let Some(entry) = kept.and_then(|kept| kept.record().look()) else {
+            return self.not_recorded("the runtime directory was removed".to_owned());
         };
         let replaced = self.replaced;
         let mut answer = Answer::running(&entry, Status::Started { ready, replaced }, self.json);
@@ -288,6 +292,16 @@ impl Watch {
             ));
         }
         self.voice.tell(&answer);
+    }
+
+    /// Ends a detached server that nobody could find; whoever waits is told once it is gone. In the foreground it
+    /// goes on: whoever started it can end it.
+    fn not_recorded(&mut self, why: String) {
+        if self.voice.is_awaited() {
+            self.unrecorded.get_or_insert(why);
+            self.awaited = None;
+            self.end("its record cannot be written");
+        }
     }
 
     /// The owner, and once it is gone, who is connected.
@@ -378,6 +392,7 @@ impl Watch {
     fn ended(&mut self, lost: Option<&str>) -> u8 {
         let verdict = self.life.lifetime.verdict();
         let code = match (verdict, self.exit) {
+            _ if self.unrecorded.is_some() => 1,
             // Nobody needed it any more: that is what was wanted.
             (Some(_), _) => 0,
             (None, Some(Exit::Code(code))) => u8::try_from(code).unwrap_or(1),
@@ -385,6 +400,7 @@ impl Watch {
             (None, None) => 1,
         };
         let why = match (verdict, self.exit, lost) {
+            _ if self.unrecorded.is_some() => "its record could not be written".to_owned(),
             (Some(verdict), ..) => verdict.reason.to_string(),
             (None, _, Some(lost)) => lost.to_owned(),
             (None, Some(Exit::Code(code)), None) => format!("the server ended with code {code}"),
@@ -394,7 +410,14 @@ impl Watch {
             (None, None, None) => "the server ended".to_owned(),
         };
         self.hear_output();
-        if self.voice.is_awaited() {
+        if let Some(why) = &self.unrecorded {
+            let what = match self.early {
+                Some(_) => "was not started",
+                None => "was ended again",
+            };
+            let answer = launch::not_recorded(&self.name, what, why);
+            self.voice.tell(&answer);
+        } else if self.voice.is_awaited() {
             let tail = self.output.as_ref().map_or_else(String::new, Output::tail);
             let words = format!("{} did not come to listen: {why}{tail}", self.name);
             self.voice.tell(&Answer::failed(code.max(1), words));

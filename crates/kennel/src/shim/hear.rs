@@ -225,6 +225,8 @@ impl Shim {
             Some(Report::Refused(errno)) if !self.started_once => {
                 return Some(End::Refused(self.say_refused(errno)));
             }
+            // Not required of a session's server, so never reported.
+            Some(Report::NotRecorded(_)) => {}
             Some(Report::Refused(_) | Report::Empty) => self.server_is_gone(),
             // The warden was killed: its child died with it, and the rest is ours to end.
             None => {

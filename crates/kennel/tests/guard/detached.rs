@@ -204,3 +204,51 @@ fn what_it_says_does_not_fill_the_disk_and_a_long_line_is_no_trouble() {
     });
     assert!(size("log") <= 1 << 20 && size("log.1") <= 1 << 20);
 }
+
+/// A detached server is on record, or it does not run: with every number of free pages, from none to enough for all records.
+#[test]
+fn needs_root_a_detached_server_that_cannot_be_recorded_does_not_run() {
+    let mut outcomes = std::collections::BTreeSet::new();
+    for pages in 0..8 {
+        let scope = Scope::new("full-directory");
+        std::fs::create_dir(scope.runtime_dir()).unwrap();
+        let script = format!(
+            "set -e; cd {run}; mount -t tmpfs -o size=256k,mode=700 kennel-test {run}; cd {run}
+            {kennel} ps > /dev/null
+            head -c 300000 /dev/zero > filler 2> /dev/null || true
+            truncate -s -$(({pages} * 4096)) filler
+            set +e
+            {kennel} guard --detach --json --name thing -- {server} 127.0.0.1:0
+            echo \"rc $?\"
+            {kennel} ps --json
+            {kennel} stop thing; echo \"stopped $?\"",
+            run = scope.runtime_dir().display(),
+            kennel = env!("CARGO_BIN_EXE_kennel"),
+            server = bin("tk-ports").display(),
+        );
+        let mut command = scope.command("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-c", &script]);
+        let (stdout, stderr) = ends_with(0, &mut command);
+        let shown = stdout.lines().find(|line| line.starts_with('['));
+        let shown = json_of(shown.unwrap_or_else(|| panic!("{stdout}{stderr}")));
+        let started = stdout.contains("rc 0");
+        outcomes.insert(started);
+        if started {
+            assert_eq!(shown[0]["name"], "thing", "{pages} pages: {shown}");
+            assert!(
+                shown[0]["servers"][0]["pid"].is_u64(),
+                "{pages} pages: {shown}"
+            );
+            assert!(stdout.contains("stopped 0"), "{pages} pages: {stdout}");
+        } else {
+            assert_eq!(shown, json_of("[]"), "{pages} pages: {stderr}");
+            assert!(stdout.contains("rc 1"), "{pages} pages: {stdout}");
+            assert!(
+                stderr.contains("No space left on device"),
+                "{pages} pages: {stderr}"
+            );
+        }
+        scope.nothing_left_within("stopped, or never started", DEADLINE);
+    }
+    assert_eq!(outcomes.len(), 2, "the pages range from too few to enough");
+}
