@@ -17,6 +17,8 @@ mod escape;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod guard;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod interpreter;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod key;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod listing;

@@ -1,5 +1,6 @@
-//! The files that a server was started from, and whether they are still the same: the program, the script that it
-//! runs, and what stands for the package behind a launcher.
+//! Change detection: the files that a server was started from, and whether they are still the same. These are the
+//! program, the script that it runs and the interpreter of that, and what stands for the package behind a launcher.
+//! Daemons, sessions with a server of their own and `kennel guard --takeover older` all ask here.
 //!
 //! Nobody watches them: they are looked at when there is a reason to, and that is cheap. What the words of a
 //! command do not say for sure is not guessed: a server that is thought to be fresh goes on as before.
@@ -13,12 +14,16 @@ use std::time::{Duration, SystemTime};
 
 use kennel_core::hello::Text;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use crate::interpreter::{self, Language};
 use crate::key;
 use crate::sharing::launcher::{self, Launched, Registry};
 
 /// A file that changed so short a time ago may be changing still: an installer writes many.
 const SETTLES: Duration = Duration::from_secs(2);
+/// Files of a package that are looked at, at most: a look must stay cheap.
+const MOST_FILES: usize = 256;
 
 /// What a server was started from, as it was then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +36,8 @@ struct Source {
     mark: Option<Mark>,
 }
 
-/// Which file it is, and of which content, as far as one can tell without reading it.
+/// Which file it is, and of which content, as far as one can tell without reading it. Of a package's directory, `size`
+/// is a digest of its Python files' marks, and `modified` the latest of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     dev: u64,
@@ -59,9 +65,10 @@ impl Sources {
         let Some(name) = command.first() else {
             return Sources::default();
         };
+        let path = variable("PATH");
         let place = Place {
             cwd,
-            program: key::found(name, cwd, variable("PATH").as_deref()),
+            program: key::found(name, cwd, path.as_deref()),
             home: variable("HOME").map(PathBuf::from),
             npm_cache: variable("npm_config_cache").map(PathBuf::from),
         };
@@ -70,6 +77,8 @@ impl Sources {
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
         let mut paths: Vec<PathBuf> = place.program.iter().cloned().collect();
+        paths.extend(place.interpreters(path.as_deref()));
+        paths.extend(place.argument(command));
         for word in &words {
             // A file of a package, which stands for it.
             paths.extend(package_of(&place.cwd.join(word)));
@@ -80,7 +89,7 @@ impl Sources {
         paths.sort();
         paths.dedup();
         let source = |path: PathBuf| Source {
-            mark: Mark::at(&path),
+            mark: Seen::at(&path).map(|seen| seen.mark),
             path: Text::from(path.as_os_str().as_bytes()),
         };
         Sources(paths.into_iter().map(source).collect())
@@ -91,13 +100,11 @@ impl Sources {
         let mut look = Look::Same;
         for source in &mut self.0 {
             let path = PathBuf::from(OsString::from_vec(source.path.as_bytes().to_vec()));
-            let meta = std::fs::metadata(&path).ok();
-            let now = meta.as_ref().map(Mark::of);
-            match (source.mark, now, &meta) {
-                (None, Some(_), _) => source.mark = now,
+            match (source.mark, Seen::at(&path)) {
+                (None, Some(now)) => source.mark = Some(now.mark),
                 // Gone for now: what takes its place will tell.
-                (Some(_), None, _) => return Look::Changing,
-                (Some(then), Some(now), Some(meta)) if then != now => match is_settled(meta) {
+                (Some(_), None) => return Look::Changing,
+                (Some(then), Some(now)) if then != now.mark => match is_settled(now.changed) {
                     true => look = Look::Changed,
                     false => return Look::Changing,
                 },
@@ -117,12 +124,87 @@ impl Sources {
     }
 }
 
-impl Mark {
-    fn at(path: &Path) -> Option<Mark> {
+/// A look at a file or a package's directory.
+struct Seen {
+    mark: Mark,
+    /// When anything was done to it last, in seconds since 1970. By its change, not its content: an archive may
+    /// bring an old date along.
+    changed: i64,
+}
+
+impl Seen {
+    fn at(path: &Path) -> Option<Seen> {
         // Links are followed: what they lead to is what runs.
-        std::fs::metadata(path).ok().as_ref().map(Mark::of)
+        let meta = std::fs::metadata(path).ok()?;
+        if meta.is_dir() {
+            return Some(Seen::of_package(path, &meta));
+        }
+        Some(Seen {
+            mark: Mark::of(&meta),
+            changed: meta.ctime(),
+        })
     }
 
+    /// All Python files below a directory, as one. What Python itself writes there (`__pycache__`) does not count.
+    fn of_package(dir: &Path, meta: &Metadata) -> Seen {
+        let mut files = Vec::new();
+        python_files(dir, &mut files);
+        files.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut digest = Sha256::new();
+        let mut seen = Seen {
+            mark: Mark {
+                dev: meta.dev(),
+                ino: meta.ino(),
+                size: 0,
+                modified: (0, 0),
+            },
+            changed: 0,
+        };
+        for (path, meta) in &files {
+            let Mark {
+                ino,
+                size,
+                modified,
+                ..
+            } = Mark::of(meta);
+            digest.update(path.as_os_str().as_bytes());
+            digest.update([0]);
+            for number in [ino, size, modified.0 as u64, modified.1 as u64] {
+                digest.update(number.to_le_bytes());
+            }
+            seen.mark.modified = seen.mark.modified.max(modified);
+            seen.changed = seen.changed.max(meta.ctime());
+        }
+        let digest = digest.finalize();
+        seen.mark.size = digest
+            .iter()
+            .take(8)
+            .fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        seen
+    }
+}
+
+fn python_files(dir: &Path, files: &mut Vec<(PathBuf, Metadata)>) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for entry in entries {
+        if files.len() >= MOST_FILES {
+            return;
+        }
+        let path = entry.path();
+        // Links are not followed: one may lead back here.
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() && path.join("__init__.py").exists() => {
+                python_files(&path, files);
+            }
+            Ok(meta) if meta.is_file() && path.extension() == Some(OsStr::new("py")) => {
+                files.push((path, meta));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Mark {
     fn of(meta: &Metadata) -> Mark {
         Mark {
             dev: meta.dev(),
@@ -133,9 +215,9 @@ impl Mark {
     }
 }
 
-/// Whether nothing was done to it for a while. By its change, not its content: an archive may bring an old date along.
-fn is_settled(meta: &Metadata) -> bool {
-    let changed = Duration::from_secs(u64::try_from(meta.ctime()).unwrap_or(0));
+/// Whether nothing was done to it for [`SETTLES`].
+fn is_settled(changed: i64) -> bool {
+    let changed = Duration::from_secs(u64::try_from(changed).unwrap_or(0));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     // A clock that was set back says nothing.
     now.map_or(true, |now| now.abs_diff(changed) >= SETTLES)
@@ -150,6 +232,28 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// The interpreters of the program, where it is a script.
+    fn interpreters(&self, path: Option<&OsStr>) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        let mut script = self.program.clone();
+        for _ in 0..interpreter::DEPTH {
+            let head = script.and_then(|script| interpreter::head_of(&script).ok());
+            let line = head.and_then(|head| interpreter::shebang(&head));
+            script = line
+                .and_then(|line| key::found(interpreter::interpreter_of(&line)?, self.cwd, path));
+            found.extend(script.clone());
+        }
+        found
+    }
+
+    /// The script that the program is told to run, where it is an interpreter.
+    fn argument(&self, command: &[OsString]) -> Option<PathBuf> {
+        let (name, arguments) = command.split_first()?;
+        let script = Language::of(Path::new(name))?.script(arguments)?;
+        let script = self.cwd.join(script);
+        script.is_file().then_some(script)
+    }
+
     fn files_of(&self, launched: &Launched) -> Vec<PathBuf> {
         match launched {
             Launched::Script(path) => vec![self.cwd.join(path)],
@@ -198,7 +302,8 @@ impl Place<'_> {
         tools.filter(|path| path.exists()).collect()
     }
 
-    /// Where a Python finds a module: beside it, or in the directory it runs in.
+    /// Where a Python finds a module: beside it, or in the directory it runs in. An installed package is written as a
+    /// whole, and its first files stand for it; one in the working directory is edited file by file.
     fn module(&self, name: &str) -> Vec<PathBuf> {
         let name = name.replace('.', "/");
         let prefix = self.program.as_deref().and_then(|it| it.parent()?.parent());
@@ -206,6 +311,8 @@ impl Place<'_> {
         let versions = versions.into_iter().flatten().flatten();
         let sites = versions.map(|dir| dir.path().join("site-packages"));
         let places = sites.chain([self.cwd.to_owned()]);
+        let source = self.cwd.join(name.split('/').next().unwrap_or(&name));
+        let source = source.join("__init__.py").exists().then_some(source);
         places
             .flat_map(|place| {
                 let module = place.join(&name);
@@ -213,6 +320,7 @@ impl Place<'_> {
                 [module.join("__init__.py"), module.join("__main__.py"), file]
             })
             .filter(|path| path.exists())
+            .chain(source)
             .collect()
     }
 }
@@ -286,7 +394,9 @@ mod tests {
         let package = "node_modules/@x/y/package.json";
         let script = "node_modules/@x/y/dist/index.js";
         assert_eq!(files(&scope, &["python3", "s.py", "notes.db"]), ["s.py"]);
-        assert_eq!(files(&scope, &["python3", "-m", "m"]), ["m/__init__.py"]);
+        let module = files(&scope, &["python3", "-m", "m"]);
+        assert_eq!(module, ["m", "m/__init__.py"]);
+        assert_eq!(files(&scope, &["sh", "-e", "s.py"]), ["s.py"]);
         assert_eq!(
             files(&scope, &["npx", "-y", "@x/y@1.2", "notes.db"]),
             [package]
@@ -298,6 +408,46 @@ mod tests {
         assert_eq!(files(&scope, &["uvx", "Mcp_Tool"]), [tool]);
         assert_eq!(files(&scope, &["sh", "-c", "a; b notes.db"]), none);
         assert_eq!(files(&scope, &[]), none);
+    }
+
+    #[test]
+    fn any_file_of_a_package_in_the_working_directory_counts_and_no_cache_of_it() {
+        let scope = Scope::new("package");
+        for file in [
+            "m/__init__.py",
+            "m/__main__.py",
+            "m/sub/__init__.py",
+            "m/sub/tool.py",
+        ] {
+            write(&scope.path(file), "1");
+        }
+        let sources = of(&scope, &["python3", "-m", "m"]);
+        assert!(!sources.are_stale());
+        write(&scope.path("m/__pycache__/tool.pyc"), "1");
+        write(&scope.path("m/data.json"), "{}");
+        assert!(!sources.are_stale());
+        write(&scope.path("m/sub/tool.py"), "22");
+        assert!(sources.are_stale());
+        let sources = of(&scope, &["python3", "-m", "m.sub"]);
+        write(&scope.path("m/sub/new.py"), "1");
+        assert!(sources.are_stale(), "one that was added");
+        let sources = of(&scope, &["python3", "-m", "m"]);
+        std::fs::remove_file(scope.path("m/sub/new.py")).unwrap();
+        assert!(sources.are_stale(), "one that was removed");
+    }
+
+    #[test]
+    fn a_script_counts_and_so_does_its_interpreter() {
+        let scope = Scope::new("interpreter");
+        write(&scope.path("sh"), "#!/bin/sh\n");
+        write(
+            &scope.path("server"),
+            &format!("#!{}\n", scope.path("sh").display()),
+        );
+        assert_eq!(files(&scope, &["./server"]), ["server", "sh"]);
+        let sources = of(&scope, &["./server"]);
+        write(&scope.path("sh"), "#!/bin/bash\n");
+        assert!(sources.are_stale());
     }
 
     #[test]

@@ -18,8 +18,8 @@ use super::output::Output;
 use super::record::{self, Kept, Record};
 use super::sessions::Sessions;
 use super::start::Home;
-use super::startable;
 use super::watch::{Await, PASSED_ON, Stage, Watch};
+use crate::sources::Sources;
 
 /// Nobody is in the way, and nobody will be until the server listens.
 pub(super) struct Ready {
@@ -150,7 +150,7 @@ impl Ready {
             owner_was_gone: gone,
             ports: args.ports.clone(),
             grace_ms: u64::try_from(args.grace.as_millis()).unwrap_or(u64::MAX),
-            program: startable::stamps(&args.command),
+            sources: Sources::of(&args.command, &self.cwd, |name| std::env::var_os(name)),
             detached,
             ending: false,
             ended: None,

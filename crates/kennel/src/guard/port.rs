@@ -6,7 +6,6 @@ use kennel_guard::{PortHolder, port_holders};
 use kennel_sys::process::{Identity, ProcessRef};
 
 use super::record::Record;
-use super::startable;
 use crate::listing::Entry;
 
 /// How many ancestors a process may have before we stop asking.
@@ -123,7 +122,7 @@ fn guarded(port: u16, record: &Record, sameness: &str) -> Option<Holder> {
         false => Standing::OtherCommand,
         true => Standing::SameCommand {
             needed: !record.ending && (record.owner_alive().unwrap_or(true) || connected),
-            changed: startable::changed(&record.program),
+            changed: record.sources.are_stale(),
         },
     };
     let who = Who::Guarded {

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::sessions::Sessions;
-use super::startable::Stamp;
 use crate::daemon::{LOG, OLDER_LOG, ServerState};
 use crate::listing::{self, Entry, Mode};
+use crate::sources::Sources;
 
 const GUARDS: &str = "guards";
 const RECORD: &str = "record.json";
@@ -37,7 +37,9 @@ pub(super) struct Record {
     /// The ports that were named.
     pub(super) ports: Vec<u16>,
     pub(super) grace_ms: u64,
-    pub(super) program: Vec<Stamp>,
+    /// The files that the server was started from: `--takeover older` compares them.
+    #[serde(default)]
+    pub(super) sources: Sources,
     pub(super) detached: bool,
     /// Its end has begun, whoever needs it.
     #[serde(default)]
@@ -102,10 +104,14 @@ impl Record {
             _ => "serving",
         }
         .to_owned();
+        let stale = self.sources.are_stale();
         entry.servers = entry
             .servers
             .into_iter()
-            .map(|server| listing::looked_at(server.state))
+            .map(|server| listing::Server {
+                stale,
+                ..listing::looked_at(server.state)
+            })
             .collect();
         entry.guarded = Some(Guarded {
             ports,

@@ -6,20 +6,16 @@
 //! setting) cannot be.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kennel_sys::process::ProcessRef;
 use rustix::fs::{Access, access};
-use serde::{Deserialize, Serialize};
 
-/// How many interpreters one may hide behind another.
-const DEPTH: usize = 4;
+use crate::interpreter::{self, Language};
+
 /// No parser takes longer, or it is not believed to say anything.
 const PARSING: Duration = Duration::from_secs(10);
 
@@ -30,13 +26,7 @@ pub(super) struct Unstartable {
     pub(super) words: String,
 }
 
-/// What a command runs: files whose change makes it another program, and scripts that somebody can parse.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Parts {
-    files: Vec<PathBuf>,
-    scripts: Vec<Script>,
-}
-
+/// A script that a command runs, and that its interpreter can parse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Script {
     language: Language,
@@ -45,51 +35,21 @@ struct Script {
     path: PathBuf,
 }
 
-/// A file of the program, as it was when the server was started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stamp {
-    path: PathBuf,
-    file: (u64, u64),
-    length: u64,
-    modified: (i64, i64),
-}
-
 /// Checks `command` as far as can be without starting it.
 pub(super) fn check(command: &[OsString]) -> Result<(), Unstartable> {
-    parts(command)?.scripts.iter().try_for_each(parses)
+    scripts(command)?.iter().try_for_each(parses)
 }
 
-/// The files whose change makes a running server outdated: the program, and its script.
-pub(super) fn stamps(command: &[OsString]) -> Vec<Stamp> {
-    let files = parts(command).unwrap_or_default().files;
-    files.into_iter().filter_map(stamp).collect()
-}
-
-/// Whether a file is not any more what it was.
-pub(super) fn changed(stamps: &[Stamp]) -> bool {
-    let differs = |old: &Stamp| stamp(old.path.clone()).as_ref() != Some(old);
-    stamps.iter().any(differs)
-}
-
-fn stamp(path: PathBuf) -> Option<Stamp> {
-    let path = path.canonicalize().ok()?;
-    let meta = path.metadata().ok()?;
-    Some(Stamp {
-        file: (meta.dev(), meta.ino()),
-        length: meta.len(),
-        modified: (meta.mtime(), meta.mtime_nsec()),
-        path,
-    })
-}
-
-fn parts(command: &[OsString]) -> Result<Parts, Unstartable> {
+fn scripts(command: &[OsString]) -> Result<Vec<Script>, Unstartable> {
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
     let file = find(name)?;
     let mut head = head_of(&file)?;
     let mut interpreter: Option<PathBuf> = None;
-    for _ in 0..DEPTH {
-        let Some(line) = shebang(&head) else { break };
-        let found = interpreter_of(&line).and_then(|name| find(&name));
+    for _ in 0..interpreter::DEPTH {
+        let Some(line) = interpreter::shebang(&head) else {
+            break;
+        };
+        let found = interpreter_of(&line).and_then(find);
         let found = found.map_err(|cause| Unstartable {
             code: 126,
             words: format!("{}: bad interpreter: {}", file.display(), cause.words),
@@ -103,28 +63,30 @@ fn parts(command: &[OsString]) -> Result<Parts, Unstartable> {
             words: format!("{}: built for another kind of machine", file.display()),
         });
     }
-    let mut parts = Parts::default();
-    let mut add = |program: &Path, path: PathBuf| {
-        if let Some(language) = Language::of(program) {
-            let program = program.to_owned();
-            parts.scripts.push(Script {
-                language,
-                program,
-                path: path.clone(),
-            });
-        }
-        parts.files.push(path);
-    };
-    if let Some(interpreter) = &interpreter {
-        add(interpreter, file.clone());
-    }
     // An interpreter may itself be a script in front of another one.
     let argument = Language::of(&file).and_then(|language| language.script(&command[1..]));
-    if let Some(argument) = argument {
-        add(&file, PathBuf::from(argument));
-    }
-    parts.files.push(interpreter.unwrap_or(file));
-    Ok(parts)
+    let argument = argument.map(|script| (file.clone(), PathBuf::from(script)));
+    let named = interpreter.map(|interpreter| (interpreter, file));
+    let script = |(program, path): (PathBuf, PathBuf)| {
+        Language::of(&program).map(|language| Script {
+            language,
+            program,
+            path,
+        })
+    };
+    Ok([named, argument]
+        .into_iter()
+        .flatten()
+        .filter_map(script)
+        .collect())
+}
+
+fn interpreter_of(line: &[OsString]) -> Result<&OsStr, Unstartable> {
+    let found = interpreter::interpreter_of(line).ok_or_else(|| Unstartable {
+        code: 126,
+        words: "no interpreter is named".to_owned(),
+    });
+    found.map(OsString::as_os_str)
 }
 
 /// Looks for a program as a shell would.
@@ -156,46 +118,16 @@ fn find(name: &OsStr) -> Result<PathBuf, Unstartable> {
 }
 
 fn head_of(path: &Path) -> Result<Vec<u8>, Unstartable> {
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(256).read_to_end(&mut head));
-    match read {
+    let unstartable = |words: String| Unstartable { code: 126, words };
+    match interpreter::head_of(path) {
         // May be run though not read: nothing more can be said.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(Vec::new()),
-        Err(error) => Err(Unstartable {
-            code: 126,
-            words: format!("{}: {error}", path.display()),
-        }),
-        Ok(0) => Err(Unstartable {
-            code: 126,
-            words: format!("{}: an empty file", path.display()),
-        }),
-        Ok(_) => Ok(head),
+        Err(error) => Err(unstartable(format!("{}: {error}", path.display()))),
+        Ok(head) if head.is_empty() => {
+            Err(unstartable(format!("{}: an empty file", path.display())))
+        }
+        Ok(head) => Ok(head),
     }
-}
-
-fn shebang(head: &[u8]) -> Option<Vec<OsString>> {
-    let line = head.strip_prefix(b"#!")?;
-    let line = line.split(|&byte| byte == b'\n').next()?;
-    let words = line.split(|byte| byte.is_ascii_whitespace());
-    let words = words.filter(|word| !word.is_empty());
-    Some(words.map(|word| OsStr::from_bytes(word).into()).collect())
-}
-
-/// Who runs a script: the word behind `#!`, or what that one looks for (`env`).
-fn interpreter_of(line: &[OsString]) -> Result<OsString, Unstartable> {
-    let first = line.first().ok_or(Unstartable {
-        code: 126,
-        words: "no interpreter is named".to_owned(),
-    })?;
-    if Path::new(first).file_name() != Some(OsStr::new("env")) {
-        return Ok(first.clone());
-    }
-    let is_option = |word: &&OsString| {
-        let bytes = word.as_bytes();
-        bytes.starts_with(b"-") || bytes.contains(&b'=')
-    };
-    let behind = line[1..].iter().find(|word| !is_option(word));
-    Ok(behind.unwrap_or(first).clone())
 }
 
 /// An ELF file whose machine is not the one that we are built for.
@@ -212,64 +144,28 @@ fn foreign_machine(head: &[u8]) -> bool {
     }
 }
 
-/// Interpreters that can be asked whether a script is one, without running it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Language {
-    Python,
-    Node,
-    Shell,
-    Ruby,
+/// How an interpreter is asked whether a file is a script of its language, without running it.
+fn parser(language: Language) -> &'static [&'static str] {
+    const PYTHON: &str = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')";
+    match language {
+        Language::Python => &["-I", "-c", PYTHON],
+        Language::Node => &["--check"],
+        Language::Shell => &["-n"],
+        Language::Ruby => &["-c"],
+    }
 }
 
-impl Language {
-    fn of(program: &Path) -> Option<Language> {
-        let name = program.file_name()?.to_str()?;
-        let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-        Some(match plain {
-            "python" | "pypy" => Language::Python,
-            "node" | "nodejs" => Language::Node,
-            "sh" | "bash" | "dash" => Language::Shell,
-            "ruby" => Language::Ruby,
-            _ => return None,
-        })
-    }
-
-    /// The script among the arguments, where that is plain: behind nothing but flags that take no value.
-    fn script(self, arguments: &[OsString]) -> Option<&OsStr> {
-        let flags: &[&str] = match self {
-            Language::Python => &["-u", "-B", "-O", "-OO", "-s", "-S", "-E", "-I", "-q"],
-            Language::Node => &["--enable-source-maps", "--no-warnings", "--trace-warnings"],
-            Language::Shell => &["-e", "-u", "-x", "-eu"],
-            Language::Ruby => &["-w"],
-        };
-        let is_flag = |word: &&OsString| flags.iter().any(|flag| word.as_os_str() == *flag);
-        let script = arguments.iter().find(|word| !is_flag(word))?;
-        (!script.as_bytes().starts_with(b"-")).then_some(script)
-    }
-
-    fn parser(self) -> &'static [&'static str] {
-        const PYTHON: &str =
-            "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')";
-        match self {
-            Language::Python => &["-I", "-c", PYTHON],
-            Language::Node => &["--check"],
-            Language::Shell => &["-n"],
-            Language::Ruby => &["-c"],
-        }
-    }
-
-    /// Directories and archives are run too, and node knows more languages than it can check.
-    fn can_check(self, script: &Path) -> bool {
-        let known = |names: &[&str]| {
-            script
-                .extension()
-                .is_some_and(|it| names.iter().any(|name| it == *name))
-        };
-        match self {
-            Language::Node => known(&["js", "mjs", "cjs"]),
-            Language::Python => !known(&["zip", "pyz", "whl", "pyc"]),
-            Language::Shell | Language::Ruby => true,
-        }
+/// Directories and archives are run too, and node knows more languages than it can check.
+fn can_check(language: Language, script: &Path) -> bool {
+    let known = |names: &[&str]| {
+        script
+            .extension()
+            .is_some_and(|it| names.iter().any(|name| it == *name))
+    };
+    match language {
+        Language::Node => known(&["js", "mjs", "cjs"]),
+        Language::Python => !known(&["zip", "pyz", "whl", "pyc"]),
+        Language::Shell | Language::Ruby => true,
     }
 }
 
@@ -282,11 +178,11 @@ fn parses(script: &Script) -> Result<(), Unstartable> {
     let broken = |words: String| Unstartable { code: 126, words };
     match path.metadata() {
         Err(error) => return Err(broken(format!("{}: {error}", path.display()))),
-        Ok(meta) if !meta.is_file() || !language.can_check(path) => return Ok(()),
+        Ok(meta) if !meta.is_file() || !can_check(*language, path) => return Ok(()),
         Ok(_) => {}
     }
     let mut asked = Command::new(program);
-    asked.args(language.parser()).arg(path);
+    asked.args(parser(*language)).arg(path);
     asked
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -378,24 +274,5 @@ mod tests {
         ] {
             assert_eq!(check(&command), Ok(()), "{command:?}");
         }
-    }
-
-    #[test]
-    fn a_program_is_outdated_when_it_or_its_script_changed() {
-        let scope = Scope::new("stamps");
-        let file = script(&scope, "server", "#!/bin/sh\nexit 0\n");
-        let (program, of_shell) = (vec![file.clone()], vec!["sh".into(), file.clone()]);
-        let before = [stamps(&program), stamps(&of_shell)];
-        assert!(
-            before
-                .iter()
-                .all(|stamps| stamps.len() == 2 && !changed(stamps))
-        );
-        let aside = script(&scope, "next", "#!/bin/sh\nexit 1\n");
-        std::fs::rename(aside, &file).unwrap();
-        assert!(before.iter().all(|stamps| changed(stamps)));
-        std::fs::remove_file(&file).unwrap();
-        assert!(before.iter().all(|stamps| changed(stamps)));
-        assert!(!changed(&stamps(&["sh".into()])));
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{DEADLINE, Scope, bin, count, wait_for};
+use kennel_testkit::{DEADLINE, Scope, bin, count, tool, wait_for};
 
 use crate::stage::{
     LOCALHOST, Visitor, ends_with, free_port, guard, json_of, kennel, kill, listens, listing, owner,
@@ -308,6 +308,43 @@ fn lesson_33_an_outdated_one_is_replaced_if_that_is_asked_for_though_it_is_used(
     assert!(stdout.contains("in place of pid"), "{stdout}");
     assert_eq!(place.visit().ask("say"), "two");
     drop(owner);
+}
+
+#[test]
+fn a_changed_python_package_started_by_module_name_is_replaced() {
+    let Some(python) = tool("python3") else {
+        return;
+    };
+    let place = Place::new("module");
+    let package = place.scope.path("thing");
+    std::fs::create_dir(&package).unwrap();
+    std::fs::write(package.join("__init__.py"), "").unwrap();
+    let server = bin("tk-ports");
+    let main = format!(
+        "import os\nfrom .word import WORD\nserver = {:?}\nos.execv(server, [server, 'say=' + WORD, '127.0.0.1:{}'])\n",
+        server.display().to_string(),
+        place.port
+    );
+    std::fs::write(package.join("__main__.py"), main).unwrap();
+    let word = |word: &str| std::fs::write(package.join("word.py"), format!("WORD = '{word}'\n"));
+    let start = || {
+        let mut command = kennel(&place.scope);
+        command.args(["guard", "--detach", "--stop-after", "300ms"]);
+        command.args(["--port", &place.port.to_string(), "--takeover", "older"]);
+        command.arg("--").arg(&python);
+        command.args(["-m", "thing"]).current_dir(place.scope.dir());
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        ends_with(0, &mut command).0
+    };
+    word("one").unwrap();
+    start();
+    assert_eq!(place.visit().ask("say"), "one");
+    let again = start();
+    assert!(again.starts_with("already running"), "{again}");
+    word("another").unwrap();
+    let replaced = start();
+    assert!(replaced.contains("in place of pid"), "{replaced}");
+    assert_eq!(place.visit().ask("say"), "another");
 }
 
 #[test]

@@ -1,0 +1,78 @@
+//! Interpreters: which one a script names in its first line, and which script an interpreter's arguments name.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// How many interpreters may be scripts themselves, one behind the other.
+pub(crate) const DEPTH: usize = 4;
+/// Bytes of a file that tell what it is: no `#!` line that the kernel reads is longer.
+const HEAD: u64 = 256;
+
+/// Interpreters whose arguments are understood here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Python,
+    Node,
+    Shell,
+    Ruby,
+}
+
+impl Language {
+    pub(crate) fn of(program: &Path) -> Option<Language> {
+        let name = program.file_name()?.to_str()?;
+        let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        Some(match plain {
+            "python" | "pypy" => Language::Python,
+            "node" | "nodejs" => Language::Node,
+            "sh" | "bash" | "dash" => Language::Shell,
+            "ruby" => Language::Ruby,
+            _ => return None,
+        })
+    }
+
+    /// The script among the arguments, where that is plain: behind nothing but flags that take no value.
+    pub(crate) fn script(self, arguments: &[OsString]) -> Option<&OsStr> {
+        let flags: &[&str] = match self {
+            Language::Python => &["-u", "-B", "-O", "-OO", "-s", "-S", "-E", "-I", "-q"],
+            Language::Node => &["--enable-source-maps", "--no-warnings", "--trace-warnings"],
+            Language::Shell => &["-e", "-u", "-x", "-eu"],
+            Language::Ruby => &["-w"],
+        };
+        let is_flag = |word: &&OsString| flags.iter().any(|flag| word.as_os_str() == *flag);
+        let script = arguments.iter().find(|word| !is_flag(word))?;
+        (!script.as_bytes().starts_with(b"-")).then_some(script)
+    }
+}
+
+/// The first bytes of a file.
+pub(crate) fn head_of(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The words behind `#!`, if a file begins so.
+pub(crate) fn shebang(head: &[u8]) -> Option<Vec<OsString>> {
+    let line = head.strip_prefix(b"#!")?;
+    let line = line.split(|&byte| byte == b'\n').next()?;
+    let words = line.split(|byte| byte.is_ascii_whitespace());
+    let words = words.filter(|word| !word.is_empty());
+    Some(words.map(|word| OsStr::from_bytes(word).into()).collect())
+}
+
+/// The program that runs a script: the first word behind `#!`, or what `env` looks for. `None` if there is no word.
+pub(crate) fn interpreter_of(line: &[OsString]) -> Option<&OsString> {
+    let first = line.first()?;
+    if Path::new(first).file_name() != Some(OsStr::new("env")) {
+        return Some(first);
+    }
+    let is_option = |word: &&OsString| {
+        let bytes = word.as_bytes();
+        bytes.starts_with(b"-") || bytes.contains(&b'=')
+    };
+    let behind = line[1..].iter().find(|word| !is_option(word));
+    Some(behind.unwrap_or(first))
+}
