@@ -53,7 +53,8 @@ fn goes_there_and_back(text: &str, shape: Shape) {
         return;
     };
     if plan.changed.is_empty() {
-        assert_eq!(plan.result, text, "changed for nothing");
+        let repointed = !plan.edits.is_empty();
+        assert!(repointed || plan.result == text, "changed for nothing");
         return;
     }
     let before = shape.entries(text).expect("it was read already");

@@ -46,10 +46,10 @@ pub(crate) enum Start {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Args {
-    /// There are some, or an empty list. What would take the whole member away again, if that can be said.
+    /// There are some, or an empty list. What would take the whole member away, if that can be said.
     Listed {
         list: List,
-        member: Option<Range<usize>>,
+        removal: Option<Range<usize>>,
     },
     /// There are none: where they would go, and the text before them.
     Missing { at: usize, lead: String },
@@ -64,8 +64,6 @@ pub(crate) struct Entry {
     pub(crate) start: Start,
     /// The variables it declares, by name.
     pub(crate) env: Vec<String>,
-    /// Where their values are: not for showing.
-    pub(crate) secrets: Vec<Range<usize>>,
     /// Whether it says where to start.
     pub(crate) has_cwd: bool,
 }

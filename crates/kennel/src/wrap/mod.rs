@@ -10,6 +10,7 @@ pub(crate) mod clients;
 mod diff;
 pub(crate) mod entry;
 mod json;
+mod mask;
 pub(crate) mod places;
 mod plan;
 mod program;
@@ -20,10 +21,10 @@ mod tell;
 mod tests;
 mod toml;
 pub(crate) mod undo;
+mod walk;
 mod write;
 mod yaml;
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,7 +33,7 @@ use serde::Serialize;
 use crate::say::say;
 use crate::sharing::ServersToml;
 use clients::{CLIENTS, Shape};
-use entry::Edit;
+use entry::Entry;
 use places::{Bases, Found};
 use plan::{Plan, Proposal, Row, Setting};
 pub(crate) use tell::ask;
@@ -67,13 +68,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is to become of a file.
+/// What is to become of a file: `result` is what is shown as well as what is written.
 struct Change {
     found: Found,
     source: Source,
     rows: Vec<Row>,
-    edits: Vec<Edit>,
-    secrets: Vec<Range<usize>>,
+    before: Vec<Entry>,
+    after: Vec<Entry>,
     result: String,
     task: Task,
 }
@@ -140,6 +141,9 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
         crate::fail("no configuration of an app that is known was found; name one with --file");
         return ExitCode::from(NOTHING);
     }
+    if !args.dry_run {
+        records.sweep();
+    }
     let mut told: Vec<Told> = Vec::new();
     let mut changes: Vec<(usize, Change)> = Vec::new();
     for found in files {
@@ -151,8 +155,11 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
             written: false,
             error: None,
         };
-        let planned = write::read(&found.path)
-            .and_then(|source| planner(&found, &source, &records, &bases.home));
+        let source = write::read(&found.path);
+        if let (Ok(source), false) = (&source, args.dry_run) {
+            let _ = write::sweep(&source.spot);
+        }
+        let planned = source.and_then(|source| planner(&found, &source, &records, &bases.home));
         match planned {
             Ok(change) => {
                 tale.servers = change.rows.clone();
@@ -253,7 +260,7 @@ fn wrapping(
     records: &Records,
     plan: Plan,
 ) -> Result<Change, String> {
-    let record = records.of(&source.real);
+    let record = records.of(source.real());
     // Wrapped before and edited since: what `unwrap` is to give back is the file without all of it.
     let (mut servers, mut args_added) = (plan.changed, plan.args_added);
     let mut original = source.text.clone();
@@ -268,8 +275,8 @@ fn wrapping(
         found: found.clone(),
         source: source.clone(),
         rows: plan.rows,
-        edits: plan.edits,
-        secrets: secrets(shape, &source.text),
+        before: entries(shape, &source.text)?,
+        after: entries(shape, &plan.result)?,
         result: plan.result,
         task: Task::Wrap {
             original,
@@ -281,21 +288,23 @@ fn wrapping(
 
 fn unwrapping(found: &Found, source: &Source, records: &Records) -> Result<Change, String> {
     let shape = shape_of(found, source)?;
-    let record = records.of(&source.real);
+    let record = records.of(source.real());
     let undoing = undo::own_change(&source.text, shape, record.as_ref())
         .map_err(|error| error.to_string())?;
     let original = record
         .as_ref()
-        .and_then(|record| records.original(&source.real, record, &source.text));
+        .and_then(|record| records.original(source.real(), record, &source.text));
     let result = original.unwrap_or_else(|| entry::apply(&source.text, &undoing.edits));
-    let entries = shape
-        .entries(&source.text)
-        .map_err(|error| error.to_string())?;
-    let rows = entries.iter().map(|entry| {
-        let why = if undoing.servers.contains(&entry.name) {
+    let (before, after) = (entries(shape, &source.text)?, entries(shape, &result)?);
+    if before.len() != after.len() {
+        return Err("its backup has other servers; take kennel out by hand".to_owned());
+    }
+    let rows = before.iter().zip(&after).map(|(entry, then)| {
+        let command = entry.command();
+        let why = if command != then.command() {
             "kennel is taken away"
-        } else if undoing.left.contains(&entry.name) {
-            "is behind kennel with options of your own: left as it is"
+        } else if command.as_deref().and_then(splice::behind).is_some() {
+            "`kennel wrap` did not put it behind kennel: left as it is"
         } else {
             "is not behind kennel"
         };
@@ -310,24 +319,20 @@ fn unwrapping(found: &Found, source: &Source, records: &Records) -> Result<Chang
         found: found.clone(),
         source: source.clone(),
         rows: rows.collect(),
-        edits: undoing.edits,
-        secrets: secrets(shape, &source.text),
+        before,
+        after,
         result,
         task: Task::Unwrap,
     })
 }
 
-fn secrets(shape: Shape, text: &str) -> Vec<Range<usize>> {
-    let entries = shape.entries(text).unwrap_or_default();
-    entries
-        .into_iter()
-        .flat_map(|entry| entry.secrets)
-        .collect()
+fn entries(shape: Shape, text: &str) -> Result<Vec<Entry>, String> {
+    shape.entries(text).map_err(|error| error.to_string())
 }
 
 /// What keeps a file from being changed now.
 fn hindrance(change: &Change, home: &Path) -> Result<(), String> {
-    write::writable(&change.source.real)?;
+    write::writable(&change.source.spot)?;
     let client = change.found.client.filter(|_| !change.found.project);
     let Some((client, program)) = client.and_then(|client| Some((client, client.rewrites?))) else {
         return Ok(());
@@ -348,7 +353,7 @@ fn carry_out(change: &Change, records: &Records) -> Result<(), String> {
             servers,
             args_added,
         } => {
-            let (path, real) = (&change.found.path, &change.source.real);
+            let (path, real) = (&change.found.path, change.source.real());
             let contents = (original.as_str(), change.result.as_str());
             let kept = records.keep(path, real, contents, servers.clone(), args_added.clone());
             kept.map_err(|error| {
@@ -361,7 +366,7 @@ fn carry_out(change: &Change, records: &Records) -> Result<(), String> {
         }
         Task::Unwrap => {
             write::replace(&change.source, &change.result)?;
-            records.forget(&change.source.real);
+            records.forget(change.source.real());
             Ok(())
         }
     }
@@ -382,9 +387,7 @@ fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
 pub(crate) fn entries_of(found: &Found) -> Result<Vec<entry::Entry>, String> {
     let source = write::read(&found.path)?;
     let shape = shape_of(found, &source)?;
-    shape
-        .entries(&source.text)
-        .map_err(|error| error.to_string())
+    entries(shape, &source.text)
 }
 
 /// A path as a shell reads it.

@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) edits: Vec<Edit>,
     /// The file as it would be.
     pub(crate) result: String,
-    /// The servers that are changed.
+    /// The servers that are put behind Kennel.
     pub(crate) changed: Vec<String>,
     /// Those of them that had no arguments before.
     pub(crate) args_added: Vec<String>,
@@ -75,8 +75,12 @@ pub(crate) fn of(
             why: step.why,
         });
         let edits = match step.change {
-            Change::None => Vec::new(),
-            Change::Repoint => splice::repoint(entry, setting.program),
+            Change::None => continue,
+            // Who put it behind Kennel does not change by that.
+            Change::Repoint => {
+                plan.edits.extend(splice::repoint(entry, setting.program));
+                continue;
+            }
             Change::Wrap(prefix) => splice::wrap(text, entry, &prefix),
         };
         if edits.is_empty() {

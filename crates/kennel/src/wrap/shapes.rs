@@ -83,10 +83,6 @@ fn entry(text: &str, member: &Member) -> Entry {
         at: member.key_span.start,
         start: start(text, node),
         env: variables.iter().map(|member| member.key.clone()).collect(),
-        secrets: variables
-            .iter()
-            .map(|member| member.node.span.clone())
-            .collect(),
         has_cwd: node.get("cwd").is_some(),
     }
 }
@@ -124,7 +120,7 @@ fn apart(text: &str, object: &Node, program: &Member) -> Start {
         Some(member) => match list(&member.node) {
             Some(list) => Args::Listed {
                 list,
-                member: removable(text, object, member),
+                removal: removal(text, object, member),
             },
             None => return Start::None(NOT_TEXTS),
         },
@@ -162,13 +158,40 @@ fn before<'a>(text: &'a str, object: &Node, member: &Member) -> &'a str {
     if blank.is_empty() { " " } else { blank }
 }
 
-/// What goes if a member goes: with the comma before it, if nothing else stands between.
-fn removable(text: &str, object: &Node, member: &Member) -> Option<std::ops::Range<usize>> {
+/// The bytes that go if a member goes: with one comma beside it, if no comment stands between.
+fn removal(text: &str, object: &Node, member: &Member) -> Option<std::ops::Range<usize>> {
     let members = object.members();
     let at = members
         .iter()
         .position(|other| other.key_span == member.key_span)?;
-    let previous = members.get(at.checked_sub(1)?)?;
-    let between = &text[previous.node.span.end..member.key_span.start];
-    (between.trim() == ",").then_some(previous.node.span.end..member.node.span.end)
+    let own = member.key_span.start..member.node.span.end;
+    let only_a_comma = |from: usize, to: usize| text[from..to].trim() == ",";
+    if let Some(previous) = at.checked_sub(1).map(|at| &members[at]) {
+        let from = previous.node.span.end;
+        if only_a_comma(from, own.start) {
+            return Some(from..own.end);
+        }
+    }
+    match members.get(at + 1) {
+        Some(next) if only_a_comma(own.end, next.key_span.start) => {
+            Some(own.start..next.key_span.start)
+        }
+        Some(next) => {
+            let comma = comma_behind(&text[own.end..next.key_span.start])?;
+            Some(own.start..own.end + comma)
+        }
+        None if at == 0 => {
+            // It is the only one: a comma behind it would stand alone.
+            let comma = comma_behind(&text[own.end..object.span.end - 1]).unwrap_or(0);
+            Some(own.start..own.end + comma)
+        }
+        // A comment is between the comma before it and the last member: the comma would stand before the brace.
+        None => None,
+    }
+}
+
+/// How far it is to behind the comma, if nothing but white space is before it.
+fn comma_behind(text: &str) -> Option<usize> {
+    let comma = text.len() - text.trim_start().len();
+    text[comma..].starts_with(',').then_some(comma + 1)
 }

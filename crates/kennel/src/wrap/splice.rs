@@ -114,7 +114,7 @@ pub(crate) fn unwrap(text: &str, entry: &Entry, behind: &Behind, args_added: boo
     match &entry.start {
         Start::Apart {
             command,
-            args: Args::Listed { list, member },
+            args: Args::Listed { list, removal },
         } => {
             // The program itself is not in this list.
             let Some(own) = list.words.get(behind.server - 1) else {
@@ -125,9 +125,9 @@ pub(crate) fn unwrap(text: &str, entry: &Entry, behind: &Behind, args_added: boo
                 text: text[own.span.clone()].to_owned(),
             };
             let nothing_left = list.words.len() == behind.server;
-            let args = match member {
-                Some(member) if nothing_left && args_added => Edit {
-                    span: member.clone(),
+            let args = match removal {
+                Some(removal) if nothing_left && args_added => Edit {
+                    span: removal.clone(),
                     text: String::new(),
                 },
                 _ => take_first(text, list, behind.server),

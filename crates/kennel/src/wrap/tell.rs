@@ -42,8 +42,8 @@ pub(super) fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
         say!();
         say::part(&printable_lines(&diff::of(
             &change.source.text,
-            &change.edits,
-            &change.secrets,
+            &change.before,
+            &change.after,
         )));
     }
     say!();

@@ -30,10 +30,8 @@ pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
 fn entry(text: &str, name: &str, table: &dyn TableLike) -> Entry {
     let env = table.get("env").and_then(Item::as_table_like);
     let mut names = Vec::new();
-    let mut secrets = Vec::new();
-    for (name, item) in env.into_iter().flat_map(|env| env.iter()) {
+    for (name, _) in env.into_iter().flat_map(|env| env.iter()) {
         names.push(name.to_owned());
-        secrets.extend(item.span());
     }
     // Names of variables that are passed on.
     let passed = table.get("env_vars").and_then(Item::as_array);
@@ -53,7 +51,6 @@ fn entry(text: &str, name: &str, table: &dyn TableLike) -> Entry {
         at,
         start,
         env: names,
-        secrets,
         has_cwd: table.get("cwd").is_some(),
     }
 }
@@ -74,8 +71,8 @@ fn start(text: &str, table: &dyn TableLike) -> Start {
             let Some(list) = item.as_value().and_then(list) else {
                 return Start::None(NOT_TEXTS);
             };
-            let member = removable(text, &command, &list, inline);
-            Args::Listed { list, member }
+            let removal = removal(text, &list);
+            Args::Listed { list, removal }
         }
         None if inline => Args::Missing {
             at: command.span.end,
@@ -123,58 +120,73 @@ fn list(value: &Value) -> Option<List> {
     })
 }
 
-/// What `wrap` wrote where there were no arguments: right behind the command.
-fn removable(
-    text: &str,
-    command: &Word,
-    list: &List,
-    inline: bool,
-) -> Option<std::ops::Range<usize>> {
+/// The bytes that go if the member `args` goes.
+fn removal(text: &str, list: &List) -> Option<std::ops::Range<usize>> {
     let Layout::Flow(inside) = &list.layout else {
         return None;
     };
-    let end = inside.end + 1;
-    if inline {
-        let between = text.get(command.span.end..inside.start - 1)?;
-        let ours = between
-            .trim_start_matches([',', ' '])
-            .trim_end_matches(['=', ' '])
-            == "args";
-        return ours.then_some(command.span.end..end);
+    let (value, end) = (inside.start - 1, inside.end + 1);
+    let before_value = text[..value].trim_end().strip_suffix('=')?.trim_end();
+    let plain = |c: char| c.is_alphanumeric() || "_-.\"' \t".contains(c);
+    let key = before_value.trim_end_matches(plain).len();
+    let own = &before_value[key..];
+    if !own.trim().trim_end_matches(['"', '\'']).ends_with("args") {
+        return None;
     }
-    let line = line_start(text, inside.start);
-    let alone = text[line..inside.start - 1]
-        .trim()
-        .strip_prefix("args")?
-        .trim()
-        == "=";
-    let behind = text[end..].lines().next().unwrap_or_default();
-    let before = text[..line]
-        .trim_end_matches('\n')
-        .trim_end_matches('\r')
-        .len();
-    let one_line = text[..line].len() - before <= end_of_line(text).len();
-    (alone && behind.trim().is_empty() && one_line).then_some(before..end)
+    match text[..key].chars().next_back() {
+        // A line of its own; a comment behind it stays.
+        None | Some('\n') => {
+            let alone = text[end..]
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .is_empty();
+            let before = text[..key]
+                .trim_end_matches('\n')
+                .trim_end_matches('\r')
+                .len();
+            let one_line = text[..key].len() - before <= end_of_line(text).len();
+            match alone && one_line && before > 0 {
+                true => Some(before..end),
+                false => Some(key..end),
+            }
+        }
+        // In a table of one line.
+        Some(',') => Some(key - 1..end),
+        Some('{') => {
+            let behind = &text[end..];
+            let comma = behind.len() - behind.trim_start().len();
+            let own = key + own.len() - own.trim_start().len();
+            match behind[comma..].strip_prefix(',') {
+                Some(rest) => {
+                    let blank = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+                    Some(own..end + comma + 1 + blank)
+                }
+                None => Some(own..end),
+            }
+        }
+        Some(_) => None,
+    }
 }
 
 fn shift(entry: &mut Entry, by: usize) {
     let move_on = |span: &mut std::ops::Range<usize>| *span = span.start + by..span.end + by;
     entry.at += by;
-    entry.secrets.iter_mut().for_each(move_on);
     let Start::Apart { command, args } = &mut entry.start else {
         return;
     };
     move_on(&mut command.span);
     match args {
         Args::Missing { at, .. } => *at += by,
-        Args::Listed { list, member } => {
+        Args::Listed { list, removal } => {
             list.words
                 .iter_mut()
                 .for_each(|word| move_on(&mut word.span));
             if let Layout::Flow(inside) = &mut list.layout {
                 move_on(inside);
             }
-            member.iter_mut().for_each(move_on);
+            removal.iter_mut().for_each(move_on);
         }
     }
 }

@@ -92,6 +92,7 @@ impl Records {
             .recursive(true)
             .mode(0o700)
             .create(&self.dir)?;
+        self.sweep();
         write(&self.file(real, "backup"), original.as_bytes())?;
         let text = serde_json::to_vec(&record).expect("texts have a text");
         write(&self.file(real, "json"), &text)
@@ -104,6 +105,20 @@ impl Records {
         }
         let _ = fs::remove_dir(&self.dir);
         let _ = self.dir.parent().map(fs::remove_dir);
+    }
+
+    /// Removes what a killed `wrap` left half written here.
+    pub(crate) fn sweep(&self) {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let unfinished = path.extension().is_some_and(|ending| ending == "new");
+            let file = unfinished.then(|| fs::File::open(&path).ok()).flatten();
+            let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+            // Whoever writes it holds it.
+            if file.is_some_and(|file| rustix::fs::flock(&file, lock).is_ok()) {
+                let _ = fs::remove_file(&path);
+            }
+        }
     }
 
     fn file(&self, real: &Path, ending: &str) -> PathBuf {
@@ -120,15 +135,19 @@ fn read(path: &Path) -> Option<Record> {
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let aside = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = fs::remove_file(&aside);
     let mut file = fs::File::options()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&aside)?;
+    let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
     file.write_all(content)?;
     file.sync_all()?;
-    fs::rename(&aside, path)
+    fs::rename(&aside, path)?;
+    // Without it, the backup may be gone after a loss of power. Not every file system can do it.
+    let dir = path.parent().and_then(|dir| fs::File::open(dir).ok());
+    let _ = dir.map(|dir| dir.sync_all());
+    Ok(())
 }
 
 fn hash(text: &str) -> String {
@@ -141,7 +160,7 @@ fn hash(text: &str) -> String {
 pub(crate) struct Undoing {
     pub(crate) edits: Vec<Edit>,
     pub(crate) servers: Vec<String>,
-    /// Behind Kennel, but with options that `wrap` does not write: somebody else's doing.
+    /// Behind Kennel by somebody else's doing: with options that `wrap` does not write, or not on record.
     pub(crate) left: Vec<String>,
 }
 
@@ -156,15 +175,18 @@ pub(crate) fn own_change(
         servers: Vec::new(),
         left: Vec::new(),
     };
-    let recorded =
-        |entry: &Entry| record.is_some_and(|record| record.servers.contains(&entry.name));
+    // Without a record, what looks like ours is taken for ours.
+    let ours = |entry: &Entry, own_options: bool| match record {
+        Some(record) => record.servers.contains(&entry.name),
+        None => !own_options,
+    };
     let added =
         |entry: &Entry| record.is_some_and(|record| record.args_added.contains(&entry.name));
     for entry in shape.entries(text)? {
         let Some(behind) = entry.command().as_deref().and_then(splice::behind) else {
             continue;
         };
-        if behind.own_options && !recorded(&entry) {
+        if !ours(&entry, behind.own_options) {
             undoing.left.push(entry.name);
             continue;
         }

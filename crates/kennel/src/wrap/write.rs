@@ -1,47 +1,40 @@
 //! A configuration is replaced whole or not at all, where it really is, as it was allowed to be read.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
 
 use super::quoted;
+use super::walk::{self, Spot};
 
-/// No configuration is longer.
-const LONGEST: u64 = 64 << 20;
+/// The longest configuration that is read.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A configuration as it was read.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     /// Where it really is, behind links of dotfiles.
-    pub(crate) real: PathBuf,
+    pub(crate) spot: Spot,
     pub(crate) text: String,
+}
+
+impl Source {
+    /// Its path without links.
+    pub(crate) fn real(&self) -> &Path {
+        &self.spot.real
+    }
 }
 
 /// Reads a configuration.
 pub(crate) fn read(path: &Path) -> Result<Source, String> {
-    let real = path.canonicalize().map_err(|error| error.to_string())?;
-    let mut bytes = Vec::new();
-    let is_file = |meta: io::Result<std::fs::Metadata>| match meta {
-        Ok(meta) if !meta.is_file() => Err("not a regular file, as a configuration is".to_owned()),
-        other => other.map(drop).map_err(|error| error.to_string()),
-    };
-    // Before it is opened, too: a pipe would hold us up, and a device may do anything.
-    is_file(real.metadata())?;
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(&real)
-        .map_err(|error| error.to_string())?;
-    is_file(file.metadata())?;
-    let meta = file.metadata().map_err(|error| error.to_string())?;
-    honest_link(path, meta.uid())?;
-    file.take(LONGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(format!("more than {LONGEST} bytes"));
+    let spot = walk::find(path)?;
+    let bytes = content(&spot).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("more than {MAX_BYTES} bytes"));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
@@ -51,80 +44,144 @@ pub(crate) fn read(path: &Path) -> Result<Source, String> {
             + 1;
         format!("line {line}: not UTF-8")
     })?;
-    Ok(Source { real, text })
+    Ok(Source { spot, text })
 }
 
-/// A link is followed if we made it, or root, or whoever has the file: nobody else says which file of ours changes.
-fn honest_link(path: &Path, owner: u32) -> Result<(), String> {
-    let link = path.symlink_metadata().map_err(|error| error.to_string())?;
-    let us = rustix::process::geteuid().as_raw();
-    if !link.is_symlink() || [us, 0, owner].contains(&link.uid()) {
-        return Ok(());
+/// The file's bytes. It was a regular file a moment ago: should it be something else by now, nobody waits for it.
+fn content(spot: &Spot) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(spot.dir(), spot.name(), flags, Mode::empty())?;
+    let file = File::from(file);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(
+            "not a regular file, as a configuration is",
+        ));
     }
-    let whose = link.uid();
-    Err(format!(
-        "it is a link of uid {whose} to a file of uid {owner}; name the file itself, if that is the one you mean"
-    ))
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether it could be written, with what to do if not.
-pub(crate) fn writable(real: &Path) -> Result<(), String> {
-    let meta = real.metadata().map_err(|error| error.to_string())?;
-    let closed = rustix::fs::access(real, rustix::fs::Access::WRITE_OK).is_err();
+pub(crate) fn writable(spot: &Spot) -> Result<(), String> {
+    let stat = spot.stat().map_err(|error| error.to_string())?;
+    let may_write = |name: &OsStr| {
+        rustix::fs::accessat(
+            spot.dir(),
+            name,
+            rustix::fs::Access::WRITE_OK,
+            AtFlags::empty(),
+        )
+    };
     // Nothing is closed to root; a file that nobody may write was made so on purpose all the same.
-    if closed || meta.permissions().mode() & 0o222 == 0 {
+    if may_write(spot.name()).is_err() || stat.st_mode & 0o222 == 0 {
         return Err(format!(
             "it is read-only; `chmod u+w {}` first, if it is meant to change",
-            quoted(real)
+            quoted(&spot.real)
         ));
     }
-    let dir = real.parent().unwrap_or(Path::new("/"));
-    match rustix::fs::access(dir, rustix::fs::Access::WRITE_OK) {
+    // Which names mean the same file to its user, and which are snapshots to be kept, only the user knows.
+    if stat.st_nlink > 1 {
+        let (path, aside) = (quoted(&spot.real), format!("{}.new", spot.real.display()));
+        let aside = quoted(Path::new(&aside));
+        return Err(format!(
+            "it has {} names (hard links), and replacing it would leave the others as they are; `cp -p {path} {aside} && \
+             mv {aside} {path}` makes it a file of its own, if that is meant",
+            stat.st_nlink
+        ));
+    }
+    match may_write(OsStr::new(".")) {
         Ok(()) => Ok(()),
         Err(_) => Err(format!(
             "its directory is read-only, so that it cannot be replaced whole; `chmod u+w {}` first",
-            quoted(dir)
+            quoted(spot.real.parent().unwrap_or(Path::new("/")))
         )),
     }
 }
 
 /// Puts `new` in the place of what was read, unless somebody changed it meanwhile.
 pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
-    let real = &source.real;
-    writable(real)?;
-    let meta = real.metadata().map_err(|error| error.to_string())?;
-    let name = real.file_name().unwrap_or_default().to_string_lossy();
-    let aside = real.with_file_name(format!(".{name}.kennel-{}", std::process::id()));
-    let put = || -> io::Result<bool> {
-        let mut file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&aside)?;
-        file.write_all(new.as_bytes())?;
-        // Only root can give it back to another owner; who cannot is its owner already, or may not write it.
-        let _ = rustix::fs::fchown(
-            &file,
-            Some(rustix::fs::Uid::from_raw(meta.uid())),
-            Some(rustix::fs::Gid::from_raw(meta.gid())),
-        );
-        file.set_permissions(meta.permissions())?;
-        file.sync_all()?;
-        if std::fs::read(real)? != source.text.as_bytes() {
-            return Ok(false);
-        }
-        std::fs::rename(&aside, real)?;
-        Ok(true)
-    };
-    let done = put();
+    let spot = &source.spot;
+    writable(spot)?;
+    let aside = aside(spot.name(), std::process::id());
+    let done = put(source, new, &aside);
     if !matches!(done, Ok(true)) {
-        let _ = std::fs::remove_file(&aside);
+        let _ = rustix::fs::unlinkat(spot.dir(), &aside, AtFlags::empty());
     }
     match done {
         Ok(true) => Ok(()),
         Ok(false) => Err("it was changed meanwhile; run the command again".to_owned()),
         Err(error) => Err(format!("cannot be written: {error}")),
     }
+}
+
+fn put(source: &Source, new: &str, aside: &OsStr) -> io::Result<bool> {
+    let spot = &source.spot;
+    let stat = spot.stat()?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(spot.dir(), aside, flags, Mode::RUSR | Mode::WUSR)?;
+    // Held until it has its final name: [`sweep`] removes only what nobody holds.
+    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let mut file = File::from(file);
+    file.write_all(new.as_bytes())?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+        || content(spot)? != source.text.as_bytes()
+    {
+        return Ok(false);
+    }
+    // Only root can give it back to another owner; who cannot is its owner already, or may not write it.
+    let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    file.sync_all()?;
+    rustix::fs::renameat(spot.dir(), aside, spot.dir(), spot.name())?;
+    sync_directory(spot);
+    Ok(true)
+}
+
+/// Without it, the former file may be back after a loss of power. Not every file system can do it, and the file is there.
+fn sync_directory(spot: &Spot) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(spot.dir(), ".", flags, Mode::empty());
+    let _ = dir.map(|dir| rustix::fs::fsync(&dir));
+}
+
+/// What the file is called until it is whole.
+fn aside(name: &OsStr, pid: u32) -> OsString {
+    let mut aside = OsString::from(".");
+    aside.push(name);
+    aside.push(format!(".kennel-{pid}"));
+    aside
+}
+
+/// Removes what a killed `wrap` or `unwrap` left beside a file: it may hold what the file holds.
+pub(crate) fn sweep(spot: &Spot) -> io::Result<()> {
+    let owner = spot.stat()?.st_uid;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(spot.dir(), ".", flags, Mode::empty())?;
+    let prefix = [b".", spot.name().as_bytes(), b".kennel-"].concat();
+    for entry in rustix::fs::Dir::read_from(&dir)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        let pid = name.strip_prefix(prefix.as_slice());
+        if pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit)) {
+            let _ = remove_abandoned(spot, &OsString::from_vec(name), owner);
+        }
+    }
+    Ok(())
+}
+
+fn remove_abandoned(spot: &Spot, name: &OsStr, owner: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(spot.dir(), name, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let us = rustix::process::geteuid().as_raw();
+    let ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && [us, owner].contains(&stat.st_uid);
+    // Whoever writes it holds it.
+    if ours && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        rustix::fs::unlinkat(spot.dir(), name, AtFlags::empty())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

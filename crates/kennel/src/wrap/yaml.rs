@@ -96,7 +96,6 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
         at,
         start: Start::None(BUILT_IN),
         env: Vec::new(),
-        secrets: Vec::new(),
         has_cwd: false,
     };
     let (mut command, mut args, mut remote) = (None, None, false);
@@ -134,8 +133,8 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
         _ if remote => Start::None(REMOTE),
         (None, _) => Start::None(BUILT_IN),
         (Some((_, command)), Some((line, list))) => {
-            let member = line.alone(text);
-            let args = Args::Listed { list, member };
+            let removal = removal(text, lines, line, &list);
+            let args = Args::Listed { list, removal };
             Start::Apart { command, args }
         }
         (Some((line, command)), None) => {
@@ -147,6 +146,37 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
         }
     };
     Ok(entry)
+}
+
+/// The bytes that go if the member `args` goes.
+fn removal(
+    text: &str,
+    fields: &[Line<'_>],
+    line: &Line<'_>,
+    list: &List,
+) -> Option<std::ops::Range<usize>> {
+    let end = match (&list.layout, list.words.last()) {
+        (Layout::Flow(inside), _) => inside.end + 1,
+        (Layout::Block { .. }, Some(last)) => last.span.end,
+        (Layout::Block { .. }, None) => return None,
+    };
+    // What stands behind it on its line is a comment, and stays.
+    let alone = text[end..]
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .is_empty();
+    let start = line.start - line.indent;
+    if text[start..line.start].trim().is_empty() {
+        let before = text[..start].strip_suffix('\n')?;
+        let before = before.strip_suffix('\r').unwrap_or(before);
+        return alone.then_some(before.len()..end);
+    }
+    // Behind the dash: the next field takes its place.
+    let next = fields.iter().find(|field| field.start >= end)?;
+    let between = text[end..next.start].trim().is_empty();
+    (between && next.indent == line.indent).then_some(line.start..next.start)
 }
 
 fn variables(
@@ -164,7 +194,6 @@ fn variables(
             return Err(variable.wrong(text, "expected a variable and its value"));
         };
         entry.env.push(name.trim_matches(['"', '\'']).to_owned());
-        entry.secrets.push(variable.value_span(text));
     }
     Ok(())
 }

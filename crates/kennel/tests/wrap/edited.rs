@@ -65,11 +65,7 @@ fn what_somebody_wrote_by_hand_is_left_alone() {
     person.write(CURSOR, text);
     let ended = person.kennel(&["unwrap", "--yes"]);
     assert_eq!(ended.code(), Some(0));
-    assert!(
-        ended.stdout.contains("options of your own"),
-        "{}",
-        ended.stdout
-    );
+    assert!(ended.stdout.contains("left as it is"), "{}", ended.stdout);
     assert_eq!(person.read(CURSOR), text);
 }
 
@@ -127,8 +123,100 @@ fn a_dry_run_shows_and_changes_nothing() {
     assert_eq!(person.read(CURSOR), TEXT);
     assert!(person.kept().is_empty());
     assert!(
-        ended.stdout.contains("+    \"a\": { \"command\": \"/"),
+        ended.stdout.contains(": a @@\n-thing\n+/"),
         "{}",
         ended.stdout
     );
+}
+
+/// A hand-written entry, of which nothing tells by its words that `wrap` did not write it.
+#[test]
+fn a_hand_written_entry_beside_wrapped_ones_stays_and_no_diff_says_otherwise() {
+    for edited in [false, true] {
+        let person = Person::new();
+        let text = TEXT.replace(
+            "\"thing\" }",
+            "\"thing\" },\n    \"mine\": { \"command\": \"kennel\", \"args\": [\"run\", \"--\", \"other\"] }",
+        );
+        person.write(CURSOR, &text);
+        person.wraps();
+        let edit = |text: &str| match edited {
+            true => text.replacen('{', "{ // edited", 1),
+            false => text.to_owned(),
+        };
+        person.write(CURSOR, &edit(&person.read(CURSOR)));
+        let shown = person.kennel(&["unwrap", "--dry-run"]).stdout;
+        assert!(
+            !shown.contains(": mine @@") && shown.contains(": a @@"),
+            "{shown}"
+        );
+        let ended = person.kennel(&["unwrap", "--yes"]);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        assert_eq!(person.read(CURSOR), edit(&text));
+        let diff = |text: &str| -> Vec<String> {
+            let marked = text
+                .lines()
+                .filter(|line| line.starts_with(['-', '+', '@']));
+            marked.map(str::to_owned).collect()
+        };
+        assert_eq!(diff(&shown), diff(&ended.stdout));
+    }
+}
+
+#[test]
+fn arguments_that_wrap_added_go_however_the_file_was_edited() {
+    let rewritten = |args: &str| format!("{{\"mcpServers\": {{\"a\": {{{args}}}}}}}");
+    for (edited, wanted) in [
+        // Another order, as an app writes it that sorts its keys.
+        (
+            "\"args\": [\"run\", \"--\", \"thing\"], \"command\": \"KENNEL\"",
+            "\"command\": \"thing\"",
+        ),
+        (
+            "\"command\": \"KENNEL\", \"type\": \"stdio\", \"args\": [\"run\", \"--\", \"thing\"]",
+            "\"command\": \"thing\", \"type\": \"stdio\"",
+        ),
+        (
+            "\"command\": \"KENNEL\", /* why */ \"args\": [\"run\", \"--\", \"thing\"], \"x\": 1",
+            "\"command\": \"thing\", /* why */ \"x\": 1",
+        ),
+    ] {
+        let person = Person::new();
+        person.write(CURSOR, &rewritten("\"command\": \"thing\""));
+        person.wraps();
+        let program = person.program.to_str().unwrap();
+        person.write(CURSOR, &rewritten(&edited.replace("KENNEL", program)));
+        person.unwraps();
+        assert_eq!(person.read(CURSOR), rewritten(wanted));
+    }
+    let codex = "home/.codex/config.toml";
+    let goose = "home/.config/goose/config.yaml";
+    for (path, before, edited, wanted) in [
+        (
+            codex,
+            "[mcp_servers.a]\ncommand = \"thing\"\n",
+            "[mcp_servers.a]\nargs = [\n  \"run\",\n  \"--\",\n  \"thing\",\n]\ncommand = \"KENNEL\"\n",
+            "[mcp_servers.a]\ncommand = \"thing\"\n",
+        ),
+        (
+            codex,
+            "[mcp_servers]\na = { command = \"thing\" }\n",
+            "[mcp_servers]\na = { args = [\"run\", \"--\", \"thing\"], command = \"KENNEL\" }\n",
+            "[mcp_servers]\na = { command = \"thing\" }\n",
+        ),
+        (
+            goose,
+            "extensions:\n  a:\n    cmd: thing\n    type: stdio\n",
+            "extensions:\n  a:\n    type: stdio\n    args:\n    - run\n    - --\n    - thing\n    cmd: KENNEL\n",
+            "extensions:\n  a:\n    type: stdio\n    cmd: thing\n",
+        ),
+    ] {
+        let person = Person::new();
+        person.write(path, before);
+        person.wraps();
+        let program = person.program.to_str().unwrap();
+        person.write(path, &edited.replace("KENNEL", program));
+        person.unwraps();
+        assert_eq!(person.read(path), wanted);
+    }
 }

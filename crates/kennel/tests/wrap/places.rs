@@ -162,3 +162,61 @@ fn a_file_anywhere_is_wrapped_by_its_name_and_remembered() {
     assert_eq!(ended.code(), Some(1));
     assert!(ended.stderr.contains("must end in"), "{}", ended.stderr);
 }
+
+#[test]
+fn hard_links_are_not_broken_without_a_word() {
+    let person = Person::new();
+    let file = person.write(CURSOR, TEXT);
+    let other = person.file("home/dotfiles.json");
+    std::fs::hard_link(&file, &other).unwrap();
+    let ended = person.kennel(&["wrap", "--yes"]);
+    assert_eq!(ended.code(), Some(1));
+    let told = &ended.stderr;
+    assert!(
+        told.contains("2 names (hard links)") && told.contains("cp -p "),
+        "{told}"
+    );
+    assert_eq!(person.read(CURSOR), TEXT);
+    assert_eq!(
+        file.metadata().unwrap().ino(),
+        other.metadata().unwrap().ino()
+    );
+    assert!(person.kept().is_empty());
+    // What it says to do helps.
+    std::fs::remove_file(&other).unwrap();
+    person.wraps();
+    assert!(person.read(CURSOR).contains("\"run\""));
+}
+
+#[test]
+fn what_a_killed_wrap_left_is_removed_by_the_next_command() {
+    let person = Person::new();
+    let file = person.write(CURSOR, TEXT);
+    let left = |name: &str| file.with_file_name(name);
+    let names = [".mcp.json.kennel-4711", ".mcp.json.kennel-1"];
+    for command in ["wrap", "unwrap"] {
+        for name in names {
+            std::fs::write(left(name), TEXT).unwrap();
+        }
+        // Nobody's but its owner's.
+        let others = [
+            ".mcp.json.kennel-x",
+            ".mcp.json.kennel-",
+            "other.json.kennel-1",
+        ];
+        for name in others {
+            std::fs::write(left(name), TEXT).unwrap();
+        }
+        // One that is being written.
+        let held = std::fs::File::create(left(".mcp.json.kennel-2")).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let ended = person.kennel(&[command, "--dry-run"]);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        assert!(left(names[0]).exists(), "a dry run changes nothing");
+        let ended = person.kennel(&[command, "--yes"]);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        assert!(names.iter().all(|name| !left(name).exists()), "{command}");
+        assert!(others.iter().all(|name| left(name).exists()), "{command}");
+        assert!(left(".mcp.json.kennel-2").exists(), "{command}");
+    }
+}

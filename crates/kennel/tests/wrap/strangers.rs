@@ -27,7 +27,7 @@ mod needs_root {
         let ended = run(person.command().arg("wrap").args(named));
         assert_eq!(ended.code(), Some(1), "{}{}", ended.stdout, ended.stderr);
         assert!(
-            ended.stderr.contains("a link of uid 65534"),
+            ended.stderr.contains("is a link of uid 65534"),
             "{}",
             ended.stderr
         );
@@ -89,5 +89,33 @@ mod needs_root {
         assert_eq!(stranger.try_wait().unwrap(), None);
         stranger.kill().unwrap();
         stranger.wait().unwrap();
+    }
+
+    #[test]
+    fn a_directory_link_of_another_user_in_the_middle_of_a_path_is_not_followed() {
+        let person = Person::new();
+        person.write("home/secret/.cursor/mcp.json", TEXT);
+        let link = person.file("project/shared");
+        symlink(person.file("home/secret"), &link).unwrap();
+        gives_away(&link);
+        let path = link.join(".cursor/mcp.json");
+        let named = ["--yes", "--file", path.to_str().unwrap()];
+        for command in ["wrap", "unwrap"] {
+            let ended = run(person.command().arg(command).args(named));
+            assert_eq!(ended.code(), Some(1), "{}{}", ended.stdout, ended.stderr);
+            let told = &ended.stderr;
+            assert!(
+                told.contains("project/shared is a link of uid 65534"),
+                "{told}"
+            );
+            assert_eq!(person.read("home/secret/.cursor/mcp.json"), TEXT);
+        }
+        // Root's own is followed, whichever way it leads.
+        lchown(&link, Some(0), Some(0)).unwrap();
+        std::fs::remove_file(&link).unwrap();
+        symlink("../home/./secret/../secret", &link).unwrap();
+        let ended = run(person.command().arg("wrap").args(named));
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        assert_ne!(person.read("home/secret/.cursor/mcp.json"), TEXT);
     }
 }

@@ -77,14 +77,6 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// What goes if the line goes, with the end of the line before it.
-    pub(super) fn alone(&self, text: &str) -> Option<Range<usize>> {
-        let start = self.start - self.indent;
-        let before = text[..start].strip_suffix('\n')?;
-        let before = before.strip_suffix('\r').unwrap_or(before);
-        self.words.ends_with(']').then_some(before.len()..self.end)
-    }
-
     pub(super) fn wrong(&self, text: &str, what: &str) -> Unreadable {
         Unreadable::at(text, self.start, what)
     }

@@ -1,0 +1,437 @@
+//! Which words of a command may be shown. A diff is read over shoulders and pasted into issues, so a word is
+//! shown only if it is known to be harmless: everything else is masked, known secret or not.
+
+use std::path::Path;
+
+/// Replaces what is not shown.
+pub(crate) const MASK: &str = "…";
+
+/// Options without a value: the next word is not theirs.
+const FLAGS: &[&str] = &[
+    "-y",
+    "--yes",
+    "-q",
+    "--quiet",
+    "-A",
+    "--allow-all",
+    "-i",
+    "-t",
+    "-it",
+    "-ti",
+    "--rm",
+    "--init",
+    "--interactive",
+    "--tty",
+    "--stdio",
+    "--headless",
+    "--isolated",
+    "--no-cache",
+    "--offline",
+    "--verbose",
+    "-v",
+    "--debug",
+    "--read-only",
+    "--readonly",
+    "--bun",
+    "--prefer-offline",
+];
+
+/// Options whose values are never credentials.
+const HARMLESS: &[&str] = &[
+    "--package",
+    "-m",
+    "--from",
+    "--with",
+    "--python",
+    "--directory",
+    "--dir",
+    "--project",
+    "--spec",
+    "--transport",
+    "--port",
+    "--host",
+    "--mode",
+    "--browser",
+    "--log-level",
+    "--loglevel",
+    "--timeout",
+    "--platform",
+    "--network",
+    // Kennel's own.
+    "--cwd",
+    "--share",
+    "--replay",
+    "--on-change",
+    "--linger",
+    "--grace",
+    "--hibernate",
+    "--stop-after",
+    "--max-idle",
+    "--start-timeout",
+    "--owner-pid",
+    "--max-line",
+    "--detached",
+];
+
+/// Words that say what to do, not with what.
+const SUBCOMMANDS: &[&str] = &[
+    "run",
+    "exec",
+    "x",
+    "dlx",
+    "tool",
+    "mcp",
+    "serve",
+    "server",
+    "start",
+    "stdio",
+    "container",
+    "mcp-server",
+    "npm",
+    "npx",
+    "uvx",
+    "node",
+    "python",
+    "python3",
+    "bunx",
+    "deno",
+    "docker",
+    "podman",
+];
+
+/// Programs behind which the server's own program or package comes.
+const LAUNCHERS: &[&str] = &[
+    "kennel", "npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx", "deno", "uv", "uvx", "pipx",
+    "node", "python", "python3", "docker", "podman", "env", "cmd", "cmd.exe",
+];
+
+/// Begins of access tokens that are known.
+const TOKEN_PREFIXES: &[&str] = &[
+    "sk-",
+    "sk_",
+    "pk_",
+    "rk_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xox",
+    "xapp-",
+    "AKIA",
+    "ASIA",
+    "eyJ",
+    "AIza",
+    "ya29.",
+    "npm_",
+    "hf_",
+    "figd_",
+    "ntn_",
+    "secret_",
+    "lin_api_",
+    "ATATT",
+    "pplx-",
+    "tvly-",
+    "fc-",
+    "ctx7sk",
+    "sntry",
+    "sbp_",
+    "pat-",
+    "shpat_",
+    "dop_v1_",
+    "gsk_",
+    "r8_",
+    "whsec_",
+    "Bearer",
+    "Basic",
+];
+
+/// Parts of a name whose value is a credential.
+const SENSITIVE: &[&str] = &[
+    "token", "key", "secret", "pass", "pwd", "pw", "pin", "auth", "cred", "cookie", "pat",
+    "bearer", "header", "session", "sig", "cert", "login", "user", "account", "dsn", "conn", "uri",
+    "url", "env", "jwt", "otp", "seed", "private",
+];
+
+/// The words of a command as they may be shown.
+pub(crate) fn shown(command: &[String]) -> Vec<String> {
+    let mut shown = Vec::with_capacity(command.len());
+    let mut reader = Reader {
+        option: None,
+        names_expected: 1,
+        env_names: false,
+    };
+    for (at, word) in command.iter().enumerate() {
+        shown.push(match at {
+            0 => reader.program(word),
+            _ => reader.word(word),
+        });
+    }
+    shown
+}
+
+/// What the words before say about the next one.
+struct Reader {
+    /// The option before, if its value may follow.
+    option: Option<String>,
+    /// How many names of programs and packages may follow.
+    names_expected: usize,
+    /// Whether the next word has names of variables (`--env-key`).
+    env_names: bool,
+}
+
+impl Reader {
+    fn program(&mut self, word: &str) -> String {
+        if !is_launcher(word) {
+            self.names_expected = 0;
+        }
+        // The path of a program is no secret, though a directory in it may look drawn.
+        let plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
+        let path = word.starts_with('/') && word.chars().all(plain);
+        match path || is_path(word) || is_name(word) {
+            true => word.to_owned(),
+            false => masked(word),
+        }
+    }
+
+    fn word(&mut self, word: &str) -> String {
+        if std::mem::take(&mut self.env_names) {
+            let names = word
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "_,*".contains(c));
+            return match names && !word.split(',').any(is_random) {
+                true => word.to_owned(),
+                false => MASK.to_owned(),
+            };
+        }
+        if word == "--" {
+            self.option = None;
+            return word.to_owned();
+        }
+        if word.starts_with('-') && word.len() > 1 {
+            return self.option(word);
+        }
+        match self.option.take() {
+            // A launcher's package; of a server it may be a password.
+            Some(option) if option == "-p" && self.names_expected > 0 && is_name(word) => {
+                word.to_owned()
+            }
+            Some(option) => value_of(&option, word),
+            None => self.positional(word),
+        }
+    }
+
+    fn option(&mut self, word: &str) -> String {
+        self.option = None;
+        if let Some((name, value)) = word.split_once('=') {
+            let (name, harmless) = (option_name(name), HARMLESS.contains(&name));
+            return match harmless && (is_path(value) || is_name(value)) {
+                true => word.to_owned(),
+                false => format!("{name}={MASK}"),
+            };
+        }
+        if word == "--env-key" {
+            self.env_names = true;
+            return word.to_owned();
+        }
+        if !FLAGS.contains(&word) {
+            self.option = Some(word.to_owned());
+        }
+        // A short option may have its value attached: `-pPASSWORD`.
+        let is_long = word.starts_with("--");
+        let name = option_name(word);
+        let shown = match is_long || word.len() <= 3 {
+            true => name.to_owned(),
+            false => word.chars().take(2).collect(),
+        };
+        match shown == word {
+            true => shown,
+            false => shown + MASK,
+        }
+    }
+
+    fn positional(&mut self, word: &str) -> String {
+        if SUBCOMMANDS.contains(&word) {
+            return word.to_owned();
+        }
+        if self.names_expected > 0 && (is_path(word) || is_name(word)) {
+            let next = is_launcher(word);
+            self.names_expected = usize::from(next);
+            return word.to_owned();
+        }
+        match is_path(word) {
+            true => word.to_owned(),
+            false => masked(word),
+        }
+    }
+}
+
+fn value_of(option: &str, value: &str) -> String {
+    let harmless = HARMLESS.contains(&option) && is_name(value);
+    let name = option.trim_start_matches('-').to_lowercase();
+    let sensitive = SENSITIVE.iter().any(|part| name.contains(part));
+    // `-e` and the like take anything.
+    let path = is_path(value) && !sensitive && option.starts_with("--");
+    match harmless || (HARMLESS.contains(&option) && is_path(value)) || path {
+        true => value.to_owned(),
+        false => masked(value),
+    }
+}
+
+/// A masked word: of `NAME=value`, `Name: value` and addresses, the first part is shown.
+fn masked(word: &str) -> String {
+    if let Some((scheme, rest)) = word.split_once("://") {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((_, host)) => (format!("{MASK}@"), host),
+            None => (String::new(), authority),
+        };
+        let plain = |text: &str| {
+            text.chars()
+                .all(|c| c.is_ascii_alphanumeric() || ".-:+[]".contains(c))
+        };
+        if plain(scheme)
+            && plain(host)
+            && !host.split(['.', ':']).any(is_random)
+            && scheme.len() < 20
+        {
+            let tail = if rest.len() > authority.len() + 1 {
+                format!("/{MASK}")
+            } else {
+                String::new()
+            };
+            return format!("{scheme}://{user}{host}{tail}");
+        }
+        return MASK.to_owned();
+    }
+    for separator in ["=", ": "] {
+        if let Some((name, _)) = word.split_once(separator) {
+            let plain = name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+            if plain && !name.is_empty() && name.len() <= 40 && !is_random(name) && !has_token(name)
+            {
+                return format!("{name}{separator}{MASK}");
+            }
+        }
+    }
+    MASK.to_owned()
+}
+
+/// The name of an option, as far as it looks like one.
+fn option_name(word: &str) -> &str {
+    let plain = word.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
+    let name = &word[..plain.unwrap_or(word.len())];
+    let body = name.trim_start_matches('-');
+    match name.len() <= 40 && !has_token(body) && !body.split(['-', '_', '.']).any(is_random) {
+        true => name,
+        false => &word[..word.len() - word.trim_start_matches('-').len()],
+    }
+}
+
+fn is_launcher(word: &str) -> bool {
+    let name = Path::new(word)
+        .file_name()
+        .map(|name| name.to_string_lossy());
+    name.is_some_and(|name| LAUNCHERS.contains(&&*name))
+}
+
+/// Whether a word is a path of the file system, with nothing random in it.
+fn is_path(word: &str) -> bool {
+    let Some(word) = filled_in(word) else {
+        return false;
+    };
+    let begins = ["/", "./", "../", "~/"];
+    let plain = |c: char| c.is_alphanumeric() || "/._-+~@:\\()".contains(c);
+    let drive = word.as_bytes().get(1) == Some(&b':') && word.as_bytes().get(2) == Some(&b'\\');
+    let drawn = |part: &str| {
+        has_token(part)
+            || part
+                .split(['.', '-', '_', '@', '+', ':', '~'])
+                .any(is_random)
+    };
+    (drive || begins.iter().any(|it| word.starts_with(it)) || word == "." || word == "..")
+        && word.chars().all(plain)
+        && !has_userinfo(&word)
+        && !word.contains("//")
+        && !word.split(['/', '\\']).any(drawn)
+}
+
+/// The word with `/x` for each variable that the app fills in; none if one has a default, which may be anything.
+fn filled_in(word: &str) -> Option<String> {
+    let mut rest = word;
+    let mut filled = String::new();
+    while let Some((before, behind)) = rest.split_once("${") {
+        let (name, behind) = behind.split_once('}')?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_.:".contains(c);
+        if !name.chars().all(plain) || name.split([':', '.', '_']).any(is_random) {
+            return None;
+        }
+        filled += before;
+        filled += if filled.is_empty() { "/x" } else { "x" };
+        rest = behind;
+    }
+    Some(filled + rest)
+}
+
+/// Whether a word can be the name of a program, a package or a module, with its version.
+fn is_name(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@/._-+[],:".contains(c);
+    let name = ["==", ">=", "<=", "~="]
+        .iter()
+        .find_map(|it| word.split_once(it));
+    let (name, version) = name.unwrap_or((word, "0"));
+    let is_version = version.len() <= 20
+        && version.starts_with(|c: char| c.is_ascii_digit())
+        && version
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || ".*".contains(c));
+    is_version
+        && name.len() <= 100
+        && !name.is_empty()
+        && name.chars().all(plain)
+        && !has_userinfo(name)
+        && !name.contains("//")
+        && !name.split(['/', '@']).any(has_token)
+        && !name
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .any(is_random)
+}
+
+/// `user:password@host`.
+fn has_userinfo(word: &str) -> bool {
+    let colon = word.find(':');
+    colon.is_some_and(|colon| word[colon..].contains('@'))
+}
+
+fn has_token(word: &str) -> bool {
+    TOKEN_PREFIXES
+        .iter()
+        .any(|prefix| word.len() > prefix.len() && word.starts_with(prefix))
+}
+
+/// Whether a word looks drawn rather than written: long, or of letters and digits in turn, or of mixed case.
+fn is_random(word: &str) -> bool {
+    let kinds: Vec<u8> = word
+        .bytes()
+        .map(|byte| match byte {
+            b'0'..=b'9' => 0,
+            b'A'..=b'Z' => 1,
+            b'a'..=b'z' => 2,
+            _ => 3,
+        })
+        .collect();
+    let changes = kinds.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let digits = kinds.iter().filter(|kind| **kind == 0).count();
+    let length = kinds.len();
+    length > 24
+        || (length >= 16 && digits > 0)
+        || (length >= 8 && digits > 0 && digits < length && changes >= 3)
+        || (length >= 12 && changes >= 5)
+        || (length >= 9 && digits == length)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+use kennel_testkit::{Rng, count};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::sharing::ServersToml;
+use crate::wrap::clients::Shape;
+use crate::wrap::diff;
+use crate::wrap::places::Found;
+use crate::wrap::plan::{self, Setting};
+use crate::wrap::shapes::Root;
+use crate::wrap::yaml::Kind;
+
+const PROGRAM: &str = "/home/ada/.local/bin/kennel";
+
+#[test]
+fn words_are_shown_only_where_they_are_known_to_be_harmless() {
+    for (command, wanted) in [
+        (
+            "npx -y @scope/server-memory@1.2.3",
+            "npx -y @scope/server-memory@1.2.3",
+        ),
+        (
+            "uvx --from mcp-server-git==2026.10.19 mcp-server-git",
+            "uvx --from mcp-server-git==2026.10.19 mcp-server-git",
+        ),
+        (
+            "node /opt/app/node_modules/@x/y/dist/index.js",
+            "node /opt/app/node_modules/@x/y/dist/index.js",
+        ),
+        (
+            "mcp-server-git --repository /home/ada/src",
+            "mcp-server-git --repository /home/ada/src",
+        ),
+        (
+            "npx -y a --api-key hunter2 /data",
+            "npx -y a --api-key … /data",
+        ),
+        (
+            "npx a --token=hunter2 --port=80 --port 8080",
+            "npx a --token=… --port=80 --port 8080",
+        ),
+        (
+            "npx a --pass hunter2 --pat hunter2",
+            "npx a --pass … --pat …",
+        ),
+        (
+            "docker run -i --rm -e GITHUB_PAT=hunter2 mcp/github",
+            "docker run -i --rm -e GITHUB_PAT=… mcp/github",
+        ),
+        (
+            "npx server-postgres postgresql://ada:hunter2@db.example.com/x",
+            "npx server-postgres postgresql://…@db.example.com/…",
+        ),
+        (
+            "npx mcp-remote https://mcp.example.com/sse",
+            "npx mcp-remote https://mcp.example.com/…",
+        ),
+        ("env TOKEN=hunter2 npx a", "env TOKEN=… npx a"),
+        ("mysql-mcp -phunter2", "mysql-mcp -p…"),
+        ("thing hunter2", "thing …"),
+        ("npx sk-live-a1b2c3", "npx …"),
+        (
+            "npx a ${HOME}/x ${env:KEY} ${K:-hunter2}",
+            "npx a ${HOME}/x ${env:KEY} …",
+        ),
+        (
+            "kennel run --cwd /home/ada --env-key TOKEN,LOG -- npx -y a",
+            "kennel run --cwd /home/ada --env-key TOKEN,LOG -- npx -y a",
+        ),
+        (
+            "kennel run --env-key TOKEN=hunter2 -- npx",
+            "kennel run --env-key … -- npx",
+        ),
+    ] {
+        let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        assert_eq!(shown(&command).join(" "), wanted);
+    }
+    let words = [
+        "npx",
+        "a",
+        "--header",
+        "Authorization: Bearer hunter2",
+        "X-Key: hunter2",
+    ]
+    .map(str::to_owned);
+    assert_eq!(
+        shown(&words)[2..],
+        ["--header", "Authorization: …", "X-Key: …"]
+    );
+    let words = ["sh", "-c", "/bin/thing --password hunter2"].map(str::to_owned);
+    assert_eq!(shown(&words), ["sh", "-c", "…"]);
+}
+
+/// A secret that is new each time: a word, or drawn in one of the ways of issuers.
+fn canary(rng: &mut Rng) -> String {
+    let letters = |rng: &mut Rng, from: &[u8], count: u64| -> String {
+        (0..count)
+            .map(|_| char::from(from[rng.below(from.len() as u64) as usize]))
+            .collect()
+    };
+    match rng.below(6) {
+        0 => "hunter".to_owned() + &letters(rng, b"0123456789", 3),
+        1 => format!("ghp_{}", letters(rng, b"abcdefABCDEF0123456789", 36)),
+        2 => letters(rng, b"0123456789abcdef", 32),
+        3 => letters(rng, b"abcdefghijklmnopqrstuvwxyz", 9),
+        4 => format!("sk-proj-{}", letters(rng, b"abcXYZ019_-", 20)),
+        _ => letters(rng, b"ABCdefGHIjkl0123456789+/", 24) + "==",
+    }
+}
+
+/// The words of a command with the secret somewhere.
+fn command(rng: &mut Rng, secret: &str) -> Vec<String> {
+    let options = [
+        "--api-key",
+        "--token",
+        "--pass",
+        "--password",
+        "--pat",
+        "--secret",
+        "--sesame",
+        "--access",
+        "-k",
+        "-t0",
+        "--auth",
+        "--pw",
+        "--openai",
+        "--conn",
+        "--key-file-content",
+        "--bot",
+        "-H",
+        "--header",
+    ];
+    let mut one = |list: &[&str]| list[rng.below(list.len() as u64) as usize].to_owned();
+    let (option, launcher) = (
+        one(&options),
+        one(&[
+            "npx",
+            "uvx",
+            "node",
+            "docker",
+            "thing",
+            "/opt/x/bin/thing",
+            "kennel",
+        ]),
+    );
+    let mut words = vec![launcher.clone()];
+    if launcher == "kennel" {
+        words.extend(["run", "--", "npx"].map(str::to_owned));
+    }
+    words.extend(["-y", "@scope/package"].map(str::to_owned));
+    words.extend(match rng.below(13) {
+        0 => vec![option, secret.to_owned()],
+        1 => vec![format!("--{}={secret}", option.trim_start_matches('-'))],
+        2 => vec!["-e".to_owned(), format!("GITHUB_PAT={secret}")],
+        3 => vec![
+            "--header".to_owned(),
+            format!("Authorization: Bearer {secret}"),
+        ],
+        4 => vec![format!("postgresql://ada:{secret}@db.example.com/x")],
+        5 => vec![format!("https://example.com/hooks/{secret}")],
+        6 => vec![format!("https://example.com/?token={secret}")],
+        7 => vec![format!("-p{secret}")],
+        8 => vec!["serve".to_owned(), secret.to_owned()],
+        9 => vec!["-c".to_owned(), format!("/bin/x --flag {secret}")],
+        10 => vec![format!("Bearer {secret}")],
+        11 => vec![format!("ada:{secret}@db.example.com")],
+        _ => vec!["--config".to_owned(), format!("{{\"key\": \"{secret}\"}}")],
+    });
+    if rng.below(2) == 0 {
+        words.extend(["--port", "8080", "/data"].map(str::to_owned));
+    }
+    words
+}
+
+/// One server in a file of each format, with the secret also where no word of a command is.
+fn documents(name: &str, words: &[String], secret: &str) -> Vec<(Shape, String)> {
+    let (program, args) = words.split_first().expect("a program");
+    let entry = json!({"command": program, "args": args, "env": {"TOKEN": secret}, "headers": {"X": secret}});
+    let json: Value = json!({"mcpServers": {name: entry}});
+    let literal = |word: &str| serde_json::to_string(word).expect("a text");
+    let list: Vec<String> = args.iter().map(|word| literal(word)).collect();
+    let list = list.join(", ");
+    let (name, program, token) = (literal(name), literal(program), literal(secret));
+    vec![
+        (Shape::Json(Root::McpServers), json.to_string()),
+        (
+            Shape::Json(Root::McpServers),
+            format!("// {secret}\n{json:#}"),
+        ),
+        (
+            Shape::Toml,
+            format!(
+                "[mcp_servers.{name}]\ncommand = {program} # {secret}\nargs = [{list}]\nenv = {{ T = {token} }}\n"
+            ),
+        ),
+        (
+            Shape::Yaml(Kind::Extensions),
+            format!(
+                "extensions:\n  {name}:\n    cmd: {program} # {secret}\n    args: [{list}]\n    envs:\n      T: {token}\n"
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn no_diff_shows_a_secret_and_every_diff_shows_the_servers_name() {
+    let mut rng = Rng::seeded("secrets in configurations");
+    let found = Found {
+        client: None,
+        path: "/home/ada/.cursor/mcp.json".into(),
+        shape: None,
+        project: false,
+    };
+    for _ in 0..count(5_000) {
+        let secret = canary(&mut rng);
+        let name =
+            ["my-token-server", "key", "auth", "api-key vault", "secrets"][rng.below(5) as usize];
+        let words = command(&mut rng, &secret);
+        for (shape, text) in documents(name, &words, &secret) {
+            let setting = Setting {
+                program: PROGRAM,
+                home: Path::new("/home/ada"),
+                config: &ServersToml::default(),
+            };
+            let plan = plan::of(&text, shape, &found, setting)
+                .unwrap_or_else(|error| panic!("{error}:\n{text}"));
+            let (before, after) = (
+                shape.entries(&text).unwrap(),
+                shape.entries(&plan.result).unwrap(),
+            );
+            for (before, after) in [(&before, &after), (&after, &before)] {
+                let shown = diff::of(&text, before, after);
+                assert!(!shown.contains(&secret), "{secret} in\n{shown}of\n{text}");
+                let changed = before[0].command() != after[0].command();
+                assert!(!changed || shown.contains(name), "{shown}");
+                assert!(changed || words[0] == "kennel", "nothing shown for\n{text}");
+            }
+        }
+    }
+}
