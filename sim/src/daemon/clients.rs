@@ -185,8 +185,9 @@ impl Daemon {
                 return;
             };
             let begins = Message::parse(line).map(|message| opening(&message));
-            let opens_again =
-                station.class.era() == Era::Modern && matches!(begins, Ok(Opening::Legacy(_)));
+            let opens_again = station.class.era() == Era::Modern
+                && station.mux.knows_discover() != Some(true)
+                && matches!(begins, Ok(Opening::Legacy(_)));
             if !opens_again {
                 station.mux.from_client(id, line, now);
                 return self.settle(number, kernel);

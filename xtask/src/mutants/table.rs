@@ -93,7 +93,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         area: Area::Mux,
         mistake: "a progress token goes to the server as the client chose it",
         file: "crates/kennel-core/src/mux/from_client.rs",
-        text: "token.map(|place| (place, &new[..])).into_iter().chain(edit)",
+        text: "new_token.into_iter().chain(edit)",
         instead: "None.into_iter().chain(edit)",
         among: (CORE, &["--test", "mux"]),
         caught_by: &["the_same_progress_token_of_two_clients_is_two_tokens"],

@@ -1,10 +1,12 @@
 //! What an answer is known by.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::token::is_number;
 use super::{Malformed, Part};
 
 /// The largest integer that every reader takes for itself: past it a double cannot tell neighbours.
@@ -96,6 +98,54 @@ impl Key {
     }
 }
 
+impl Key {
+    /// The number this id stands for to a reader that takes `"1"` and `1.0` for `1`, as the official clients do.
+    pub fn as_number(&self) -> Option<f64> {
+        let text = match self {
+            Key::Number(number) => return Some(*number as f64),
+            Key::Text(text) | Key::Odd(text) => text.trim_ascii(),
+        };
+        let number = match is_number(text.as_bytes()) {
+            true => text.parse().ok(),
+            false => None,
+        };
+        number.filter(|it: &f64| it.is_finite())
+    }
+
+    /// The same, if it is an integer that a double holds exactly.
+    pub fn as_integer(&self) -> Option<i64> {
+        let number = self.as_number()?;
+        let is_exact = number.fract() == 0.0 && number.abs() <= LARGEST as f64;
+        is_exact.then_some(number as i64)
+    }
+
+    /// How the same integer is usually spelled, as a number and as a string, this id itself left out.
+    pub(crate) fn same_integer(&self) -> impl Iterator<Item = Key> {
+        let integer = self.as_integer();
+        let number = integer.map(Key::Number);
+        let text = integer.map(|it| Key::Text(it.to_string().into()));
+        number.into_iter().chain(text).filter(move |it| it != self)
+    }
+}
+
+/// The only id among `pending` that is the same number as `key`, for a peer that answers `1` as `"1"` or `1.0`. `None`
+/// if there are several: then nobody knows which is meant. For an id that matches none exactly.
+pub(crate) fn only_same_number<'m, V>(
+    pending: &'m BTreeMap<Key, V>,
+    key: &Key,
+    such: impl Fn(&V) -> bool,
+) -> Option<&'m Key> {
+    let number = key.as_number()?;
+    let usual = key.same_integer();
+    let usual = usual.filter_map(|it| pending.get_key_value(&it));
+    // Integers that no double holds: a server may answer with the nearest one.
+    let large = pending.range(Key::Odd("".into())..);
+    let large = large.filter(|(it, _)| it.as_number() == Some(number));
+    let mut found = usual.chain(large).filter(|(_, value)| such(value));
+    let (only, _) = found.next()?;
+    found.next().is_none().then_some(only)
+}
+
 /// As one would write it down in a log: a long one is cut.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,6 +212,44 @@ mod tests {
         for none in [&b"\""[..], b"", b"7 8", b"{}", b"true", b"\"\xff\""] {
             assert_eq!(Key::of(none), None);
         }
+    }
+
+    #[test]
+    fn ids_are_compared_as_numbers_when_asked_to() {
+        for text in [r#""1""#, "1.0", "1e0", "10E-1", r#"" 1 ""#, r#""1.0""#] {
+            assert_eq!(id(text).key().as_integer(), Some(1), "{text}");
+        }
+        for text in [
+            r#""""#, r#""a""#, "null", "1.5", r#""0x1""#, r#""1 2""#, "1e999",
+        ] {
+            assert_eq!(id(text).key().as_integer(), None, "{text}");
+        }
+        let large = "9007199254740993";
+        assert_eq!(id(large).key().as_integer(), None);
+        assert_eq!(
+            id(large).key().as_number(),
+            id("9007199254740992").key().as_number()
+        );
+    }
+
+    #[test]
+    fn the_only_pending_id_with_the_same_number_is_found() {
+        let pending = |ids: &[&str]| ids.iter().map(|it| (id(it).key(), ())).collect();
+        let found = |ids: &[&str], key: &str| {
+            let pending: BTreeMap<Key, ()> = pending(ids);
+            only_same_number(&pending, &id(key).key(), |()| true).cloned()
+        };
+        assert_eq!(found(&["1", "2"], r#""1""#), Some(Key::Number(1)));
+        assert_eq!(found(&["1", "2"], "2.0"), Some(Key::Number(2)));
+        assert_eq!(found(&[r#""1""#], "1"), Some(Key::Text("1".into())));
+        assert_eq!(found(&["1", r#""1""#], "1.0"), None);
+        assert_eq!(found(&["1"], r#""3""#), None);
+        assert_eq!(found(&["0"], "null"), None);
+        assert_eq!(found(&["0"], r#""""#), None);
+        assert_eq!(
+            found(&["9007199254740993"], "9007199254740992"),
+            Some(Key::Odd("9007199254740993".into()))
+        );
     }
 
     #[test]

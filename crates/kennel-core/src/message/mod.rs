@@ -31,6 +31,7 @@ pub use malformed::Malformed;
 pub use owned::Owned;
 pub use scan::Scan;
 
+pub(crate) use id::only_same_number;
 pub(crate) use line::quoted;
 pub(crate) use owned::Edit;
 pub(crate) use short::Short;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Outcome, Part, Request, Response, reply};
+use crate::message::{Key, Outcome, Part, Request, Response, only_same_number, reply};
 use crate::time::Moment;
 
 use super::calls::Kind;
@@ -93,7 +93,10 @@ impl Asks {
 
     /// The server does not want the answer any more: whom it was asked, and under which id.
     pub(super) fn cancel(&mut self, key: &Key) -> Option<(ClientId, i64)> {
-        let minted = *self.by_server.get(key)?;
+        let minted = match self.by_server.get(key) {
+            Some(minted) => *minted,
+            None => self.by_server[only_same_number(&self.by_server, key, |_| true)?],
+        };
         self.close(minted).map(|ask| (ask.client, minted))
     }
 
@@ -137,6 +140,7 @@ pub(super) fn ambiguous_method(method: &str) -> &'static str {
     match method {
         "sampling/createMessage" => "sampling/createMessage",
         "elicitation/create" => "elicitation/create",
+        "initialize" => "initialize",
         _ => "a request of its own",
     }
 }
@@ -242,7 +246,7 @@ impl Mux {
         let mut candidates = BTreeSet::new();
         for call in self.calls.asked() {
             match (&call.kind, &call.session) {
-                (Kind::Initialize, _) => {}
+                (Kind::Initialize | Kind::LateInitialize, _) => {}
                 (_, Some(session)) if call.waiters.is_empty() => {
                     candidates.insert(self.client_of(session));
                 }

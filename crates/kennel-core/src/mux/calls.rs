@@ -80,6 +80,8 @@ pub(super) enum Kind {
     /// One of those that take turns.
     Turn,
     Initialize,
+    /// `initialize` for a server that speaks the modern era.
+    LateInitialize,
     Discover,
     List(ListKey),
     Subscribe(String),
@@ -161,6 +163,19 @@ impl Calls {
     /// Which call this request of a client waits for.
     pub(super) fn find(&self, client: ClientId, key: &Key) -> Option<Minted> {
         self.by_client.get(&(client, key.clone())).copied()
+    }
+
+    /// The same for an id that may be spelled otherwise, `"1"` for `1`, and its key.
+    pub(super) fn find_loosely(&self, client: ClientId, key: &Key) -> Option<(Key, Minted)> {
+        if let Some(minted) = self.find(client, key) {
+            return Some((key.clone(), minted));
+        }
+        let mut found = key.same_integer().filter_map(|it| {
+            let minted = self.find(client, &it)?;
+            Some((it, minted))
+        });
+        let only = found.next()?;
+        found.next().is_none().then_some(only)
     }
 
     /// It is answered.

@@ -1,5 +1,6 @@
 //! What follows from a line of a client.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::lifetime::ClientId;
@@ -99,11 +100,12 @@ impl Mux {
             self.notes.push(Note::DuplicateId(side, key));
             return;
         }
-        if request.method.is("ping") {
+        // The modern era has no ping: its server says so.
+        if request.method.is("ping") && self.class.era() == Era::Legacy {
             self.answer(from.client, from.batch, reply::pong(id));
             return;
         }
-        self.requests += 1;
+        self.requests += u64::from(!request.method.is("ping"));
         if let Err(refused) = self.route(from, request) {
             if let Refused::Malformed(why) = refused {
                 self.notes.push(Note::Malformed(side, why));
@@ -128,6 +130,7 @@ impl Mux {
         let legacy = self.class.era() == Era::Legacy;
         let kind = match &*method {
             "initialize" if legacy => return self.initialize(from, request),
+            "initialize" => Kind::LateInitialize,
             "resources/subscribe" if legacy => return self.subscribe(from, request),
             "resources/unsubscribe" if legacy => return self.unsubscribe(from, request),
             "logging/setLevel" if legacy => return self.set_level(from, request),
@@ -154,6 +157,10 @@ impl Mux {
         let refused = match (self.class.era(), method, Envelope::of(request)?) {
             (Era::Legacy, "server/discover", _) => Refused::discover_in_legacy(id),
             (Era::Legacy, _, Envelope::Whole | Envelope::Broken) => Refused::enveloped(id),
+            // The modern era has neither. Only the server knows what it says to them; but `initialize` might turn it
+            // into a legacy one, so that it hears none while others use it.
+            (Era::Modern, "ping", _) => return Ok(()),
+            (Era::Modern, "initialize", _) if self.clients.len() == 1 => return Ok(()),
             (Era::Modern, "initialize", _) => Refused::initialize_in_modern(id),
             (Era::Modern, _, Envelope::None | Envelope::Broken) => Refused::without_envelope(id),
             (Era::Legacy, _, Envelope::None) | (Era::Modern, _, Envelope::Whole) => return Ok(()),
@@ -189,7 +196,9 @@ impl Mux {
             asked: Some(from.now),
         };
         self.calls.insert(minted, call);
-        let more = token.map(|place| (place, &new[..])).into_iter().chain(edit);
+        let new_token = token.map(|place| (place, minted_token(&place, &new)));
+        let new_token = new_token.as_ref().map(|(place, new)| (*place, &new[..]));
+        let more = new_token.into_iter().chain(edit);
         let more: Vec<_> = more.collect();
         // As most have: no list is made for it.
         let edits = match more[..] {
@@ -224,7 +233,7 @@ impl Mux {
             Err(why) => return self.notes.push(Note::Malformed(side, why)),
         };
         let key = id.key();
-        let Some(minted) = self.calls.find(from.client, &key) else {
+        let Some((key, minted)) = self.calls.find_loosely(from.client, &key) else {
             self.notes.push(Note::UnknownCancel(side, key));
             return;
         };
@@ -269,7 +278,7 @@ impl Mux {
                 self.subscribe_cancelled(minted, &uri, client, key);
             }
             // What changes the server for all: how it went must be known.
-            Kind::Initialize | Kind::Unsubscribe | Kind::Level(_) => {}
+            Kind::Initialize | Kind::LateInitialize | Kind::Unsubscribe | Kind::Level(_) => {}
             Kind::Plain
             | Kind::Turn
             | Kind::Discover
@@ -288,8 +297,9 @@ impl Mux {
 
     fn response_from_client(&mut self, from: &From<'_>, response: &Response<'_>) {
         let key = response.id.map(|id| id.key());
-        if let (Some(id), Some(Key::Number(minted))) = (response.id, &key)
-            && let Some(ask) = self.asks.answer(from.client, *minted)
+        let minted = key.as_ref().and_then(Key::as_integer);
+        if let (Some(id), Some(minted)) = (response.id, minted)
+            && let Some(ask) = self.asks.answer(from.client, minted)
         {
             self.ask_answered(from, ask, &id.part(), response);
             return;
@@ -306,6 +316,14 @@ fn progress_token<'a>(request: &Request<'a>) -> Result<Option<Part<'a>>, Refused
         it.text()
             .starts_with(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
     }))
+}
+
+/// What the server is to know a request's progress by: a string if the client's own token is one, else a number.
+fn minted_token<'d>(token: &Part<'_>, minted: &'d Digits) -> Cow<'d, [u8]> {
+    match token.bytes().starts_with(b"\"") {
+        true => Cow::Owned([b"\"", &minted[..], b"\""].concat()),
+        false => Cow::Borrowed(minted),
+    }
 }
 
 /// A value in a request's `_meta`.

@@ -1,5 +1,8 @@
 //! What follows from a line of the server.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use crate::lifetime::ClientId;
 use crate::message::{Key, Line, Malformed, Message, Notification, Outcome, Part, Response};
 use crate::time::Moment;
@@ -94,6 +97,7 @@ impl Mux {
             Kind::TaskList => self.task_list_answered(call, said, (id, response)),
             Kind::Listen => self.listen_answered(call, said, (id, response)),
             Kind::Unsubscribe => self.deliver(call, said, id),
+            Kind::LateInitialize => self.late_initialize_answered(call, said, (id, response)),
             Kind::Plain | Kind::Turn => {
                 self.lists.may_have_changed(&self.handshake);
                 if let (Outcome::Result(result), Some(session), Era::Legacy) =
@@ -128,11 +132,13 @@ impl Mux {
         let Some(waiter) = call.waiters.first() else {
             return;
         };
+        let named;
         let mut edits: Vec<Edit<'_>> = vec![(*id, &waiter.id)];
         if let Outcome::Result(result) = response.outcome
             && let Ok(Some(name)) = result.at(&["_meta", SUBSCRIPTION])
         {
-            edits.push((name, &waiter.id));
+            named = spelled_alike(&name, &waiter.id);
+            edits.push((name, &named));
         }
         let line = said.with(&edits);
         self.answer(waiter.client, waiter.batch, line);
@@ -170,11 +176,7 @@ impl Mux {
                 Ok(())
             }
             ("notifications/resources/updated", Era::Legacy) => {
-                let params = notification.params;
-                let uri = params.and_then(|it| it.member("uri").ok().flatten());
-                let uri = uri.and_then(|uri| uri.string());
-                let audience = self.subscriptions.audience(uri.as_deref());
-                self.say_to(audience, said);
+                self.resource_updated(said, notification);
                 Ok(())
             }
             ("notifications/tasks/status", Era::Legacy) => {
@@ -234,7 +236,7 @@ impl Mux {
             None => None,
         };
         if let Some(place) = token
-            && let Ok(minted) = place.text().parse()
+            && let Some(minted) = place.key().as_ref().and_then(minted)
         {
             if let Some(call) = self.calls.get(minted)
                 && let (Some(waiter), Some(token)) = (call.waiters.first(), &call.token)
@@ -259,6 +261,23 @@ impl Mux {
         Ok(())
     }
 
+    /// A resource changed (legacy).
+    fn resource_updated(&mut self, said: &Said<'_>, notification: &Notification<'_>) {
+        let params = notification.params;
+        let uri = params.and_then(|it| it.member("uri").ok().flatten());
+        let uri = uri.and_then(|uri| uri.string());
+        let audience = match uri {
+            // Its one client hears all that its server says.
+            _ if !self.class.is_shared() => self.audience().into_iter().collect(),
+            Some(uri) => self.subscriptions.audience(&uri),
+            None => BTreeSet::new(),
+        };
+        if audience.is_empty() {
+            self.notes.push(Note::Unaddressed(Unaddressed::Update));
+        }
+        self.say_to(audience, said);
+    }
+
     /// Whether it says that it belongs to a subscription of the modern era.
     fn is_subscribed(&self, notification: &Notification<'_>) -> bool {
         let may_be = self.class.era() == Era::Modern || !self.class.is_shared();
@@ -275,10 +294,10 @@ impl Mux {
         let params = notification.params;
         let name = params.map(|params| params.at(&["_meta", SUBSCRIPTION]));
         if let Some(name) = name.transpose()?.flatten()
-            && let Ok(minted) = name.text().parse()
+            && let Some(minted) = name.key().as_ref().and_then(minted)
         {
             if let Some((client, id)) = self.listener(minted) {
-                let line = said.with(&[(name, id)]);
+                let line = said.with(&[(name, &spelled_alike(&name, id))]);
                 self.say(client, line);
                 return Ok(());
             }
@@ -314,10 +333,20 @@ impl Mux {
     }
 }
 
-/// An id that may have been minted here.
+/// An id that may have been minted here. Some servers answer 1 as `"1"` or `1.0`, which the official clients accept.
 pub(super) fn minted(key: &Key) -> Option<Minted> {
-    match key {
-        Key::Number(number) => Minted::try_from(*number).ok(),
-        Key::Text(_) | Key::Odd(_) => None,
+    let number = match key {
+        Key::Number(number) => *number,
+        Key::Text(_) | Key::Odd(_) => key.as_integer()?,
+    };
+    Minted::try_from(number).ok()
+}
+
+/// A client's id in the place of a minted one: as a string, where the server made a string of the minted one. That is
+/// what the client would hear without Kennel.
+fn spelled_alike<'i>(minted: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
+    match minted.bytes().starts_with(b"\"") && !id.starts_with(b"\"") {
+        true => Cow::Owned([b"\"", id, b"\""].concat()),
+        false => Cow::Borrowed(id),
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::lifetime::ClientId;
 use crate::message::{Message, Outcome, Part, Request, Response, reply};
 
+use super::asks::ambiguous_method;
 use super::calls::{Call, Kind, Minted, Waiter};
 use super::class::{Opening, opening};
 use super::refused::Refused;
@@ -113,6 +114,23 @@ impl Mux {
             }
         }
         self.deliver(call, said, id);
+    }
+
+    /// A server of the modern era answered `initialize`. One that accepts it may speak the legacy era from now on: nobody
+    /// joins it any more, and its client begins again with a server of its own.
+    pub(super) fn late_initialize_answered(
+        &mut self,
+        call: &Call,
+        said: &Said<'_>,
+        (id, response): (&Part<'_>, &Response<'_>),
+    ) {
+        self.deliver(call, said, id);
+        if let Outcome::Result(_) = response.outcome {
+            self.ambiguous = Some(ambiguous_method("initialize"));
+            for waiter in &call.waiters {
+                self.dismiss(waiter.client, "it began a handshake in the modern era");
+            }
+        }
     }
 
     /// A client said `initialized`: it hears what all hear, and counts.

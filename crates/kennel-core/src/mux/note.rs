@@ -65,6 +65,8 @@ pub enum Unaddressed {
     Log,
     /// Of a subscription that is over, or never was.
     Subscription,
+    /// Of a resource that nobody subscribed to.
+    Update,
     /// The status of a task whose owner is unknown or gone.
     Task,
 }
@@ -93,6 +95,7 @@ impl fmt::Display for Unaddressed {
             Unaddressed::Progress => write!(f, "progress of no request in flight"),
             Unaddressed::Log => write!(f, "a log message that is not of one request alone"),
             Unaddressed::Subscription => write!(f, "a notification of no open subscription"),
+            Unaddressed::Update => write!(f, "an update of a resource that nobody subscribed to"),
             Unaddressed::Task => write!(f, "the status of a task whose owner is not here"),
         }
     }

@@ -43,7 +43,7 @@ impl Refused {
     /// `initialize` where requests say all themselves.
     pub(super) fn initialize_in_modern(id: &Id<'_>) -> Refused {
         let message = "this server speaks 2026-07-28 or later, which has no initialize";
-        Refused::With(error_reply(id.raw(), reply::INVALID_REQUEST, message, None))
+        Refused::With(error_reply(id.raw(), METHOD_NOT_FOUND, message, None))
     }
 
     /// A modern request that lacks what the specification wants in every one, and has a code for.

@@ -38,16 +38,15 @@ impl Subscriptions {
         subscription.filter(|it| it.call == Some(minted))
     }
 
-    /// Who is told that this resource changed. The server may name one inside of what was subscribed
-    /// to: then all who subscribed to anything.
-    pub(super) fn audience(&self, uri: Option<&str>) -> BTreeSet<ClientId> {
-        match uri.and_then(|uri| self.by_uri.get(uri)) {
-            Some(subscription) => subscription.wanted_by.keys().copied().collect(),
-            None => {
-                let all = self.by_uri.values();
-                all.flat_map(|it| it.wanted_by.keys().copied()).collect()
-            }
-        }
+    /// The clients that subscribed to this resource, or to one that it is part of: `file:///a` and `file:///a/`, but not
+    /// `file:///ab`, hear of `file:///a/b`. Nobody else: a URI is its subscriber's secret.
+    pub(super) fn audience(&self, uri: &str) -> BTreeSet<ClientId> {
+        let is_boundary = |(_, byte): &(usize, u8)| matches!(byte, b'/' | b'?' | b'#');
+        let boundaries = uri.bytes().enumerate().filter(is_boundary);
+        let above = boundaries.flat_map(|(at, _)| [&uri[..at], &uri[..=at]]);
+        let subscribed = above.chain([uri]).filter_map(|it| self.by_uri.get(it));
+        let clients = subscribed.flat_map(|it| it.wanted_by.keys().copied());
+        clients.collect()
     }
 }
 

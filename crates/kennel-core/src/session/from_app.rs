@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::message::{Batch, Key, Line, Message, Notification, Request, Response};
+use crate::message::{Batch, Id, Key, Line, Message, Notification, Request, Response};
 
 use super::batch::{self, Edit};
 use super::handshake::Handshake;
@@ -205,7 +205,7 @@ impl Session {
         in_batch: bool,
     ) -> Fate {
         match notification.cancelled() {
-            Ok(Some(id)) => return self.cancel_from_app(&id.key()),
+            Ok(Some(id)) => return self.cancel_from_app(&id),
             Ok(None) => {}
             Err(why) => {
                 self.notes.push(Note::Malformed(Side::App, why));
@@ -232,7 +232,22 @@ impl Session {
         }
     }
 
-    fn cancel_from_app(&mut self, key: &Key) -> Fate {
+    fn cancel_from_app(&mut self, id: &Id<'_>) -> Fate {
+        let key = &id.key();
+        if self.in_flight.stage(key).is_none()
+            && let Some(meant) = self.in_flight.same_number(key)
+        {
+            let new = self.in_flight.spelled(&meant).unwrap_or_default();
+            let place = id.part().range();
+            return match self.cancel(&meant) {
+                Fate::AtOnce => Fate::AtOnceAs(Edit { place, new }),
+                other => other,
+            };
+        }
+        self.cancel(key)
+    }
+
+    fn cancel(&mut self, key: &Key) -> Fate {
         match self.in_flight.stage(key) {
             Some(Stage::Sent) => {
                 self.in_flight.cancel(key);

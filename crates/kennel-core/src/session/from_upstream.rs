@@ -153,6 +153,13 @@ impl Session {
             self.in_flight.cancel(&key);
             return Fate::Pass;
         }
+        if let Some(meant) = self.in_flight.sent_with_same_number(&key)
+            && self.in_flight.is_subscription(&meant)
+        {
+            let new = self.in_flight.spelled(&meant).unwrap_or_default();
+            self.in_flight.cancel(&meant);
+            return pass_as(&id, Shown::As(new));
+        }
         self.notes.push(Note::UnknownCancel(Side::Upstream, key));
         Fate::Stop
     }
@@ -161,7 +168,15 @@ impl Session {
     fn acknowledged(&mut self, notification: &Notification<'_>) -> bool {
         let member = |path: &[&str]| notification.params?.at(path).ok().flatten();
         let subscription = member(&["_meta", SUBSCRIPTION]).and_then(|id| id.key());
-        let Some(state) = subscription.and_then(|key| self.in_flight.acknowledged(&key)) else {
+        let Some(mut key) = subscription else {
+            return true;
+        };
+        if self.in_flight.stage(&key).is_none()
+            && let Some(meant) = self.in_flight.sent_with_same_number(&key)
+        {
+            key = meant;
+        }
+        let Some(state) = self.in_flight.acknowledged(&key) else {
             return true;
         };
         if let Acknowledged::Again { tools } = *state {
@@ -175,34 +190,60 @@ impl Session {
     }
 
     fn response_from_upstream(&mut self, response: &Response<'_>) -> Fate {
-        let Some(key) = response.id.map(|id| id.key()) else {
+        let Some(id) = response.id else {
             self.notes.push(Note::UnknownAnswer(Side::Upstream, None));
             return Fate::Stop;
         };
+        let key = id.key();
+        if let Some(fate) = self.answered(&key, &response.outcome) {
+            return fate;
+        }
+        // Some servers answer the id 1 as "1" or 1.0, which the official clients accept.
+        if let Some(meant) = self.pending_with_same_number(&key) {
+            let new = self.in_flight.spelled(&meant).unwrap_or_default();
+            match self.answered(&meant, &response.outcome) {
+                Some(Fate::Pass) => return pass_as(&id, Shown::As(new)),
+                Some(other) => return other,
+                None => {}
+            }
+        }
+        let note = Note::UnknownAnswer(Side::Upstream, Some(key));
+        self.notes.push(note);
+        Fate::Stop
+    }
+
+    fn pending_with_same_number(&self, key: &Key) -> Option<Key> {
         if let (Phase::Greeting, Some(handshake)) = (&self.phase, &self.handshake)
-            && *handshake.key() == key
+            && key.as_number().is_some()
+            && key.as_number() == handshake.key().as_number()
         {
-            return self.greeted(&response.outcome);
+            return Some(handshake.key().clone());
         }
-        if let Some(errand) = self.errands.end(&key) {
-            self.errand_done(&errand, &response.outcome);
-            return Fate::Stop;
+        self.in_flight.sent_with_same_number(key)
+    }
+
+    /// The upstream answered the request with this id. `None`: it has no such request.
+    fn answered(&mut self, key: &Key, outcome: &Outcome<'_>) -> Option<Fate> {
+        if let (Phase::Greeting, Some(handshake)) = (&self.phase, &self.handshake)
+            && handshake.key() == key
+        {
+            return Some(self.greeted(outcome));
         }
-        self.era.answered(&key, &response.outcome);
-        match self.in_flight.stage(&key) {
-            Some(Stage::Sent | Stage::Cancelled) => {
-                if let Some(request) = self.in_flight.remove(&key) {
-                    self.learn(&request, &response.outcome);
+        if let Some(errand) = self.errands.end(key) {
+            self.errand_done(&errand, outcome);
+            return Some(Fate::Stop);
+        }
+        self.era.answered(key, outcome);
+        match self.in_flight.stage(key)? {
+            Stage::Sent | Stage::Cancelled => {
+                if let Some(request) = self.in_flight.remove(key) {
+                    self.learn(&request, outcome);
                 }
-                Fate::Pass
+                Some(Fate::Pass)
             }
-            Some(Stage::Handshake) => self.handshake_answered(&response.outcome),
+            Stage::Handshake => Some(self.handshake_answered(outcome)),
             // What was not asked cannot be answered.
-            Some(Stage::Queued(_)) | None => {
-                let note = Note::UnknownAnswer(Side::Upstream, Some(key));
-                self.notes.push(note);
-                Fate::Stop
-            }
+            Stage::Queued(_) => None,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::message::{Key, Message, Request, Short};
+use crate::message::{Key, Message, Request, Short, only_same_number};
 
 use super::progress::{self, Progress};
 use super::queue::Ticket;
@@ -171,6 +171,22 @@ impl InFlight {
 
     pub(super) fn stage(&self, key: &Key) -> Option<Stage> {
         self.requests.get(key).map(|request| request.stage)
+    }
+
+    /// The only request whose id is the same number as this id, which is no request's.
+    pub(super) fn same_number(&self, key: &Key) -> Option<Key> {
+        only_same_number(&self.requests, key, |_| true).cloned()
+    }
+
+    /// The same, of those that the upstream has.
+    pub(super) fn sent_with_same_number(&self, key: &Key) -> Option<Key> {
+        let is_sent = |request: &Awaited| !matches!(request.stage, Stage::Queued(_));
+        only_same_number(&self.requests, key, is_sent).cloned()
+    }
+
+    /// The id as the app spelled it.
+    pub(super) fn spelled(&self, key: &Key) -> Option<Vec<u8>> {
+        self.requests.get(key).map(|request| request.id.to_vec())
     }
 
     /// Whether the upstream has it, and it is one that lasts until either side ends it.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::message::{Key, Notification, Part};
+use crate::message::{Key, Notification, Part, only_same_number};
 
 #[derive(Debug, Default)]
 pub(super) struct Progress {
@@ -57,6 +57,13 @@ impl Progress {
     pub(super) fn passes(&mut self, notification: &Notification<'_>) -> bool {
         let Some((token, progress)) = read(notification) else {
             return true;
+        };
+        let token = match self.courses.contains_key(&token) {
+            true => token,
+            false => match only_same_number(&self.courses, &token, |_| true) {
+                Some(meant) => meant.clone(),
+                None => return true,
+            },
         };
         match self.courses.get_mut(&token) {
             None => true,

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::message::{Id, Key};
+use crate::message::{Id, Key, only_same_number};
 
 /// Where minted ids come from: a thousand million of them, each fit for 31 bits.
 const MINTED: Range<i64> = 1 << 30..1 << 31;
@@ -27,6 +27,16 @@ struct ServerRequest {
     /// As the server spelled it.
     server_id: Vec<u8>,
     shown: Shown,
+}
+
+impl ServerRequest {
+    /// Its id as the app knows it.
+    fn app_id(self) -> Vec<u8> {
+        match self.shown {
+            Shown::AsItIs => self.server_id,
+            Shown::As(id) => id,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -78,19 +88,29 @@ impl Reverse {
     /// The app answers: the id the server waits for, which is [`Shown::AsItIs`] if it is the very
     /// one. `None`: nobody waits.
     pub(super) fn answer(&mut self, app_key: &Key) -> Option<Shown> {
-        let request = self.open.remove(app_key)?;
+        if let Some(request) = self.open.remove(app_key) {
+            self.shown_as.remove(&request.server_key);
+            return Some(match request.shown {
+                Shown::AsItIs => Shown::AsItIs,
+                Shown::As(_) => Shown::As(request.server_id),
+            });
+        }
+        let meant = only_same_number(&self.open, app_key, |_| true)?.clone();
+        let request = self.open.remove(&meant)?;
         self.shown_as.remove(&request.server_key);
-        Some(match request.shown {
-            Shown::AsItIs => Shown::AsItIs,
-            Shown::As(_) => Shown::As(request.server_id),
-        })
+        Some(Shown::As(request.server_id))
     }
 
     /// The server does not want the answer any more: how the app knows the request. `None`: it is
     /// answered already, or never was.
     pub(super) fn cancel(&mut self, server_key: &Key) -> Option<Shown> {
-        let app_key = self.shown_as.remove(server_key)?;
-        self.open.remove(&app_key).map(|request| request.shown)
+        if let Some(app_key) = self.shown_as.remove(server_key) {
+            return self.open.remove(&app_key).map(|request| request.shown);
+        }
+        let meant = only_same_number(&self.shown_as, server_key, |_| true)?.clone();
+        let app_key = self.shown_as.remove(&meant)?;
+        let request = self.open.remove(&app_key)?;
+        Some(Shown::As(request.app_id()))
     }
 
     /// The ids of what died with the upstream, as the app knows them.
@@ -98,10 +118,7 @@ impl Reverse {
         self.shown_as.clear();
         std::mem::take(&mut self.open)
             .into_values()
-            .map(|request| match request.shown {
-                Shown::AsItIs => request.server_id,
-                Shown::As(id) => id,
-            })
+            .map(ServerRequest::app_id)
             .collect()
     }
 }

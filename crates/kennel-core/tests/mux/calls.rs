@@ -87,7 +87,11 @@ fn the_same_progress_token_of_two_clients_is_two_tokens() {
         play.client(client, &with_token("1", token));
         let heard = play.server_heard();
         let minted = id_of(&heard[0]);
-        assert_eq!(heard, [with_token(&minted, &minted)], "to the byte");
+        let new = match token.starts_with('"') {
+            true => format!("\"{minted}\""),
+            false => minted.clone(),
+        };
+        assert_eq!(heard, [with_token(&minted, &new)], "to the byte");
         minted
     };
     let (first, second) = (asks(1, "1"), asks(2, r#""1""#));
@@ -98,8 +102,6 @@ fn the_same_progress_token_of_two_clients_is_two_tokens() {
     assert_eq!(play.heard(1), [progress("1")]);
     play.nobody_hears();
 
-    // A token is a value: the string is not the number.
-    play.server(&progress(&format!("\"{first}\"")));
     play.server(&result(&first, "{}"));
     play.forget();
     play.server(&progress(&first));

@@ -23,7 +23,7 @@ fn rule_11_odd_but_legal_lines_pass_to_the_byte_but_for_the_ids() {
     play.client(1, &odd(r#""\u0031""#, r#""\/ \u2028""#));
     let heard = play.server_heard();
     let minted = id_of(&heard[0]);
-    assert_eq!(heard, [odd(&minted, &minted)]);
+    assert_eq!(heard, [odd(&minted, &format!("\"{minted}\""))]);
 
     let progress = |token: &str| {
         format!(

@@ -11,6 +11,7 @@ mod latency;
 #[path = "../message/lines.rs"]
 mod lines;
 mod lists;
+mod loose_ids;
 mod modern;
 mod modern_rules;
 #[path = "../message/odd.rs"]

@@ -21,8 +21,6 @@ fn logging(id: &str) -> String {
 #[test]
 fn a_modern_server_hears_modern_requests_only() {
     let mut play = Play::modern(1);
-    play.client(1, &initialize("1"));
-    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32600));
     play.client(1, &call("2", "a"));
     assert_eq!(refusal(&play.heard(1)[0]), ("2".into(), -32602));
     let broken = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
@@ -32,8 +30,40 @@ fn a_modern_server_hears_modern_requests_only() {
     let minted = play.asks(1, &modern("4", "tools/call", ""));
     play.server(&result(&minted, "{}"));
     assert_eq!(play.heard(1), [result("4", "{}")]);
-    play.client(1, &request("5", "ping", "{}"));
-    assert_eq!(play.heard(1), [result("5", "{}")]);
+}
+
+#[test]
+fn methods_that_the_modern_era_removed_are_answered_by_the_server() {
+    let mut play = Play::modern(1);
+    for line in [
+        request("5", "ping", "{}"),
+        modern("5", "ping", ""),
+        initialize("5"),
+    ] {
+        let minted = play.asks(1, &line);
+        play.server(&error(&minted, -32601));
+        assert_eq!(play.heard(1), [error("5", -32601)]);
+    }
+    assert!(play.mux.takes_newcomers());
+    let minted = play.asks(1, &initialize("6"));
+    play.server(&error(&minted, -32022));
+    assert_eq!(play.heard(1), [error("6", -32022)]);
+}
+
+#[test]
+fn nobody_turns_a_modern_server_that_others_use_into_a_legacy_one() {
+    let mut play = Play::modern(2);
+    play.client(1, &initialize("1"));
+    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32601));
+    play.nobody_hears();
+
+    // A server that accepts it may speak the legacy era from now on.
+    play.leave(2);
+    let minted = play.asks(1, &initialize("2"));
+    play.server(&result(&minted, "{}"));
+    assert_eq!(play.heard(1), [result("2", "{}")]);
+    assert_eq!(play.dismissed, [1]);
+    assert!(!play.mux.takes_newcomers());
 }
 
 #[test]

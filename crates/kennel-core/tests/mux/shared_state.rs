@@ -1,6 +1,6 @@
 //! Subscriptions and log levels: the server holds one for all.
 
-use kennel_core::mux::{ClientId, Lane};
+use kennel_core::mux::{Class, ClientId, Lane, Note, Unaddressed};
 
 use crate::play::{Play, cancel, error, id_of, notice, refusal, request, result};
 
@@ -203,14 +203,53 @@ fn of_two_subscriptions_to_one_resource_one_may_be_cancelled() {
 }
 
 #[test]
-fn an_update_of_something_inside_is_told_to_all_who_subscribed() {
-    let mut play = Play::legacy(3);
-    subscribed(&mut play, 1, "a");
-    subscribed(&mut play, 2, "b");
-    play.server(&updated("a/1"));
-    assert_eq!(play.heard(1), [updated("a/1")]);
-    assert_eq!(play.heard(2), [updated("a/1")]);
-    play.nobody_hears();
+fn an_update_is_told_to_who_subscribed_to_it_or_to_what_it_is_part_of() {
+    let mut play = Play::legacy(4);
+    subscribed(&mut play, 1, "a://x");
+    subscribed(&mut play, 2, "a://x/");
+    subscribed(&mut play, 3, "a://x/1");
+    subscribed(&mut play, 4, "b://x");
+    for (uri, hear) in [
+        ("a://x", &[1][..]),
+        ("a://x/", &[1, 2]),
+        ("a://x/1", &[1, 2, 3]),
+        ("a://x/1/2", &[1, 2, 3]),
+        ("a://x/1?q=2", &[1, 2, 3]),
+        ("a://x#part", &[1]),
+        ("a://x/12", &[1, 2]),
+        ("a://xy", &[]),
+        ("b://x/1", &[4]),
+        ("c://private", &[]),
+        ("", &[]),
+    ] {
+        play.server(&updated(uri));
+        for client in 1..=4 {
+            let expected = vec![updated(uri); usize::from(hear.contains(&client))];
+            assert_eq!(play.heard(client), expected, "{client} of {uri}");
+        }
+    }
+}
+
+#[test]
+fn an_update_that_no_subscription_matches_is_told_to_nobody() {
+    let mut play = Play::legacy(2);
+    subscribed(&mut play, 1, "a://1");
+    subscribed(&mut play, 2, "b://1");
+    let minted = play.asks(1, &unsubscribe("9", "a://1"));
+    play.server(&result(&minted, "{}"));
+    play.forget();
+    for uri in ["a://1", "a://private/zzz"] {
+        play.server(&updated(uri));
+        play.nobody_hears();
+        let note = Note::Unaddressed(Unaddressed::Update);
+        assert_eq!(play.notes(), [note]);
+    }
+
+    // A client that is alone with its server hears all of it.
+    let mut play = Play::new(Class::private());
+    play.join(1);
+    play.server(&updated("a://1"));
+    assert_eq!(play.heard(1), [updated("a://1")]);
 }
 
 #[test]

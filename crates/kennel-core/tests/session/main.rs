@@ -8,6 +8,7 @@ mod changes;
 mod era;
 #[path = "../message/lines.rs"]
 mod lines;
+mod loose_ids;
 mod losses;
 mod play;
 mod replay;

@@ -216,7 +216,7 @@ fn progress_goes_on_where_it_was_and_never_back() {
     }
     // Others are not touched: of the other request, of tasks, of requests to come.
     play.upstream(&progress("7", "1"));
-    play.upstream(&progress(r#""7""#, "1"));
+    play.upstream(&progress(r#""8""#, "1"));
     assert_eq!(play.app_heard().len(), 2);
     play.upstream(&result("1"));
     play.app(&with_token("1", "x", r#""t""#));

@@ -330,9 +330,11 @@ impl Visit<'_> {
     }
 }
 
-/// Whether a modern client turns out to be a legacy one: it asked whether the server knows better.
+/// Whether a modern client turns out to be a legacy one: it asked whether the server knows better. A server that does
+/// know the modern era says itself what it thinks of `initialize`.
 fn opens_again(station: &Station, line: Line<'_>) -> bool {
     station.class.era() == Era::Modern
+        && !station.knows_discover()
         && matches!(
             Message::parse(line).map(|message| mux::opening(&message)),
             Ok(Opening::Legacy(_))

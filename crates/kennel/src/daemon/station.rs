@@ -262,6 +262,11 @@ impl Station {
             && self.mux.borrow().knows_discover() != Some(false)
     }
 
+    /// Whether its process has shown that it knows `server/discover`.
+    pub(super) fn knows_discover(&self) -> bool {
+        self.mux.borrow().knows_discover() == Some(true)
+    }
+
     pub(super) fn requests(&self) -> u64 {
         self.mux.borrow().requests()
     }

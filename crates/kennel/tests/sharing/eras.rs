@@ -53,3 +53,30 @@ fn a_server_that_is_killed_before_it_could_say_what_it_is_does_not_speak_for_the
     let answer = second.answer(id);
     assert_eq!(answer["result"]["unknown"], "server/discover", "{answer}");
 }
+
+/// Knows the modern era, and says in its own words that it has no `initialize`.
+fn modern_only(scope: &Scope) -> Command {
+    let script = r#"
+        read -r discover; echo '{"jsonrpc":"2.0","id":1,"result":{"supportedVersions":["2026-07-28"]}}'
+        read -r initialize; echo '{"jsonrpc":"2.0","id":"2","error":{"code":-32022,"message":"modern only"}}'
+        exec cat > /dev/null"#;
+    let mut command = kennel(scope);
+    command
+        .args(["run", "--share", "always", "--stop-after", "1s,50ms", "--"])
+        .args(["sh", "-c", script]);
+    command
+}
+
+#[test]
+fn initialize_after_a_successful_discover_is_answered_by_the_server() {
+    let scope = Scope::new("discover-then-initialize");
+    let mut client = Client::start(&mut modern_only(&scope));
+    let meta = json!({"_meta": {VERSION: "2026-07-28", CAPABILITIES: {}}});
+    let id = client.send("server/discover", meta);
+    let known = client.answer(id);
+    assert!(known["result"].is_object(), "{known}");
+    let legacy = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+    let id = client.send("initialize", legacy);
+    let answer = client.answer(id);
+    assert_eq!(answer["error"]["code"], -32022, "{answer}");
+}

@@ -141,7 +141,9 @@ impl World {
                 let open = |it: &Open| {
                     matches!(it, Open::Subscribe { void: false, .. } | Open::Unsubscribe)
                 };
-                prop_assert!(!client.wants.is_empty() || client.open.values().any(open));
+                let uri = value["params"]["uri"].as_str().expect("a uri");
+                let uri: u64 = uri.parse().expect("a number");
+                prop_assert!(client.wants.contains(&uri) || client.open.values().any(open));
                 client.updates += 1;
             }
             (Some("notifications/tasks/status"), None) => {

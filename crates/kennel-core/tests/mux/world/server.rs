@@ -118,7 +118,12 @@ impl World {
         }
         let place = which % self.server.pending.len();
         let Pending { id, what, .. } = self.server.pending.remove(place);
-        let id = id.to_string();
+        // As some servers spell it.
+        let id = match which % 5 {
+            0 => format!("\"{id}\""),
+            1 => format!("{id}.0"),
+            _ => id.to_string(),
+        };
         let line = match what {
             Asked::Greeting => result(&id, WELCOME),
             Asked::Call(serial) if kindly => {
@@ -149,7 +154,11 @@ impl World {
         let Asked::Call(serial) = pending.what else {
             return Ok(());
         };
-        let params = format!(r#"{{"progressToken":{},"of":{serial}}}"#, pending.id);
+        let token = match which % 5 {
+            0 => format!("\"{}\"", pending.id),
+            _ => pending.id.to_string(),
+        };
+        let params = format!(r#"{{"progressToken":{token},"of":{serial}}}"#);
         let heard_by_its_own = pending.token && self.facts[&serial].client.is_some();
         let before = self.progress_heard();
         self.server_says(&notice("notifications/progress", &params))?;
