@@ -39,6 +39,10 @@ pub(crate) fn enter() -> io::Result<ExitCode> {
     code
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing is written here: a child gets a copy"
+)]
 fn launch(dir: &Path, home: &Path) -> io::Result<Tree> {
     let mut server = vec![std::env::current_exe()?.into_os_string()];
     server.extend(std::env::args_os().skip(1));

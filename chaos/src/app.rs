@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
@@ -74,6 +74,8 @@ pub(crate) struct App {
     pub(crate) answers: u64,
     pub(crate) errors: u64,
     said: Arc<Mutex<String>>,
+    /// The reading end of a full stderr that nobody ever reads.
+    _unread: Option<OwnedFd>,
 }
 
 /// What was asked for.
@@ -97,11 +99,23 @@ impl App {
         told: &Path,
         heard: Sender<Heard>,
     ) -> std::io::Result<App> {
+        // Every fourth app never reads its sessions' stderr, and that pipe is full from the start.
+        let unread = (number % 4 == 3).then(full_pipe).transpose()?;
+        let (unread, stderr) = match unread {
+            Some((reader, writer)) => {
+                // Something to say there from the first moment on.
+                command.env("KENNEL_MAX_IDLE", "no duration");
+                (Some(reader), Stdio::from(writer))
+            }
+            None => (None, Stdio::piped()),
+        };
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(stderr)
             .spawn()?;
+        // It holds the writing end.
+        drop(command);
         let starter = ProcessRef::open(child.id())?;
         let stdin = child.stdin.take().expect("it is piped");
         let pipe = std::fs::read_link(format!("/proc/self/fd/{}", stdin.as_raw_fd()))?;
@@ -116,7 +130,9 @@ impl App {
             let _ = heard.send((number, None));
         });
         let said = Arc::new(Mutex::new(String::new()));
-        listen(child.stderr.take().expect("it is piped"), said.clone());
+        if let Some(stderr) = child.stderr.take() {
+            listen(stderr, said.clone());
+        }
         let mut app = App {
             number,
             shared,
@@ -136,6 +152,7 @@ impl App {
             answers: 0,
             errors: 0,
             said,
+            _unread: unread,
             child,
         };
         app.initialize();
@@ -355,6 +372,16 @@ impl Drop for App {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A pipe that is full, and blocks whoever writes to it.
+fn full_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::fs::OFlags;
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK)?;
+    while rustix::io::write(&writer, &[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, OFlags::empty())?;
+    Ok((reader, writer))
 }
 
 /// Keeps the first words of a stream; the rest is read and forgotten.

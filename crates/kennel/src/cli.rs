@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use kennel_sys::signals;
 
 use crate::shim::Origin;
-use crate::{demo, doctor, guard, logs, ps, purge, reference, run, stop, top, wrap};
+use crate::{complaint, demo, doctor, guard, logs, ps, purge, reference, run, stop, top, wrap};
 
 /// Help is the same wherever it is read, and no wider than the least of terminals.
 const COLUMNS: usize = 80;
@@ -288,6 +288,7 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Session(_) | Command::Guard(_) | Command::Demo
     ) {
         signals::end_with_the_reader();
+        complaint::may_wait();
     }
     match command {
         Command::Session(Session::Run(args)) => run::run(*args, origin),
@@ -326,12 +327,15 @@ fn not_understood(error: &clap::Error, definition: &clap::Command) -> ExitCode {
         );
         return ExitCode::from(2);
     }
+    if error.use_stderr() {
+        complaint::say(error.render().to_string().trim_end());
+        return ExitCode::from(2);
+    }
     let printed = error.print().and_then(|()| io::stdout().flush());
-    match (error.use_stderr(), printed) {
-        (true, _) => ExitCode::from(2),
-        (false, Ok(())) => ExitCode::SUCCESS,
-        (false, Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        (false, Err(error)) => crate::fail(&format!("cannot write to stdout: {error}")),
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => crate::fail(&format!("cannot write to stdout: {error}")),
     }
 }
 

@@ -4,6 +4,8 @@
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod cli;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod complaint;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod daemon;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod demo;
@@ -26,6 +28,8 @@ mod listing;
 mod logs;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod meeting;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod output;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod ps;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -61,6 +65,7 @@ use std::process::ExitCode;
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 fn main() -> ExitCode {
+    complaint::say_panics();
     // Before anything else is looked at: a warden is started often, and is to be small and quick. All of these are
     // started by Kennel itself, so that `ps` tells them apart; none is for people.
     let mut arguments = std::env::args_os().skip(1);
@@ -87,21 +92,28 @@ fn main() -> ExitCode {
 }
 
 /// Tells the person that it did not work. stdout belongs to MCP.
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place for Kennel's own words, beside `warn`"
-)]
 pub(crate) fn fail(message: &str) -> ExitCode {
-    eprintln!("kennel: {}", escape::printable_lines(message));
+    say(&format!("kennel: {}", escape::printable_lines(message)));
     ExitCode::FAILURE
 }
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 /// Tells the person something that does not keep it from working.
+pub(crate) fn warn(message: &str) {
+    say(&format!(
+        "kennel: warning: {}",
+        escape::printable_lines(message)
+    ));
+}
+
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+use complaint::say;
+
+#[cfg(any(not(target_os = "linux"), kennel_unserved))]
 #[expect(
     clippy::print_stderr,
-    reason = "the one place for Kennel's own words, beside `fail`"
+    reason = "the one place for Kennel's own words on this platform"
 )]
-pub(crate) fn warn(message: &str) {
-    eprintln!("kennel: warning: {}", escape::printable_lines(message));
+fn say(text: &str) {
+    eprintln!("{text}");
 }

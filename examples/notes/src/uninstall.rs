@@ -58,7 +58,9 @@ fn confirm() -> Result<(), Failure> {
         ));
     }
     let mut answer = String::new();
-    write!(io::stderr(), "Delete these files? [y/N] ")
+    #[expect(clippy::disallowed_methods, reason = "a question waits for its reader")]
+    let asked = write!(io::stderr(), "Delete these files? [y/N] ");
+    asked
         .and_then(|()| io::stdin().read_line(&mut answer))
         .map_err(|error| Failure::failed(format!("cannot ask on the terminal: {error}")))?;
     match answer.trim() {

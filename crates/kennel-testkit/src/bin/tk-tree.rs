@@ -50,6 +50,7 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
     let (stdin, to_server) = rustix::pipe::pipe().expect("a pipe");
     rustix::io::fcntl_setfd(&to_server, rustix::io::FdFlags::CLOEXEC).expect("a flag");
     let mut to_server = Some(to_server);
+    #[expect(clippy::disallowed_methods, reason = "nothing is written here")]
     let stderr = std::io::stderr()
         .as_fd()
         .try_clone_to_owned()

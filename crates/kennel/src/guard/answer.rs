@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::port::{Holder, Who};
+use crate::complaint;
 use crate::listing::Entry;
+use crate::output::Output;
 
 /// Exit code for a port that somebody else has.
 pub(super) const HELD: u8 = 98;
@@ -46,7 +48,8 @@ impl Voice {
             Voice::Away(pipe) => {
                 if let Some(mut pipe) = pipe.take() {
                     let text = serde_json::to_string(answer).expect("strings and numbers");
-                    // Whoever waited may have gone.
+                    // Whoever waited may have gone, or be stopped: the pipe takes more than any answer has.
+                    let _ = rustix::io::ioctl_fionbio(&pipe, true);
                     let _ = writeln!(pipe, "{text}");
                 }
             }
@@ -68,18 +71,15 @@ impl Answer {
         }
     }
 
-    /// Not `println!`: a pipe that nobody reads any more is no reason to panic.
+    /// Prints it without blocking: a guard that is stuck in a write does not watch its server.
     pub(super) fn print(&self) {
-        if let Some(out) = &self.out {
-            let written = writeln!(std::io::stdout(), "{out}");
-            if let Err(error) = written.and_then(|()| std::io::stdout().flush())
-                && error.kind() != std::io::ErrorKind::BrokenPipe
-            {
-                crate::fail(&format!("cannot write to stdout: {error}"));
-            }
+        if let Some(out) = &self.out
+            && !Output::stdout().write_all_or_drop(format!("{out}\n").as_bytes())
+        {
+            crate::fail("cannot write to stdout: it is full, or nobody reads it");
         }
         if let Some(err) = &self.err {
-            let _ = writeln!(std::io::stderr(), "kennel: {err}");
+            complaint::say(&format!("kennel: {err}"));
         }
     }
 

@@ -163,9 +163,9 @@ impl Ready {
             |error: io::Error| Answer::failed(1, format!("no stdio for the server: {error}"));
         if !detached {
             let stdio = [
-                ours(io::stdin().as_fd()),
-                ours(io::stdout().as_fd()),
-                ours(io::stderr().as_fd()),
+                ours(rustix::stdio::stdin()),
+                ours(rustix::stdio::stdout()),
+                ours(rustix::stdio::stderr()),
             ];
             let [stdin, stdout, stderr] = stdio;
             let all = stdin.and_then(|stdin| Ok([stdin, stdout?, stderr?]));

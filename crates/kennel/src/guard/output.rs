@@ -17,6 +17,8 @@ const LONGEST_LINE: usize = 64 * 1024;
 const READS: usize = 16;
 /// How many of its last lines are shown to the person whose server did not start.
 const TAIL: usize = 10;
+/// More of such a line is not shown: all of them together fit into a pipe.
+const TAIL_LINE: usize = 500;
 
 /// The server's stdout and stderr, on their way into the log.
 pub(super) struct Output {
@@ -102,6 +104,6 @@ impl Output {
         if last.len() == TAIL {
             last.pop_front();
         }
-        last.push_back(text.into_owned());
+        last.push_back(text.chars().take(TAIL_LINE).collect());
     }
 }

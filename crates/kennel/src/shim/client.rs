@@ -5,10 +5,10 @@ use std::time::Instant;
 use kennel_core::hello::Control;
 use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
 
+use super::Shim;
 use super::lines::Outbox;
 use super::link::Link;
 use super::watch::Who;
-use super::{STDERR_WAITING, Shim};
 use crate::election::{Greeted, Outcome};
 
 /// Whether a connection to a daemon goes on; of two answers the lesser counts.
@@ -123,11 +123,7 @@ impl Shim {
     /// Does what a word of Kennel's says; tells whether the connection goes on.
     fn obey(&mut self, word: Control, to_daemon: &mut Outbox) -> Stays {
         match word {
-            Control::Stderr(line) => {
-                if self.to_stderr.len() + line.len() < STDERR_WAITING {
-                    self.to_stderr.push(line.as_bytes());
-                }
-            }
+            Control::Stderr(line) => self.to_stderr.push(line.as_bytes()),
             Control::Lost(lost) => {
                 // As a shell would: nobody ever had this server.
                 if !self.answered_once && lost.exit.is_some() {

@@ -10,7 +10,7 @@ use kennel_sys::tree::{self, Report};
 
 use super::lines::Outbox;
 use super::sleep::Ready;
-use super::{End, STDERR_WAITING, Shim, Upstream};
+use super::{End, Shim, Upstream};
 use crate::sharing::eras;
 
 impl Shim {
@@ -207,11 +207,7 @@ impl Shim {
             return;
         };
         let to_stderr = &mut self.to_stderr;
-        server.read_errors(|line| {
-            if to_stderr.len() + line.len() < STDERR_WAITING {
-                to_stderr.push(line);
-            }
-        });
+        server.read_errors(|line| to_stderr.push(line));
     }
 
     fn hear_warden(&mut self) -> Option<End> {

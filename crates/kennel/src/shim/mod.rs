@@ -24,6 +24,7 @@ mod rest;
 mod server;
 mod sleep;
 pub(crate) mod spare;
+mod stderr;
 mod watch;
 pub(crate) mod width;
 
@@ -42,7 +43,7 @@ use kennel_sys::starter::{self, Starter};
 use kennel_sys::tree::{self, Exit};
 use rustix::event::epoll::Event;
 
-use app::{Input, Output};
+use app::Input;
 use budget::Budget;
 use for_now::ForNow;
 use lines::{Inbox, Outbox};
@@ -52,15 +53,15 @@ use rest::Hibernation;
 use server::Server;
 pub(crate) use server::Spec;
 use sleep::Alarmed;
+use stderr::StderrQueue;
 use watch::{Watch, Watched, Who};
 use width::Width;
 
 use crate::election::{self, Elected, Pending, Policy, Wanted};
+use crate::output::Output;
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
-/// What of the server's stderr may wait for an app that does not read it; more is dropped.
-const STDERR_WAITING: usize = 256 * 1024;
 /// What is left of a tree that lost both its guardians gets this long after SIGTERM.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 
@@ -118,7 +119,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         stderr: watch.over(Output::stderr(), Who::Stderr),
         from_app: Inbox::default(),
         to_app: Outbox::default(),
-        to_stderr: Outbox::default(),
+        to_stderr: StderrQueue::default(),
         sharing,
         why_solo: spec.why_solo.clone(),
         for_now: None,
@@ -182,7 +183,7 @@ struct Shim {
     stderr: Watched<Output>,
     from_app: Inbox,
     to_app: Outbox,
-    to_stderr: Outbox,
+    to_stderr: StderrQueue,
 
     /// How to be a daemon's client; `None` for a server of our own.
     sharing: Option<Sharing>,
@@ -319,10 +320,7 @@ impl Shim {
         }
         while self.session.poll_note().is_some() {}
         let stderr = &self.stderr;
-        if self.to_stderr.flush(|bytes| stderr.write(bytes)).is_err() {
-            // Nobody reads it: kept, it would be tried again and again.
-            self.to_stderr.clear();
-        }
+        self.to_stderr.flush(|bytes| stderr.write(bytes));
     }
 
     /// Whether there is nothing left to do.

@@ -15,4 +15,5 @@ mod shortage;
 mod solo;
 mod stage;
 mod strangers;
+mod unread_stderr;
 mod unseen;

@@ -1,0 +1,121 @@
+//! The server's stderr on its way to the app's: bounded, for many apps never read it.
+
+use std::collections::VecDeque;
+use std::io;
+
+/// What may wait for an app that does not read; beyond it, the oldest lines are dropped.
+const LIMIT: usize = 256 * 1024;
+
+/// Lines for the app's stderr.
+#[derive(Debug, Default)]
+pub(super) struct StderrQueue {
+    lines: VecDeque<Vec<u8>>,
+    /// This much of the first line was written.
+    written: usize,
+    bytes: usize,
+    /// How many lines were dropped since the last one that was written.
+    dropped: usize,
+}
+
+impl StderrQueue {
+    /// Adds a line; drops the oldest ones where they would be more than [`LIMIT`].
+    pub(super) fn push(&mut self, line: &[u8]) {
+        let mut own = Vec::with_capacity(line.len() + 1);
+        own.extend_from_slice(line);
+        own.push(b'\n');
+        self.bytes += own.len();
+        self.lines.push_back(own);
+        // A line that was begun is written to its end.
+        let begun = usize::from(self.written > 0);
+        while self.bytes > LIMIT && self.lines.len() > begun {
+            let oldest = self.lines.remove(begun).expect("longer than that");
+            self.bytes -= oldest.len();
+            self.dropped += 1;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Writes until all is written or `write` would block. An error means that nobody reads: all is dropped.
+    pub(super) fn flush(&mut self, mut write: impl FnMut(&[u8]) -> io::Result<usize>) {
+        loop {
+            if self.written == 0 && self.dropped > 0 {
+                let note = format!(
+                    "kennel: {} lines of the server's stderr were dropped: stderr was not read\n",
+                    std::mem::take(&mut self.dropped)
+                );
+                self.bytes += note.len();
+                self.lines.push_front(note.into_bytes());
+            }
+            let Some(line) = self.lines.front() else {
+                return;
+            };
+            match write(&line[self.written..]) {
+                Ok(count @ 1..) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return *self = StderrQueue::default(),
+            }
+            if self.written == line.len() {
+                self.bytes -= line.len();
+                self.written = 0;
+                self.lines.pop_front();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes out at most `room` bytes.
+    fn written(queue: &mut StderrQueue, room: usize) -> String {
+        let mut all = Vec::new();
+        queue.flush(|bytes| {
+            let count = bytes.len().min(room - all.len());
+            all.extend_from_slice(&bytes[..count]);
+            match count {
+                0 => Err(io::ErrorKind::WouldBlock.into()),
+                count => Ok(count),
+            }
+        });
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn the_oldest_lines_are_dropped_and_a_note_says_how_many() {
+        let mut queue = StderrQueue::default();
+        queue.push(b"begun");
+        assert_eq!(written(&mut queue, 3), "beg");
+        for number in 0..1000 {
+            queue.push(format!("{number:01000}").as_bytes());
+        }
+        assert!(queue.bytes <= LIMIT);
+        let all = written(&mut queue, usize::MAX);
+        let mut lines = all.lines();
+        assert_eq!(lines.next(), Some("un"));
+        let note = lines.next().unwrap();
+        let dropped = 1000 - lines.clone().count();
+        assert!(note.contains(&format!("kennel: {dropped} lines")), "{note}");
+        assert_eq!(lines.next_back(), Some(&*format!("{:01000}", 999)));
+        assert!(queue.is_empty() && queue.bytes == 0);
+    }
+
+    #[test]
+    fn a_line_longer_than_the_limit_is_dropped_and_an_error_drops_all() {
+        let mut queue = StderrQueue::default();
+        queue.push(&vec![b'x'; LIMIT]);
+        queue.push(b"short");
+        let all = written(&mut queue, usize::MAX);
+        assert!(
+            all.contains("kennel: 1 lines") && all.ends_with("\nshort\n"),
+            "{all}"
+        );
+        queue.push(b"more");
+        queue.flush(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        assert!(queue.is_empty() && queue.bytes == 0);
+    }
+}
