@@ -63,6 +63,8 @@ pub mod orphans {
         pub below: Vec<ProcessRef>,
         /// What proves it.
         pub evidence: Evidence,
+        /// Reasons to spare it.
+        pub doubts: Vec<String>,
         /// What it was started as.
         pub command: Vec<String>,
         /// Its memory in bytes.
@@ -93,15 +95,15 @@ pub mod orphans {
 
     impl Orphan {
         /// There is no orphan here.
-        pub fn is_still_one(&self) -> bool {
+        pub fn is_certain(&self) -> bool {
             false
-        }
-        /// Unsupported.
-        pub fn end(&self, _after_term: Duration) -> io::Result<Ended> {
-            unsupported()
         }
     }
 
+    /// Unsupported.
+    pub fn end(_orphans: &[Orphan], _after_term: Duration) -> io::Result<Vec<Ended>> {
+        unsupported()
+    }
     /// Unsupported.
     pub fn find(_only: Option<&str>) -> io::Result<Vec<Orphan>> {
         unsupported()

@@ -57,38 +57,80 @@ fn path(pid: u32, fd: u32) -> PathBuf {
     format!("/proc/{pid}/fd/{fd}").into()
 }
 
-/// Opens the same end once more, for a moment, and asks the kernel. One more reader of a pipe that has one, or one
-/// more writer, is noticed by nobody.
-fn pipe_end(pid: u32, fd: u32, inode: u64, access: OFlags, lonely: PollFlags) -> FarEnd {
-    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(end) = rustix::fs::open(path(pid, fd), flags, Mode::empty()) else {
-        return FarEnd::Held;
-    };
-    // It may have put another file in its place meanwhile.
-    if !rustix::fs::fstat(&end).is_ok_and(|stat| stat.st_ino == inode) {
-        return FarEnd::Held;
+/// Whether any process holds the other end of the pipe that `pid` has open as `fd`, to read from it or to write to it.
+pub(crate) fn pipe_far_end(pid: u32, fd: u32, inode: u64, reads: bool) -> FarEnd {
+    match reads {
+        true => pipe_end(pid, fd, inode, OFlags::RDONLY, PollFlags::HUP),
+        false => pipe_end(pid, fd, inode, OFlags::WRONLY, PollFlags::ERR),
     }
-    let mut fds = [PollFd::new(&end, PollFlags::empty())];
-    match poll(&mut fds, Some(&rustix::time::Timespec::default())) {
-        Ok(_) if fds[0].revents().contains(lonely) => FarEnd::Abandoned,
+}
+
+/// Whether `pid` has not read all that was written to the pipe that is its `fd`. What cannot be seen counts as unread.
+pub(crate) fn has_unread_input(pid: u32, fd: u32, inode: u64) -> bool {
+    events(pid, fd, inode, OFlags::RDONLY, PollFlags::IN)
+        .is_none_or(|events| events.contains(PollFlags::IN))
+}
+
+fn pipe_end(pid: u32, fd: u32, inode: u64, access: OFlags, lonely: PollFlags) -> FarEnd {
+    match events(pid, fd, inode, access, PollFlags::empty()) {
+        Some(events) if events.contains(lonely) => FarEnd::Abandoned,
         _ => FarEnd::Held,
     }
+}
+
+/// Opens the same end once more, for a moment, and asks the kernel. One more reader of a pipe that has one, or one
+/// more writer, is noticed by nobody.
+fn events(pid: u32, fd: u32, inode: u64, access: OFlags, asked: PollFlags) -> Option<PollFlags> {
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let end = rustix::fs::open(path(pid, fd), flags, Mode::empty()).ok()?;
+    // It may have put another file in its place meanwhile.
+    let stat = rustix::fs::fstat(&end).ok()?;
+    if stat.st_ino != inode {
+        return None;
+    }
+    let mut fds = [PollFd::new(&end, asked)];
+    poll(&mut fds, Some(&rustix::time::Timespec::default())).ok()?;
+    Some(fds[0].revents())
 }
 
 /// `RCV_SHUTDOWN` and `SEND_SHUTDOWN` of the kernel: nothing comes any more, nothing goes.
 const RECEIVE_SHUT: u8 = 1;
 const SEND_SHUT: u8 = 2;
 
-/// The unix sockets of our network namespace, and which directions of each are shut. One whose far end was
-/// closed is shut in both.
+/// The Unix sockets of our network namespace.
 #[derive(Debug, Default)]
-pub(crate) struct Sockets(HashMap<u64, u8>);
+pub(crate) struct Sockets(HashMap<u64, UnixSocket>);
+
+/// State of one Unix socket, as `sock_diag` reports it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct UnixSocket {
+    /// Directions that are shut down. A socket whose far end was closed is shut down in both.
+    shut: u8,
+    pub(crate) listening: bool,
+    /// Bound to a path or to an abstract name, so that other processes can reach it.
+    pub(crate) named: bool,
+    /// Inode of the socket it is connected to.
+    pub(crate) peer: Option<u64>,
+}
+
+impl UnixSocket {
+    /// Whether neither direction carries data any more.
+    pub(crate) fn closed(&self) -> bool {
+        self.shut & RECEIVE_SHUT != 0 && self.shut & SEND_SHUT != 0
+    }
+}
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST_DUMP: u16 = 0x301;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
+const NAME: u16 = 0;
+const PEER: u16 = 2;
 const SHUTDOWN: u16 = 6;
+/// `UDIAG_SHOW_NAME` and `UDIAG_SHOW_PEER`.
+const SHOW_NAME_AND_PEER: u32 = 1 | 4;
+/// `TCP_LISTEN`, which Unix sockets use as well.
+const LISTENING: u8 = 10;
 /// A header of a message, and what precedes the attributes of a socket.
 const HEADER: usize = 16;
 const SOCKET: usize = 16;
@@ -99,9 +141,14 @@ impl Sockets {
         Sockets::ask().unwrap_or_default()
     }
 
+    /// State of the socket with this inode; `None` if it is no Unix socket of our network namespace.
+    pub(crate) fn get(&self, inode: u64) -> Option<UnixSocket> {
+        self.0.get(&inode).copied()
+    }
+
     fn end(&self, inode: u64, shut: u8) -> FarEnd {
         match self.0.get(&inode) {
-            Some(directions) if directions & shut != 0 => FarEnd::Abandoned,
+            Some(socket) if socket.shut & shut != 0 => FarEnd::Abandoned,
             _ => FarEnd::Held,
         }
     }
@@ -118,10 +165,12 @@ impl Sockets {
         request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         request.extend(REQUEST_DUMP.to_ne_bytes());
         request.extend([0; 8]);
-        // Family, protocol and padding; every state; no inode, nothing extra, no cookie.
+        // Family, protocol and padding; every state; no inode, name and peer, no cookie.
         request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
         request.extend(u32::MAX.to_ne_bytes());
-        request.extend([0; 16]);
+        request.extend([0; 4]);
+        request.extend(SHOW_NAME_AND_PEER.to_ne_bytes());
+        request.extend([0; 8]);
         rustix::net::send(&socket, &request, SendFlags::empty())?;
         let mut sockets = HashMap::new();
         let mut buffer = vec![0; 1 << 16];
@@ -135,15 +184,15 @@ impl Sockets {
 }
 
 /// Reads the messages of one answer; whether it was the last.
-fn read(mut rest: &[u8], sockets: &mut HashMap<u64, u8>) -> bool {
+fn read(mut rest: &[u8], sockets: &mut HashMap<u64, UnixSocket>) -> bool {
     while let (Some(length), Some(kind)) = (u32_at(rest, 0), u16_at(rest, 4)) {
         let length = length as usize;
         if matches!(kind, ERROR | DONE) || length < HEADER {
             return true;
         }
         let message = rest.get(HEADER..length).unwrap_or_default();
-        if let (Some(inode), Some(shut)) = (u32_at(message, 4), shutdown(message)) {
-            sockets.insert(u64::from(inode), shut);
+        if let (Some(inode), Some(socket)) = (u32_at(message, 4), unix_socket(message)) {
+            sockets.insert(u64::from(inode), socket);
         }
         rest = rest.get(aligned(length)..).unwrap_or_default();
     }
@@ -151,16 +200,26 @@ fn read(mut rest: &[u8], sockets: &mut HashMap<u64, u8>) -> bool {
     sockets.is_empty() && rest.is_empty()
 }
 
-/// The attribute of a socket that says which directions are shut.
-fn shutdown(message: &[u8]) -> Option<u8> {
+/// One socket with its attributes; `None` if the kernel does not say which directions are shut down.
+fn unix_socket(message: &[u8]) -> Option<UnixSocket> {
+    let mut socket = UnixSocket {
+        listening: *message.get(2)? == LISTENING,
+        ..UnixSocket::default()
+    };
+    let mut shut = None;
     let mut rest = message.get(SOCKET..)?;
-    loop {
-        let length = usize::from(u16_at(rest, 0)?);
-        if u16_at(rest, 2)? == SHUTDOWN {
-            return rest.get(4).copied();
+    while let (Some(length), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
+        match kind {
+            NAME => socket.named = true,
+            PEER => socket.peer = u32_at(rest, 4).map(u64::from),
+            SHUTDOWN => shut = rest.get(4).copied(),
+            _ => {}
         }
-        rest = rest.get(aligned(length.max(4))..)?;
+        let next = aligned(usize::from(length).max(4));
+        rest = rest.get(next..).unwrap_or_default();
     }
+    socket.shut = shut?;
+    Some(socket)
 }
 
 fn aligned(length: usize) -> usize {

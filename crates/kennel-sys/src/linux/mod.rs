@@ -2,15 +2,21 @@
 //! another platform is another folder with the same ones.
 
 mod far_end;
+mod open_files;
 mod pidfd;
 mod procfs;
 
-pub(crate) use far_end::{Channel, FarEnd, Sockets, channel, readers, writers};
+pub(crate) use far_end::{
+    Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
+};
+pub(crate) use open_files::{
+    FileKind, OpenFile, blocked_locks, open_files, open_links, reads_only,
+};
 pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
 };
 pub(crate) use procfs::{
     age, boot_id, children_of_this_process, command_line, environ_has, fd_identity, first_argument,
     holds_file, is_kennel, now_in_ticks, pid_namespace, processes, resident, runs_our_program,
-    seen_in_proc, session_of, sockets_of, stat, thread_count_of_this_process,
+    seen_in_proc, session_of, sockets_of, stat, thread_count_of_this_process, tracer_of,
 };

@@ -10,8 +10,12 @@ use rustix::buffer::spare_capacity;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
     pub(crate) zombie: bool,
+    /// Stopped by a signal or by a debugger.
+    pub(crate) stopped: bool,
     pub(crate) parent: u32,
     pub(crate) session: u32,
+    /// Whether it has a controlling terminal.
+    pub(crate) terminal: bool,
     pub(crate) threads: u32,
     pub(crate) start: u64,
 }
@@ -42,8 +46,10 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     Some(ProcessStat {
         zombie: matches!(*fields.first()?, "Z" | "X"),
+        stopped: matches!(*fields.first()?, "T" | "t"),
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
+        terminal: *fields.get(4)? != "0",
         threads: fields.get(17)?.parse().ok()?,
         start: fields.get(19)?.parse().ok()?,
     })
@@ -131,6 +137,15 @@ pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
 pub(crate) fn is_kennel(pid: u32) -> bool {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     runs_our_program(pid) || ["kennel", "kennel-warden", "kennel-daemon"].contains(&name.trim_end())
+}
+
+/// The process that traces this one, such as a debugger; an error where that cannot be seen.
+pub(crate) fn tracer_of(pid: u32) -> io::Result<Option<u32>> {
+    require_our_own()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(gone)?;
+    let mut lines = status.lines();
+    let tracer = lines.find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse().ok());
+    Ok(tracer.filter(|&tracer: &u32| tracer != 0))
 }
 
 /// What a process holds in memory, in bytes.
@@ -262,8 +277,10 @@ mod tests {
             stat,
             ProcessStat {
                 zombie: false,
+                stopped: false,
                 parent: 42,
                 session: 70,
+                terminal: false,
                 threads: 3,
                 start: 991
             }

@@ -1,6 +1,6 @@
 //! After a disaster: what is left of trees whose warden and served process were both killed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::record::{self, Record};
 use super::{COOKIE, descendants};
 use crate::linux as os;
-use crate::process::ProcessRef;
+use crate::process::{Identity, ProcessRef};
 
 /// After this long, what does not go on SIGKILL is left: nobody waits for a stuck disk.
 const LAST_RUNG: Duration = Duration::from_secs(5);
@@ -38,14 +38,15 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
     let mut ended = Ended::default();
     // All are asked before the first is waited for: whoever starts waits for one rung, not for one a tree.
     let asked = Instant::now();
+    // Counted from here on: most exit on this signal, and are gone before their tree's turn comes.
+    let mut reached: HashMap<String, HashSet<Identity>> = HashMap::new();
     for cookie in record::cookies(dir)? {
         let Ok(Some(record)) = Record::read(dir, &cookie) else {
             continue;
         };
         if let Standing::Abandoned = standing(&record) {
-            for process in members(&cookie, Some(&record))? {
-                let _ = process.signal(Signal::TERM);
-            }
+            let members = members(&cookie, Some(&record))?;
+            reached.insert(cookie, signal_all(&members, Signal::TERM).collect());
         }
     }
     for cookie in record::cookies(dir)? {
@@ -65,7 +66,8 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
             Some(Standing::EarlierBoot) => {}
             Some(Standing::Abandoned) => {
                 let rest = after_term.saturating_sub(asked.elapsed());
-                let (gone, left) = end_tree(&cookie, record.as_ref(), rest)?;
+                let reached = reached.remove(&cookie).unwrap_or_default();
+                let (gone, left) = end_tree(&cookie, record.as_ref(), reached, rest)?;
                 ended.processes += gone;
                 ended.left += left;
                 if left > 0 {
@@ -135,21 +137,26 @@ fn standing(record: &Record) -> Standing {
     }
 }
 
-/// Ends a tree: how many are gone, and how many would not go.
+/// Signals processes, and returns the identity of each that the signal reached.
+fn signal_all(members: &[ProcessRef], signal: Signal) -> impl Iterator<Item = Identity> {
+    // A process that changed its user cannot be signalled; the others can.
+    let reached = move |process: &&ProcessRef| process.signal(signal).unwrap_or(false);
+    members
+        .iter()
+        .filter(reached)
+        .map(|process| *process.identity())
+}
+
+/// Ends a tree: how many are gone, and how many would not go. `reached`: members that were signalled before.
 fn end_tree(
     cookie: &str,
     record: Option<&Record>,
+    mut reached: HashSet<Identity>,
     after_term: Duration,
 ) -> io::Result<(usize, usize)> {
-    let mut reached = HashSet::new();
     let mut signal_everyone = |signal| -> io::Result<Vec<ProcessRef>> {
         let members = members(cookie, record)?;
-        for process in &members {
-            // One that changed its user is out of reach, and no reason to spare the others.
-            if process.signal(signal).unwrap_or(false) {
-                reached.insert(*process.identity());
-            }
-        }
+        reached.extend(signal_all(&members, signal));
         Ok(members)
     };
     let mut members = signal_everyone(Signal::TERM)?;

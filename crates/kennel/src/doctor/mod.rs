@@ -74,10 +74,6 @@ const CHECKS: &[Check] = &[
         name: "leftovers",
         look: runtime::leftovers,
     },
-    Check {
-        name: "orphans",
-        look: orphans::findings,
-    },
 ];
 
 /// What all checks found, as `--json` shows it.
@@ -85,6 +81,9 @@ const CHECKS: &[Check] = &[
 struct Report {
     well: bool,
     findings: Vec<Finding>,
+    /// Processes that may be orphans. They are no finding: nothing proves it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    in_doubt: Vec<orphans::InDoubt>,
 }
 
 pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
@@ -96,9 +95,16 @@ pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
         }
         all.extend(findings);
     }
+    let (findings, in_doubt) = orphans::findings();
+    if !args.json {
+        show(orphans::CHECK, &findings);
+        in_doubt.iter().for_each(orphans::InDoubt::show);
+    }
+    all.extend(findings);
     let report = Report {
         well: all.is_empty(),
         findings: all,
+        in_doubt,
     };
     if args.json {
         say!("{}", serde_json::to_string(&report).expect("plain values"));

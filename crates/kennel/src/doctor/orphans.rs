@@ -2,41 +2,84 @@
 
 use kennel_sys::orphans::{self, Orphan};
 
+use serde::Serialize;
+
 use super::{Finding, megabytes, rounded};
+use crate::ps::words::printable;
+use crate::say::say;
 
 /// Keeps a look, and a reap, to processes whose environment has this (`NAME=value`). For whoever shares a machine
 /// with others of the same user, as tests do.
 pub(super) const ONLY: &str = "KENNEL_REAP_ONLY";
 
+pub(super) const CHECK: &str = "orphans";
 const WHY: &str = "nobody can talk to it or hear it any more: what it holds is for nothing, unless it works for itself";
 
-/// All there are, as far as this process may look.
+/// All suspects there are, as far as this process may look.
 pub(super) fn all() -> Result<Vec<Orphan>, String> {
     let only = std::env::var(ONLY).ok();
     orphans::find(only.as_deref()).map_err(|error| format!("cannot look at processes: {error}"))
 }
 
-pub(super) fn findings() -> Result<Vec<Finding>, String> {
+/// A process that may be an orphan or not, as `--json` shows it. Kennel never ends one.
+#[derive(Debug, Serialize)]
+pub(super) struct InDoubt {
+    pub(super) pid: u32,
+    command: String,
+    evidence: Vec<String>,
+    /// What speaks for it.
+    doubts: Vec<String>,
+    /// The same in words.
+    #[serde(skip)]
+    what: String,
+}
+
+impl InDoubt {
+    pub(super) fn of(orphan: &Orphan) -> InDoubt {
+        InDoubt {
+            pid: orphan.process.pid(),
+            command: command(orphan),
+            evidence: evidence(orphan),
+            doubts: orphan.doubts.clone(),
+            what: told(orphan),
+        }
+    }
+
+    pub(super) fn show(&self) {
+        say!("??  perhaps an orphan: {}", printable(&self.what));
+        say!("      but: {}", printable(&self.doubts.join("; ")));
+        say!("      if nobody needs it: kill {}", self.pid);
+    }
+}
+
+/// Orphans to report, and processes of which that is in doubt.
+pub(super) fn findings() -> (Vec<Finding>, Vec<InDoubt>) {
     let found = match all() {
         Ok(found) => found,
         Err(error) => {
-            return Ok(vec![Finding {
-                check: "orphans",
+            let finding = Finding {
+                check: CHECK,
                 what: error,
                 why: "orphans may be there, and cannot be seen",
                 mend: "mount a /proc of this pid namespace".to_owned(),
                 pid: None,
-            }]);
+            };
+            return (vec![finding], Vec::new());
         }
     };
+    let (certain, in_doubt): (Vec<Orphan>, Vec<Orphan>) =
+        found.into_iter().partition(Orphan::is_certain);
     let finding = |orphan: &Orphan| Finding {
-        check: "orphans",
+        check: CHECK,
         what: told(orphan),
         why: WHY,
         mend: "kennel reap --foreign".to_owned(),
         pid: Some(orphan.process.pid()),
     };
-    Ok(found.iter().map(finding).collect())
+    (
+        certain.iter().map(finding).collect(),
+        in_doubt.iter().map(InDoubt::of).collect(),
+    )
 }
 
 /// An orphan with the evidence against it.

@@ -4,10 +4,11 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kennel_sys::orphans::Orphan;
+use kennel_sys::orphans::{self as found_orphans, Orphan};
 use kennel_sys::tree;
 use serde::Serialize;
 
+use super::orphans::InDoubt;
 use super::{megabytes, orphans, runtime};
 use crate::ps::words::printable;
 use crate::say::say;
@@ -45,6 +46,8 @@ struct Done {
     records: usize,
     /// Orphans that Kennel did not start.
     foreign: Vec<Told>,
+    /// Processes that may be orphans, and are spared because that is in doubt.
+    in_doubt: Vec<InDoubt>,
     /// Processes that would not go.
     left: usize,
     freed_bytes: u64,
@@ -71,8 +74,8 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     if let Err(error) = own(args, &mut done) {
         return crate::fail(&error);
     }
-    let found = match orphans::all() {
-        Ok(found) => found,
+    let (found, in_doubt): (Vec<Orphan>, Vec<Orphan>) = match orphans::all() {
+        Ok(found) => found.into_iter().partition(Orphan::is_certain),
         Err(error) => return crate::fail(&error),
     };
     if !args.foreign {
@@ -85,10 +88,12 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
         }
         return code(&done);
     }
+    done.in_doubt = in_doubt.iter().map(InDoubt::of).collect();
     if !args.json {
         found
             .iter()
             .for_each(|orphan| say!("{}", printable(&orphans::told(orphan))));
+        done.in_doubt.iter().for_each(InDoubt::show);
     }
     let wanted = match (found.is_empty(), args.dry_run, args.yes) {
         (true, ..) | (_, true, _) => false,
@@ -101,10 +106,7 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
             }
         },
     };
-    for orphan in &found {
-        let told = foreign(orphan, wanted, &mut done);
-        done.foreign.push(told);
-    }
+    foreign(&found, wanted, &mut done);
     conclude(args, &done);
     code(&done)
 }
@@ -132,33 +134,33 @@ fn own(args: &ReapArgs, done: &mut Done) -> Result<(), String> {
     Ok(())
 }
 
-fn foreign(orphan: &Orphan, wanted: bool, done: &mut Done) -> Told {
-    let mut told = Told {
-        pid: orphan.process.pid(),
-        command: orphans::command(orphan),
-        evidence: orphans::evidence(orphan),
-        memory_bytes: orphan.memory,
-        age_seconds: orphan.age.as_secs(),
-        processes: orphan.below.len() + 1,
-        ended: false,
+/// Tells of each orphan, and ends them if that is wanted.
+fn foreign(found: &[Orphan], wanted: bool, done: &mut Done) {
+    let ended = match wanted {
+        false => Vec::new(),
+        true => found_orphans::end(found, AFTER_TERM).unwrap_or_else(|error| {
+            done.left += found.len();
+            crate::fail(&format!("cannot end orphans: {error}"));
+            Vec::new()
+        }),
     };
-    if !wanted {
-        return told;
-    }
-    match orphan.end(AFTER_TERM) {
-        Ok(ended) => {
-            done.left += ended.left;
-            told.ended = ended.left == 0 && ended.gone > 0;
+    for (index, orphan) in found.iter().enumerate() {
+        let ended = ended.get(index).copied().unwrap_or_default();
+        done.left += ended.left;
+        let told = Told {
+            pid: orphan.process.pid(),
+            command: orphans::command(orphan),
+            evidence: orphans::evidence(orphan),
+            memory_bytes: orphan.memory,
+            age_seconds: orphan.age.as_secs(),
+            processes: orphan.below.len() + 1,
+            ended: ended.left == 0 && ended.gone > 0,
+        };
+        if told.ended {
+            done.freed_bytes += orphan.memory;
         }
-        Err(error) => {
-            done.left += 1;
-            crate::fail(&format!("pid {}: {error}", told.pid));
-        }
+        done.foreign.push(told);
     }
-    if told.ended {
-        done.freed_bytes += orphan.memory;
-    }
-    told
 }
 
 fn conclude(args: &ReapArgs, done: &Done) {

@@ -64,3 +64,40 @@ fn what_a_killed_session_and_a_killed_warden_left_is_found_and_ended() {
     assert!(everyone.iter().all(|process| !process.is_alive()));
     assert!(ward.findings("leftovers").is_empty() && ward.findings("records").is_empty());
 }
+
+#[test]
+fn leftovers_that_exit_on_sigterm_are_counted_as_ended() {
+    let ward = Ward::new();
+    let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));
+    let line = "for each in 1 2 3; do setsid sleep 1000 </dev/null >/dev/null 2>&1 & done; cat";
+    command.args(["run", "--", "sh", "-c", line]);
+    let mut shim = Client::start(&mut command);
+    let sleeping = || {
+        let all = ward.scope.survivors().into_iter();
+        let is_sleep = |process: &ProcessRef| {
+            let words = process.command_line().unwrap_or_default();
+            words.first().is_some_and(|word| word == "sleep")
+        };
+        all.filter(is_sleep).collect::<Vec<_>>()
+    };
+    let left = wait_for("three detached processes", || {
+        let left = sleeping();
+        (left.len() == 3).then_some(left)
+    });
+    let pid = shim.pid();
+    let wardens = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let warden = ProcessRef::open(wardens.trim().parse().unwrap()).unwrap();
+    warden.signal(Signal::STOP).unwrap();
+    shim.kill();
+    warden.signal(Signal::KILL).unwrap();
+    warden.wait(None).unwrap();
+    wait_for("the server itself is gone", || {
+        (ward.scope.survivors().len() == 3).then_some(())
+    });
+
+    let ended = ward.kennel(&["reap", "--json"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let done: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert!(left.iter().all(|process| !process.is_alive()));
+    assert_eq!(done["leftovers"], 3, "{done}");
+}

@@ -5,3 +5,4 @@ mod checks;
 mod leftovers;
 mod orphans;
 mod stage;
+mod zoo;

@@ -72,6 +72,17 @@ impl Ward {
         pids
     }
 
+    /// The processes that are shown though it is in doubt whether they are orphans, by pid.
+    pub(crate) fn in_doubt(&self) -> Vec<u32> {
+        let report = self.doctor();
+        let shown = report["in_doubt"].as_array().into_iter().flatten();
+        let mut pids: Vec<u32> = shown
+            .map(|shown| u32::try_from(shown["pid"].as_u64().unwrap()).unwrap())
+            .collect();
+        pids.sort_unstable();
+        pids
+    }
+
     /// An app with a child that it started as `options` say.
     pub(crate) fn family(&self, options: &[&str], command: &[&str]) -> Family {
         let mut app = self.command(bin("tk-parent"));

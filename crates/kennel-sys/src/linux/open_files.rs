@@ -1,0 +1,188 @@
+//! Descriptors that another process has open, with what the kernel tells about each.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use super::procfs::require_our_own;
+
+/// One descriptor of another process.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) fd: u32,
+    /// Target of its link in `/proc`: a path, or a kind and a number. The same file has the same text in every process.
+    pub(crate) link: String,
+    pub(crate) kind: FileKind,
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+    /// Files on which it holds a lock, as `/proc/locks` names them.
+    pub(crate) locks: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// An unnamed pipe, by its inode.
+    Pipe(u64),
+    /// A pipe with a name: other processes can open it at any time.
+    NamedPipe,
+    /// A socket, by its inode.
+    Socket(u64),
+    Regular,
+    Directory,
+    /// A device, by its major and minor number.
+    Device(u32, u32),
+    /// An object of the kernel without a name in a file system, such as an epoll instance.
+    Kernel(String),
+    /// Could not be examined.
+    Unknown,
+}
+
+/// Every descriptor of a process; an error where its table may not be read.
+pub(crate) fn open_files(pid: u32) -> io::Result<Vec<OpenFile>> {
+    let links = open_links(pid)?.into_iter();
+    Ok(links
+        .filter_map(|(fd, link)| open_file(pid, fd, link))
+        .collect())
+}
+
+/// Every descriptor of a process with its link's target. Touches no file system but `/proc`.
+pub(crate) fn open_links(pid: u32) -> io::Result<Vec<(u32, String)>> {
+    require_our_own()?;
+    let mut links = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let entry = entry?;
+        let fd = entry.file_name().to_str().and_then(|fd| fd.parse().ok());
+        // Skip descriptors that were closed since the listing.
+        if let (Some(fd), Ok(link)) = (fd, std::fs::read_link(entry.path())) {
+            links.push((fd, link.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(links)
+}
+
+/// Whether a process has this descriptor open for reading alone.
+pub(crate) fn reads_only(pid: u32, fd: u32) -> bool {
+    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    access(&info) == Some((true, false))
+}
+
+/// Waiters for locks: the pids that are blocked, by the file as `/proc/locks` names it.
+pub(crate) fn blocked_locks() -> HashMap<String, Vec<u32>> {
+    let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut blocked: HashMap<String, Vec<u32>> = HashMap::new();
+    // 1: -> FLOCK  ADVISORY  WRITE 4712 fe:00:1234 0 EOF
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let [_, "->", _, _, _, pid, file, ..] = words[..] {
+            let pid = pid.parse().unwrap_or(0);
+            blocked.entry(file.to_owned()).or_default().push(pid);
+        }
+    }
+    blocked
+}
+
+fn open_file(pid: u32, fd: u32, link: String) -> Option<OpenFile> {
+    // Closed since the listing.
+    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+    // What cannot be read counts as both.
+    let (reads, writes) = access(&info).unwrap_or((true, true));
+    Some(OpenFile {
+        fd,
+        kind: kind(pid, fd, &link),
+        link,
+        reads,
+        writes,
+        locks: locks(&info),
+    })
+}
+
+fn kind(pid: u32, fd: u32, link: &str) -> FileKind {
+    let inode = |kind: &str| link.strip_prefix(kind)?.strip_suffix(']')?.parse().ok();
+    if let Some(inode) = inode("pipe:[") {
+        return FileKind::Pipe(inode);
+    }
+    if let Some(inode) = inode("socket:[") {
+        return FileKind::Socket(inode);
+    }
+    if !link.starts_with('/') {
+        let name = link.strip_prefix("anon_inode:").unwrap_or(link);
+        return FileKind::Kernel(name.trim_matches(['[', ']']).to_owned());
+    }
+    let Ok(meta) = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")) else {
+        return FileKind::Unknown;
+    };
+    let what = meta.file_type();
+    if what.is_fifo() {
+        FileKind::NamedPipe
+    } else if what.is_dir() {
+        FileKind::Directory
+    } else if what.is_file() {
+        FileKind::Regular
+    } else if what.is_char_device() || what.is_block_device() {
+        let device = meta.rdev();
+        FileKind::Device(rustix::fs::major(device), rustix::fs::minor(device))
+    } else {
+        FileKind::Unknown
+    }
+}
+
+/// Whether a descriptor reads and whether it writes.
+fn access(info: &str) -> Option<(bool, bool)> {
+    let mut lines = info.lines();
+    let flags = lines.find_map(|line| line.strip_prefix("flags:"))?;
+    match u32::from_str_radix(flags.trim(), 8).ok()? & 3 {
+        0 => Some((true, false)),
+        1 => Some((false, true)),
+        _ => Some((true, true)),
+    }
+}
+
+/// The files of the `lock:` lines: `lock:  1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF`.
+fn locks(info: &str) -> Vec<String> {
+    let lines = info.lines().filter_map(|line| line.strip_prefix("lock:"));
+    lines
+        .filter_map(|lock| lock.split_whitespace().nth(5).map(str::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn mine(fd: i32) -> OpenFile {
+        let files = open_files(std::process::id()).expect("our own table");
+        let mut files = files.into_iter();
+        files
+            .find(|file| u32::try_from(fd) == Ok(file.fd))
+            .expect("an own descriptor")
+    }
+
+    #[test]
+    fn kinds_directions_and_locks_of_descriptors_are_seen() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let (reader, writer) = (mine(reader.as_raw_fd()), mine(writer.as_raw_fd()));
+        assert_eq!((reader.reads, reader.writes), (true, false));
+        assert_eq!((writer.reads, writer.writes), (false, true));
+        assert!(matches!(reader.kind, FileKind::Pipe(_)) && reader.link == writer.link);
+
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        assert_eq!(mine(null.as_raw_fd()).kind, FileKind::Device(1, 3));
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        assert!(matches!(mine(socket.as_raw_fd()).kind, FileKind::Socket(_)));
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+        let event = event.expect("an eventfd");
+        assert_eq!(
+            mine(event.as_raw_fd()).kind,
+            FileKind::Kernel("eventfd".to_owned())
+        );
+
+        let program = std::env::current_exe().expect("a running program");
+        let program = std::fs::File::open(program).expect("readable");
+        assert!(mine(program.as_raw_fd()).locks.is_empty());
+        program.lock_shared().expect("nobody else locks it");
+        let locked = mine(program.as_raw_fd());
+        assert_eq!((locked.kind, locked.locks.len()), (FileKind::Regular, 1));
+    }
+}

@@ -1,0 +1,260 @@
+//! Reasons to spare a process that looks like an orphan: somebody may still use it, or wait for it, in another way
+//! than through its stdin and stdout. What cannot be seen is such a reason too.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+
+use crate::linux::{self as os, FarEnd, FileKind, OpenFile, Sockets};
+use crate::process::ProcessRef;
+
+/// `/dev/null`, `zero`, `full`, `random` and `urandom`: devices that lead to nobody.
+const HARMLESS_DEVICES: [(u32, u32); 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
+/// Objects of the kernel that only their holder uses.
+const HARMLESS_OBJECTS: [&str; 6] = [
+    "eventfd",
+    "eventpoll",
+    "timerfd",
+    "signalfd",
+    "io_uring",
+    "pidfd",
+];
+const STDIN: u32 = 0;
+const STDOUT: u32 = 1;
+const STDERR: u32 = 2;
+
+/// State of the machine at one moment, for the judgement of any number of processes.
+pub(super) struct Snapshot {
+    pub(super) sockets: Sockets,
+    blocked: HashMap<String, Vec<u32>>,
+    tables: OnceCell<Tables>,
+}
+
+/// Open files of every process that shows them.
+#[derive(Default)]
+struct Tables {
+    /// Holders of each file, as pid and descriptor.
+    holders: HashMap<String, Vec<(u32, u32)>>,
+    /// Processes that hide their open files, with their session.
+    hidden: Vec<(u32, u32)>,
+}
+
+impl Snapshot {
+    pub(super) fn take() -> Snapshot {
+        Snapshot {
+            sockets: Sockets::all(),
+            blocked: os::blocked_locks(),
+            tables: OnceCell::new(),
+        }
+    }
+
+    /// Reasons to spare a process tree, in words; none if nobody can use it in any way that is known.
+    pub(super) fn doubts(&self, members: &[&ProcessRef]) -> Vec<String> {
+        let mut doubts = Vec::new();
+        let mut files: Vec<(u32, OpenFile)> = Vec::new();
+        for member in members {
+            let pid = member.pid();
+            doubts.extend(state_doubts(pid));
+            match os::open_files(pid) {
+                Ok(open) => files.extend(open.into_iter().map(|file| (pid, file))),
+                Err(_) if !member.is_alive() => {}
+                Err(error) => {
+                    doubts.push(format!("the open files of pid {pid} are hidden ({error})"));
+                }
+            }
+        }
+        let tree = Tree {
+            snapshot: self,
+            pids: members.iter().map(|member| member.pid()).collect(),
+            files: &files,
+        };
+        let of_files = files.iter().filter_map(|(pid, file)| {
+            let why = tree.doubt(*pid, file)?;
+            Some(format!("pid {pid} {why}"))
+        });
+        doubts.extend(of_files);
+        doubts
+    }
+
+    /// Whether this process has the same file open.
+    fn is_ours_too(&self, file: &OpenFile) -> bool {
+        let me = std::process::id();
+        let holders = self.tables().holders.get(&file.link);
+        holders.is_some_and(|holders| holders.iter().any(|(pid, _)| *pid == me))
+    }
+
+    fn tables(&self) -> &Tables {
+        self.tables.get_or_init(|| {
+            let mut tables = Tables::default();
+            for pid in os::processes().unwrap_or_default() {
+                match os::open_links(pid) {
+                    Ok(links) => {
+                        for (fd, link) in links {
+                            tables.holders.entry(link).or_default().push((pid, fd));
+                        }
+                    }
+                    Err(_) => {
+                        let session = os::stat(pid).map(|stat| stat.session);
+                        tables.hidden.extend(session.ok().map(|id| (pid, id)));
+                    }
+                }
+            }
+            tables
+        })
+    }
+}
+
+/// What its status says, apart from its open files.
+fn state_doubts(pid: u32) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let stat = os::stat(pid);
+    if stat.as_ref().is_ok_and(|stat| stat.terminal) {
+        doubts.push(format!("pid {pid} has a controlling terminal"));
+    }
+    match os::tracer_of(pid) {
+        Ok(Some(tracer)) => doubts.push(format!("pid {pid} is traced by pid {tracer}")),
+        _ if stat.is_ok_and(|stat| stat.stopped) => {
+            doubts.push(format!("pid {pid} is stopped, and may be continued"));
+        }
+        _ => {}
+    }
+    doubts
+}
+
+/// A process that is judged, with everyone below it and what they have open.
+struct Tree<'a> {
+    snapshot: &'a Snapshot,
+    pids: HashSet<u32>,
+    files: &'a [(u32, OpenFile)],
+}
+
+impl Tree<'_> {
+    /// Why somebody outside may need a descriptor of a member, to complete "pid 4711 …".
+    fn doubt(&self, pid: u32, file: &OpenFile) -> Option<String> {
+        let OpenFile { fd, link, .. } = file;
+        if let Some(waiter) = self.waiter(file) {
+            return Some(format!(
+                "holds a lock on {link} that pid {waiter} waits for"
+            ));
+        }
+        let why = match &file.kind {
+            FileKind::Pipe(inode) => return self.pipe(pid, file, *inode),
+            FileKind::Socket(inode) => return self.socket(file, *inode),
+            FileKind::Regular => return self.regular(file),
+            FileKind::Directory => return None,
+            FileKind::Device(major, minor) if HARMLESS_DEVICES.contains(&(*major, *minor)) => {
+                return None;
+            }
+            FileKind::Kernel(name) if HARMLESS_OBJECTS.contains(&name.as_str()) => return None,
+            FileKind::Kernel(name) if name == "inotify" || name == "fanotify" => {
+                "watches files and may act on their changes".to_owned()
+            }
+            FileKind::NamedPipe => format!("has the named pipe {link} open"),
+            FileKind::Device(..) => format!("has the device {link} open"),
+            FileKind::Kernel(_) | FileKind::Unknown => {
+                format!("has {link} open as descriptor {fd}")
+            }
+        };
+        Some(why)
+    }
+
+    /// A process outside that is blocked on a lock of this file.
+    fn waiter(&self, file: &OpenFile) -> Option<u32> {
+        let blocked = |lock| self.snapshot.blocked.get(lock).into_iter().flatten();
+        let mut waiters = file.locks.iter().flat_map(blocked);
+        waiters.find(|&pid| !self.pids.contains(pid)).copied()
+    }
+
+    fn pipe(&self, pid: u32, file: &OpenFile, inode: u64) -> Option<String> {
+        let same = |(_, other): &&(u32, OpenFile)| other.link == file.link;
+        let ours = || self.files.iter().filter(same).map(|(_, other)| other);
+        let within = ours().any(|other| other.reads) && ours().any(|other| other.writes);
+        if within {
+            return self.shared_pipe(pid, file);
+        }
+        if os::pipe_far_end(pid, file.fd, inode, file.reads) == FarEnd::Abandoned {
+            let unread = file.fd == STDIN && os::has_unread_input(pid, file.fd, inode);
+            return unread.then(|| "has not read all of its input".to_owned());
+        }
+        if file.fd == STDERR && self.is_common_stderr(file) {
+            return None;
+        }
+        // An output that this process inherited as well leads to somebody who started us both, and not to a partner.
+        if file.fd > STDERR && !file.reads && self.snapshot.is_ours_too(file) {
+            return None;
+        }
+        Some(match (file.fd, file.reads) {
+            (STDIN, _) => "can still be written to: another process has its stdin open".to_owned(),
+            (STDOUT, _) => "is still read: another process has its stdout open".to_owned(),
+            (STDERR, _) => "is still read: another process has its stderr open".to_owned(),
+            (fd, true) => format!("can still be written to through descriptor {fd}"),
+            (fd, false) => format!("is still read through descriptor {fd}"),
+        })
+    }
+
+    /// A pipe of which the tree holds both ends: harmless if nobody else has one.
+    fn shared_pipe(&self, pid: u32, file: &OpenFile) -> Option<String> {
+        if let Some((other, _)) = self.outside(file).next() {
+            return Some(format!(
+                "shares the pipe of descriptor {} with pid {other}",
+                file.fd
+            ));
+        }
+        // A process that inherited an end is of the same session, or left it: in the first case it can be known.
+        let session = os::stat(pid).map(|stat| stat.session).ok();
+        let mut hidden = self.snapshot.tables().hidden.iter();
+        let hidden = hidden
+            .find(|(other, theirs)| Some(*theirs) == session && !self.pids.contains(other))?;
+        Some(format!(
+            "may share a pipe with pid {}, whose open files are hidden",
+            hidden.0
+        ))
+    }
+
+    fn socket(&self, file: &OpenFile, inode: u64) -> Option<String> {
+        let Some(socket) = self.snapshot.sockets.get(inode) else {
+            return Some("has a network socket open, or one whose state is hidden".to_owned());
+        };
+        if socket.listening {
+            return Some("listens on a Unix socket".to_owned());
+        }
+        if socket.closed() {
+            return None;
+        }
+        match socket.peer {
+            Some(peer) if self.has_open(&format!("socket:[{peer}]")) => None,
+            Some(_) if file.fd == STDERR && self.is_common_stderr(file) => None,
+            Some(_) => Some("is connected through a Unix socket".to_owned()),
+            None if socket.named => Some("receives on a Unix socket".to_owned()),
+            None => None,
+        }
+    }
+
+    fn regular(&self, file: &OpenFile) -> Option<String> {
+        if file.fd == STDOUT && file.writes {
+            return Some(format!("writes its output to {}", file.link));
+        }
+        if !file.writes || (file.fd == STDERR && self.is_common_stderr(file)) {
+            return None;
+        }
+        let mut outside = self.outside(file);
+        let (reader, _) = outside.find(|&(pid, fd)| os::reads_only(pid, fd))?;
+        Some(format!("writes to {}, which pid {reader} reads", file.link))
+    }
+
+    fn has_open(&self, link: &str) -> bool {
+        self.files.iter().any(|(_, file)| file.link == link)
+    }
+
+    /// Holders of the same file outside the tree.
+    fn outside(&self, file: &OpenFile) -> impl Iterator<Item = (u32, u32)> {
+        let holders = self.snapshot.tables().holders.get(&file.link);
+        let holders = holders.into_iter().flatten().copied();
+        holders.filter(|(pid, _)| !self.pids.contains(pid))
+    }
+
+    /// Whether other processes write to the same stderr: then it was inherited, as in a container or under a test
+    /// runner, and its reader does not wait for this tree.
+    fn is_common_stderr(&self, file: &OpenFile) -> bool {
+        self.outside(file).any(|(pid, fd)| !os::reads_only(pid, fd))
+    }
+}

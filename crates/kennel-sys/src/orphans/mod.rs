@@ -1,0 +1,324 @@
+//! Servers that nobody can talk to any more, whoever started them: the starter is gone, and so is every process that
+//! could write to their stdin or read their stdout.
+//!
+//! A process is suspected if stdin and stdout are pipes or sockets, as a server on stdio has them, the kernel says that
+//! no process can read its stdout, and its parent, or the parent of its launchers, adopted it. A suspect is an orphan
+//! only if nothing in [`doubts`] speaks for it: no process can write to its stdin either, and nobody can reach it, or
+//! waits for it, in another way. In doubt it is shown, and never ended.
+
+mod doubts;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::linux::{self as os, Channel, FarEnd, Sockets};
+use crate::process::ProcessRef;
+use crate::tree::children_by_parent;
+use doubts::Snapshot;
+
+/// How many launchers may stand before a server.
+const MOST_LAUNCHERS: usize = 32;
+/// How long one that lost its app may take to end by itself before it is called an orphan.
+const SETTLING: Duration = Duration::from_millis(500);
+/// After this long, what does not go on SIGKILL is left.
+const LAST_RUNG: Duration = Duration::from_secs(5);
+
+/// A server that nobody seems to be able to talk to, with everyone below it.
+#[derive(Debug)]
+pub struct Orphan {
+    /// The server, or the launcher before it.
+    pub process: ProcessRef,
+    /// What is below it.
+    pub below: Vec<ProcessRef>,
+    /// What proves it.
+    pub evidence: Evidence,
+    /// Reasons to believe that somebody needs it nevertheless. With any of these it is never ended.
+    pub doubts: Vec<String>,
+    /// What it was started as.
+    pub command: Vec<String>,
+    /// What all of it holds in memory, in bytes.
+    pub memory: u64,
+    /// How long ago it was started.
+    pub age: Duration,
+    /// The process whose stdin and stdout were looked at.
+    server: ProcessRef,
+}
+
+/// What proves that nobody can talk to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    /// Who adopted it when its starter was gone.
+    pub adopted_by: u32,
+    /// Nobody can write to its stdin.
+    pub no_writer: bool,
+    /// Nobody can read its stdout.
+    pub no_reader: bool,
+}
+
+/// What [`Orphan::end`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Processes that are gone.
+    pub gone: usize,
+    /// Processes that would not go.
+    pub left: usize,
+}
+
+/// All suspects there are to see, orphans among them. `only`: those alone whose environment has this (`NAME=value`), for
+/// callers that share the machine with others of the same user.
+pub fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
+    let first = look(only)?;
+    if first.is_empty() {
+        return Ok(first);
+    }
+    // A server that lost its app a moment ago is about to exit: report those that stay.
+    crate::events::sleep(&[], &[], Some(SETTLING))?;
+    let snapshot = Snapshot::take();
+    let children = children_by_parent()?;
+    let lasting = first.into_iter().filter_map(|before| {
+        let mut now = before.judged_again(&snapshot, &children)?;
+        for doubt in before.doubts {
+            if !now.doubts.contains(&doubt) {
+                now.doubts.push(doubt);
+            }
+        }
+        Some(now)
+    });
+    Ok(lasting.collect())
+}
+
+/// Ends orphans, each with everyone below it: SIGTERM, `after_term` for all of them to exit, then SIGKILL. An orphan
+/// that is none any more, or is in doubt, is spared. Returns what became of each.
+pub fn end(orphans: &[Orphan], after_term: Duration) -> io::Result<Vec<Ended>> {
+    let snapshot = Snapshot::take();
+    let children = children_by_parent()?;
+    let condemned = |orphan: &Orphan| -> Vec<ProcessRef> {
+        let now = orphan.judged_again(&snapshot, &children);
+        let certain = orphan.is_certain() && now.as_ref().is_some_and(Orphan::is_certain);
+        now.filter(|_| certain)
+            .map(|now| now.below.into_iter().chain([now.process]).collect())
+            .unwrap_or_default()
+    };
+    let trees: Vec<Vec<ProcessRef>> = orphans.iter().map(condemned).collect();
+    let everyone = || trees.iter().flatten();
+    for process in everyone() {
+        // A process that changed its user cannot be signalled; the others can.
+        let _ = process.signal(Signal::TERM);
+    }
+    wait_for_all(everyone(), after_term)?;
+    for process in everyone().filter(|process| process.is_alive()) {
+        let _ = process.signal(Signal::KILL);
+    }
+    wait_for_all(everyone(), LAST_RUNG)?;
+    let ended = trees.iter().map(|tree| {
+        let left = tree.iter().filter(|process| process.is_alive()).count();
+        Ended {
+            gone: tree.len() - left,
+            left,
+        }
+    });
+    Ok(ended.collect())
+}
+
+fn look(only: Option<&str>) -> io::Result<Vec<Orphan>> {
+    let snapshot = Snapshot::take();
+    let children = children_by_parent()?;
+    let mut found: Vec<Orphan> = Vec::new();
+    let mut pids = os::processes()?;
+    pids.sort_unstable();
+    for pid in pids {
+        let marked = only.is_none_or(|pair| os::environ_has(pid, pair));
+        if !marked || pid == std::process::id() {
+            continue;
+        }
+        let Some(suspect) = suspect(pid, &snapshot.sockets) else {
+            continue;
+        };
+        let known = |known: &Orphan| known.process.pid() == suspect.top.pid();
+        if !found.iter().any(known) {
+            found.push(Orphan::judge(suspect, &snapshot, &children));
+        }
+    }
+    // What is below one that is found is found with it.
+    let inside: HashSet<u32> = found
+        .iter()
+        .flat_map(|orphan| orphan.below.iter().map(ProcessRef::pid))
+        .collect();
+    found.retain(|orphan| !inside.contains(&orphan.process.pid()));
+    Ok(found)
+}
+
+impl Orphan {
+    /// Whether nothing speaks for it: only then it may be ended.
+    pub fn is_certain(&self) -> bool {
+        self.evidence.no_writer && self.evidence.no_reader && self.doubts.is_empty()
+    }
+
+    fn judge(suspect: Suspect, snapshot: &Snapshot, children: &Children) -> Orphan {
+        let Suspect {
+            server,
+            top,
+            evidence,
+            unclear,
+        } = suspect;
+        let below = below(&top, children);
+        let everyone: Vec<&ProcessRef> = [&top].into_iter().chain(&below).collect();
+        let mut doubts = snapshot.doubts(&everyone);
+        doubts.extend(unclear.map(str::to_owned));
+        if !evidence.no_writer && doubts.is_empty() {
+            doubts.push("another process may write to its stdin".to_owned());
+        }
+        let resident = |process: &&ProcessRef| os::resident(process.pid());
+        Orphan {
+            evidence,
+            doubts,
+            command: os::command_line(top.pid()).unwrap_or_default(),
+            memory: everyone.iter().map(resident).sum(),
+            age: os::age(top.pid()),
+            below,
+            process: top,
+            server,
+        }
+    }
+
+    /// The same suspect as it is now; `None` if it is gone, or is none any more.
+    fn judged_again(&self, snapshot: &Snapshot, children: &Children) -> Option<Orphan> {
+        let now = suspect(self.server.pid(), &snapshot.sockets)?;
+        let same = |one: &ProcessRef, other: &ProcessRef| {
+            one.identity().same_process(other.identity()) && one.is_alive()
+        };
+        let same = same(&self.server, &now.server) && same(&self.process, &now.top);
+        same.then(|| Orphan::judge(now, snapshot, children))
+    }
+}
+
+type Children = HashMap<u32, Vec<u32>>;
+
+/// A process whose output nobody can read, and whose starter is gone.
+struct Suspect {
+    server: ProcessRef,
+    /// The outermost launcher before it, or itself.
+    top: ProcessRef,
+    evidence: Evidence,
+    /// Why its starter may not be gone.
+    unclear: Option<&'static str>,
+}
+
+/// The suspect that `pid` is or belongs to.
+fn suspect(pid: u32, sockets: &Sockets) -> Option<Suspect> {
+    let (input, output) = stdio(pid)?;
+    let no_reader = os::readers(pid, output, sockets) == FarEnd::Abandoned;
+    // Whatever became of its input: as long as somebody reads its output, it works for them.
+    if !no_reader {
+        return None;
+    }
+    let no_writer = os::writers(pid, input, sockets) == FarEnd::Abandoned;
+    let server = ProcessRef::open(pid).ok()?;
+    let (top, adopted_by) = adopted(ProcessRef::open(pid).ok()?, (input, output))?;
+    let unclear = shares_session_with_init(&top, adopted_by)
+        .then_some("it is in the session of pid 1, which may have started it");
+    // Asked again behind the reference: now the answer is about this very process (rule 6).
+    let still = stdio(pid) == Some((input, output)) && top.is_alive() && server.is_alive();
+    let evidence = Evidence {
+        adopted_by,
+        no_writer,
+        no_reader,
+    };
+    still.then_some(Suspect {
+        server,
+        top,
+        evidence,
+        unclear,
+    })
+}
+
+/// The init of a container starts programs itself, in its own session: those were not adopted.
+fn shares_session_with_init(process: &ProcessRef, parent: u32) -> bool {
+    let session = |pid| os::stat(pid).map(|stat| stat.session);
+    parent == 1
+        && match (session(process.pid()), session(1)) {
+            (Ok(own), Ok(inits)) => own == inits,
+            _ => true,
+        }
+}
+
+fn stdio(pid: u32) -> Option<(Channel, Channel)> {
+    Some((os::channel(pid, 0).ok()??, os::channel(pid, 1).ok()??))
+}
+
+/// The outermost launcher before a process, or itself, and who adopted that; `None` if nobody did.
+fn adopted(process: ProcessRef, stdio: (Channel, Channel)) -> Option<(ProcessRef, u32)> {
+    let input = os::fd_identity(process.pid(), 0).ok()?;
+    let output = os::fd_identity(process.pid(), 1).ok()?;
+    let mut top = process;
+    for _ in 0..MOST_LAUNCHERS {
+        let parent = ProcessRef::parent_of(&top).ok()??;
+        let is_launcher =
+            parent.pid() != 1 && os::channel(parent.pid(), 0).ok() == Some(Some(stdio.0));
+        if is_launcher {
+            top = parent;
+            continue;
+        }
+        return came_by_adoption(&top, &parent, &[input, output]).then(|| (top, parent.pid()));
+    }
+    None
+}
+
+fn came_by_adoption(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)]) -> bool {
+    // What is below Kennel has somebody who looks after it.
+    if os::is_kennel(parent.pid()) || os::is_kennel(child.pid()) {
+        return false;
+    }
+    let started_by_systemd = format!("SYSTEMD_EXEC_PID={}", child.pid());
+    if os::environ_has(child.pid(), &started_by_systemd) {
+        return false;
+    }
+    match os::holds_file(parent.pid(), files) {
+        Ok(true) => return false,
+        // The table of an init is closed to most; any other's that is closed may hold anything.
+        Err(_) if parent.pid() != 1 => return false,
+        Ok(false) | Err(_) => {}
+    }
+    if parent.pid() == 1 {
+        return true;
+    }
+    // A parent in another session, though the child did not leave its own.
+    match (os::session_of(child.pid()), os::session_of(parent.pid())) {
+        (Some(own), Some(parents)) => own != parents && own != child.pid(),
+        _ => false,
+    }
+}
+
+/// Everyone below a process, each checked to be there while its parent was.
+fn below(process: &ProcessRef, children: &Children) -> Vec<ProcessRef> {
+    let mut everyone: Vec<ProcessRef> = Vec::new();
+    let mut parents = vec![process.pid()];
+    while let Some(parent) = parents.pop() {
+        for &pid in children.get(&parent).into_iter().flatten() {
+            let Ok(child) = ProcessRef::open(pid) else {
+                continue;
+            };
+            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent);
+            // A daemon that was first needed below it is nobody's.
+            if is_child && child.is_alive() && !os::is_kennel(pid) {
+                parents.push(pid);
+                everyone.push(child);
+            }
+        }
+    }
+    everyone
+}
+
+fn wait_for_all<'a>(
+    processes: impl Iterator<Item = &'a ProcessRef>,
+    most: Duration,
+) -> io::Result<()> {
+    let started = Instant::now();
+    for process in processes {
+        process.wait(Some(most.saturating_sub(started.elapsed())))?;
+    }
+    Ok(())
+}
