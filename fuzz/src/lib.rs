@@ -40,6 +40,12 @@ mod process {
 /// Of `kennel`.
 #[path = "../../crates/kennel/src/duration.rs"]
 mod duration;
+/// Of `kennel`.
+#[path = "../../crates/kennel/src/key"]
+mod key {
+    #[expect(dead_code, reason = "only what reads is used here")]
+    pub(crate) mod variables;
+}
 #[expect(dead_code, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/meeting.rs"]
 mod meeting;

@@ -1,6 +1,8 @@
 //! The key: who may share a daemon. The hash of what to run, where, in which environment, as whom
 //! and how confined.
 
+pub(crate) mod variables;
+
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -10,116 +12,6 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::sharing::launcher;
-
-/// Variables that say nothing about the server: they differ from terminal to terminal and from app
-/// to app. A name that ends in `*` stands for all that begin like it.
-pub(crate) const VOLATILE: &[&str] = &[
-    // The shell's own.
-    "_",
-    "PWD",
-    "OLDPWD",
-    "SHLVL",
-    "PS1",
-    "PS2",
-    "PROMPT*",
-    "HISTFILE",
-    "HISTSIZE",
-    "STARSHIP_*",
-    // The terminal.
-    "TERM",
-    "TERM_*",
-    "TERMINAL_*",
-    "COLORTERM",
-    "COLUMNS",
-    "LINES",
-    "TTY",
-    "GPG_TTY",
-    "WINDOWID",
-    "WT_SESSION",
-    "ITERM_*",
-    "KITTY_*",
-    "ALACRITTY_*",
-    "WEZTERM_*",
-    "VTE_VERSION",
-    "KONSOLE_*",
-    "TMUX",
-    "TMUX_*",
-    "STY",
-    "ZELLIJ*",
-    "LS_COLORS",
-    // The login, and the desktop around it.
-    "DISPLAY",
-    "WAYLAND_DISPLAY",
-    "XAUTHORITY",
-    "DBUS_*",
-    // Whether it is there depends on how the app was started, not on what the server does.
-    "XDG_RUNTIME_DIR",
-    "XDG_SESSION_*",
-    "XDG_VTNR",
-    "XDG_SEAT*",
-    "XDG_ACTIVATION_TOKEN",
-    "DESKTOP_STARTUP_ID",
-    "DESKTOP_SESSION",
-    "SESSION_MANAGER",
-    "SSH_*",
-    "GNOME_*",
-    "GIO_LAUNCHED_*",
-    "INVOCATION_ID",
-    "JOURNAL_STREAM",
-    "SYSTEMD_EXEC_PID",
-    "LISTEN_*",
-    "MANAGERPID",
-    // The launcher in between.
-    "npm_*",
-    "INIT_CWD",
-    "NODE_CHANNEL_FD",
-    "NODE_CHANNEL_SERIALIZATION_MODE",
-    "UV_RUN_*",
-    // The app that asks.
-    "VSCODE_*",
-    "CURSOR_*",
-    "CLAUDECODE",
-    "CLAUDE_CODE_*",
-    "ELECTRON_*",
-    "CHROME_*",
-    // Ours.
-    "KENNEL_*",
-    "TESTKIT_*",
-];
-
-/// What is in a name whose value gives rights. Sessions with different ones never share, whatever else does not
-/// count: the server would act for one of them with the rights of another.
-const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE", "APIKEY"];
-/// The same, where it is a word of its own.
-const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
-
-/// Names that read like a credential and give no rights: marks of a window, a shell or a login, a public key, and the
-/// address of an agent that every program of this user can reach. They stay as volatile as [`VOLATILE`] says.
-pub(crate) const NO_CREDENTIAL: &[&str] = &[
-    "XDG_ACTIVATION_TOKEN",
-    "XDG_SESSION_COOKIE",
-    "KONSOLE_DBUS_ACTIVATION_COOKIE",
-    "STARSHIP_SESSION_KEY",
-    "KITTY_PUBLIC_KEY",
-    "SSH_AUTH_SOCK",
-];
-
-/// Variables that say where a launcher gets packages, beside all with `REGISTRY` as a word: they are part of what is
-/// run, so they count whatever else does not.
-pub(crate) const REGISTRY: &[&str] = &[
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_FIND_LINKS",
-    "PIP_CONFIG_FILE",
-    "UV_INDEX",
-    "UV_INDEX_URL",
-    "UV_EXTRA_INDEX_URL",
-    "UV_DEFAULT_INDEX",
-    "UV_FIND_LINKS",
-    "UV_CONFIG_FILE",
-    "NPM_CONFIG_USERCONFIG",
-    "NPM_CONFIG_GLOBALCONFIG",
-];
 
 /// How many of the hash's hexadecimal digits name a daemon.
 const DIGITS: usize = 16;
@@ -133,8 +25,9 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) cwd: &'a Path,
     /// Its whole environment.
     pub(crate) env: &'a [(OsString, OsString)],
-    /// The only names that matter, beside those of credentials, if somebody said so (`--env-key`).
-    pub(crate) env_key: Option<&'a [OsString]>,
+    /// The names of the variables that count ([`variables::counted`]). Those of credentials and registries count
+    /// whether they stand here or not.
+    pub(crate) names: &'a [OsString],
     /// Whether lists may be answered from memory.
     pub(crate) cache: bool,
 }
@@ -175,7 +68,9 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &Confinement) -> String
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
-        .filter(|(name, value)| matters(name, value, what))
+        .filter(|(name, value)| {
+            what.names.contains(name) || variables::always_counts(name, value, what.env)
+        })
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
     variables.sort_unstable();
@@ -212,59 +107,6 @@ impl Fields {
     }
 }
 
-/// Whether a variable is part of the key. Credentials and registries always are (but for the values that npm sets by
-/// itself); then the names that somebody named, or all that are not volatile.
-fn matters(name: &OsStr, value: &OsStr, what: &Ingredients<'_>) -> bool {
-    if is_credential(name.as_bytes()) {
-        return true;
-    }
-    let named = |names: &[OsString]| names.iter().any(|wanted| wanted == name);
-    let counts = match what.env_key {
-        Some(names) => named(names),
-        None => !is_volatile(name.as_bytes()),
-    };
-    counts || (names_registry(name.as_bytes()) && !is_npms_own(name, value, what))
-}
-
-/// Whether the value of a variable gives rights, by its name.
-pub(crate) fn is_credential(name: &[u8]) -> bool {
-    let name = name.to_ascii_uppercase();
-    let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
-    let is_exempt = NO_CREDENTIAL.iter().any(|it| it.as_bytes() == name);
-    !is_exempt && (CREDENTIAL.iter().any(has) || has_word(&name, CREDENTIAL_WORD))
-}
-
-fn names_registry(name: &[u8]) -> bool {
-    let name = name.to_ascii_uppercase();
-    REGISTRY.iter().any(|it| it.as_bytes() == name) || has_word(&name, &["REGISTRY"])
-}
-
-fn has_word(name: &[u8], wanted: &[&str]) -> bool {
-    let mut words = name.split(|byte| !byte.is_ascii_alphanumeric());
-    words.any(|word| wanted.iter().any(|it| it.as_bytes() == word))
-}
-
-/// Whether npm set this variable by itself for what it runs: the place of a configuration file that npm reads anyway. A
-/// session of an app that npm started shares with one that it did not.
-fn is_npms_own(name: &OsStr, value: &OsStr, what: &Ingredients<'_>) -> bool {
-    let home = what.env.iter().find(|(name, _)| name == "HOME");
-    match name.as_bytes() {
-        b"npm_config_userconfig" => {
-            home.is_some_and(|(_, home)| Path::new(home).join(".npmrc") == Path::new(value))
-        }
-        // The one of npm's own installation.
-        b"npm_config_globalconfig" => Path::new(value).ends_with("etc/npmrc"),
-        _ => false,
-    }
-}
-
-fn is_volatile(name: &[u8]) -> bool {
-    VOLATILE.iter().any(|entry| match entry.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix.as_bytes()),
-        None => name == entry.as_bytes(),
-    })
-}
-
 /// The program as it will be found: two names of one file are one, and a new version is another.
 fn program(what: &Ingredients<'_>) -> PathBuf {
     let Some(name) = what.command.first() else {
@@ -273,6 +115,11 @@ fn program(what: &Ingredients<'_>) -> PathBuf {
     let path = what.env.iter().find(|(variable, _)| variable == "PATH");
     let found = found(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
     let found = found.unwrap_or_else(|| name.into());
+    // The Python of a virtual environment is a link to another one, and finds its packages by its own path.
+    let environment = found.parent().and_then(Path::parent);
+    if environment.is_some_and(|dir| dir.join("pyvenv.cfg").is_file()) {
+        return found;
+    }
     found.canonicalize().unwrap_or(found)
 }
 
@@ -316,6 +163,7 @@ impl Confinement {
 
 #[cfg(test)]
 mod tests {
+    use super::variables::{NO_CREDENTIAL, REGISTRY, VOLATILE};
     use super::*;
 
     fn words(words: &[&str]) -> Vec<OsString> {
@@ -328,14 +176,24 @@ mod tests {
     }
 
     fn hex(command: &[&str], pairs: &[(&str, &str)]) -> String {
+        key(command, pairs, None).hex
+    }
+
+    fn key(command: &[&str], pairs: &[(&str, &str)], env_key: Option<&[OsString]>) -> Key {
+        let env = env(pairs);
+        let names = variables::counted(variables::Question {
+            env: &env,
+            env_key,
+            known: None,
+            cwd_given: false,
+        });
         of(Ingredients {
             command: &words(command),
             cwd: Path::new("/"),
-            env: &env(pairs),
-            env_key: None,
+            env: &env,
+            names: &names,
             cache: true,
         })
-        .hex
     }
 
     #[test]
@@ -371,17 +229,6 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_count_is_written_down_for_people() {
-        let document = include_str!("../../../docs/SHARING.md");
-        let (_, section) = document.split_once("## The environment\n").unwrap();
-        let (section, _) = section.split_once("\n## ").unwrap();
-        let (_, list) = section.split_once("begin like it:\n\n").unwrap();
-        let (list, _) = list.split_once("\n\n").unwrap();
-        let shown: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
-        assert_eq!(shown, VOLATILE);
-    }
-
-    #[test]
     fn nothing_collides_by_running_together() {
         let keys = [
             hex(&["cat", "ab", "c"], &[]),
@@ -398,27 +245,21 @@ mod tests {
 
     #[test]
     fn only_named_variables_count_where_somebody_named_them() {
-        let key = |value, token| {
-            of(Ingredients {
-                command: &words(&["cat"]),
-                cwd: Path::new("/"),
-                env: &env(&[("OTHER", value), ("TOKEN", token)]),
-                env_key: Some(&words(&["TOKEN"])),
-                cache: true,
-            })
-        };
+        let named = words(&["MINE"]);
+        let key = |value, mine| key(&["cat"], &[("OTHER", value), ("MINE", mine)], Some(&named));
         assert_eq!(key("1", "t"), key("2", "t"));
         assert_ne!(key("1", "t"), key("1", "u"));
     }
 
     #[test]
     fn credentials_count_whatever_names_somebody_named() {
+        // Whoever leaves them out of the names gets them counted all the same.
         let key = |name, value| {
             of(Ingredients {
                 command: &words(&["cat"]),
                 cwd: Path::new("/"),
                 env: &env(&[("LOG", "1"), (name, value)]),
-                env_key: Some(&words(&["LOG"])),
+                names: &words(&["LOG"]),
                 cache: true,
             })
         };
@@ -440,15 +281,7 @@ mod tests {
     /// Whether two values of a variable make two keys: with `--env-key`, and without.
     fn counts(name: &str, values: [&str; 2]) -> (bool, bool) {
         let named = words(&["LOG"]);
-        let key = |value, env_key| {
-            of(Ingredients {
-                command: &words(&["cat"]),
-                cwd: Path::new("/"),
-                env: &env(&[("HOME", "/home/u"), (name, value)]),
-                env_key,
-                cache: true,
-            })
-        };
+        let key = |value, env_key| key(&["cat"], &[("HOME", "/home/u"), (name, value)], env_key);
         let differ = |env_key| key(values[0], env_key) != key(values[1], env_key);
         (differ(Some(&named[..])), differ(None))
     }
@@ -462,10 +295,9 @@ mod tests {
             "npm_config_//registry.example/:_authToken",
             "npm_config__auth",
             "npm_config__password",
-            "VSCODE_GIT_IPC_AUTH_TOKEN",
             "KENNEL_X_SECRET",
         ] {
-            assert!(is_volatile(name.as_bytes()), "{name}");
+            assert!(variables::matches(VOLATILE, name.as_bytes()), "{name}");
             assert_eq!(counts(name, ["1", "2"]), (true, true), "{name}");
         }
     }
@@ -473,7 +305,10 @@ mod tests {
     #[test]
     fn what_only_reads_like_a_credential_keeps_nobody_from_sharing() {
         for name in NO_CREDENTIAL {
-            assert!(is_volatile(name.as_bytes()), "{name} needs no exception");
+            assert!(
+                variables::matches(VOLATILE, name.as_bytes()),
+                "{name} needs no exception"
+            );
             assert_eq!(counts(name, ["1", "2"]), (false, false), "{name}");
         }
     }
@@ -508,13 +343,38 @@ mod tests {
     }
 
     #[test]
+    fn the_python_of_a_virtual_environment_is_another_program() {
+        let scope = kennel_testkit::Scope::new("venv");
+        let python = scope.path("python3");
+        std::fs::write(&python, "").unwrap();
+        std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
+        let key = |dir: &str, is_environment: bool| {
+            let bin = scope.path(dir).join("bin");
+            std::fs::create_dir_all(&bin).unwrap();
+            std::os::unix::fs::symlink(&python, bin.join("python3")).unwrap();
+            if is_environment {
+                std::fs::write(scope.path(dir).join("pyvenv.cfg"), "").unwrap();
+            }
+            of(Ingredients {
+                command: &words(&["python3", "-m", "x"]),
+                cwd: Path::new("/"),
+                env: &env(&[("PATH", bin.to_str().unwrap())]),
+                names: &[],
+                cache: true,
+            })
+        };
+        assert_ne!(key("one", true), key("two", true));
+        assert_eq!(key("a", false), key("b", false), "two names of one program");
+    }
+
+    #[test]
     fn another_user_or_another_confinement_is_another_key() {
         let (command, env) = (words(&["cat"]), env(&[]));
         let what = Ingredients {
             command: &command,
             cwd: Path::new("/"),
             env: &env,
-            env_key: None,
+            names: &[],
             cache: true,
         };
         let free = Confinement(vec!["mnt 1".into()]);

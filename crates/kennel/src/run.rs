@@ -17,8 +17,11 @@ use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::Ladder;
 
 use crate::election::Policy;
+use crate::key::variables::{self, Question};
 use crate::key::{self, Ingredients, Key};
-use crate::sharing::{self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras};
+use crate::sharing::{
+    self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras, launcher, table,
+};
 use crate::shim::{self, Origin, Sharing, Spec};
 use crate::this_build;
 use crate::timers::{self, Timers};
@@ -204,11 +207,17 @@ impl Place {
         let cwd = args.cwd.clone().or_else(|| std::env::current_dir().ok());
         let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
         let cwd = std::path::absolute(&cwd).unwrap_or(cwd);
+        let names = counted(
+            &args.command,
+            args.env_key.as_deref(),
+            args.cwd.is_some(),
+            &env,
+        );
         let key = key::of(Ingredients {
             command: &args.command,
             cwd: &cwd,
             env: &env,
-            env_key: args.env_key.as_deref(),
+            names: &names,
             cache: !args.no_cache,
         });
         Place { cwd, env, key }
@@ -283,6 +292,25 @@ impl Place {
             pipes: true,
         }
     }
+}
+
+/// The names of the variables that count for the key of this command.
+pub(crate) fn counted(
+    command: &[OsString],
+    env_key: Option<&[OsString]>,
+    cwd_given: bool,
+    env: &[(OsString, OsString)],
+) -> Vec<OsString> {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let launched = launcher::launched(&words);
+    let row = launched.as_ref().and_then(table::row_of);
+    let known = row.and_then(table::Row::variables);
+    variables::counted(Question {
+        env,
+        env_key,
+        known: known.as_deref(),
+        cwd_given,
+    })
 }
 
 /// The app behind the launchers, as far as it can be seen.

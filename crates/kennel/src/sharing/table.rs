@@ -8,6 +8,7 @@ mod rows;
 
 use super::Rule;
 use super::launcher::{Launched, Registry, is_installed, normalised};
+use crate::key::variables;
 pub(crate) use rows::ROWS;
 
 /// What is known about one server.
@@ -23,6 +24,9 @@ pub(crate) struct Row {
     pub(crate) rule: Rule,
     /// Why, in a few words for `kennel ps`.
     pub(crate) why: &'static str,
+    /// The variables it reads, beside those that every program of its runtime does; none where no session shares it. A
+    /// name that ends in `*` stands for all that begin like it.
+    pub(crate) reads: Option<&'static [&'static str]>,
     /// The version that was read.
     #[cfg_attr(
         not(test),
@@ -43,6 +47,17 @@ pub(crate) fn row_of(launched: &Launched) -> Option<&'static Row> {
 }
 
 impl Row {
+    /// The variables that count when its sessions are compared, if any session shares it: what else differs says
+    /// nothing about it.
+    pub(crate) fn variables(&self) -> Option<Vec<&'static str>> {
+        let runtime = match self.package {
+            Some((Registry::Npm, _)) => variables::NODE,
+            Some((Registry::PyPi, _)) => variables::PYTHON,
+            Some((Registry::Elsewhere, _)) | None => &[],
+        };
+        Some([variables::EVERYWHERE, runtime, self.reads?].concat())
+    }
+
     fn is_about(&self, launched: &Launched) -> bool {
         match launched {
             Launched::Package {

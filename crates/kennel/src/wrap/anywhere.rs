@@ -1,61 +1,39 @@
-//! Servers that do not care where they start, nor in which environment but for a few variables: so that
-//! sessions of all apps and projects can share one.
+//! Servers that do not care where they start: so that sessions of all projects can share one.
 
-use crate::sharing::launcher::Launched;
-use crate::sharing::table;
+use crate::sharing::table::Row;
 
-/// A package, and the variables it reads.
-const ROWS: &[(&str, &[&str])] = &[
-    (
-        "@modelcontextprotocol/server-github",
-        &["GITHUB_PERSONAL_ACCESS_TOKEN"],
-    ),
-    (
-        "@modelcontextprotocol/server-gitlab",
-        &["GITLAB_PERSONAL_ACCESS_TOKEN", "GITLAB_API_URL"],
-    ),
-    (
-        "@modelcontextprotocol/server-google-maps",
-        &["GOOGLE_MAPS_API_KEY"],
-    ),
+/// Their packages. None of them reads a file relative to where it starts, an `.env` file included.
+const PACKAGES: &[&str] = &[
+    "@antv/mcp-server-chart",
+    "@kimtaeyoon83/mcp-server-youtube-transcript",
+    "@modelcontextprotocol/server-aws-kb-retrieval",
+    "@modelcontextprotocol/server-github",
+    "@modelcontextprotocol/server-gitlab",
+    "@modelcontextprotocol/server-google-maps",
     // A relative path is one beside the package.
-    ("@modelcontextprotocol/server-memory", &["MEMORY_FILE_PATH"]),
-    (
-        "@modelcontextprotocol/server-slack",
-        &["SLACK_BOT_TOKEN", "SLACK_TEAM_ID", "SLACK_CHANNEL_IDS"],
-    ),
-    (
-        "mcp-server-fetch",
-        &[
-            "HTTP_PROXY",
-            "HTTPS_PROXY",
-            "ALL_PROXY",
-            "NO_PROXY",
-            "http_proxy",
-            "https_proxy",
-            "all_proxy",
-            "no_proxy",
-        ],
-    ),
-    ("mcp-server-time", &["TZ"]),
+    "@modelcontextprotocol/server-memory",
+    "@modelcontextprotocol/server-redis",
+    "@modelcontextprotocol/server-slack",
+    "airtable-mcp-server",
+    "mcp-server-fetch",
+    "mcp-server-time",
 ];
 
-/// The variables that this server reads, if it is known to care for nothing else.
-pub(crate) fn reads(launched: &Launched) -> Option<&'static [&'static str]> {
-    let (_, package) = table::row_of(launched)?.package?;
-    let row = ROWS.iter().find(|(name, _)| *name == package);
-    row.map(|(_, variables)| *variables)
+/// Whether a server may be started anywhere.
+pub(crate) fn fits(row: &Row) -> bool {
+    row.package
+        .is_some_and(|(_, name)| PACKAGES.contains(&name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sharing::Rule;
+    use crate::sharing::{Rule, table};
 
     #[test]
     fn only_servers_that_are_shared_are_moved() {
-        for (package, _) in ROWS {
-            let named = |row: &&table::Row| row.package.is_some_and(|(_, name)| name == *package);
+        for package in PACKAGES {
+            let named = |row: &&Row| row.package.is_some_and(|(_, name)| name == *package);
             let row = table::ROWS.iter().find(named).expect(package);
             assert!(matches!(row.rule, Rule::Always | Rule::InTurn), "{package}");
         }

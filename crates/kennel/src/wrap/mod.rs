@@ -15,6 +15,8 @@ pub(crate) mod places;
 mod plan;
 mod program;
 mod shapes;
+#[cfg(test)]
+mod shared_keys;
 pub(crate) mod splice;
 mod tell;
 #[cfg(test)]

@@ -7,7 +7,9 @@ use super::clients::Shape;
 use super::entry::{Args, Edit, Entry, Start, Unreadable, apply};
 use super::places::Found;
 use super::splice::{self, Prefix};
-use crate::sharing::{self, Remembered, ServersToml, Wish, launcher};
+use crate::key::variables;
+use crate::sharing::table::{self, Row as Known};
+use crate::sharing::{self, Fate, Remembered, Rule, ServersToml, Wish, launcher};
 
 /// What becomes of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -150,23 +152,41 @@ fn step(entry: &Entry, found: &Found, setting: Setting<'_>) -> Step {
         return Step::skip(why);
     }
     let (proposal, why) = fate(&command, setting.config);
-    let anywhere = launcher::launched(&command)
-        .and_then(|launched| anywhere::reads(&launched))
-        .filter(|_| proposal == Proposal::Shared && !found.project && !entry.has_cwd);
-    let mut names = entry.env.clone();
-    for name in anywhere.unwrap_or_default() {
-        if !names.iter().any(|known| known == name) {
-            names.push((*name).to_owned());
-        }
-    }
-    // A comma would be read as two names.
-    names.retain(|name| !name.is_empty() && !name.contains(','));
-    let home = setting.home.to_str().filter(|_| anywhere.is_some());
+    let row = launcher::launched(&command).and_then(|launched| table::row_of(&launched));
+    let row = row.filter(|row| row.rule != Rule::Never);
+    let anywhere = row.is_some_and(anywhere::fits) && !found.project && !entry.has_cwd;
+    let names = env_key(entry, row);
+    let home = setting.home.to_str().filter(|_| anywhere);
     Step {
         proposal,
         why,
         change: Change::Wrap(Prefix::new(setting.program, home, &names)),
     }
+}
+
+/// The names for `--env-key`: those that the entry declares, where nothing else says what counts.
+fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
+    let known = row.and_then(Known::variables);
+    let counts = |name: &String| {
+        let name = name.as_bytes();
+        let known = known.as_deref().unwrap_or_default();
+        variables::is_credential(name)
+            || variables::names_registry(name)
+            || variables::matches(known, name)
+    };
+    // What counts without being named need not be named, so that the entries of two apps are alike.
+    if row.is_some() && entry.env.iter().all(counts) {
+        return Vec::new();
+    }
+    let mut names = entry.env.clone();
+    for name in known.unwrap_or_default() {
+        if !name.ends_with('*') && !names.iter().any(|other| other == name) {
+            names.push(name.to_owned());
+        }
+    }
+    // A comma would be read as two names.
+    names.retain(|name| !name.is_empty() && !name.contains(','));
+    names
 }
 
 fn fate(command: &[String], config: &ServersToml) -> (Proposal, String) {
@@ -176,9 +196,10 @@ fn fate(command: &[String], config: &ServersToml) -> (Proposal, String) {
         config,
         remembered: Remembered::default(),
     });
-    match decision.may_share() {
-        true => (Proposal::Shared, decision.why),
-        false => (Proposal::Solo, decision.why),
+    // Today's sessions begin with `initialize`: what only modern ones share is not called shared.
+    match decision.legacy {
+        Fate::Shared => (Proposal::Shared, decision.why),
+        Fate::Solo => (Proposal::Solo, decision.why),
     }
 }
 

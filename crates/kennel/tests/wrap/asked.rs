@@ -74,8 +74,6 @@ fn every_server_has_its_proposal_and_its_reason() {
             "run",
             "--cwd",
             home,
-            "--env-key",
-            "MEMORY_FILE_PATH",
             "--",
             "npx",
             "-y",

@@ -21,6 +21,16 @@ fn as_cursor(person: &Person, name: &str, cwd: &Path) -> Command {
         command.env(name, value.as_str().unwrap());
     }
     command.env("EDITOR", "vim").env("SOME_TOOLCHAIN", "/opt/x");
+    // Where this machine gets packages from counts, and the other app is not told.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy().to_uppercase();
+        if ["PIP_", "UV_", "NPM_CONFIG_"]
+            .iter()
+            .any(|it| text.starts_with(it))
+        {
+            command.env_remove(name);
+        }
+    }
     command.current_dir(cwd);
     command
 }

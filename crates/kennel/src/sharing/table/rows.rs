@@ -18,6 +18,7 @@ const fn npm(
         module: None,
         rule,
         why,
+        reads: None,
         seen,
         evidence,
     }
@@ -37,8 +38,17 @@ const fn pypi(
         module,
         rule,
         why,
+        reads: None,
         seen,
         evidence,
+    }
+}
+
+impl Row {
+    /// With the variables it reads.
+    const fn reading(mut self, variables: &'static [&'static str]) -> Row {
+        self.reads = Some(variables);
+        self
     }
 }
 
@@ -58,7 +68,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "0.9.10",
         "Each tool sends its arguments to a rendering service and returns the answer; nothing outlives a call.",
-    ),
+    )
+    .reading(&["VIS_REQUEST_SERVER", "SERVICE_ID", "DISABLED_TOOLS"]),
     npm(
         "@azure-devops/mcp",
         &["mcp-server-azuredevops"],
@@ -73,7 +84,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "2.1.4",
         "Each tool is one request to the search API with the key of its environment; the tools are fixed at start.",
-    ),
+    )
+    .reading(&["BRAVE_*"]),
     npm(
         "@browsermcp/mcp",
         &["mcp-server-browsermcp"],
@@ -88,7 +100,8 @@ pub(crate) static ROWS: &[Row] = &[
         "0.2.0",
         "Each tool is a request to the API for the account of its arguments; what it keeps is the user's own \
          access token.",
-    ),
+    )
+    .reading(&["CLOUDFLARE_*", "XDG_CONFIG_HOME"]),
     npm(
         "@colbymchenry/codegraph",
         &["codegraph"],
@@ -104,7 +117,8 @@ pub(crate) static ROWS: &[Row] = &[
         "0.3.13",
         "Its one tool makes a new ESLint for every call; files are named in full, and the directory it starts \
          in is part of the key.",
-    ),
+    )
+    .reading(&["ESLINT_*", "CI"]),
     npm(
         "@executeautomation/playwright-mcp-server",
         &["playwright-mcp-server"],
@@ -118,7 +132,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "0.1.1",
         "Its one tool fetches the transcript its arguments name; nothing outlives a call.",
-    ),
+    )
+    .reading(&[]),
     npm(
         "@mobilenext/mobile-mcp",
         &["mcp-server-mobile"],
@@ -132,7 +147,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "0.6.2",
         "Its one tool is one request to Bedrock with everything in its arguments.",
-    ),
+    )
+    .reading(&["AWS_*"]),
     npm(
         "@modelcontextprotocol/server-brave-search",
         &["mcp-server-brave-search"],
@@ -163,28 +179,32 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "2025.1.14",
         "Search and reading are single requests to the API with the user's own credentials; read-only.",
-    ),
+    )
+    .reading(&["GDRIVE_*", "GOOGLE_*", "GCLOUD_PROJECT"]),
     npm(
         "@modelcontextprotocol/server-github",
         &["mcp-server-github"],
         (Always, INDEPENDENT),
         "2025.4.8",
         "Each tool is made of requests to the API with the token of its environment; no variable outlives a call.",
-    ),
+    )
+    .reading(&["GITHUB_PERSONAL_ACCESS_TOKEN"]),
     npm(
         "@modelcontextprotocol/server-gitlab",
         &["mcp-server-gitlab"],
         (Always, INDEPENDENT),
         "2025.4.25",
         "Each tool is made of requests to the API with the token of its environment; no variable outlives a call.",
-    ),
+    )
+    .reading(&["GITLAB_PERSONAL_ACCESS_TOKEN", "GITLAB_API_URL"]),
     npm(
         "@modelcontextprotocol/server-google-maps",
         &["mcp-server-google-maps"],
         (Always, INDEPENDENT),
         "0.6.2",
         "Each tool is one request to the API with the key of its environment.",
-    ),
+    )
+    .reading(&["GOOGLE_MAPS_API_KEY"]),
     npm(
         "@modelcontextprotocol/server-memory",
         &["mcp-server-memory"],
@@ -196,7 +216,8 @@ pub(crate) static ROWS: &[Row] = &[
         "Reads its file anew for every call and renames a new one over it; of a session it keeps only whether \
          its one resource is subscribed. Of two writes at the same moment it loses one, in one process as in two: \
          so its calls take turns, and none is lost.",
-    ),
+    )
+    .reading(&["MEMORY_FILE_PATH"]),
     npm(
         "@modelcontextprotocol/server-postgres",
         &["mcp-server-postgres"],
@@ -204,7 +225,8 @@ pub(crate) static ROWS: &[Row] = &[
         "0.6.2",
         "Each query borrows a connection of a pool, in a read-only transaction that is rolled back, and with \
          it what the query set.",
-    ),
+    )
+    .reading(&["PG*", "USER"]),
     npm(
         "@modelcontextprotocol/server-puppeteer",
         &["mcp-server-puppeteer"],
@@ -218,7 +240,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "2025.4.25",
         "One connection for set, get, delete and list alone; no tool can change the state of the connection.",
-    ),
+    )
+    .reading(&[]),
     npm(
         "@modelcontextprotocol/server-sequential-thinking",
         &["mcp-server-sequential-thinking"],
@@ -233,7 +256,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "2025.4.25",
         "Each tool is a request to the API; its client holds the token's header and nothing else.",
-    ),
+    )
+    .reading(&["SLACK_BOT_TOKEN", "SLACK_TEAM_ID", "SLACK_CHANNEL_IDS"]),
     npm(
         "@notionhq/notion-mcp-server",
         &["notion-mcp-server"],
@@ -241,14 +265,16 @@ pub(crate) static ROWS: &[Row] = &[
         "2.5.2",
         "Makes its tools from a fixed description at start; each call is one request with the headers of its \
          environment.",
-    ),
+    )
+    .reading(&["NOTION_TOKEN", "OPENAPI_MCP_HEADERS", "BASE_URL", "AUTH_TOKEN", "ENABLE_TOKEN_PASSTHROUGH"]),
     npm(
         "@perplexity-ai/mcp-server",
         &["perplexity-mcp"],
         (Always, INDEPENDENT),
         "1.2.1",
         "Each tool is one request to the API; progress goes to the token of its own call.",
-    ),
+    )
+    .reading(&["PERPLEXITY_*"]),
     npm(
         "@playwright/mcp",
         &["playwright-mcp"],
@@ -263,7 +289,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "0.36.0",
         "Account, host and tools are fixed at start; each tool asks the API, and nothing is kept between calls.",
-    ),
+    )
+    .reading(&["SENTRY_*", "MCP_URL", "MCP_SKILLS", "MCP_DISABLE_SKILLS", "OPENAI_*", "ANTHROPIC_*", "EMBEDDED_AGENT_PROVIDER", "XDG_DATA_HOME", "LOG_LEVEL"]),
     npm(
         "@stripe/mcp",
         &[],
@@ -279,7 +306,8 @@ pub(crate) static ROWS: &[Row] = &[
         "0.13.0",
         "Each tool asks the API, and a confirmed cost is a hash of its arguments; it asks the person only in \
          results of modern sessions. The first client's name goes into the User-Agent.",
-    ),
+    )
+    .reading(&["SUPABASE_ACCESS_TOKEN", "SUPABASE_CONTENT_API_URL"]),
     npm(
         "@upstash/context7-mcp",
         &["context7-mcp"],
@@ -290,7 +318,8 @@ pub(crate) static ROWS: &[Row] = &[
         "4.1.1",
         "Each call is one request. A legacy process remembers the first client's name, and may ask an \
          anonymous person to sign in, with that client's command; a modern one does neither.",
-    ),
+    )
+    .reading(&["CONTEXT7_*", "MCP_MAX_SUBSCRIPTIONS"]),
     npm(
         "@wonderwhy-er/desktop-commander",
         &["desktop-commander"],
@@ -304,7 +333,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "1.14.0",
         "Each tool is a request to the API with the key of its environment; nothing outlives a call.",
-    ),
+    )
+    .reading(&["AIRTABLE_API_KEY", "MCP_TRANSPORT"]),
     npm(
         "chrome-devtools-mcp",
         &["chrome-devtools-mcp"],
@@ -319,7 +349,8 @@ pub(crate) static ROWS: &[Row] = &[
         "3.4.1",
         "Each tool is a request to the API; a long run is named by the id its caller got, and progress goes to \
          the token of its own call.",
-    ),
+    )
+    .reading(&["EXA_API_KEY", "AGNOST_*", "DEBUG"]),
     npm(
         "figma-developer-mcp",
         &["figma-developer-mcp"],
@@ -327,7 +358,8 @@ pub(crate) static ROWS: &[Row] = &[
         "0.13.2",
         "Each tool fetches the file its arguments name; images go below the directory of its options or the \
          one it starts in, and both are part of the key.",
-    ),
+    )
+    .reading(&["FIGMA_*", "FRAMELINK_*", "IMAGE_DIR", "OUTPUT_FORMAT", "SKIP_IMAGE_DOWNLOADS", "DO_NOT_TRACK"]),
     npm(
         "firecrawl-mcp",
         &["firecrawl-mcp"],
@@ -378,7 +410,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "0.2.22",
         "Each tool is one request to the API; the random id it sends along names the process, for statistics.",
-    ),
+    )
+    .reading(&["TAVILY_*", "DEFAULT_PARAMETERS"]),
     npm(
         "xcodebuildmcp",
         &["xcodebuildmcp"],
@@ -436,7 +469,8 @@ pub(crate) static ROWS: &[Row] = &[
         "2026.10.24",
         "Each call fetches the address it is given, and only turning a page into text holds up the others for \
          a moment; no tool reads the session or calls back. Both eras.",
-    ),
+    )
+    .reading(&[]),
     pypi(
         "mcp-server-git",
         &["mcp-server-git"],
@@ -445,7 +479,8 @@ pub(crate) static ROWS: &[Row] = &[
         "2026.10.19",
         "Each call opens the repository it is given; no tool reads the session or calls back, and Git's own \
          locks serve writers in one process as in two. Both eras.",
-    ),
+    )
+    .reading(&["GIT_AUTHOR_*", "GIT_COMMITTER_*", "GIT_CONFIG*", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH", "GIT_PYTHON_*", "EMAIL", "XDG_CONFIG_HOME", "TZ"]),
     pypi(
         "mcp-server-qdrant",
         &["mcp-server-qdrant"],
@@ -469,7 +504,8 @@ pub(crate) static ROWS: &[Row] = &[
         (Always, INDEPENDENT),
         "2026.10.19",
         "Computes from its arguments and the clock. Both eras.",
-    ),
+    )
+    .reading(&["TZ"]),
     pypi(
         "memtomem",
         &["memtomem-server", "memtomem"],
@@ -492,6 +528,7 @@ pub(crate) static ROWS: &[Row] = &[
         module: None,
         rule: Never,
         why: "asks the person to sign in, and switches toolsets",
+        reads: None,
         seen: "commit 20cc4cefb8",
         evidence: "Signs in by elicitation during the first call, and with dynamic toolsets a call adds tools \
                    for everyone who is connected.",

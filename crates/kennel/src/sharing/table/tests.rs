@@ -183,6 +183,14 @@ fn every_row_has_its_evidence_and_a_few_words_for_ps() {
 }
 
 #[test]
+fn every_row_that_shares_names_the_variables_it_reads() {
+    for row in ROWS {
+        assert_eq!(row.reads.is_some(), row.rule != Rule::Never, "{row:?}");
+        assert_eq!(row.variables().is_some(), row.reads.is_some());
+    }
+}
+
+#[test]
 fn server_memory_is_safe_and_the_servers_with_a_browser_are_not() {
     let rule = |command| found(command).map(|row| row.rule);
     let memory = "npx -y @modelcontextprotocol/server-memory";
@@ -197,8 +205,9 @@ fn server_memory_is_safe_and_the_servers_with_a_browser_are_not() {
 
 /// The table as the documentation shows it.
 fn as_document() -> String {
-    let mut text =
-        String::from("| server | who shares | why | what was read |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "| server | who shares | why | variables it reads | what was read |\n|---|---|---|---|---|\n",
+    );
     for row in ROWS {
         let name = match row.package {
             Some((Registry::PyPi, name)) => format!("`{name}` (Python)"),
@@ -217,7 +226,10 @@ fn as_document() -> String {
             evidence,
             ..
         } = row;
-        text += &format!("| {name} | {who} | {why} | {seen}: {evidence} |\n");
+        let names = row.reads.unwrap_or_default().iter();
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let names = names.join(", ");
+        text += &format!("| {name} | {who} | {why} | {names} | {seen}: {evidence} |\n");
     }
     text
 }

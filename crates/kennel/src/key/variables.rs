@@ -1,0 +1,317 @@
+//! Which variables of a session's environment count when its key is made: the decision ends in a plain list of names.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Variables that say nothing about the server: they differ from terminal to terminal and from app
+/// to app. A name that ends in `*` stands for all that begin like it.
+pub(crate) const VOLATILE: &[&str] = &[
+    // The shell's own.
+    "_",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "PS1",
+    "PS2",
+    "PROMPT*",
+    "RPROMPT",
+    "HIST*",
+    "STARSHIP_*",
+    "ATUIN_*",
+    "MCFLY_*",
+    "_P9K_*",
+    "P9K_*",
+    "FNM_MULTISHELL_PATH",
+    "DIRENV_*",
+    "VIRTUAL_ENV_PROMPT",
+    "OMP_*",
+    "POSH_*",
+    "__CF*",
+    "__MISE_*",
+    // The terminal.
+    "TERM",
+    "TERM_*",
+    "TERMINAL_*",
+    "TERMINFO",
+    "COLORTERM",
+    "COLORFGBG",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "CLICOLOR*",
+    "COLUMNS",
+    "LINES",
+    "TTY",
+    "GPG_TTY",
+    "WINDOWID",
+    "WT_SESSION",
+    "WT_PROFILE_ID",
+    "WSL_INTEROP",
+    "ITERM_*",
+    "LC_TERMINAL*",
+    "KITTY_*",
+    "ALACRITTY_*",
+    "WEZTERM_*",
+    "GHOSTTY_*",
+    "WARP_IS_LOCAL_SHELL_SESSION",
+    "TILIX_ID",
+    "TERMINATOR_*",
+    "GUAKE_*",
+    "VTE_VERSION",
+    "KONSOLE_*",
+    "TMUX",
+    "TMUX_*",
+    "STY",
+    "BYOBU_*",
+    "ZELLIJ*",
+    "LS_COLORS",
+    // The login, and the desktop around it.
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "DBUS_*",
+    // Whether it is there depends on how the app was started, not on what the server does.
+    "XDG_RUNTIME_DIR",
+    "XDG_SESSION_*",
+    "XDG_CURRENT_DESKTOP",
+    "XDG_MENU_PREFIX",
+    "XDG_VTNR",
+    "XDG_SEAT*",
+    "XDG_ACTIVATION_TOKEN",
+    "ORIGINAL_XDG_CURRENT_DESKTOP",
+    "DESKTOP_STARTUP_ID",
+    "DESKTOP_SESSION",
+    "GDMSESSION",
+    "SESSION_MANAGER",
+    "SSH_*",
+    "GNOME_*",
+    "KDE_*",
+    "GIO_LAUNCHED_*",
+    "BAMF_*",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "MEMORY_PRESSURE_*",
+    "NOTIFY_SOCKET",
+    "SYSTEMD_EXEC_PID",
+    "LISTEN_*",
+    "MANAGERPID*",
+    "SECURITYSESSIONID",
+    "XPC_*",
+    // How the app is packed: another directory with each start.
+    "APPDIR",
+    "APPIMAGE",
+    "ARGV0",
+    "OWD",
+    "SNAP",
+    "SNAP_*",
+    "FLATPAK_*",
+    // The launcher in between.
+    "npm_*",
+    "INIT_CWD",
+    "NODE_CHANNEL_FD",
+    "NODE_CHANNEL_SERIALIZATION_MODE",
+    "UV",
+    "UV_RUN_*",
+    // The app that asks.
+    "VSCODE_*",
+    "CURSOR_*",
+    "CLAUDECODE",
+    "CLAUDE_CODE_*",
+    "CLAUDE_AGENT_*",
+    "CODEX_CI",
+    "CODEX_SANDBOX*",
+    "CODEX_THREAD_ID",
+    "GEMINI_CLI",
+    "GEMINI_CLI_*",
+    "OPENCODE",
+    "OPENCODE_*",
+    "WINDSURF_*",
+    "ZED_*",
+    "CLINE_ACTIVE",
+    "GOOSE_TERMINAL",
+    "AGENT",
+    "AI_AGENT",
+    "NVIM",
+    "NVIM_LOG_FILE",
+    "VIM",
+    "VIMRUNTIME",
+    "MYVIMRC",
+    "INSIDE_EMACS",
+    "ELECTRON_*",
+    "CHROME_*",
+    // Ours.
+    "KENNEL_*",
+    "TESTKIT_*",
+];
+
+/// Variables that say where an app works. With `--cwd`, the directory was chosen, and these do not count.
+pub(crate) const PROJECT: &[&str] = &["CLAUDE_PROJECT_DIR", "WORKSPACE_FOLDER_PATHS"];
+
+/// Variables that count for every server in the table, whatever its runtime: where its user's files are, how it
+/// reaches the network and whom it trusts there, and what is loaded into it.
+pub(crate) const EVERYWHERE: &[&str] = &[
+    "HOME",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+];
+
+/// Variables that count for every server in the table that runs on Node.
+pub(crate) const NODE: &[&str] = &[
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "NODE_ENV",
+    "NODE_EXTRA_CA_CERTS",
+    "NODE_TLS_REJECT_UNAUTHORIZED",
+    "NODE_USE_ENV_PROXY",
+    "NODE_USE_SYSTEM_CA",
+];
+
+/// Variables that count for every server in the table that runs on Python.
+pub(crate) const PYTHON: &[&str] = &[
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONUSERBASE",
+    "PYTHONNOUSERSITE",
+    "PYTHONOPTIMIZE",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+];
+
+/// Variables that say where a launcher gets packages, beside all with `REGISTRY` as a word: they are part of what is
+/// run, so they count whatever else does not.
+pub(crate) const REGISTRY: &[&str] = &[
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_CONFIG_FILE",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_DEFAULT_INDEX",
+    "UV_FIND_LINKS",
+    "UV_CONFIG_FILE",
+    "NPM_CONFIG_USERCONFIG",
+    "NPM_CONFIG_GLOBALCONFIG",
+];
+
+/// What is in a name whose value gives rights. Sessions with different ones never share, whatever else does not
+/// count: the server would act for one of them with the rights of another.
+const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE", "APIKEY"];
+/// The same, where it is a word of its own.
+const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
+
+/// Names that read like a credential and give no rights: marks of a window, a shell or a login, a public key, and the
+/// address of an agent that every program of this user can reach. They stay as volatile as [`VOLATILE`] says.
+pub(crate) const NO_CREDENTIAL: &[&str] = &[
+    "XDG_ACTIVATION_TOKEN",
+    "XDG_SESSION_COOKIE",
+    "KONSOLE_DBUS_ACTIVATION_COOKIE",
+    "STARSHIP_SESSION_KEY",
+    "KITTY_PUBLIC_KEY",
+    "SSH_AUTH_SOCK",
+    // They let a process talk to the window that started it, and are new with every window.
+    "VSCODE_GIT_IPC_AUTH_TOKEN",
+    "GEMINI_CLI_IDE_AUTH_TOKEN",
+    "WINDSURF_CSRF_TOKEN",
+];
+
+/// What decides which variables count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question<'a> {
+    /// The session's whole environment.
+    pub(crate) env: &'a [(OsString, OsString)],
+    /// The only names that count, if somebody said so (`--env-key`).
+    pub(crate) env_key: Option<&'a [OsString]>,
+    /// The names that count for a server in the table.
+    pub(crate) known: Option<&'a [&'a str]>,
+    /// Whether somebody said where to run (`--cwd`).
+    pub(crate) cwd_given: bool,
+}
+
+/// The names of the variables that count, of those that are set. Credentials and registries always do.
+pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
+    let counts = |name: &OsStr, value: &OsStr| {
+        if always_counts(name, value, what.env) {
+            return true;
+        }
+        let bytes = name.as_bytes();
+        match (what.env_key, what.known) {
+            (Some(names), _) => names.iter().any(|wanted| wanted == name),
+            (None, Some(known)) => matches(known, bytes),
+            (None, None) => {
+                let of_project = what.cwd_given && matches(PROJECT, bytes);
+                !matches(VOLATILE, bytes) && !of_project && !is_coerced_locale(bytes, value)
+            }
+        }
+    };
+    let counted = what.env.iter().filter(|(name, value)| counts(name, value));
+    counted.map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether a variable counts whatever somebody said: it gives rights, or names a registry (but for the values that
+/// npm sets by itself).
+pub(crate) fn always_counts(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
+    let registry = names_registry(name.as_bytes()) && !is_npms_own(name, value, env);
+    registry || is_credential(name.as_bytes())
+}
+
+/// Whether the value of a variable gives rights, by its name.
+pub(crate) fn is_credential(name: &[u8]) -> bool {
+    let name = name.to_ascii_uppercase();
+    let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
+    let is_exempt = NO_CREDENTIAL.iter().any(|it| it.as_bytes() == name);
+    !is_exempt && (CREDENTIAL.iter().any(has) || has_word(&name, CREDENTIAL_WORD))
+}
+
+/// Whether a variable names a place where a launcher gets packages.
+pub(crate) fn names_registry(name: &[u8]) -> bool {
+    let name = name.to_ascii_uppercase();
+    REGISTRY.iter().any(|it| it.as_bytes() == name) || has_word(&name, &["REGISTRY"])
+}
+
+fn has_word(name: &[u8], wanted: &[&str]) -> bool {
+    let mut words = name.split(|byte| !byte.is_ascii_alphanumeric());
+    words.any(|word| wanted.iter().any(|it| it.as_bytes() == word))
+}
+
+/// Whether npm set this variable by itself for what it runs: the place of a configuration file that npm reads anyway. A
+/// session of an app that npm started shares with one that it did not.
+fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
+    let home = env.iter().find(|(name, _)| name == "HOME");
+    match name.as_bytes() {
+        b"npm_config_userconfig" => {
+            home.is_some_and(|(_, home)| Path::new(home).join(".npmrc") == Path::new(value))
+        }
+        // The one of npm's own installation.
+        b"npm_config_globalconfig" => Path::new(value).ends_with("etc/npmrc"),
+        _ => false,
+    }
+}
+
+/// Python sets this in a locale without UTF-8 (PEP 538), for itself and what it starts: no person chose it.
+fn is_coerced_locale(name: &[u8], value: &OsStr) -> bool {
+    name == b"LC_CTYPE" && [b"C.UTF-8", &b"C.utf8"[..], b"UTF-8"].contains(&value.as_bytes())
+}
+
+/// Whether a list has a name, or the beginning of it.
+pub(crate) fn matches(list: &[&str], name: &[u8]) -> bool {
+    list.iter().any(|entry| match entry.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix.as_bytes()),
+        None => name == entry.as_bytes(),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
