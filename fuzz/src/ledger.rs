@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kennel_core::message::{Key, Message, result_reply};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use kennel_core::message::{Key, Message, Outcome, Response, repaired};
 
 /// The requests of one side.
 #[derive(Debug, Default)]
@@ -43,9 +41,11 @@ impl Ledger {
         );
     }
 
-    /// It may be answered, or not.
+    /// It may be answered, or not. An id may be spelled otherwise: `"1"` for `1`.
     pub(crate) fn perhaps_cancelled(&mut self, key: &Key) {
-        if let Some(row) = self.rows.get_mut(key) {
+        let number = key.as_number();
+        let is_meant = |it: &Key| it == key || (number.is_some() && it.as_number() == number);
+        for (_, row) in self.rows.iter_mut().filter(|(it, _)| is_meant(it)) {
             row.doubtful = row.open.min(row.doubtful + 1);
         }
     }
@@ -76,21 +76,19 @@ pub(crate) fn well_formed(line: &[u8]) -> Message<'_> {
     Message::parse(line).unwrap_or_else(|why| panic!("{why}: {}", shown()))
 }
 
-/// The id of what was meant as a request and is none, if it can be told: it may be answered.
-pub(crate) fn meant(line: &[u8]) -> Option<Key> {
-    #[derive(Deserialize)]
-    struct Meant<'a> {
-        #[serde(borrow)]
-        id: &'a RawValue,
-        #[serde(borrow, rename = "method")]
-        _method: &'a RawValue,
-    }
+/// Whether this answers what was meant as a request and is none.
+pub(crate) fn is_refusal(response: &Response<'_>) -> bool {
+    let Outcome::Error(error) = response.outcome else {
+        return false;
+    };
+    let error: serde_json::Value = serde_json::from_slice(error.bytes()).unwrap_or_default();
+    matches!(error["code"].as_i64(), Some(-32700 | -32600))
+}
 
-    if !line.trim_ascii_start().starts_with(b"{") {
-        return None;
-    }
-    let meant: Meant<'_> = serde_json::from_slice(line).ok()?;
-    let answer = result_reply(meant.id.get().as_bytes(), "{}");
-    let id = Message::parse(&answer).ok()?.id()?;
-    Some(id.key())
+/// A line as it is read: repaired, if that makes it a message.
+pub(crate) fn as_read(line: &[u8]) -> Vec<u8> {
+    let repaired = Message::parse(line)
+        .err()
+        .and_then(|why| repaired(line, why));
+    repaired.unwrap_or_else(|| line.to_vec())
 }

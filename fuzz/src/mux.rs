@@ -21,7 +21,7 @@ use kennel_core::message::{Key, Message, Owned, Scan, splice_id};
 use kennel_core::mux::{Class, ClientId, Lane, Mux, Opening, Out, Policy, opening};
 use kennel_core::time::Moment;
 
-use crate::ledger::{Ledger, meant, messages, well_formed};
+use crate::ledger::{Ledger, as_read, is_refusal, messages, well_formed};
 
 const CLIENTS: u8 = 4;
 const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -77,8 +77,6 @@ struct Asked {
 /// What a line for somebody may be, beside what the ledgers say.
 #[derive(Default)]
 struct Allowed {
-    /// An answer to a line that is no message.
-    reply: Option<(ClientId, Key)>,
     /// Only this client may hear the answer, under this id, and this is all of it.
     answer: Option<(u8, Key, Vec<u8>)>,
     /// Only clients of this place may hear of it.
@@ -219,8 +217,7 @@ impl World {
         };
         let id = client.id;
         let before = asked_of(&self.mux, id);
-        let mut allowed = Allowed::default();
-        let mut cancelled = None;
+        let mut cancelled = false;
         match Message::parse(line) {
             // Refused under each id that is not another's.
             Ok(Message::Batch(batch)) if !self.has_batches => {
@@ -243,41 +240,44 @@ impl World {
                         Message::Request(request) => client.ledger.asked(request.id.key()),
                         Message::Notification(it) => match it.cancelled() {
                             Ok(Some(id)) if in_batch => client.ledger.perhaps_cancelled(&id.key()),
-                            Ok(Some(id)) => cancelled = Some(id.key()),
+                            Ok(Some(_)) => cancelled = true,
                             Ok(None) | Err(_) => {}
                         },
                         Message::Response(it) => {
-                            let key = it.id.map(|id| id.key());
-                            let answers = |it: &i64| key == Some(Key::Number(*it));
+                            let key = it.id.and_then(|id| id.key().as_integer());
+                            let answers = |it: &i64| key == Some(*it);
                             client.questions.retain(|it| !answers(it));
                         }
                         Message::Batch(_) => panic!("a batch in a batch"),
                     }
                 }
             }
-            Err(_) => {
-                let key = meant(line).filter(|key| !before.contains(key));
-                allowed.reply = key.map(|key| (id, key));
-            }
+            // It may be refused.
+            Err(_) => {}
         }
         let owned = Owned::behind_room(line.to_vec(), 0);
         self.mux
             .from_client_owned(id, owned, &Scan::default(), self.now);
-        if let Some(key) = cancelled {
+        if cancelled {
             let after = asked_of(&self.mux, id);
-            let count = |asked: &[Key]| asked.iter().filter(|it| **it == key).count();
-            if count(&after) < count(&before) {
+            let count = |asked: &[Key], key: &Key| asked.iter().filter(|it| *it == key).count();
+            // It may be spelled otherwise.
+            let gone = before
+                .iter()
+                .find(|key| count(&after, key) < count(&before, key));
+            if let Some(key) = gone {
                 let client = self.clients.get_mut(&place).expect("it is there");
-                client.ledger.cancelled(&key);
+                client.ledger.cancelled(key);
             }
         }
-        self.settle(&allowed);
+        self.settle(&Allowed::default());
         self.saying = None;
     }
 
     fn server_says(&mut self, line: &[u8]) {
         let mut allowed = Allowed::default();
-        if let Ok(message) = Message::parse(line) {
+        let read = as_read(line);
+        if let Ok(message) = Message::parse(&read) {
             for message in messages(&message) {
                 match message {
                     Message::Request(request) => self.server.asked(request.id.key()),
@@ -285,17 +285,17 @@ impl World {
                         if let Ok(Some(id)) = it.cancelled() {
                             self.server.perhaps_cancelled(&id.key());
                             // Modern: of a subscription.
-                            if let Key::Number(id) = id.key() {
+                            if let Some(id) = id.key().as_integer() {
                                 self.ended_by_server(id);
                             }
                         }
                     }
                     Message::Response(it) => {
-                        if let Some(Key::Number(id)) = it.id.map(|id| id.key()) {
+                        if let Some(id) = it.id.and_then(|id| id.key().as_integer()) {
                             let asked = self.open.remove(&id);
                             allowed.answer = asked.and_then(|asked| {
                                 let key = asked.key.filter(|_| asked.plain)?;
-                                Some((asked.place?, key, line.to_vec()))
+                                Some((asked.place?, key, read.clone()))
                             });
                         }
                     }
@@ -359,12 +359,11 @@ impl World {
     }
 
     fn settle(&mut self, allowed: &Allowed) {
-        let mut replied = false;
         while let Some(out) = self.mux.poll() {
             match out {
                 Out::ToServer { lane, line } => self.server_hears(lane, &line),
                 Out::ToClient { client, line } => {
-                    self.client_hears(client, &line, allowed, &mut replied);
+                    self.client_hears(client, &line, allowed);
                 }
                 Out::Dismiss { client, .. } => {
                     let count = self.clients.len();
@@ -401,7 +400,8 @@ impl World {
             }
             Message::Response(it) => {
                 let key = it.id.expect("it answers something").key();
-                assert!(self.server.answered(&key), "the server never asked {key}");
+                let asked = self.server.answered(&key) || is_refusal(it);
+                assert!(asked, "the server never asked {key}");
             }
             Message::Batch(_) => panic!("a batch for the server"),
         }
@@ -449,7 +449,7 @@ impl World {
         }
     }
 
-    fn client_hears(&mut self, id: ClientId, line: &[u8], allowed: &Allowed, replied: &mut bool) {
+    fn client_hears(&mut self, id: ClientId, line: &[u8], allowed: &Allowed) {
         let client = self.clients.values_mut().find(|it| it.id == id);
         let client = client.expect("who hears something is there");
         let message = well_formed(line);
@@ -479,12 +479,8 @@ impl World {
                 }
                 Message::Response(it) => {
                     let key = it.id.expect("it answers something").key();
-                    let expected = allowed.reply.as_ref() == Some(&(id, key.clone()));
-                    if expected && !*replied {
-                        *replied = true;
-                        continue;
-                    }
-                    assert!(client.ledger.answered(&key), "{} never asked {key}", id.0);
+                    let asked = client.ledger.answered(&key) || is_refusal(it);
+                    assert!(asked, "{} never asked {key}", id.0);
                 }
                 Message::Batch(_) => panic!("a batch in a batch"),
             }

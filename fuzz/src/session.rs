@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kennel_core::message::{Key, Message, Request, result_reply};
 use kennel_core::session::{Replay, SERVER_RESTARTED, Session, Unsent, Verdict};
 
-use crate::ledger::{Ledger, meant, messages, well_formed};
+use crate::ledger::{Ledger, as_read, is_refusal, messages, well_formed};
 
 /// What may be done twice, whoever says so.
 const HARMLESS: [&str; 11] = [
@@ -59,8 +59,6 @@ struct World {
     may_be_done: BTreeMap<Key, usize>,
     /// What the app was asked.
     questions: BTreeMap<Key, Vec<u8>>,
-    /// Answers to lines that are no messages.
-    replies: Ledger,
 }
 
 impl World {
@@ -158,11 +156,8 @@ impl World {
                     }
                 }
             }
-            Err(_) => {
-                if let Some(key) = meant(line) {
-                    self.replies.asked(key);
-                }
-            }
+            // It may be refused.
+            Err(_) => {}
         }
         match self.session.from_app(line) {
             Verdict::Forward => self.upstream_hears(line),
@@ -175,7 +170,8 @@ impl World {
     }
 
     fn upstream_says(&mut self, line: &[u8]) {
-        if let Ok(message) = Message::parse(line)
+        let read = as_read(line);
+        if let Ok(message) = Message::parse(&read)
             && self.session.is_attached()
         {
             for message in messages(&message) {
@@ -233,7 +229,7 @@ impl World {
                     if let Some(id) = it.id.filter(|id| id.raw() != b"null") {
                         let key = id.key();
                         self.may_be_done.remove(&key);
-                        let asked = self.app.answered(&key) || self.replies.answered(&key);
+                        let asked = self.app.answered(&key) || is_refusal(it);
                         assert!(asked, "the app never asked {key}");
                     }
                 }
@@ -253,7 +249,8 @@ impl World {
                 Message::Notification(_) => {}
                 Message::Response(it) => {
                     let key = it.id.expect("it answers something").key();
-                    assert!(self.upstream.answered(&key), "it never asked {key}");
+                    let asked = self.upstream.answered(&key) || is_refusal(it);
+                    assert!(asked, "it never asked {key}");
                 }
                 Message::Batch(_) => panic!("a batch in a batch"),
             }
@@ -292,7 +289,7 @@ impl World {
             .app
             .waiting()
             .into_iter()
-            .filter(|key| !matches!(key, Key::Odd(_)))
+            .filter(|key| key.is_acceptable())
             .collect();
         assert!(waiting.is_empty(), "the app waits for {waiting:?}");
         assert!(self.session.is_idle(), "nothing is owed to anybody");

@@ -15,6 +15,7 @@ mod malformed;
 mod member;
 mod owned;
 mod parse;
+pub(crate) mod repair;
 pub(crate) mod reply;
 mod scan;
 mod short;
@@ -29,6 +30,7 @@ pub use id::{Id, Key};
 pub use line::{error_reply, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
 pub use owned::Owned;
+pub use repair::repaired;
 pub use scan::Scan;
 
 pub(crate) use id::only_same_number;

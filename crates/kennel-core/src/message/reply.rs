@@ -1,10 +1,9 @@
 //! What Kennel answers to a request that goes no further, whoever it stands between.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use super::repair::{self, Meant};
+use super::{Key, Malformed, error_reply, notification, quoted, result_reply};
 
-use super::{Id, Key, Malformed, error_reply, notification, quoted, result_reply};
-
+pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 
@@ -15,7 +14,7 @@ pub(crate) fn pong(id: &[u8]) -> Vec<u8> {
 
 /// To a request whose id some SDKs drop.
 pub(crate) fn odd_id(id: &[u8]) -> Vec<u8> {
-    let message = "this id is no string and no integer below 2^53: use one that is";
+    let message = "this id is no string and no integer: use one that is";
     error_reply(id, INVALID_REQUEST, message, None)
 }
 
@@ -25,29 +24,50 @@ pub(crate) fn duplicate_id(id: &[u8], key: &Key) -> Vec<u8> {
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 
-/// To what was meant as a request and is none: with its id, if that much can be told. Else nobody knows
-/// who waits.
-pub(crate) fn malformed(line: &[u8], why: Malformed) -> Option<(Key, Vec<u8>)> {
-    #[derive(Deserialize)]
-    struct Meant<'a> {
-        #[serde(borrow)]
-        id: &'a RawValue,
-        #[serde(borrow, rename = "method")]
-        _method: &'a RawValue,
+/// To what was meant as a request and is none: an error with its id, if that can be read and is not taken, else with
+/// `null`. To a batch, one for each member. Nothing to what was meant as an answer or a notification, nor to other text.
+pub(crate) fn malformed(
+    line: &[u8],
+    why: Malformed,
+    is_taken: impl Fn(&Key) -> bool,
+) -> Vec<Vec<u8>> {
+    if !repair::is_meant_as_message(line, why) {
+        return Vec::new();
     }
-
-    let Malformed::Shape(_) = why else {
-        return None;
+    let code = match why {
+        Malformed::Shape(_) => INVALID_REQUEST,
+        _ => PARSE_ERROR,
     };
-    // A list of two values would be read as one as well.
-    if !line.trim_ascii_start().starts_with(b"{") {
-        return None;
-    }
-    let meant: Meant<'_> = serde_json::from_slice(line).ok()?;
-    let id = Id::alone(meant.id.get()).filter(Id::is_acceptable)?;
     let message = why.to_string();
-    let refused = error_reply(id.raw(), INVALID_REQUEST, &message, None);
-    Some((id.key(), refused))
+    let members = repair::elements(line).into_iter();
+    let mut meant: Vec<_> = members.map(|it| Meant::of(it.get().as_bytes())).collect();
+    if meant.is_empty() {
+        meant.push(Meant::of(line));
+    }
+    let mut refused = Vec::new();
+    let mut has_nameless = false;
+    for meant in meant.into_iter().map(Option::unwrap_or_default) {
+        let is_answer = meant.has_outcome && !meant.has_method;
+        let is_notification = meant.has_method && !meant.has_id;
+        let is_free = |id: &String| Key::of(id.as_bytes()).is_some_and(|key| !is_taken(&key));
+        match meant.id.filter(is_free) {
+            _ if is_answer || is_notification => {}
+            Some(id) => refused.push(error_reply(id.as_bytes(), code, &message, None)),
+            // One is enough, however many members a batch has.
+            None => has_nameless = true,
+        }
+    }
+    if has_nameless {
+        refused.push(error_reply(b"null", code, &message, None));
+    }
+    refused
+}
+
+/// An error in the place of a peer's answer that is malformed: whoever waits gets one.
+pub(crate) fn malformed_answer(id: &[u8], why: Malformed) -> Vec<u8> {
+    let message = format!("the answer is malformed: {why}");
+    let data = r#"{"reason":"malformed_answer","outcome":"unknown","replayed":false}"#;
+    error_reply(id, INTERNAL_ERROR, &message, Some(data))
 }
 
 /// To an `initialize` after the first one.

@@ -68,6 +68,11 @@ impl Asks {
     /// How many tasks of clients are remembered.
     const CLIENT_TASKS: usize = 256;
 
+    /// Whether the server waits for the answer to such a request.
+    pub(super) fn is_open(&self, server_key: &Key) -> bool {
+        self.by_server.contains_key(server_key)
+    }
+
     /// The id to show the client.
     pub(super) fn open(&mut self, client: ClientId, about: About, server: Option<ServerId>) -> i64 {
         self.minted += 1;
@@ -154,7 +159,7 @@ impl Mux {
     ) {
         let id = request.id;
         let key = id.key();
-        if let Key::Odd(_) = key {
+        if !key.is_acceptable() {
             self.tell_server(Lane::Own, reply::odd_id(id.raw()));
             self.notes.push(Note::OddId(Side::Server, key));
             return;

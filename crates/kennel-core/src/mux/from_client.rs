@@ -60,9 +60,8 @@ impl Mux {
                 let side = Side::Client(client);
                 self.notes.push(Note::Malformed(side, why));
                 // An id that is taken is another request's: to that one, this would be the answer.
-                if let Some((key, refused)) = reply::malformed(line, why)
-                    && !self.is_asked(client, &key)
-                {
+                let is_taken = |key: &Key| self.is_asked(client, key);
+                for refused in reply::malformed(line, why, is_taken) {
                     self.say(client, refused);
                 }
             }
@@ -89,7 +88,7 @@ impl Mux {
         let id = request.id.raw();
         let key = request.id.key();
         let side = Side::Client(from.client);
-        if let Key::Odd(_) = key {
+        if !key.is_acceptable() {
             self.answer(from.client, from.batch, reply::odd_id(id));
             self.notes.push(Note::OddId(side, key));
             return;

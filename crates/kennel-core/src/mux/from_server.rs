@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Line, Malformed, Message, Notification, Outcome, Part, Response};
+use crate::message::repair::{self, Meant};
+use crate::message::{Key, Line, Malformed, Message, Notification, Outcome, Part, Response, reply};
 use crate::time::Moment;
 
 use super::calls::{Call, Kind, Minted};
 use super::class::Era;
 use super::lists::List;
 use super::said::{Edit, Said};
-use super::{Mux, Note, Side, Unaddressed};
+use super::{Lane, Mux, Note, Side, Unaddressed};
 
 /// Where a notification says which subscription it belongs to (modern).
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -20,7 +21,7 @@ impl Mux {
     /// A line of the server.
     ///
     /// An answer goes to whoever waits for it; a late, second or unknown one is dropped. A bad line
-    /// is dropped: some apps disconnect on one.
+    /// is repaired, answered in its place, or dropped: some apps disconnect on one.
     pub fn from_server<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) {
         let line = line.into();
         match Message::parse(line) {
@@ -30,7 +31,32 @@ impl Mux {
                 }
             }
             Ok(message) => self.message_from_server(&Said::line(line.bytes()), &message, now),
-            Err(why) => self.notes.push(Note::Malformed(Side::Server, why)),
+            Err(why) => return self.malformed_from_server(line.bytes(), why, now),
+        }
+        self.let_go(now);
+    }
+
+    /// A line that is no message. If its text can be repaired, it is one. Else whoever waits for it gets an error: a
+    /// client where it was meant as an answer, the server where it was meant as a request.
+    fn malformed_from_server(&mut self, line: &[u8], why: Malformed, now: Moment) {
+        if let Some(repaired) = repair::repaired(line, why) {
+            self.notes.push(Note::Repaired(Side::Server, why));
+            return self.from_server(&repaired, now);
+        }
+        self.notes.push(Note::Malformed(Side::Server, why));
+        let meant = Meant::of(line).unwrap_or_default();
+        match meant.id {
+            Some(_) if meant.has_method => {
+                let is_open = |key: &Key| self.asks.is_open(key);
+                for refused in reply::malformed(line, why, is_open) {
+                    self.tell_server(Lane::Own, refused);
+                }
+            }
+            Some(id) => {
+                let instead = reply::malformed_answer(id.as_bytes(), why);
+                return self.from_server(&instead, now);
+            }
+            None => {}
         }
         self.let_go(now);
     }

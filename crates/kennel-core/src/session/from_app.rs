@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::message::{Batch, Id, Key, Line, Message, Notification, Request, Response};
+use crate::message::repair::Meant;
+use crate::message::{Batch, Id, Key, Line, Malformed, Message, Notification, Request, Response};
 
 use super::batch::{self, Edit};
 use super::handshake::Handshake;
@@ -61,13 +62,28 @@ impl Session {
             Err(why) => {
                 self.notes.push(Note::Malformed(Side::App, why));
                 // An id that is taken is another request's: to that one, this would be the answer.
-                if let Some((key, refused)) = reply::malformed(line, why)
-                    && self.in_flight.stage(&key).is_none()
-                {
-                    self.to_app.push_back(refused);
-                }
+                let is_taken = |key: &Key| self.in_flight.stage(key).is_some();
+                let refused = reply::malformed(line, why, is_taken);
+                self.to_app.extend(refused);
+                self.malformed_answer_of_app(line, why);
                 Verdict::Drop
             }
+        }
+    }
+
+    /// What the app meant as an answer is none: the server, which waits for it, is told so.
+    fn malformed_answer_of_app(&mut self, line: &[u8], why: Malformed) {
+        let answer = Meant::of(line).filter(|meant| meant.has_outcome && !meant.has_method);
+        if let Some(id) = answer.and_then(|meant| meant.id)
+            && let Some(key) = Key::of(id.as_bytes())
+            && let Some(shown) = self.reverse.answer(&key)
+        {
+            let id = match shown {
+                Shown::AsItIs => id.into_bytes(),
+                Shown::As(id) => id,
+            };
+            let instead = reply::malformed_answer(&id, why);
+            self.to_upstream.push_back(instead);
         }
     }
 
@@ -150,7 +166,7 @@ impl Session {
     fn request_from_app(&mut self, line: &[u8], request: &Request<'_>, in_batch: bool) -> Fate {
         let id = request.id.raw();
         let key = request.id.key();
-        if let Key::Odd(_) = key {
+        if !key.is_acceptable() {
             self.to_app.push_back(reply::odd_id(id));
             self.notes.push(Note::OddId(Side::App, key));
             return Fate::Stop;

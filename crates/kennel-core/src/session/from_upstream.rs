@@ -1,6 +1,9 @@
 //! What follows from a line of the upstream.
 
-use crate::message::{Batch, Id, Key, Line, Message, Notification, Outcome, Request, Response};
+use crate::message::repair::{self, Meant};
+use crate::message::{
+    Batch, Id, Key, Line, Malformed, Message, Notification, Outcome, Request, Response,
+};
 
 use super::batch::{self, Edit};
 use super::in_flight::{Acknowledged, Stage, Unsent};
@@ -31,7 +34,7 @@ impl Session {
     /// the app has heard from an earlier upstream: acknowledgements, and how far a request has come. The
     /// server's own requests pass, each under an id that no earlier upstream's request had; one
     /// whose id some SDKs drop, or that is open already, is answered with `-32600` instead. A
-    /// bad line is dropped: some apps disconnect on one.
+    /// bad line is repaired, answered in its place, or dropped: some apps disconnect on one.
     pub fn from_upstream<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
         let whole = line.into();
         let line = whole.bytes();
@@ -40,22 +43,57 @@ impl Session {
             return Verdict::Drop;
         }
         let verdict = match Message::parse(whole) {
-            Ok(Message::Batch(batch)) => self.batch_from_upstream(&batch),
-            Ok(message) => match self.judge_upstream(&message) {
-                Fate::Pass => Verdict::Forward,
-                Fate::PassAs(edit) => Verdict::Replace(edit.of_line(line)),
-                Fate::Stop => Verdict::Drop,
-                Fate::Abandon => Verdict::Abandon,
-            },
-            Err(why) => {
-                self.notes.push(Note::Malformed(Side::Upstream, why));
-                Verdict::Drop
-            }
+            Ok(message) => self.message_from_upstream(line, &message),
+            Err(why) => self.malformed_from_upstream(line, why),
         };
         if verdict == Verdict::Abandon {
             self.upstream_lost(reply::SERVER_RESTARTED, Unsent::Nothing);
         }
         self.behind_what_waits(line, verdict)
+    }
+
+    fn message_from_upstream(&mut self, line: &[u8], message: &Message<'_>) -> Verdict {
+        match message {
+            Message::Batch(batch) => self.batch_from_upstream(batch),
+            message => match self.judge_upstream(message) {
+                Fate::Pass => Verdict::Forward,
+                Fate::PassAs(edit) => Verdict::Replace(edit.of_line(line)),
+                Fate::Stop => Verdict::Drop,
+                Fate::Abandon => Verdict::Abandon,
+            },
+        }
+    }
+
+    /// A line that is no message. If its text can be repaired, it is one. Else whoever waits for it gets an error: the
+    /// app where it was meant as an answer, the server where it was meant as a request.
+    fn malformed_from_upstream(&mut self, line: &[u8], why: Malformed) -> Verdict {
+        let instead = match repair::repaired(line, why) {
+            Some(repaired) => {
+                self.notes.push(Note::Repaired(Side::Upstream, why));
+                repaired
+            }
+            None => {
+                self.notes.push(Note::Malformed(Side::Upstream, why));
+                let meant = Meant::of(line).unwrap_or_default();
+                let Some(id) = meant.id else {
+                    return Verdict::Drop;
+                };
+                if meant.has_method {
+                    let is_open = |key: &Key| self.reverse.is_open(key);
+                    let refused = reply::malformed(line, why, is_open);
+                    self.to_upstream.extend(refused);
+                    return Verdict::Drop;
+                }
+                reply::malformed_answer(id.as_bytes(), why)
+            }
+        };
+        let Ok(message) = Message::parse(&instead) else {
+            return Verdict::Drop;
+        };
+        match self.message_from_upstream(&instead, &message) {
+            Verdict::Forward => Verdict::Replace(instead),
+            other => other,
+        }
     }
 
     /// A line does not overtake what the app was to be told before it.
@@ -108,7 +146,7 @@ impl Session {
     fn request_from_upstream(&mut self, request: &Request<'_>) -> Fate {
         let id = request.id;
         let key = id.key();
-        if let Key::Odd(_) = key {
+        if !key.is_acceptable() {
             self.to_upstream.push_back(reply::odd_id(id.raw()));
             self.notes.push(Note::OddId(Side::Upstream, key));
             return Fate::Stop;

@@ -11,6 +11,9 @@ pub enum Note {
     /// A line was dropped: it is no message.
     Malformed(Side, Malformed),
 
+    /// A line was no JSON, and was repaired: its text was not UTF-8, or had control characters.
+    Repaired(Side, Malformed),
+
     /// A request was refused with `-32600`: some SDKs drop such an id.
     OddId(Side, Key),
 
@@ -76,6 +79,7 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::Malformed(side, why) => write!(f, "dropped a line from {side}: {why}"),
+            Note::Repaired(side, why) => write!(f, "repaired a line from {side}: {why}"),
             Note::OddId(side, id) => {
                 write!(f, "refused a request of {side}: some SDKs drop the id {id}")
             }

@@ -12,6 +12,7 @@ mod latency;
 mod lines;
 mod lists;
 mod loose_ids;
+mod malformed;
 mod modern;
 mod modern_rules;
 #[path = "../message/odd.rs"]

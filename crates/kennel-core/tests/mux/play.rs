@@ -94,7 +94,12 @@ impl Play {
     }
 
     pub(crate) fn server(&mut self, line: &str) {
-        self.mux.from_server(line.as_bytes(), self.now);
+        self.server_bytes(line.as_bytes());
+    }
+
+    /// A line that need not be text.
+    pub(crate) fn server_bytes(&mut self, line: &[u8]) {
+        self.mux.from_server(line, self.now);
         self.poll();
     }
 

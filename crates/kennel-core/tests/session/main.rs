@@ -10,6 +10,7 @@ mod era;
 mod lines;
 mod loose_ids;
 mod losses;
+mod malformed;
 mod play;
 mod replay;
 mod rules;

@@ -212,6 +212,10 @@ impl World {
         id: &Value,
         value: &Value,
     ) -> Result<bool, TestCaseError> {
+        if id.is_null() {
+            prop_assert_eq!(&value["error"]["code"], -32700, "only of nonsense");
+            return Ok(false);
+        }
         let client = self.clients.get_mut(&number).expect("it is here");
         let open = client.open.remove(&id.as_u64().expect("its own"));
         prop_assert!(open.is_some(), "rule 4: nobody asked for {value}");

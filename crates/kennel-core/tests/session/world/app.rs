@@ -332,6 +332,11 @@ impl App {
 
     fn hear_answer(&mut self, value: &Value, server: Option<&Server>) -> TestCaseResult {
         let id = &value["id"];
+        if id.is_null() && value["error"]["code"] != 0 {
+            // Of nonsense, or of a request whose id is another's.
+            self.refusals_due.retain(|due| due != id);
+            return Ok(());
+        }
         if value["error"]["code"] == -32600 {
             let due = self.refusals_due.iter().position(|due| due == id);
             prop_assert!(due.is_some(), "{value}");

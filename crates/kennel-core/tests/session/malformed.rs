@@ -1,0 +1,172 @@
+//! Lines that are no messages: whoever waits for an answer gets one.
+
+use kennel_core::session::{Note, Side, Verdict};
+
+use crate::play::{Play, error, request, result};
+
+/// What the app hears of a line of the upstream's that need not be text.
+fn app_hears(play: &mut Play, line: &[u8]) -> String {
+    match play.session.from_upstream(line) {
+        Verdict::Replace(line) => String::from_utf8(line).expect("text"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_answer_that_is_not_utf8_or_has_control_characters_is_repaired() {
+    let mut play = Play::modern();
+    for (raw, repaired) in [
+        (&b"a\xffb\xe2\x82"[..], "a\u{fffd}b\u{fffd}"),
+        (b"\x00\x1b[31m\t", r"\u0000\u001b[31m\u0009"),
+    ] {
+        play.app(&request("7", "tools/call"));
+        let line = [
+            br#"{"id":7,"jsonrpc":"2.0", "result":{"x":1.0,"y":""#,
+            raw,
+            br#""}}"#,
+        ]
+        .concat();
+        let heard = app_hears(&mut play, &line);
+        let expected =
+            format!(r#"{{"id":7,"jsonrpc":"2.0", "result":{{"x":1.0,"y":"{repaired}"}}}}"#);
+        assert_eq!(heard, expected);
+        assert!(matches!(
+            play.notes()[..],
+            [Note::Repaired(Side::Upstream, _)]
+        ));
+    }
+    assert!(play.session.is_idle());
+    // A notification, too.
+    let notice = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"\xff\"}}";
+    assert!(app_hears(&mut play, notice).contains('\u{fffd}'));
+}
+
+#[test]
+fn an_answer_beyond_repair_is_an_error_with_the_apps_own_id() {
+    let mut play = Play::modern();
+    for (own, line) in [
+        ("7", r#"{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}"#),
+        (
+            "7",
+            r#"{"jsonrpc":"2.0","result":{"id":3,"a":[Infinity]},"id":"7"}"#,
+        ),
+        ("7", r#"{"jsonrpc":"2.0","id":7,"result":{"a":"cut o"#),
+        (
+            "7",
+            r#"{"jsonrpc":"2.0","id":7,"result":1,"error":{"code":1}}"#,
+        ),
+        ("7", r#"{"jsonrpc":"2.0","id":7}"#),
+        (r#""x""#, r#"{"id":"x","result":{}}"#),
+    ] {
+        play.app(&request(own, "tools/call"));
+        play.upstream(line);
+        let heard = play.app_heard();
+        assert_eq!(heard.len(), 1, "{line}");
+        assert_eq!(error(&heard[0]), (own.to_owned(), -32603), "{line}");
+        assert!(heard[0].contains("malformed_answer"));
+        assert!(play.session.is_idle());
+    }
+    // Nobody waits for these.
+    play.upstream(r#"{"jsonrpc":"2.0","id":99,"result":NaN}"#);
+    play.upstream(r#"{"jsonrpc":"2.0","id":9"#);
+    play.upstream("Listening on {\"id\":7}");
+    assert_eq!(play.app_heard(), [""; 0]);
+}
+
+#[test]
+fn a_malformed_request_of_the_server_is_refused_and_a_malformed_answer_of_the_app_too() {
+    let mut play = Play::modern();
+    play.upstream(r#"{"jsonrpc":"2.0","id":4,"method":"sampling/createMessage","params":7}"#);
+    assert_eq!(error(&play.upstream_heard()[0]), ("4".into(), -32600));
+
+    play.upstream(&request("5", "sampling/createMessage"));
+    play.app_heard();
+    play.app(r#"{"jsonrpc":"2.0","id":5,"result":NaN}"#);
+    assert_eq!(error(&play.upstream_heard()[0]), ("5".into(), -32603));
+    assert_eq!(play.app_heard(), [""; 0]);
+    assert!(play.session.is_quiet());
+}
+
+#[test]
+fn a_malformed_request_of_the_app_gets_an_error() {
+    let mut play = Play::modern();
+    let call = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
+    for (line, id, code) in [
+        (call("true"), "null", -32600),
+        (call("[]"), "null", -32600),
+        (call("{}"), "null", -32600),
+        (call("7,\"id\":7"), "null", -32600),
+        ("[]".to_owned(), "null", -32600),
+        ("[1,2,3]".to_owned(), "null", -32600),
+        (format!("\u{feff}{}", call("7")), "7", -32700),
+        (call("7").replace("\"x\"", "\"\u{1}\""), "7", -32700),
+        (call("7").replace("\"x\"", "7"), "7", -32600),
+        (call("7").replace("2.0", "1.0"), "7", -32600),
+        (format!("[{},1]", call("7")), "7", -32600),
+        (
+            r#"{"jsonrpc":"2.0","method":"x","id":7,"params":{"#.to_owned(),
+            "7",
+            -32700,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"x","params":{"#.to_owned(),
+            "",
+            0,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"x","params":"bad"}"#.to_owned(),
+            "",
+            0,
+        ),
+    ] {
+        play.app(&line);
+        let heard = play.app_heard();
+        let expected: &[_] = match code {
+            0 => &[],
+            _ => &[(id.to_owned(), code)],
+        };
+        let first: Vec<_> = heard.iter().take(1).map(|line| error(line)).collect();
+        assert_eq!(first, expected, "{line}");
+    }
+    assert_eq!(play.upstream_heard(), [""; 0]);
+    let not_utf8 = b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\"}";
+    assert_eq!(play.session.from_app(not_utf8), Verdict::Drop);
+    let answer = play.session.poll_to_app().expect("an answer");
+    assert_eq!(
+        error(&String::from_utf8(answer).unwrap()),
+        ("7".into(), -32700)
+    );
+
+    // An id that is taken is another request's.
+    play.app(&call("7"));
+    play.app(&call("7").replace("2.0", "1.0"));
+    assert_eq!(error(&play.app_heard()[0]), ("null".into(), -32600));
+    play.upstream(&result("7"));
+    assert_eq!(play.app_heard(), [result("7")]);
+}
+
+#[test]
+fn integers_that_no_double_holds_pass_to_the_byte() {
+    let mut play = Play::modern();
+    for id in [
+        "9007199254740992",
+        "9007199254740993",
+        "-9223372036854775808",
+        "123456789012345678901234567890",
+    ] {
+        play.app(&request(id, "tools/call"));
+        assert_eq!(play.upstream_heard(), [request(id, "tools/call")]);
+        play.upstream(&result(id));
+        assert_eq!(play.app_heard(), [result(id)]);
+        play.upstream(&request(id, "sampling/createMessage"));
+        assert_eq!(play.app_heard(), [request(id, "sampling/createMessage")]);
+        play.app(&result(id));
+        assert_eq!(play.upstream_heard(), [result(id)]);
+    }
+    // A server that reads it as a double answers with the nearest one.
+    play.app(&request("9007199254740993", "tools/call"));
+    play.upstream(&result("9007199254740992"));
+    assert_eq!(play.app_heard(), [result("9007199254740993")]);
+    assert!(play.session.is_idle());
+    assert_eq!(play.notes(), []);
+}
