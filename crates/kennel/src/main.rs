@@ -45,6 +45,8 @@ mod sharing;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod shim;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod size;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod sources;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod stop;

@@ -150,6 +150,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
             grace: timers.grace,
             max_idle: timers.max_idle,
             owner: timers.owner,
+            max_line: timers.max_line,
         },
         start_timeout: timers.start_timeout,
     });
@@ -159,6 +160,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         ladder,
         replay,
         hibernate: timers.hibernate,
+        max_line: timers.max_line,
         replace: replace.unwrap_or(false),
         key: place.key.hex,
         why_solo: sharing.is_none().then_some(decision.why),

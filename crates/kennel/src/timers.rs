@@ -6,7 +6,8 @@ use std::time::Duration;
 use kennel_core::lifetime;
 use kennel_sys::process::{Identity, ProcessRef};
 
-use crate::duration;
+use crate::shim::lines::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
+use crate::{duration, size};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Timers {
@@ -37,6 +38,13 @@ pub(crate) struct Timers {
     #[arg(long, value_name = "D[,D]")]
     stop_after: Option<String>,
 
+    /// The longest line that is taken from the app or from the server [default: 128M]
+    ///
+    /// A longer one is skipped and answered with an error; the session goes on. A daemon keeps what the session said that
+    /// started it.
+    #[arg(long, value_name = "SIZE")]
+    max_line: Option<String>,
+
     /// A process whose end, with no client left, ends the daemon
     #[arg(long, value_name = "PID", allow_hyphen_values = true)]
     owner_pid: Option<String>,
@@ -51,23 +59,26 @@ pub(crate) struct Settled {
     pub(crate) start_timeout: Duration,
     pub(crate) hibernate: Option<Duration>,
     pub(crate) stop_after: (Duration, Duration),
+    pub(crate) max_line: usize,
     pub(crate) owner: Option<Identity>,
 }
 
 /// The timers that `servers.toml` may set.
-pub(crate) const TIMERS: [&str; 6] = [
+pub(crate) const TIMERS: [&str; 7] = [
     "linger",
     "grace",
     "max-idle",
     "start-timeout",
     "hibernate",
     "stop-after",
+    "max-line",
 ];
 
 /// Whether a text can be the value of this timer.
 pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
     match name {
         "stop-after" => rungs(text).map(drop),
+        "max-line" => line_length(text).map(drop),
         _ => duration::parse(text)
             .map(drop)
             .map_err(|error| error.to_string()),
@@ -85,6 +96,7 @@ impl Timers {
                 "start-timeout" => &mut self.start_timeout,
                 "hibernate" => &mut self.hibernate,
                 "stop-after" => &mut self.stop_after,
+                "max-line" => &mut self.max_line,
                 _ => continue,
             };
             if flag.is_none() && std::env::var_os(variable(name)).is_none() {
@@ -105,6 +117,7 @@ impl Timers {
             hibernate: value("hibernate", &self.hibernate, time)?.filter(|after| !after.is_zero()),
             stop_after: value("stop-after", &self.stop_after, rungs)?
                 .unwrap_or((seconds(2), seconds(2))),
+            max_line: value("max-line", &self.max_line, line_length)?.unwrap_or(DEFAULT_MAX_LINE),
             owner: value("owner-pid", &self.owner_pid, owner)?,
         })
     }
@@ -137,6 +150,17 @@ fn rungs(text: &str) -> Result<(Duration, Duration), String> {
     let time = |text: &str| duration::parse(text).map_err(|error| error.to_string());
     let (first, second) = text.split_once(',').unwrap_or((text, text));
     Ok((time(first)?, time(second)?))
+}
+
+fn line_length(text: &str) -> Result<usize, String> {
+    let bytes = size::parse(text).map_err(|error| error.to_string())?;
+    match bytes < LEAST_MAX_LINE {
+        true => Err(format!(
+            "{text} is too short: {}K is the least",
+            LEAST_MAX_LINE / 1024
+        )),
+        false => Ok(bytes),
+    }
 }
 
 fn owner(text: &str) -> Result<Identity, String> {

@@ -25,7 +25,7 @@ impl<'a> Id<'a> {
     }
 
     /// An id that stands for itself, in no line.
-    pub(super) fn alone(text: &'a str) -> Option<Id<'a>> {
+    pub(crate) fn alone(text: &'a str) -> Option<Id<'a>> {
         Id::new(Part::new(0, text)).ok()
     }
 

@@ -31,7 +31,7 @@ pub use line::{error_reply, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
 pub use owned::Owned;
 pub use repair::repaired;
-pub use scan::Scan;
+pub use scan::{Scan, Seen};
 
 pub(crate) use id::only_same_number;
 pub(crate) use line::quoted;

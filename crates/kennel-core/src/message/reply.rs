@@ -1,11 +1,18 @@
 //! What Kennel answers to a request that goes no further, whoever it stands between.
 
 use super::repair::{self, Meant};
-use super::{Key, Malformed, error_reply, notification, quoted, result_reply};
+use super::{Key, Malformed, Request, error_reply, notification, quoted, result_reply};
+
+/// How many requests of one session may be without an answer.
+pub const IN_FLIGHT_LIMIT: usize = 10_000;
+/// How long an id or a progress token may be, in bytes.
+pub const NAME_LIMIT: usize = 1024;
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
+/// The first of the codes that servers may define.
+pub(crate) const OVERLOADED: i32 = -32000;
 
 /// The answer to a ping.
 pub(crate) fn pong(id: &[u8]) -> Vec<u8> {
@@ -68,6 +75,33 @@ pub(crate) fn malformed_answer(id: &[u8], why: Malformed) -> Vec<u8> {
     let message = format!("the answer is malformed: {why}");
     let data = r#"{"reason":"malformed_answer","outcome":"unknown","replayed":false}"#;
     error_reply(id, INTERNAL_ERROR, &message, Some(data))
+}
+
+/// To a request of a session that has [`IN_FLIGHT_LIMIT`] without an answer.
+pub(crate) fn too_many(id: &[u8]) -> Vec<u8> {
+    let message = format!(
+        "too many requests in flight: {IN_FLIGHT_LIMIT} have no answer yet; wait for answers first"
+    );
+    let data = r#"{"reason":"too_many_requests","outcome":"unsent","replayed":false}"#;
+    error_reply(id, OVERLOADED, &message, Some(data))
+}
+
+/// Whether a request has an id or a progress token that is too long to be kept.
+pub(crate) fn has_long_name(request: &Request<'_>) -> bool {
+    let token = || {
+        let token = request.params?.at_if_any(&["_meta", "progressToken"]);
+        token.ok().flatten()
+    };
+    // What is short as a whole has nothing long in it.
+    let is_long = |bytes: &[u8]| bytes.len() > NAME_LIMIT;
+    let params = request.params.is_some_and(|params| is_long(params.bytes()));
+    is_long(request.id.raw()) || params && token().is_some_and(|token| is_long(token.bytes()))
+}
+
+/// To a request whose id or progress token is longer than [`NAME_LIMIT`]: they are kept until it is answered.
+pub(crate) fn long_name(id: &[u8]) -> Vec<u8> {
+    let message = format!("the id or the progress token is longer than {NAME_LIMIT} bytes");
+    error_reply(id, INVALID_REQUEST, &message, None)
 }
 
 /// To an `initialize` after the first one.

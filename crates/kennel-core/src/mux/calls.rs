@@ -122,6 +122,9 @@ pub(super) struct Calls {
     calls: BTreeMap<Minted, Call>,
     #[serde(with = "pairs")]
     by_client: BTreeMap<(ClientId, Key), Minted>,
+    /// How many requests of each client wait.
+    #[serde(default)]
+    counts: BTreeMap<ClientId, usize>,
     ghosts: BTreeMap<Minted, Ghost>,
     /// Sessions with more ghosts than are remembered one by one; `None` for those beyond counting.
     haunted: BTreeSet<Option<Arc<str>>>,
@@ -144,6 +147,7 @@ impl Calls {
         for waiter in &call.waiters {
             let name = (waiter.client, waiter.key.clone());
             self.by_client.insert(name, minted);
+            *self.counts.entry(waiter.client).or_default() += 1;
         }
         self.calls.insert(minted, call);
     }
@@ -153,6 +157,7 @@ impl Calls {
         let call = self.calls.get_mut(&minted).expect("the call is in flight");
         let name = (waiter.client, waiter.key.clone());
         self.by_client.insert(name, minted);
+        *self.counts.entry(waiter.client).or_default() += 1;
         call.waiters.push(waiter);
     }
 
@@ -183,6 +188,7 @@ impl Calls {
         let call = self.calls.remove(&minted)?;
         for waiter in &call.waiters {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
+            one_less(&mut self.counts, waiter.client);
         }
         Some(call)
     }
@@ -190,6 +196,7 @@ impl Calls {
     /// A client does not wait any more.
     pub(super) fn drop_waiter(&mut self, client: ClientId, key: &Key) -> Option<(Minted, Waiter)> {
         let minted = self.by_client.remove(&(client, key.clone()))?;
+        one_less(&mut self.counts, client);
         let call = self.calls.get_mut(&minted)?;
         let such = |it: &Waiter| it.client == client && it.key == *key;
         Some((minted, call.waiters.take(such)?))
@@ -224,6 +231,11 @@ impl Calls {
         self.ghosts.contains_key(&minted)
     }
 
+    /// How many requests of a client wait.
+    pub(super) fn count_of(&self, client: ClientId) -> usize {
+        self.counts.get(&client).copied().unwrap_or_default()
+    }
+
     /// The requests of a client, and what they wait for.
     pub(super) fn of(&self, client: ClientId) -> impl Iterator<Item = (&Key, Minted)> {
         let first = (client, Key::Number(i64::MIN));
@@ -253,6 +265,16 @@ impl Calls {
     pub(super) fn haunting(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
         let ghosts = self.ghosts.values().map(|ghost| Some(&ghost.session));
         ghosts.chain(self.haunted.iter().map(Option::as_ref))
+    }
+}
+
+fn one_less(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {
+    // What an older build wrote down was not counted.
+    if let Some(count) = counts.get_mut(&client) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&client);
+        }
     }
 }
 

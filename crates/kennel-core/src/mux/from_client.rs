@@ -104,6 +104,14 @@ impl Mux {
             self.answer(from.client, from.batch, reply::pong(id));
             return;
         }
+        if self.calls.count_of(from.client) >= reply::IN_FLIGHT_LIMIT {
+            self.answer(from.client, from.batch, reply::too_many(id));
+            return;
+        }
+        if reply::has_long_name(request) {
+            self.answer(from.client, from.batch, reply::long_name(id));
+            return;
+        }
         self.requests += u64::from(!request.method.is("ping"));
         if let Err(refused) = self.route(from, request) {
             if let Refused::Malformed(why) = refused {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::message::repair::Meant;
+use crate::message::reply::has_long_name;
 use crate::message::{Batch, Id, Key, Line, Malformed, Message, Notification, Request, Response};
 
 use super::batch::{self, Edit};
@@ -174,6 +175,14 @@ impl Session {
         if self.in_flight.stage(&key).is_some() || self.errands.is_open(&key) {
             self.to_app.push_back(reply::duplicate_id(id, &key));
             self.notes.push(Note::DuplicateId(Side::App, key));
+            return Fate::Stop;
+        }
+        if self.in_flight.is_full() {
+            self.to_app.push_back(reply::too_many(id));
+            return Fate::Stop;
+        }
+        if has_long_name(request) {
+            self.to_app.push_back(reply::long_name(id));
             return Fate::Stop;
         }
         if request.method.is("ping") && !matches!(self.phase, Phase::Open) {

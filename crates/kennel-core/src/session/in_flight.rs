@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::message::reply::IN_FLIGHT_LIMIT;
 use crate::message::{Key, Message, Request, Short, only_same_number};
 
 use super::progress::{self, Progress};
@@ -219,6 +220,11 @@ impl InFlight {
             .values()
             .filter(hears)
             .map(|request| &request.id[..])
+    }
+
+    /// Whether there is no room for another one.
+    pub(super) fn is_full(&self) -> bool {
+        self.requests.len() >= IN_FLIGHT_LIMIT
     }
 
     /// A request whose id is free.

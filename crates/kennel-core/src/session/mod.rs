@@ -48,6 +48,7 @@ mod tools;
 
 use std::collections::VecDeque;
 
+pub use crate::message::reply::{IN_FLIGHT_LIMIT, NAME_LIMIT};
 pub use in_flight::{REPLAY_LIMIT, Unsent};
 pub use note::{Note, Side};
 pub use queue::QUEUE_LIMIT;
@@ -64,7 +65,7 @@ use reverse::Reverse;
 use standing::Standing;
 use tools::Tools;
 
-use crate::message::Message;
+use crate::message::{Id, Message};
 
 /// One session of one app, over however many upstreams.
 ///
@@ -260,6 +261,18 @@ impl Session {
         self.in_flight.awaited().count()
     }
 
+    /// Whether the request with this id, as spelled, has no answer yet.
+    pub fn awaits(&self, id: &[u8]) -> bool {
+        let id = std::str::from_utf8(id).ok().and_then(Id::alone);
+        id.is_some_and(|id| self.in_flight.stage(&id.key()).is_some())
+    }
+
+    /// Whether the app waits for any answer: the same as `owed() > 0`, and as quick with many as with one.
+    pub fn owes(&self) -> bool {
+        let mut awaited = self.in_flight.awaited();
+        awaited.any(|it| !it.is_open_subscription())
+    }
+
     /// How many answers the app waits for. A subscription that it knows to be open lasts until somebody ends
     /// it: it is in flight, and nothing is owed to it.
     pub fn owed(&self) -> usize {
@@ -272,7 +285,10 @@ impl Session {
     pub fn is_idle(&self) -> bool {
         // What waits while an upstream is greeted again is the greeting.
         let upstream_has_all = self.to_upstream.is_empty() || matches!(self.phase, Phase::Greeting);
-        self.in_flight() == 0 && self.queue.is_empty() && upstream_has_all && self.to_app.is_empty()
+        self.in_flight.awaited().next().is_none()
+            && self.queue.is_empty()
+            && upstream_has_all
+            && self.to_app.is_empty()
     }
 
     /// Whether this is a good moment to put another upstream in the place of this one: nobody waits for anything

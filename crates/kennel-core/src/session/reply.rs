@@ -8,7 +8,8 @@ use crate::message::{error_reply, quoted};
 use super::in_flight::Awaited;
 
 pub(super) use crate::message::reply::{
-    cancelled, duplicate_id, malformed, malformed_answer, odd_id, pong, second_initialize,
+    cancelled, duplicate_id, long_name, malformed, malformed_answer, odd_id, pong,
+    second_initialize, too_many,
 };
 
 /// Why requests were cut off: the server behind them ended, and another takes its place.

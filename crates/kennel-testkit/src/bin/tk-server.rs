@@ -2,7 +2,7 @@
 //!
 //! Methods: `initialize`, `ping`, `echo` (answers its params), `slow` (`{"ms": N, "stderr": "…"}`), `die` (no answer,
 //! exit code 3), `say` (`{"stderr": "…"}`), `ask` (sends the client a request `roots/list` with id 7
-//! first), `pid`. It signs the roll of `TESTKIT_ROLL` if there is one.
+//! first), `pid`, `long` (`{"bytes": N, "id_last": BOOL}`: an answer of N bytes). It signs the roll of `TESTKIT_ROLL` if there is one.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -44,7 +44,11 @@ fn main() {
         if let (Some(method), Some(id)) = (&line.method, line.id) {
             let params = line.params.map_or("null", RawValue::get);
             let result = obey(method, params);
-            println!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.get());
+            let id = id.get();
+            match method == "long" && params.contains(r#""id_last":true"#) {
+                true => println!(r#"{{"result":{result},"jsonrpc":"2.0","id":{id}}}"#),
+                false => println!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+            }
         }
         bytes.clear();
         bytes.shrink_to(64 * 1024);
@@ -78,6 +82,10 @@ fn obey(method: &str, params: &str) -> String {
         "ask" => {
             println!(r#"{{"jsonrpc":"2.0","id":7,"method":"roots/list"}}"#);
             "\"asked\"".to_owned()
+        }
+        "long" => {
+            let bytes = value()["bytes"].as_u64().expect("bytes");
+            format!("\"{}\"", "x".repeat(bytes as usize))
         }
         "die" => std::process::exit(3),
         other => json!({"unknown": other}).to_string(),

@@ -34,6 +34,9 @@ pub(super) struct Carried {
     pub(super) key: String,
     pub(super) generation: String,
     pub(super) policy: Policy,
+    /// The longest line that it takes.
+    #[serde(default)]
+    pub(super) max_line: Option<usize>,
     /// The text of an identity.
     pub(super) owner: Option<String>,
     pub(super) now: Moment,
@@ -71,6 +74,7 @@ impl Carried {
             key: house.meeting.key().to_owned(),
             generation: house.generation.clone(),
             policy: life.policy(),
+            max_line: Some(crate::shim::lines::max_line()),
             owner: life.owner_identity().map(|owner| owner.to_string()),
             now: house.now(),
             restarts: house.restarts.get(),

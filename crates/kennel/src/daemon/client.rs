@@ -21,10 +21,13 @@ use super::state::ClientState;
 use super::station::Station;
 use super::tasks::{self, first_of, when};
 use super::{start, watch};
-use crate::shim::lines::{Inbox, Spoken};
+use crate::shim::lines::{Inbox, Spoken, TooLong};
 
 pub(super) use carried::Carried;
 use welcome::welcome;
+
+/// A line that is no longer than this is taken whatever else the daemon holds.
+const MODEST: usize = 256 * 1024;
 
 /// A client, as its server knows it.
 pub(super) struct Link {
@@ -147,6 +150,12 @@ impl Link {
         self.finish();
     }
 
+    /// How many bytes are held for it: what it has half said, and what it has not read.
+    pub(super) fn holds(&self) -> usize {
+        let half_said = self.inbox.try_borrow().map_or(0, |inbox| inbox.len());
+        half_said + self.to_client.len()
+    }
+
     pub(super) fn state(&self) -> ClientState {
         let app = self.hello.get().and_then(|hello| hello.app.as_ref());
         ClientState {
@@ -205,6 +214,36 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
+    /// What the client has said to the end of a line.
+    fn take_lines(self, inbox: &RefCell<Inbox>, at: Instant) {
+        loop {
+            while let Some(line) = inbox.borrow_mut().next_spoken() {
+                self.take(line, at);
+            }
+            let Some(line) = inbox.borrow_mut().next_too_long(false) else {
+                return;
+            };
+            self.take_too_long(line, at);
+        }
+    }
+
+    /// A request that is too long is refused; in place of an answer that is, the server hears an error.
+    fn take_too_long(self, mut line: TooLong, at: Instant) {
+        let who = format!("client {}", self.id.0);
+        self.house.log.line(line.note(&who));
+        // How much of what it said was heard cannot be counted any more.
+        self.link.heard.set(None);
+        if let Some(answer) = line.in_its_place() {
+            return self.take(Spoken::from(&answer[..]), at);
+        }
+        // An id that is taken is another request's: to that one, this would be the answer.
+        let taken = self.link.station().map(|it| it.in_flight_of(self.id));
+        line.id = line
+            .id
+            .filter(|id| !taken.is_some_and(|taken| taken.contains(id)));
+        self.link.to_client.push(&line.refusal());
+    }
+
     /// A line of the client's.
     fn take(self, spoken: Spoken<'_>, at: Instant) {
         let line = spoken.line();
@@ -415,9 +454,7 @@ fn hear_the_rest(visit: Visit<'_>, socket: &Socket) {
         && let Ok(count @ 1..) = socket.read_now(inbox)
     {
         heard += count;
-        while let Some(line) = inbox.borrow_mut().next_spoken() {
-            visit.take(line, now);
-        }
+        visit.take_lines(inbox, now);
     }
 }
 
@@ -447,9 +484,7 @@ enum Heard {
 async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> Heard {
     let mut now = Instant::now();
     loop {
-        while let Some(line) = inbox.borrow_mut().next_spoken() {
-            visit.take(line, now);
-        }
+        visit.take_lines(inbox, now);
         if visit.is_crowded() {
             // Nothing is read meanwhile: its end must be seen otherwise.
             first_of! {
@@ -462,6 +497,9 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> H
             Ok(_) => {
                 now = Instant::now();
                 visit.house.heard(visit.id, now);
+                if inbox.borrow().len() > MODEST && visit.house.holds_too_much() {
+                    inbox.borrow_mut().skip_line(true);
+                }
                 if visit.link.may_have_pipes() {
                     socket.offers_pipes();
                 }

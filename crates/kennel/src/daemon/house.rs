@@ -23,6 +23,7 @@ use super::station::Clock;
 use super::tasks::{Descriptor, Notify};
 use super::upgrade::Upgrade;
 use crate::meeting::Meeting;
+use crate::shim::lines::max_line;
 
 /// Traffic is a reason to look after the daemon's own place, but not every line is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -66,6 +67,9 @@ pub(super) struct House {
     looked: Cell<Instant>,
     next_id: Cell<u64>,
 }
+
+/// What a daemon may hold beside two lines of the greatest length, in bytes.
+const BESIDE_LINES: usize = 16 << 20;
 
 impl House {
     pub(super) fn new(
@@ -218,6 +222,15 @@ impl House {
         self.stirred.notify_one();
         self.changed.notify_one();
         self.upgrade.stir();
+    }
+
+    /// Whether what is held for all clients and servers together is too much: then long lines are refused, and clients
+    /// that do not read are disconnected. Asked for long lines only.
+    pub(super) fn holds_too_much(&self) -> bool {
+        let clients = self.clients.borrow();
+        let clients: usize = clients.values().map(|link| link.holds()).sum();
+        let servers: usize = self.pool.all().iter().map(|station| station.holds()).sum();
+        clients + servers > 2 * max_line() + BESIDE_LINES
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -49,6 +49,11 @@ impl Lanes {
             .push_back(Line { bytes, by });
     }
 
+    /// How many bytes wait, all lanes together.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.values().sum()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }

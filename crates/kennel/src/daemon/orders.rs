@@ -7,6 +7,8 @@ use std::time::Duration;
 use kennel_core::lifetime::Policy;
 use kennel_sys::process::Identity;
 
+use crate::shim::lines::DEFAULT_MAX_LINE;
+
 /// Where the election does not say how long a start may take.
 const ALARM: Duration = Duration::from_secs(5);
 
@@ -24,11 +26,18 @@ pub(super) struct Orders {
     pub(super) owner: Option<Identity>,
     /// How long it may take to be ready: an orphaned start must not hold `spawn.lock` for ever.
     pub(super) alarm: Duration,
+    /// The longest line that it takes, in bytes.
+    pub(super) max_line: usize,
 }
 
 impl Orders {
     /// Of a daemon that goes on after an exec.
-    pub(super) fn resumed(key: &str, policy: Policy, owner: Option<Identity>) -> Orders {
+    pub(super) fn resumed(
+        key: &str,
+        policy: Policy,
+        owner: Option<Identity>,
+        max_line: Option<usize>,
+    ) -> Orders {
         Orders {
             key: key.to_owned(),
             spawn: None,
@@ -37,6 +46,7 @@ impl Orders {
             policy,
             owner,
             alarm: ALARM,
+            max_line: max_line.unwrap_or(DEFAULT_MAX_LINE),
         }
     }
 
@@ -65,6 +75,10 @@ impl Orders {
                 max_idle: Some(patience("max-idle", shared.max_idle)?),
             },
             alarm: millis("alarm", ALARM)?,
+            max_line: match field("max-line") {
+                None => DEFAULT_MAX_LINE,
+                Some(bytes) => bytes.parse().ok()?,
+            },
             owner: match field("owner") {
                 None => None,
                 Some(identity) => Some(identity.parse().ok()?),

@@ -18,6 +18,7 @@ use super::start::{Handed, Made, Prepared, armed, tell_panics};
 use super::station::Station;
 use super::{client, server, tasks};
 use crate::meeting::{DAEMON_LOCK, Meeting};
+use crate::shim::lines;
 use crate::this_build;
 
 /// Goes on with the state in the descriptor of this number. What fails here is a daemon that died: its wardens end its
@@ -35,7 +36,13 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
     let meeting = Meeting::ensure(&carried.key)?;
     let log = Log::open(meeting.dir())?;
     let owner = carried.owner.as_ref().map(|owner| owner.parse());
-    let orders = Orders::resumed(&carried.key, carried.policy, owner.transpose()?);
+    let orders = Orders::resumed(
+        &carried.key,
+        carried.policy,
+        owner.transpose()?,
+        carried.max_line,
+    );
+    lines::set_max_line(orders.max_line);
     let alarm = armed(&log, orders.alarm);
     tell_panics(&log);
     let signals = life::catch_signals()?;

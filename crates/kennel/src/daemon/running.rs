@@ -22,6 +22,8 @@ use crate::shim::lines::{CHUNK, Inbox, Spoken};
 const PIPE_SIZE: usize = 256 * 1024;
 /// A longer line on stderr is taken in parts.
 const LONGEST_COMPLAINT: usize = 128 * 1024;
+/// A line that is no longer than this is taken whatever else the daemon holds.
+const MODEST: usize = 256 * 1024;
 /// How much of what the server said on stderr is kept for an error.
 const TAIL_LINES: usize = 20;
 const TAIL_LINE_BYTES: usize = 500;
@@ -90,6 +92,12 @@ impl Running {
     /// Where it hears its clients, as long as it does.
     pub(super) fn stdin(&self) -> Option<Rc<Descriptor<OwnedFd>>> {
         self.stdin.borrow().clone()
+    }
+
+    /// How many bytes of a line are held that it has not ended.
+    pub(super) fn holds(&self) -> usize {
+        let inbox = self.stdout.inbox.try_borrow();
+        inbox.map_or(0, |inbox| inbox.len())
     }
 
     /// No more will be said to it.
@@ -205,8 +213,23 @@ impl Voice {
     fn pass_on(&self) {
         let now = Instant::now();
         let mut inbox = self.running.stdout.inbox.borrow_mut();
-        while let Some(line) = inbox.next_spoken() {
-            self.station.hear_server(&self.house, line, now);
+        if inbox.len() > MODEST && self.house.holds_too_much() {
+            inbox.skip_line(true);
+        }
+        loop {
+            while let Some(line) = inbox.next_spoken() {
+                self.station.hear_server(&self.house, line, now);
+            }
+            let Some(line) = inbox.next_too_long(true) else {
+                return;
+            };
+            self.house.log.line(line.note("the server"));
+            if let Some(answer) = line.in_its_place() {
+                let answer = Spoken::from(&answer[..]);
+                self.station.hear_server(&self.house, answer, now);
+            } else if line.id.is_some() {
+                self.station.answer_server(line.refusal(), now);
+            }
         }
     }
 

@@ -28,6 +28,7 @@ use super::tasks::{self, Descriptor};
 use super::watchdog::Watchdog;
 use super::{accept, resume, state, upgrade, watch};
 use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
+use crate::shim::lines;
 
 /// Nobody is refused for coming at the same time as a thousand others.
 const BACKLOG: i32 = 4096;
@@ -89,6 +90,7 @@ impl Handed {
 }
 
 fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
+    lines::set_max_line(orders.max_line);
     let fail = |handed: &mut Handed, log: Option<&Log>, why: String| {
         if let Some(log) = log {
             log.line(format_args!("failed to start: {why}"));

@@ -27,7 +27,7 @@ use super::server;
 use super::spare::give_back;
 use super::state::TALK;
 use super::tasks::{Descriptor, Notify, first_of, moments};
-use crate::shim::lines::Spoken;
+use crate::shim::lines::{Spoken, max_line};
 use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
 
@@ -36,10 +36,9 @@ pub(super) use carried::Carried;
 /// A client that has this much on its way to the server is not read for now.
 const FULL: usize = 1 << 20;
 /// One that does not read holds nobody up: with this much on its way to it, of which it has taken nothing for
-/// [`PATIENCE`], or with [`TOO_MUCH`], it is dropped. Alone on a server, it holds up the server instead.
+/// [`PATIENCE`], or with the longest line more than that, or while the daemon holds too much, it is dropped. Alone on a server, it holds up the server instead.
 const MUCH: usize = 16 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
-const TOO_MUCH: usize = 128 << 20;
 /// How often the files of a server are looked at, while somebody uses it.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -452,6 +451,20 @@ impl Station {
         self.news.notify_one();
     }
 
+    /// Answers a request of the server's own.
+    pub(super) fn answer_server(&self, line: Vec<u8>, at: Instant) {
+        self.tell_server(Lane::Front, line.into(), None, at);
+    }
+
+    /// How many bytes are held on their way to the server and from it; its clients are counted elsewhere.
+    pub(super) fn holds(&self) -> usize {
+        let cut = self.cut.try_borrow();
+        let cut = cut.map_or(0, |cut| cut.as_ref().map_or(0, |chunk| chunk.line.len()));
+        let lanes = self.lanes.try_borrow().map_or(0, |lanes| lanes.len());
+        let running = self.running.borrow();
+        cut + lanes + running.as_ref().map_or(0, |running| running.holds())
+    }
+
     /// Does what follows from what happened.
     fn settle(&self, house: &House) {
         self.settle_for(house, None, Instant::now());
@@ -502,7 +515,8 @@ impl Station {
         link.to_client.push_line(line);
         let waiting = link.to_client.len();
         let stands_still = waiting > MUCH && link.to_client.stands_still_for() > PATIENCE;
-        if members.len() > 1 && (stands_still || waiting > TOO_MUCH) {
+        let too_much = waiting > MUCH && (waiting > max_line() + MUCH || house.holds_too_much());
+        if members.len() > 1 && (stands_still || too_much) {
             house.log.line(format_args!(
                 "client {} does not read: {waiting} bytes wait for it",
                 id.0

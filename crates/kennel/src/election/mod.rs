@@ -81,6 +81,8 @@ pub(crate) struct Policy {
     pub(crate) grace: Duration,
     pub(crate) max_idle: Duration,
     pub(crate) owner: Option<Identity>,
+    /// The longest line that it takes, in bytes.
+    pub(crate) max_line: usize,
 }
 
 /// How an election ended.

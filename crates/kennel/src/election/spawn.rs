@@ -122,10 +122,11 @@ fn orders(
         grace,
         max_idle,
         owner,
+        max_line,
     } = &wanted.policy;
     let owner = owner.map_or_else(|| "-".to_owned(), |owner| owner.to_string());
     format!(
-        "key={key},spawn={},ready={},first={},linger={},grace={},max-idle={},alarm={},owner={owner}",
+        "key={key},spawn={},ready={},first={},linger={},grace={},max-idle={},alarm={},max-line={max_line},owner={owner}",
         spawn_lock.as_raw_fd(),
         ready.as_raw_fd(),
         first.as_raw_fd(),

@@ -6,6 +6,7 @@ use kennel_core::hello::Control;
 use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
 
 use super::Shim;
+use super::hear::{TooLongHeard, hear_too_long};
 use super::lines::Outbox;
 use super::link::Link;
 use super::watch::Who;
@@ -74,38 +75,48 @@ impl Shim {
             false => Stays::No,
         };
         let mut shortage = None;
-        while let Some(line) = link.from.next_message() {
-            let verdict = match Control::parse(line.bytes()) {
-                None => {
-                    self.answered_once = true;
-                    self.session.from_upstream(line)
+        loop {
+            while let Some(line) = link.from.next_message() {
+                let verdict = match Control::parse(line.bytes()) {
+                    None => {
+                        self.answered_once = true;
+                        self.session.from_upstream(line)
+                    }
+                    Some(Control::Moved) => {
+                        link.moved = true;
+                        continue;
+                    }
+                    Some(Control::Pipes) => {
+                        link.hear_of_pipes(&self.watch);
+                        continue;
+                    }
+                    Some(Control::Lost(lost)) if lost.shortage => {
+                        shortage = Some(lost);
+                        continue;
+                    }
+                    Some(word) => {
+                        stays = stays.min(self.obey(word, &mut link.to));
+                        continue;
+                    }
+                };
+                match verdict {
+                    Verdict::Forward => self.to_app.push_last(&mut link.from),
+                    Verdict::Replace(line) => self.to_app.push(&line),
+                    Verdict::Drop => {}
+                    Verdict::Abandon => stays = Stays::No,
                 }
-                Some(Control::Moved) => {
-                    link.moved = true;
-                    continue;
-                }
-                Some(Control::Pipes) => {
-                    link.hear_of_pipes(&self.watch);
-                    continue;
-                }
-                Some(Control::Lost(lost)) if lost.shortage => {
-                    shortage = Some(lost);
-                    continue;
-                }
-                Some(word) => {
-                    stays = stays.min(self.obey(word, &mut link.to));
-                    continue;
-                }
+            }
+            let Some(line) = link.from.next_too_long(true) else {
+                break;
             };
-            match verdict {
-                Verdict::Forward => self.to_app.push_last(&mut link.from),
-                Verdict::Replace(line) => self.to_app.push(&line),
-                Verdict::Drop => {}
-                Verdict::Abandon => stays = Stays::No,
+            match hear_too_long(&line, &mut self.session, &mut self.to_app) {
+                TooLongHeard::Done => {}
+                TooLongHeard::Asks => link.to.push(&line.refusal()),
+                TooLongHeard::Abandoned => stays = Stays::No,
             }
         }
         // It serves those it has to the end: nothing that is under way is lost on the way to another one.
-        if link.moved && self.session.owed() == 0 {
+        if link.moved && !self.session.owes() {
             stays = stays.min(Stays::No);
         }
         self.link = Some(link);

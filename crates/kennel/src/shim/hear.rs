@@ -4,11 +4,11 @@ use std::io;
 use std::time::Instant;
 
 use kennel_core::message::{Line, Message};
-use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
+use kennel_core::session::{SERVER_RESTARTED, Session, Unsent, Verdict};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{self, Report};
 
-use super::lines::Outbox;
+use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
 use super::{End, Shim, Upstream};
 use crate::sharing::eras;
@@ -43,7 +43,7 @@ impl Shim {
         }
         if self.election.is_none()
             && let Some(link) = &mut self.link
-            && let Err(suspect) = link.look_after(self.session.owed() > 0)
+            && let Err(suspect) = link.look_after(self.session.owes())
         {
             self.suspect = suspect;
             self.elect();
@@ -83,15 +83,49 @@ impl Shim {
 
     fn take_lines_of_app(&mut self) {
         let mut inbox = std::mem::take(&mut self.from_app);
-        while let Some(line) = inbox.next_message() {
-            match self.take_from_app(line) {
-                Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
-                Some((Verdict::Replace(line), to)) => to.push(&line),
-                Some((Verdict::Drop | Verdict::Abandon, to)) => to.recall(),
-                None => {}
+        loop {
+            while let Some(line) = inbox.next_message() {
+                match self.take_from_app(line) {
+                    Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
+                    Some((Verdict::Replace(line), to)) => to.push(&line),
+                    Some((Verdict::Drop | Verdict::Abandon, to)) => to.recall(),
+                    None => {}
+                }
+            }
+            let too_long = inbox.next_too_long(false);
+            if too_long.is_some() || inbox.is_skipping() {
+                // Its beginning may have been sent ahead.
+                self.recall();
+            }
+            match too_long {
+                Some(line) => self.too_long_from_app(line),
+                None => break,
             }
         }
         self.from_app = inbox;
+    }
+
+    fn recall(&mut self) {
+        match (&mut self.link, &mut self.server) {
+            (Some(link), _) => link.to.recall(),
+            (None, Some(upstream)) if !upstream.lost => upstream.server.to.recall(),
+            (None, _) => {}
+        }
+    }
+
+    /// A request that is too long is refused; in place of an answer that is, the server hears an error.
+    fn too_long_from_app(&mut self, mut line: TooLong) {
+        if let Some(answer) = line.in_its_place() {
+            match self.take_from_app(&answer[..]) {
+                Some((Verdict::Forward, to)) => to.push(&answer),
+                Some((Verdict::Replace(other), to)) => to.push(&other),
+                Some((Verdict::Drop | Verdict::Abandon, _)) | None => {}
+            }
+            return;
+        }
+        // An id that is taken is another request's: to that one, this would be the answer.
+        line.id = line.id.filter(|id| !self.session.awaits(id));
+        self.to_app.push(&line.refusal());
     }
 
     /// Sends the beginning of a long line, if it will be forwarded when it has ended.
@@ -161,16 +195,26 @@ impl Shim {
         let open = server.read();
         let busy = !self.session.is_quiet();
         let mut abandoned = false;
-        while let Some(line) = server.from.next_message() {
-            if *lost {
-                continue;
+        loop {
+            while let Some(line) = server.from.next_message() {
+                if *lost {
+                    continue;
+                }
+                self.answered_once = true;
+                match self.session.from_upstream(line) {
+                    Verdict::Forward => self.to_app.push_last(&mut server.from),
+                    Verdict::Replace(line) => self.to_app.push(&line),
+                    Verdict::Drop => {}
+                    Verdict::Abandon => abandoned = true,
+                }
             }
-            self.answered_once = true;
-            match self.session.from_upstream(line) {
-                Verdict::Forward => self.to_app.push_last(&mut server.from),
-                Verdict::Replace(line) => self.to_app.push(&line),
-                Verdict::Drop => {}
-                Verdict::Abandon => abandoned = true,
+            let Some(line) = server.from.next_too_long(true) else {
+                break;
+            };
+            let heard = hear_too_long(&line, &mut self.session, &mut self.to_app);
+            abandoned |= heard == TooLongHeard::Abandoned;
+            if heard == TooLongHeard::Asks && !*lost {
+                server.to.push_in_turn(&line.refusal());
             }
         }
         // Nobody waits for it: another one takes its place unnoticed.
@@ -265,6 +309,38 @@ impl Shim {
         crate::fail(&format!("{program}: {words}"));
         code
     }
+}
+
+/// What became of a line of the upstream that was too long.
+#[derive(PartialEq, Eq)]
+pub(super) enum TooLongHeard {
+    Done,
+    /// It was the server's own request: that one is to hear why it has no answer.
+    Asks,
+    /// The upstream has to go.
+    Abandoned,
+}
+
+/// In place of an answer that is too long, the app hears an error.
+pub(super) fn hear_too_long(
+    line: &TooLong,
+    session: &mut Session,
+    to_app: &mut Outbox,
+) -> TooLongHeard {
+    crate::warn(&line.note("the server"));
+    let Some(answer) = line.in_its_place() else {
+        return match line.id {
+            Some(_) => TooLongHeard::Asks,
+            None => TooLongHeard::Done,
+        };
+    };
+    match session.from_upstream(&answer[..]) {
+        Verdict::Forward => to_app.push(&answer),
+        Verdict::Replace(other) => to_app.push(&other),
+        Verdict::Drop => {}
+        Verdict::Abandon => return TooLongHeard::Abandoned,
+    }
+    TooLongHeard::Done
 }
 
 /// Whether this needs a server: a ping is the session's own to answer, and who only tells something can wait.

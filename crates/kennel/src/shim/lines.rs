@@ -4,9 +4,11 @@ mod inbox;
 mod outbox;
 #[cfg(test)]
 mod tests;
+mod too_long;
 
 pub(crate) use inbox::{Inbox, Spoken};
 pub(crate) use outbox::Outbox;
+pub(crate) use too_long::{DEFAULT_MAX_LINE, LEAST_MAX_LINE, TooLong, max_line, set_max_line};
 
 use super::spare;
 
@@ -20,6 +22,8 @@ const KEPT: usize = 2 * CHUNK;
 /// is filled, and it is not moved from place to place.
 const LONG: usize = 2 * CHUNK;
 const AMPLE: usize = 64 << 20;
+/// By this much a longer one grows.
+const MORE: usize = 16 << 20;
 
 /// Memory that a line does not need any more. What was ample may be of use to the next one.
 pub(crate) fn give_back(bytes: Vec<u8>) {

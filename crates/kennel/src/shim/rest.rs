@@ -69,7 +69,7 @@ impl Shim {
         }
         let busy = !self.session.is_quiet();
         self.session.upstream_lost(SERVER_RESTARTED, unsent);
-        if self.session.app_is_done() && self.session.owed() == 0 {
+        if self.session.app_is_done() && !self.session.owes() {
             return self.session.give_up("it was stopped", "");
         }
         self.resting = true;

@@ -43,6 +43,8 @@ pub(crate) struct Spec {
     pub(crate) replay: Replay,
     /// Whether a server whose files changed is replaced by another.
     pub(crate) replace: bool,
+    /// The longest line that is taken, in bytes.
+    pub(crate) max_line: usize,
     /// Under which its era is remembered.
     pub(crate) key: String,
     /// How long it may be of no use before it is stopped until it is.

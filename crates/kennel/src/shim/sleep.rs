@@ -193,7 +193,7 @@ impl Shim {
             self.next_count(),
             self.next_look_for_a_daemon(),
             spare::due(),
-            link.and_then(|link| link.next_look(self.session.owed() > 0)),
+            link.and_then(|link| link.next_look(self.session.owes())),
             self.lacks_events().then(|| Instant::now() + SWEEP),
         ];
         moments.into_iter().flatten().min()

@@ -8,7 +8,7 @@ use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, PROTO
 use kennel_core::lifetime::{ClientId, Sight};
 use kennel_sys::process::{Identity, ProcessRef};
 
-use super::{Link, Visit};
+use super::{Link, MODEST, Visit};
 use crate::daemon::house::House;
 use crate::daemon::socket::Socket;
 use crate::daemon::tasks::first_of;
@@ -21,7 +21,7 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
     let Visit { house, id, link } = visit;
     let processes = link.processes();
     let first = first_of! {
-        first = first_line(socket, &link.inbox) => first,
+        first = first_line(house, socket, &link.inbox) => first,
         () = watch::end_of_any(&processes, house.sweep) => return Some("its process ended".into()),
         () = link.left.up() => return Some("dismissed".into()),
         () = link.to_client.has_news() => {
@@ -87,12 +87,24 @@ struct First {
     ended: bool,
 }
 
-async fn first_line(socket: &Socket, inbox: &RefCell<Inbox>) -> Result<First, String> {
+async fn first_line(
+    house: &House,
+    socket: &Socket,
+    inbox: &RefCell<Inbox>,
+) -> Result<First, String> {
     let speaks_kennel = || inbox.borrow().first() == Some(b'!');
     loop {
         if let Some(line) = inbox.borrow_mut().next_line() {
             let line = line.to_vec();
             return Ok(First { line, ended: false });
+        }
+        if let Some(line) = inbox.borrow_mut().next_too_long(false) {
+            let refusal = [&line.refusal()[..], b"\n"].concat();
+            let _ = socket.try_write(&refusal);
+            return Err("its first line is too long".into());
+        }
+        if inbox.borrow().len() > MODEST && house.holds_too_much() {
+            return Err("its first line is long, and too much is held for others".into());
         }
         // Nobody fills our memory before we know who it is.
         if speaks_kennel() && inbox.borrow().len() > LONGEST_HELLO {

@@ -113,6 +113,7 @@ fn wanted(key: &str) -> Wanted {
             grace: Duration::ZERO,
             max_idle: Duration::from_secs(60),
             owner: None,
+            max_line: 128 << 20,
         },
         start_timeout: Duration::from_secs(5),
         suspect: None,

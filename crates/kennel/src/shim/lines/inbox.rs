@@ -9,7 +9,8 @@ use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::{AMPLE, CHUNK, KEPT, LONG, SHORT};
+use super::too_long::Skipped;
+use super::{AMPLE, CHUNK, KEPT, LEAST_MAX_LINE, LONG, MORE, SHORT, TooLong, max_line};
 use crate::shim::spare;
 
 /// Room in front of a long line: whoever gives it another id moves what is before that, and not all the rest.
@@ -31,6 +32,10 @@ pub(crate) struct Inbox {
     scan: Option<Box<Scan>>,
     /// That line was taken.
     scan_is_old: bool,
+    /// A line that is too long, of which the rest is skipped.
+    skipped: Option<Box<Skipped>>,
+    /// Those that have ended, and of which nobody was told.
+    too_long: Vec<TooLong>,
 }
 
 impl Inbox {
@@ -85,8 +90,88 @@ impl Inbox {
         if self.len() >= LONG && self.bytes.capacity() < AMPLE {
             self.make_ample();
         }
-        self.bytes.reserve(CHUNK);
+        if !self.grow() {
+            // No memory for more of this line is no reason to end the session.
+            self.skip_line(true);
+            self.bytes.reserve(CHUNK);
+        }
         &mut self.bytes
+    }
+
+    /// Makes room for [`CHUNK`]; `false` if there is no memory for it.
+    fn grow(&mut self) -> bool {
+        let room = self.bytes.capacity() - self.bytes.len();
+        if room >= CHUNK {
+            return true;
+        }
+        let long = self.bytes.len() >= LONG;
+        let more = long && self.bytes.try_reserve_exact(MORE).is_ok();
+        more || match long {
+            true => self.bytes.try_reserve_exact(CHUNK).is_ok(),
+            false => self.bytes.try_reserve(CHUNK).is_ok(),
+        }
+    }
+
+    /// The line that has not ended is too long: forgets it, and skips what is still to come of it.
+    pub(crate) fn skip_line(&mut self, no_room: bool) {
+        if self.skipped.is_none() {
+            let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
+            let skipped = Skipped::new(&self.bytes[self.taken..], scan, no_room);
+            self.skipped = Some(Box::new(skipped));
+        }
+        self.bytes = Vec::new();
+        (self.last, self.taken, self.searched, self.room) = (0, 0, 0, 0);
+        (self.scan, self.scan_is_old) = (None, false);
+    }
+
+    /// Whether a line is skipped, the end of which has not come.
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.skipped.is_some()
+    }
+
+    /// A line that was too long; `at_once`, or when it has ended. To be asked for whenever there is no further line: more
+    /// may follow it.
+    pub(crate) fn next_too_long(&mut self, at_once: bool) -> Option<TooLong> {
+        if !self.too_long.is_empty() {
+            return Some(self.too_long.remove(0));
+        }
+        let skipped = self.skipped.as_mut().filter(|_| at_once)?;
+        skipped.known()
+    }
+
+    /// Skips what came of a line that is too long; `true` once it has ended, and nobody has to be told of it.
+    fn skip(&mut self) -> bool {
+        let Some(skipped) = &mut self.skipped else {
+            return true;
+        };
+        let came = &self.bytes[self.taken..];
+        let Some(offset) = newline(came) else {
+            skipped.goes_on(came);
+            self.bytes.clear();
+            (self.last, self.taken, self.searched, self.room) = (0, 0, 0, 0);
+            return false;
+        };
+        skipped.goes_on(&came[..offset]);
+        self.taken += offset + 1;
+        (self.last, self.searched) = (self.taken, self.taken);
+        self.skipping_ended()
+    }
+
+    fn skipping_ended(&mut self) -> bool {
+        let ended = self.skipped.take().and_then(|skipped| skipped.ended());
+        let is_told = ended.is_none();
+        self.too_long.extend(ended);
+        is_told
+    }
+
+    /// A whole line that is too long; `true` if nobody has to be told of it.
+    fn pass_over(&mut self, end: usize) -> bool {
+        let scan = self.scan.take();
+        let skipped = Skipped::new(&self.bytes[self.taken..end], scan.as_deref(), false);
+        self.skipped = Some(Box::new(skipped));
+        self.taken = end + 1;
+        (self.last, self.searched) = (self.taken, self.taken);
+        self.skipping_ended()
     }
 
     fn make_ample(&mut self) {
@@ -114,17 +199,28 @@ impl Inbox {
         if std::mem::take(&mut self.scan_is_old) {
             self.scan = None;
         }
-        let Some(offset) = newline(&self.bytes[self.searched..]) else {
-            self.searched = self.bytes.len();
-            self.compact();
-            self.look_ahead();
+        if self.skipped.is_some() && !self.skip() {
             return None;
-        };
-        let end = self.searched + offset;
-        self.last = std::mem::replace(&mut self.taken, end + 1);
-        self.searched = end + 1;
-        self.scan_is_old = true;
-        Some(self.last_message())
+        }
+        loop {
+            let Some(offset) = newline(&self.bytes[self.searched..]) else {
+                self.searched = self.bytes.len();
+                self.compact();
+                self.look_ahead();
+                return None;
+            };
+            let end = self.searched + offset;
+            let length = end - self.taken;
+            if length <= LEAST_MAX_LINE || length <= max_line() {
+                self.last = std::mem::replace(&mut self.taken, end + 1);
+                self.searched = end + 1;
+                self.scan_is_old = true;
+                return Some(self.last_message());
+            }
+            if !self.pass_over(end) {
+                return None;
+            }
+        }
     }
 
     /// Looks at what has come of a line that is not short, while it is at hand: when all of it has come, it is known.
@@ -133,6 +229,9 @@ impl Inbox {
             let scan = self.scan.get_or_insert_default();
             scan.look_at(&self.bytes[self.taken..]);
         }
+        if self.len() > LEAST_MAX_LINE && self.len() > max_line() {
+            self.skip_line(false);
+        }
     }
 
     /// The same for whoever has a use for the line itself. A long one that came alone changes hands without a copy.
@@ -140,6 +239,7 @@ impl Inbox {
         self.next_message()?;
         if self.last_is_long_and_alone() {
             let mut all = std::mem::take(self);
+            self.too_long = std::mem::take(&mut all.too_long);
             all.bytes.pop();
             let scan = all.scan.unwrap_or_default();
             return Some(Spoken::Taken(Owned::behind_room(all.bytes, all.room), scan));
@@ -165,7 +265,13 @@ impl Inbox {
         if !self.last_is_long_and_alone() {
             return None;
         }
-        let Inbox { bytes, room, .. } = std::mem::take(self);
+        let Inbox {
+            bytes,
+            room,
+            too_long,
+            ..
+        } = std::mem::take(self);
+        self.too_long = too_long;
         Some((bytes, room))
     }
 
@@ -176,6 +282,10 @@ impl Inbox {
 
     /// No more will come: what came after the last newline is a line, too.
     pub(crate) fn end(&mut self) {
+        if self.skipped.is_some() {
+            self.skip();
+            self.skipping_ended();
+        }
         if self.taken < self.bytes.len() {
             self.bytes.push(b'\n');
         }
@@ -189,8 +299,15 @@ impl Inbox {
 
     /// What came after the last newline, at the end of input: a last line without one.
     pub(crate) fn rest(&mut self) -> Option<Vec<u8>> {
+        if self.skipped.is_some() {
+            self.end();
+        }
         let rest = self.bytes.split_off(self.taken);
-        *self = Inbox::default();
+        let too_long = std::mem::take(&mut self.too_long);
+        *self = Inbox {
+            too_long,
+            ..Inbox::default()
+        };
         (!rest.is_empty()).then_some(rest)
     }
 
