@@ -676,13 +676,28 @@ pub mod net {
         pub uid: u32,
     }
 
-    /// Connections to a set of ports.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Sessions {
-        /// How many are open.
-        pub open: usize,
-        /// How long ago the last one closed.
-        pub last_closed: Option<Duration>,
+    /// An established connection.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Connection {
+        /// The address that was connected to.
+        pub local: SocketAddr,
+        /// Where it came from.
+        pub peer: SocketAddr,
+        /// The inode of its socket.
+        pub inode: u64,
+        /// The inode of the peer's socket.
+        pub peer_inode: Option<u64>,
+    }
+
+    /// A connection that ended a moment ago.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Closed {
+        /// The address that was connected to.
+        pub address: SocketAddr,
+        /// How long ago it closed.
+        pub ago: Duration,
+        /// Whether the client remembers it.
+        pub by_client: bool,
     }
 
     /// Unsupported.
@@ -691,8 +706,18 @@ pub mod net {
     }
 
     /// Unsupported.
-    pub fn sessions(_ports: &[u16]) -> io::Result<Sessions> {
+    pub fn connections(_ports: &[u16]) -> io::Result<Vec<Connection>> {
         unsupported()
+    }
+
+    /// Unsupported.
+    pub fn closed(_ports: &[u16]) -> io::Result<Vec<Closed>> {
+        unsupported()
+    }
+
+    /// Nobody listens.
+    pub fn reached(_all: &[Listener], _address: SocketAddr, _as_client: bool) -> Vec<&Listener> {
+        Vec::new()
     }
 
     /// Unsupported.

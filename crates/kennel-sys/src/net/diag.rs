@@ -115,20 +115,20 @@ fn read_all(socket: &OwnedFd, rows: &mut Vec<Row>) -> io::Result<()> {
 
 fn row(answer: &[u8]) -> Row {
     let big = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
-    let address = match u16::from(answer[0]) == AddressFamily::INET.as_raw() {
+    let address = |at: usize| match u16::from(answer[0]) == AddressFamily::INET.as_raw() {
         true => {
-            let bytes: [u8; 4] = answer[8..12].try_into().expect("four bytes");
+            let bytes: [u8; 4] = answer[at..at + 4].try_into().expect("four bytes");
             IpAddr::from(Ipv4Addr::from(bytes))
         }
         false => {
-            let bytes: [u8; 16] = answer[8..24].try_into().expect("sixteen bytes");
+            let bytes: [u8; 16] = answer[at..at + 16].try_into().expect("sixteen bytes");
             IpAddr::from(Ipv6Addr::from(bytes))
         }
     };
     Row {
         state: answer[1],
-        local: SocketAddr::new(address, big(4)),
-        remote_port: big(6),
+        local: SocketAddr::new(address(8), big(4)),
+        remote: SocketAddr::new(address(24), big(6)),
         timer: Duration::from_millis(u64::from(word(answer, 52))),
         uid: word(answer, 64),
         inode: u64::from(word(answer, 68)),

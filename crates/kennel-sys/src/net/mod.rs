@@ -9,8 +9,9 @@
 mod diag;
 mod proc_net;
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::kernel::features;
@@ -36,14 +37,30 @@ pub struct Listener {
     pub uid: u32,
 }
 
-/// Connections to a set of ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sessions {
-    /// How many are open: established, from the side of the ports. One whose client has closed is not.
-    pub open: usize,
-    /// If none is open: how long ago the last one closed, as far as anybody here remembers it. That is
-    /// for a minute, and not where it was torn down by a reset, or closed by a client elsewhere.
-    pub last_closed: Option<Duration>,
+/// An established connection, from the side that was connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// The address that was connected to, in the form that the listener has: IPv4 through a socket of IPv6 is
+    /// `::ffff:a.b.c.d`.
+    pub local: SocketAddr,
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// The inode of its socket; 0 until it is accepted.
+    pub inode: u64,
+    /// The inode of the peer's socket, if the peer is in this network namespace.
+    pub peer_inode: Option<u64>,
+}
+
+/// A connection that ended a moment ago, as the side that closed it first remembers it: for a minute, and not where it was
+/// torn down by a reset, or closed by a client elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// The address that was connected to.
+    pub address: SocketAddr,
+    /// How long ago it closed.
+    pub ago: Duration,
+    /// Whether the client remembers it, and not the server: the address is in the form that the client used.
+    pub by_client: bool,
 }
 
 /// Every listening socket there is.
@@ -62,31 +79,95 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
         .collect())
 }
 
-/// Who is connected to any of `ports`, or was a moment ago.
-pub fn sessions(ports: &[u16]) -> io::Result<Sessions> {
-    let (Some(&least), Some(&most)) = (ports.iter().min(), ports.iter().max()) else {
-        return Ok(Sessions {
-            open: 0,
-            last_closed: None,
-        });
-    };
-    let ask = |state, side| {
-        let ports = Ports::Within { side, least, most };
-        rows(&Query { state, ports })
-    };
-    let is_ours = |port: u16| ports.contains(&port);
-    let open = ask(ESTABLISHED, Side::Local)?;
-    let open = open.iter().filter(|row| is_ours(row.local.port())).count();
-    let mut last_closed = None;
-    if open == 0 {
-        // Who closed first remembers it: we, or a client on this machine.
-        let ours = ask(TIME_WAIT, Side::Local)?;
-        let ours = ours.iter().filter(|row| is_ours(row.local.port()));
-        let theirs = ask(TIME_WAIT, Side::Remote)?;
-        let theirs = theirs.iter().filter(|row| is_ours(row.remote_port));
-        last_closed = ours.chain(theirs).map(Row::closed_ago).min();
+/// Established connections to any of `ports`, from the side of the ports. One whose client has closed is none.
+pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
+    let mut open = ask(ESTABLISHED, Side::Local, ports)?;
+    // A table is not read in one moment: while others change it, a row may come twice.
+    open.sort_by_key(|row| (row.local, row.remote));
+    open.dedup_by_key(|row| (row.local, row.remote));
+    if open.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(Sessions { open, last_closed })
+    // The other ends that are in this namespace: the same pair of addresses, turned round.
+    let ends = ask(ESTABLISHED, Side::Remote, ports)?;
+    let ends: HashMap<(SocketAddr, SocketAddr), u64> = ends
+        .into_iter()
+        .map(|row| ((plain(row.remote), plain(row.local)), row.inode))
+        .collect();
+    let connection = |row: Row| Connection {
+        peer_inode: ends.get(&(plain(row.local), plain(row.remote))).copied(),
+        local: row.local,
+        peer: row.remote,
+        inode: row.inode,
+    };
+    Ok(open.into_iter().map(connection).collect())
+}
+
+/// Connections to any of `ports` that ended within the last minute.
+pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
+    let by_server = ask(TIME_WAIT, Side::Local, ports)?;
+    let by_client = ask(TIME_WAIT, Side::Remote, ports)?;
+    let by_server = by_server.iter().map(|row| Closed {
+        address: row.local,
+        ago: row.closed_ago(),
+        by_client: false,
+    });
+    // One to the same port of another machine is none of ours.
+    let by_client = by_client.iter().filter(|row| is_here(row.remote.ip()));
+    let by_client = by_client.map(|row| Closed {
+        address: row.remote,
+        ago: row.closed_ago(),
+        by_client: true,
+    });
+    Ok(by_server.chain(by_client).collect())
+}
+
+/// The listeners, of all there are, that a connection to `address` reaches: those bound to that address, else those
+/// bound to every address. Several only where they share a port (`SO_REUSEPORT`).
+pub fn reached(all: &[Listener], address: SocketAddr, as_client: bool) -> Vec<&Listener> {
+    let rank = |listener: &Listener| -> Option<u8> {
+        let (bound, ip) = (listener.address.ip(), address.ip());
+        match (bound, ip) {
+            _ if listener.address.port() != address.port() => None,
+            _ if bound == ip => Some(0),
+            // Whoever connects by IPv4 may reach a socket of IPv6, and does not see that.
+            (IpAddr::V6(_), IpAddr::V4(_)) if as_client && bound.to_canonical() == ip => Some(0),
+            (IpAddr::V4(_), IpAddr::V4(_)) if bound.is_unspecified() => Some(1),
+            (IpAddr::V6(_), IpAddr::V6(_)) if bound.is_unspecified() => Some(1),
+            (IpAddr::V6(_), IpAddr::V4(_)) if as_client && bound.is_unspecified() => Some(2),
+            _ => None,
+        }
+    };
+    let best = all.iter().filter_map(rank).min();
+    let is_best = |listener: &&Listener| best.is_some() && rank(listener) == best;
+    all.iter().filter(is_best).collect()
+}
+
+fn ask(state: u8, side: Side, ports: &[u16]) -> io::Result<Vec<Row>> {
+    let (Some(&least), Some(&most)) = (ports.iter().min(), ports.iter().max()) else {
+        return Ok(Vec::new());
+    };
+    let wanted = Ports::Within { side, least, most };
+    let mut rows = rows(&Query {
+        state,
+        ports: wanted,
+    })?;
+    rows.retain(|row| match side {
+        Side::Local => ports.contains(&row.local.port()),
+        Side::Remote => ports.contains(&row.remote.port()),
+    });
+    Ok(rows)
+}
+
+/// The address without the difference between IPv4 and IPv4 through IPv6.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Whether this is an address of this machine.
+fn is_here(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
 /// The processes that have one of these sockets open, as far as they let us see.
@@ -146,7 +227,7 @@ impl Query {
             Ports::Within { side, least, most } => {
                 let port = match side {
                     Side::Local => row.local.port(),
-                    Side::Remote => row.remote_port,
+                    Side::Remote => row.remote.port(),
                 };
                 (least..=most).contains(&port)
             }
@@ -159,7 +240,7 @@ impl Query {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     local: SocketAddr,
-    remote_port: u16,
+    remote: SocketAddr,
     state: u8,
     /// How long its timer still runs.
     timer: Duration,
@@ -238,42 +319,97 @@ mod tests {
                 rows.dedup_by_key(|row| row.inode);
                 assert_eq!(rows.len(), 1, "{place}: {rows:?}");
             }
-            assert!((0..10).any(|_| sessions(&[port, 1]).unwrap().open == 1));
+            let found = connections(&[port, 1]).unwrap();
+            assert_eq!(found.len(), 1, "{place}: {found:?}");
+            assert_eq!(plain(found[0].peer), client.local_addr().unwrap());
+            let me = ProcessRef::me().unwrap();
+            let sockets = sockets_of(&me).unwrap();
+            assert!(sockets.contains(&found[0].inode));
+            assert!(sockets.contains(&found[0].peer_inode.expect("the client is here")));
             // Ports between those asked for are not asked for; these two are nobody's.
-            assert_eq!(sessions(&[1, u16::MAX]).unwrap().open, 0);
+            assert_eq!(connections(&[1, u16::MAX]).unwrap(), []);
             drop(client);
-            let closed = sessions(&[port]).unwrap();
-            assert_eq!(closed.open, 0, "the client closed it, though we did not");
+            let left = connections(&[port]).unwrap();
+            assert_eq!(left, [], "the client closed it, though we did not");
             drop(server);
             for mut rows in each_source(&at_port(TIME_WAIT, port, Side::Remote)) {
-                rows.dedup_by_key(|row| (row.local, row.remote_port));
+                rows.dedup_by_key(|row| (row.local, row.remote));
                 assert_eq!(rows.len(), 1, "{place}: the client remembers: {rows:?}");
                 assert!(
                     rows[0].closed_ago() < Duration::from_secs(30),
                     "{place}: {rows:?}"
                 );
             }
-            assert!(sessions(&[port]).unwrap().last_closed.is_some());
+            let closed = closed(&[port]).unwrap();
+            assert!(!closed.is_empty() && closed.iter().all(|it| it.by_client));
+            let all = listeners().unwrap();
+            let reached = reached(&all, closed[0].address, true);
+            assert_eq!(reached.len(), 1, "{place}: {reached:?}");
+            assert_eq!(reached[0].address, listener.local_addr().unwrap());
         }
+    }
+
+    #[test]
+    fn a_connection_reaches_the_listener_bound_to_its_address_before_one_bound_to_all() {
+        let listener = |text: &str, inode| Listener {
+            address: text.parse().unwrap(),
+            inode,
+            uid: 0,
+        };
+        let all = [
+            listener("127.0.0.1:9500", 1),
+            listener("127.0.0.2:9500", 2),
+            listener("0.0.0.0:9501", 3),
+            listener("127.0.0.2:9501", 4),
+            listener("[::]:9502", 5),
+            listener("[::]:9503", 6),
+            listener("0.0.0.0:9503", 7),
+            listener("0.0.0.0:9504", 8),
+            listener("0.0.0.0:9504", 9),
+        ];
+        for (address, as_client, inodes) in [
+            ("127.0.0.1:9500", false, &[1][..]),
+            ("127.0.0.2:9500", false, &[2]),
+            ("127.0.0.3:9500", false, &[]),
+            ("127.0.0.1:9501", false, &[3]),
+            ("127.0.0.2:9501", false, &[4]),
+            ("[::1]:9502", false, &[5]),
+            ("[::ffff:127.0.0.1]:9502", false, &[5]),
+            // What a socket of IPv4 accepted was not meant for one of IPv6; a client cannot tell.
+            ("127.0.0.1:9502", false, &[]),
+            ("127.0.0.1:9502", true, &[5]),
+            ("127.0.0.1:9503", true, &[7]),
+            ("[::ffff:127.0.0.1]:9503", false, &[6]),
+            ("127.0.0.1:9504", false, &[8, 9]),
+            ("127.0.0.1:9505", true, &[]),
+        ] {
+            let reached = reached(&all, address.parse().unwrap(), as_client);
+            let reached: Vec<u64> = reached.iter().map(|it| it.inode).collect();
+            assert_eq!(reached, inodes, "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_not_here() {
+        assert!(is_here("127.0.0.1".parse().unwrap()));
+        assert!(is_here("::ffff:127.0.0.2".parse().unwrap()));
+        // Set aside for documentation.
+        assert!(!is_here("192.0.2.1".parse().unwrap()));
     }
 
     #[test]
     fn what_we_closed_first_is_remembered_by_us() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(
-            sessions(&[port]).unwrap(),
-            Sessions {
-                open: 0,
-                last_closed: None
-            }
-        );
+        assert_eq!(connections(&[port]).unwrap(), []);
+        assert_eq!(closed(&[port]).unwrap(), []);
         let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         drop(listener.accept().unwrap());
         drop(client);
         for rows in each_source(&at_port(TIME_WAIT, port, Side::Local)) {
             assert_eq!(rows.len(), 1);
         }
-        assert!(sessions(&[port]).unwrap().last_closed.unwrap() < Duration::from_secs(30));
+        let closed = closed(&[port]).unwrap();
+        assert!(!closed[0].by_client && closed[0].ago < Duration::from_secs(30));
     }
 }

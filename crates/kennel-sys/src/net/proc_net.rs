@@ -32,7 +32,7 @@ fn parse(text: &str, query: &Query) -> Vec<Row> {
         let ticks = u64::from_str_radix(ticks, 16).ok()?;
         Some(Row {
             local: address(local)?,
-            remote_port: address(remote)?.port(),
+            remote: address(remote)?,
             state,
             timer: Duration::from_millis(ticks * 1000 / per_second.max(1)),
             uid: fields.nth(1)?.parse().ok()?,
@@ -91,7 +91,7 @@ mod tests {
             (rows[0].uid, rows[0].inode, rows[0].state),
             (1000, 4711, 10)
         );
-        assert_eq!(rows[1].remote_port, 50_000);
+        assert_eq!(rows[1].remote, "127.0.0.1:50000".parse().unwrap());
         let ticks = rustix::param::clock_ticks_per_second();
         assert_eq!(rows[1].timer, Duration::from_millis(1_500_000 / ticks));
         let six = address("00000000000000000000000001000000:0050").unwrap();

@@ -145,6 +145,8 @@ impl House {
                 ["say"] => self.say.clone(),
                 ["env", name] => std::env::var(name).unwrap_or_else(|_| "unset".to_owned()),
                 ["move"] => self.move_on().to_string(),
+                ["call"] => self.call(),
+                ["child"] => self.child(),
                 ["exit", code] => std::process::exit(code.parse().expect("a code")),
                 _ => format!("what is {line:?}?"),
             };
@@ -152,6 +154,26 @@ impl House {
                 return;
             }
         }
+    }
+
+    /// Connects to itself, for good.
+    fn call(&self) -> String {
+        let at = self.open.lock().expect("nobody panics with it")[0].at;
+        let connection = TcpStream::connect(at).expect("it listens");
+        std::mem::forget(connection);
+        "called".to_owned()
+    }
+
+    /// Starts a process that connects to it, for good.
+    fn child(&self) -> String {
+        let at = self.open.lock().expect("nobody panics with it")[0].at;
+        let line = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{}; echo x >&3; exec sleep 1000",
+            at.port()
+        );
+        let mut bash = Command::new("bash");
+        let child = bash.args(["-c", &line]).spawn().expect("bash starts");
+        child.id().to_string()
     }
 
     fn move_on(self: &Arc<House>) -> u16 {

@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kennel_sys::net;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::{Deserialize, Serialize};
@@ -86,16 +85,10 @@ impl Record {
     pub(super) fn look(&self) -> Option<Entry> {
         let process = self.process()?;
         let mut entry = self.entry.clone();
-        let seen = Sessions::on(&[]).listening(&process);
-        let unseen = seen.is_err() && self.ports.is_empty();
-        let ports: Vec<u16> = seen.unwrap_or_default().into_iter().collect();
-        let counted = match self.ports.is_empty() {
-            true => &ports,
-            false => &self.ports,
-        };
         // What cannot be looked at is somebody.
-        let connections =
-            net::sessions(counted).map_or(1, |sessions| sessions.open.max(usize::from(unseen)));
+        let seen = Sessions::on(&self.ports).count(&process);
+        let (connections, ports) = seen.unwrap_or_else(|_| (1, Default::default()));
+        let ports: Vec<u16> = ports.into_iter().collect();
         let owner_alive = self.owner_alive();
         entry.state = match (owner_alive, connections) {
             _ if self.ending => "ending",

@@ -1,11 +1,15 @@
 //! Who is connected to the server: looked at only once its owner is gone, for the kernel tells nobody when a
 //! connection ends (rule 10 names this).
+//!
+//! A connection counts if it comes from outside the server's process tree, to an address that the tree listens on. Not
+//! those of the server to itself or of its children, nor those of others to the same port of another address.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use kennel_sys::net::{self, Listener};
+use kennel_sys::net::{self, Connection, Listener};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree;
 
@@ -20,6 +24,10 @@ const PARTS: u32 = 150;
 /// forking may miss one.
 const REFRESH: Duration = Duration::from_secs(10);
 
+/// How long ended connections are not counted after the tree was seen to connect to itself and nobody else to it: as
+/// long as the kernel remembers them.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
 /// The ports of one server, and who uses them.
 #[derive(Debug)]
 pub(super) struct Sessions {
@@ -29,6 +37,11 @@ pub(super) struct Sessions {
     known: Vec<Listener>,
     ours: BTreeSet<u64>,
     looked: Option<Instant>,
+    /// Sockets of clients on this machine that were not the tree's, and when that was asked.
+    strangers: BTreeSet<u64>,
+    asked: Option<Instant>,
+    /// When the only connections that there were, were the tree's own.
+    talked_to_itself: Option<Instant>,
 }
 
 /// What a look saw.
@@ -47,16 +60,18 @@ impl Sessions {
             known: Vec::new(),
             ours: BTreeSet::new(),
             looked: None,
+            strangers: BTreeSet::new(),
+            asked: None,
+            talked_to_itself: None,
         }
     }
 
     /// The ports that the tree below `warden` listens on now.
     pub(super) fn listening(&mut self, warden: &ProcessRef) -> io::Result<BTreeSet<u16>> {
         let now = net::listeners()?;
-        let stale = self.looked.is_none_or(|looked| looked.elapsed() > REFRESH);
         // A walk over the descriptors of a thousand connections is dear; the list of listeners is not.
-        if stale || now != self.known {
-            self.ours = ours(&now, warden)?;
+        if !is_fresh(self.looked) || now != self.known {
+            self.ours = ours(&now, &self.named, warden)?;
             self.known = now;
             self.looked = Some(Instant::now());
         }
@@ -73,19 +88,86 @@ impl Sessions {
         })
     }
 
-    /// Looks who is connected, or was within `since`.
+    /// Looks who is connected from outside, or was within `since`.
     pub(super) fn look(&mut self, warden: &ProcessRef, since: Duration) -> io::Result<Seen> {
-        let ports: Vec<u16> = match self.named.is_empty() {
-            true => self.listening(warden)?.into_iter().collect(),
-            false => self.named.clone(),
-        };
-        let sessions = net::sessions(&ports)?;
-        Ok(match sessions.last_closed {
-            _ if sessions.open > 0 => Seen::Connected,
-            Some(ago) if ago <= since => Seen::CameAndWent,
-            _ => Seen::Nobody,
+        let listening = self.listening(warden)?;
+        if self.connected(warden, &listening, false)? > 0 {
+            return Ok(Seen::Connected);
+        }
+        // A connection that has ended does not say whose it was.
+        let itself = self.talked_to_itself;
+        if itself.is_some_and(|at| at.elapsed() <= REMEMBERED) {
+            return Ok(Seen::Nobody);
+        }
+        let closed = net::closed(&self.counted(&listening))?;
+        let was_here = closed
+            .iter()
+            .any(|it| it.ago <= since && self.is_reached(it.address, it.by_client));
+        Ok(match was_here {
+            true => Seen::CameAndWent,
+            false => Seen::Nobody,
         })
     }
+
+    /// How many are connected from outside, and what the tree below `root` listens on.
+    pub(super) fn count(&mut self, root: &ProcessRef) -> io::Result<(usize, BTreeSet<u16>)> {
+        let listening = self.listening(root)?;
+        let connected = self.connected(root, &listening, true)?;
+        Ok((connected, listening))
+    }
+
+    /// How many are connected from outside: all of them, or whether there is one.
+    fn connected(
+        &mut self,
+        root: &ProcessRef,
+        listening: &BTreeSet<u16>,
+        all: bool,
+    ) -> io::Result<usize> {
+        let connections = net::connections(&self.counted(listening))?;
+        let (accepted, others): (Vec<Connection>, Vec<Connection>) =
+            (connections.into_iter()).partition(|it| self.is_reached(it.local, false));
+        // Those to a named port that the tree has stopped listening on are its own if it holds them.
+        let left: Vec<Connection> = others
+            .into_iter()
+            .filter(|it| !listening.contains(&it.local.port()))
+            .collect();
+        let elsewhere = accepted.iter().filter(|it| it.peer_inode.is_none()).count();
+        let peers: BTreeSet<u64> = accepted.iter().filter_map(|it| it.peer_inode).collect();
+        let known = is_fresh(self.asked) && !self.strangers.is_disjoint(&peers);
+        if !all && (elsewhere > 0 || known) {
+            self.talked_to_itself = None;
+            return Ok(1);
+        }
+        if peers.is_empty() && left.is_empty() {
+            return Ok(elsewhere);
+        }
+        let tree = sockets_below(root)?;
+        self.strangers = peers.difference(&tree).copied().collect();
+        self.asked = Some(Instant::now());
+        let is_outside = |it: &&Connection| it.peer_inode.is_none_or(|peer| !tree.contains(&peer));
+        let held = left.iter().filter(|it| tree.contains(&it.inode));
+        let outside = held.filter(is_outside).count() + self.strangers.len() + elsewhere;
+        self.talked_to_itself = (outside == 0).then(Instant::now);
+        Ok(outside)
+    }
+
+    /// The ports whose connections count.
+    fn counted(&self, listening: &BTreeSet<u16>) -> Vec<u16> {
+        match self.named.is_empty() {
+            true => listening.iter().copied().collect(),
+            false => self.named.clone(),
+        }
+    }
+
+    /// Whether a connection to this address reaches the tree.
+    fn is_reached(&self, address: SocketAddr, as_client: bool) -> bool {
+        let reached = net::reached(&self.known, address, as_client);
+        reached.iter().any(|it| self.ours.contains(&it.inode))
+    }
+}
+
+fn is_fresh(at: Option<Instant>) -> bool {
+    at.is_some_and(|at| at.elapsed() <= REFRESH)
 }
 
 /// When to look again after a look that took so long.
@@ -99,22 +181,34 @@ pub(super) fn worked() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Which listeners are sockets of the tree.
-fn ours(listeners: &[Listener], warden: &ProcessRef) -> io::Result<BTreeSet<u64>> {
+/// Which listeners are sockets of the tree. Where the tree hides its sockets, those at the ports that were named.
+fn ours(listeners: &[Listener], named: &[u16], root: &ProcessRef) -> io::Result<BTreeSet<u64>> {
     let wanted: BTreeSet<u64> = listeners.iter().map(|listener| listener.inode).collect();
     let mut ours = BTreeSet::new();
     let mut hidden = false;
-    for process in tree::below(warden)? {
+    for process in tree::below(root)? {
         match net::sockets_of(&process) {
             Ok(sockets) => ours.extend(sockets.into_iter().filter(|inode| wanted.contains(inode))),
             // One that changed its user hides them; one that ended has none.
             Err(_) => hidden |= process.is_alive(),
         }
     }
-    match ours.is_empty() && hidden {
-        true => Err(io::ErrorKind::PermissionDenied.into()),
-        false => Ok(ours),
+    if ours.is_empty() && hidden {
+        if named.is_empty() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let at_named = |it: &&Listener| named.contains(&it.address.port());
+        let at_named = listeners.iter().filter(at_named);
+        return Ok(at_named.map(|listener| listener.inode).collect());
     }
+    Ok(ours)
+}
+
+/// The sockets of everyone in the tree, as far as they can be seen.
+fn sockets_below(root: &ProcessRef) -> io::Result<BTreeSet<u64>> {
+    let everyone = tree::below(root)?;
+    let sockets = everyone.iter().filter_map(|it| net::sockets_of(it).ok());
+    Ok(sockets.flatten().collect())
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ impl Place {
     /// Until it is seen that the visit is over.
     fn nobody_is_connected(&self) {
         wait_for("nobody to be connected", || {
-            let sessions = kennel_sys::net::sessions(&[self.port]).unwrap();
-            (sessions.open == 0).then_some(())
+            let open = kennel_sys::net::connections(&[self.port]).unwrap();
+            open.is_empty().then_some(())
         });
     }
 }

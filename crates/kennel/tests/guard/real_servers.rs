@@ -61,7 +61,8 @@ fn every_branch(scope: &Scope, server: impl Fn(u16) -> Vec<String>) {
     // An orphan: replaced, all of it.
     kill(&mut first);
     wait_for("nobody to be connected", || {
-        (kennel_sys::net::sessions(&[port]).unwrap().open == 0).then_some(())
+        let open = kennel_sys::net::connections(&[port]).unwrap();
+        open.is_empty().then_some(())
     });
     let mut second = owner(scope);
     let options = ["--grace", "300ms", "--owner-pid", &second.id().to_string()];

@@ -1,11 +1,12 @@
 //! Rule 3: somebody who is connected keeps the server, and a gap shorter than the grace is no end.
 
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use kennel_sys::net;
 use kennel_testkit::{DEADLINE, Scope, wait_for};
 
-use crate::stage::{GRACE, Guarded, LOCALHOST, kill, listing, owner, pause};
+use crate::stage::{GRACE, Guarded, LOCALHOST, Visitor, free_port, kill, listing, owner, pause};
 
 /// Longer than it takes to notice anything.
 const LONG: Duration = Duration::from_millis(1800);
@@ -108,4 +109,81 @@ fn a_client_that_is_gone_does_not_count_though_the_server_has_not_hung_up() {
     guarded.stays_for(LONG);
     drop(visitor);
     assert_eq!(guarded.ends(), Some(0));
+}
+
+#[test]
+fn connections_of_the_server_to_itself_and_of_its_children_do_not_count() {
+    for off in SOURCES {
+        for order in ["call", "child"] {
+            let scope = &Scope::new("itself");
+            let mut owner = owner(scope);
+            let options = ["--owner-pid", &owner.id().to_string()];
+            let mut guarded = Guarded::with(scope, &options, &["127.0.0.1:0"], |command| {
+                command.env("KENNEL_FEATURES_OFF", off);
+            });
+            let mut visitor = guarded.connect();
+            visitor.ask(order);
+            wait_for("its own connection and ours", || {
+                let open = net::connections(&[guarded.port]).unwrap();
+                (open.len() == 2).then_some(())
+            });
+            assert_eq!(listing(scope)[0]["guarded"]["connections"], 1, "{order}");
+            // Beside its own, ours counts.
+            kill(&mut owner);
+            guarded.stays_for(LONG);
+            drop(visitor);
+            assert_eq!(guarded.ends(), Some(0), "{order}");
+            scope.nothing_left_within("nobody outside is connected", DEADLINE);
+        }
+    }
+}
+
+#[test]
+fn connections_to_another_address_with_the_same_port_do_not_count() {
+    for off in SOURCES {
+        for named in [false, true] {
+            let scope = &Scope::new("address");
+            let port = free_port();
+            let mut owner = owner(scope);
+            let (pid, port) = (owner.id().to_string(), port.to_string());
+            let mut options = vec!["--owner-pid", &pid];
+            if named {
+                options.extend(["--port", &port]);
+            }
+            let address = format!("127.0.0.1:{port}");
+            let mut guarded = Guarded::with(scope, &options, &[&address], |command| {
+                command.env("KENNEL_FEATURES_OFF", off);
+            });
+            let stranger = TcpListener::bind(("127.0.0.2", guarded.port)).unwrap();
+            let _client = TcpStream::connect(("127.0.0.2", guarded.port)).unwrap();
+            let _accepted = stranger.accept().unwrap();
+            assert_eq!(listing(scope)[0]["guarded"]["connections"], 0);
+            kill(&mut owner);
+            // Nor one that came and went there.
+            drop(TcpStream::connect(("127.0.0.2", guarded.port)).unwrap());
+            let status = wait_for("the guard to end", || guarded.child.try_wait().unwrap());
+            assert_eq!(status.code(), Some(0));
+        }
+    }
+}
+
+#[test]
+fn a_listener_at_every_address_counts_connections_of_both_families() {
+    for off in SOURCES {
+        for address in ["127.0.0.1", "127.0.0.2", "::1"] {
+            let scope = &Scope::new("families");
+            let mut owner = owner(scope);
+            let options = ["--owner-pid", &owner.id().to_string()];
+            let mut guarded = Guarded::with(scope, &options, &["[::]:0"], |command| {
+                command.env("KENNEL_FEATURES_OFF", off);
+            });
+            let mut visitor = Visitor::to(address.parse().unwrap(), guarded.port);
+            visitor.ask("pid");
+            assert_eq!(listing(scope)[0]["guarded"]["connections"], 1, "{address}");
+            kill(&mut owner);
+            guarded.stays_for(Duration::from_millis(1100));
+            drop(visitor);
+            assert_eq!(guarded.ends(), Some(0));
+        }
+    }
 }
