@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use kennel_sys::escape;
 use kennel_sys::net;
 use kennel_sys::process::ProcessRef;
 
@@ -51,11 +52,11 @@ fn is_open(inode: u64) -> io::Result<bool> {
 }
 
 impl PortHolder {
-    /// What the process was started as, cut to a line's length.
+    /// What the process was started as, cut to a line's length and escaped for a terminal.
     pub fn command(&self) -> Option<String> {
         let line = self.process.as_ref()?.command_line()?.join(" ");
-        let plain = |c: char| if c.is_control() { ' ' } else { c };
-        Some(line.chars().map(plain).take(LONGEST_COMMAND).collect())
+        let line: String = line.chars().take(LONGEST_COMMAND).collect();
+        Some(escape::printable(&line))
     }
 }
 

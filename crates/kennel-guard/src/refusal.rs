@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use kennel_sys::escape;
 use kennel_sys::lock::LockError;
 use kennel_sys::runtime_dir::DirError;
 
@@ -16,7 +17,7 @@ pub enum Refusal {
     /// Somebody else has the store.
     #[error(
         "the store {} is in use: {lock}; a second process on it could corrupt it, so stop that one first or use another store",
-        store.display()
+        escape::path(store)
     )]
     InUse {
         /// The store's real path.
@@ -27,7 +28,7 @@ pub enum Refusal {
     /// A process of an earlier release has the store, at the place where that one kept its lock.
     #[error(
         "the store {} is in use by an older release: {lock}; the two would corrupt it, so stop that one first",
-        store.display()
+        escape::path(store)
     )]
     InUseByOlder {
         /// The store's real path.

@@ -53,7 +53,11 @@ fn try_exec(program: BorrowedFd<'_>, arguments: &[&OsStr], handed: &[RawFd]) -> 
 /// What becomes of descriptors at an exec.
 fn at_exec(fds: &[RawFd], flags: FdFlags) -> io::Result<()> {
     for &fd in fds {
-        // SAFETY: borrowed for one call, which changes nothing but the flag; one that is not open is its error.
+        if fd <= 2 {
+            let words = format!("descriptor {fd} cannot be handed over: not above stdio");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
+        }
+        // SAFETY: not -1; borrowed for one call, which changes nothing but the flag, and fails for one that is not open.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         fcntl_setfd(fd, flags)?;
     }
@@ -127,6 +131,13 @@ mod tests {
             &[handed.as_raw_fd()],
         );
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+        let flags = rustix::io::fcntl_getfd(&handed).unwrap();
+        assert!(flags.contains(FdFlags::CLOEXEC));
+        for no_descriptor in [-1, 2] {
+            let handed = [handed.as_raw_fd(), no_descriptor];
+            let error = exec(no_program.as_fd(), &[OsStr::new("kennel")], &handed);
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
         let flags = rustix::io::fcntl_getfd(&handed).unwrap();
         assert!(flags.contains(FdFlags::CLOEXEC));
     }

@@ -18,6 +18,7 @@
 //! | [`lock`] | locks that say who holds them |
 //! | [`events`] | sleeping until something happens |
 //! | [`signals`] | caught signals as something to poll |
+//! | [`escape`] | text from outside, made harmless for a terminal |
 //! | [`env`](mod@env) | variables that must not travel on |
 //! | [`limits`] | as many descriptors as are allowed |
 //! | [`memory`] | large pages for long lines |
@@ -34,6 +35,7 @@ mod linux;
 pub mod detach;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod env;
+pub mod escape;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod events;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -151,8 +151,23 @@ pub mod detach {
     pub fn spawn(_command: Command, _handed: &[BorrowedFd<'_>]) -> io::Result<()> {
         unsupported()
     }
+    /// What a descriptor must be.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Kind {
+        /// A regular file.
+        File,
+        /// A directory.
+        Directory,
+        /// One end of a pipe.
+        Pipe,
+        /// A socket.
+        Socket,
+        /// A process.
+        Process,
+    }
+
     /// Unsupported.
-    pub fn adopt(_fd: RawFd) -> io::Result<OwnedFd> {
+    pub fn adopt(_fd: RawFd, _kind: Kind) -> io::Result<OwnedFd> {
         unsupported()
     }
 }

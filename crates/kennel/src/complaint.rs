@@ -7,6 +7,8 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use kennel_sys::escape;
+
 use crate::output::Output;
 
 /// Set by commands for people.
@@ -19,8 +21,9 @@ pub(crate) fn may_wait() {
     MAY_WAIT.store(true, Ordering::Relaxed);
 }
 
-/// Writes `text` and a newline to stderr.
+/// Writes `text` and a newline to stderr, escaped: much of it comes from outside.
 pub(crate) fn say(text: &str) {
+    let text = escape::printable_lines(text);
     if MAY_WAIT.load(Ordering::Relaxed) {
         #[expect(
             clippy::disallowed_methods,

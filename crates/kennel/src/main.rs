@@ -15,7 +15,6 @@ mod doctor;
 mod duration;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod election;
-mod escape;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod guard;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -65,6 +64,9 @@ mod wrap;
 
 use std::process::ExitCode;
 
+#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+use kennel_sys::escape;
+
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 fn main() -> ExitCode {
     complaint::say_panics();
@@ -95,17 +97,14 @@ fn main() -> ExitCode {
 
 /// Tells the person that it did not work. stdout belongs to MCP.
 pub(crate) fn fail(message: &str) -> ExitCode {
-    say(&format!("kennel: {}", escape::printable_lines(message)));
+    say(&format!("kennel: {message}"));
     ExitCode::FAILURE
 }
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 /// Tells the person something that does not keep it from working.
 pub(crate) fn warn(message: &str) {
-    say(&format!(
-        "kennel: warning: {}",
-        escape::printable_lines(message)
-    ));
+    say(&format!("kennel: warning: {message}"));
 }
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -117,5 +116,5 @@ use complaint::say;
     reason = "the one place for Kennel's own words on this platform"
 )]
 fn say(text: &str) {
-    eprintln!("{text}");
+    eprintln!("{}", escape::printable_lines(text));
 }

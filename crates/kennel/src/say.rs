@@ -1,8 +1,11 @@
 //! What a command answers, on stdout. `println!` panics where nothing can be written (a full disk); here its person is
-//! told.
+//! told. Whatever is said is escaped: much of it comes from outside.
 
 use std::fmt;
 use std::io::{self, Write as _};
+
+use kennel_sys::escape;
+use serde::Serialize;
 
 /// A line on stdout.
 macro_rules! say {
@@ -12,7 +15,18 @@ macro_rules! say {
 pub(crate) use say;
 
 pub(crate) fn line(words: fmt::Arguments<'_>) {
-    written(writeln!(io::stdout(), "{words}"));
+    styled(&escape::printable_lines(&words.to_string()));
+}
+
+/// A line that may have colours; whoever made it has escaped what it got from outside.
+pub(crate) fn styled(line: &str) {
+    written(writeln!(io::stdout(), "{line}"));
+}
+
+/// A value, for programs.
+pub(crate) fn json(value: &impl Serialize) {
+    let text = serde_json::to_string(value).expect("plain values");
+    styled(&escape::json(&text));
 }
 
 /// Words that end no line, or end it themselves.
@@ -20,7 +34,7 @@ pub(crate) fn part(words: &str) {
     let mut stdout = io::stdout();
     written(
         stdout
-            .write_all(words.as_bytes())
+            .write_all(escape::printable_lines(words).as_bytes())
             .and_then(|()| stdout.flush()),
     );
 }

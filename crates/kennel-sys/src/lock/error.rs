@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Holder;
+use crate::escape;
 use crate::runtime_dir::{DirError, quoted};
 
 /// Held by somebody, or out of reach: two things with opposite remedies (lesson 12).
@@ -11,7 +12,7 @@ use crate::runtime_dir::{DirError, quoted};
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody holds it.
-    #[error("{path} is held by {}", by_whom(path, holder.as_deref()))]
+    #[error("{} is held by {}", escape::path(path), by_whom(path, holder.as_deref()))]
     Held {
         /// The lock's file.
         path: PathBuf,
@@ -20,7 +21,8 @@ pub enum LockError {
     },
     /// The system said no, which tells nothing about a holder.
     #[error(
-        "cannot {what} the lock file {path}: {source}; look at it with: ls -ld -- {}",
+        "cannot {what} the lock file {}: {source}; look at it with: ls -ld -- {}",
+        escape::path(path),
         quoted(path)
     )]
     Io {

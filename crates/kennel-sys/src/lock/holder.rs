@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::file::FileId;
 use super::proc_locks;
 use super::record::{LONGEST, Record};
+use crate::escape;
 use crate::process::ProcessRef;
 
 /// A living process that holds a lock. Displayed: `pid 4711 (notes, for 5 min)`.
@@ -91,7 +92,9 @@ impl fmt::Display for Holder {
             let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(since));
             rounded(age.unwrap_or_default())
         });
-        match (&self.name, age) {
+        // The holder chose its name.
+        let name = self.name.as_deref().map(escape::printable);
+        match (name, age) {
             (Some(name), Some(age)) => write!(f, " ({name}, for {age})"),
             (Some(name), None) => write!(f, " ({name})"),
             (None, Some(age)) => write!(f, " (for {age})"),
@@ -128,6 +131,12 @@ mod tests {
             since: Some(now - 300),
         };
         assert_eq!(told.to_string(), format!("pid {pid} (notes, for 5 min)"));
+        let nasty = Holder {
+            process: me(),
+            name: Some("\x1b[2J".to_owned()),
+            since: None,
+        };
+        assert_eq!(nasty.to_string(), format!("pid {pid} (\\u{{1b}}[2J)"));
         assert_eq!(Holder::unnamed(me()).to_string(), format!("pid {pid}"));
     }
 }

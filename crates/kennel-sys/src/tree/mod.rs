@@ -33,8 +33,8 @@ pub use leftovers::{Ended, end_leftovers, find_leftovers, orphaned_wardens};
 pub use start::{Exit, Launch, Report, Tree};
 pub use strays::{become_subreaper, end_strays};
 pub(crate) use strays::{elders, remain_subreaper};
+pub(crate) use warden::close_at_exec_from;
 pub use warden::main as warden_main;
-pub(crate) use warden::{adopt, close_at_exec_from};
 
 /// The variable that marks every process of a tree that did not wipe its environment.
 pub const COOKIE: &str = "KENNEL_TREE";

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use super::record::Record;
 use super::start::{Exit, Report};
 use super::{COOKIE, Ladder, descendants};
+use crate::detach::{Kind, adopt};
 use crate::events;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
@@ -163,8 +164,9 @@ impl Warden {
     fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
         // Started as `/proc/self/exe`, it would go by the name of "exe".
         let _ = rustix::thread::set_name(c"kennel-warden");
-        let control = adopt(orders.control)?;
-        let records = orders.place.records.map(adopt).transpose()?;
+        let control = adopt(orders.control, Kind::Socket)?;
+        let records = orders.place.records;
+        let records = records.map(|fd| adopt(fd, Kind::Directory)).transpose()?;
         // It is our parent, as long as it lives: one with another pid adopted us.
         let served = match ProcessRef::parent()? {
             Some(parent) if parent.pid() == orders.served.pid() => parent,
@@ -454,18 +456,6 @@ fn let_go_of_stdio(null: &std::fs::File) -> io::Result<()> {
     rustix::stdio::dup2_stdout(null)?;
     rustix::stdio::dup2_stderr(null)?;
     Ok(())
-}
-
-/// Takes ownership of a descriptor that was handed down, and hands it no further.
-pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
-    if fd <= 2 {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: borrowed for one call, before anybody owns it; one that is not open is the call's error.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
-    // SAFETY: open (just seen), above stdio, and handed to this process for this purpose alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn tell(control: &OwnedFd, report: &Report) {

@@ -8,6 +8,8 @@
 //! | `pid`, `say` | tells its pid, its word |
 //! | `env NAME` | tells the variable, or `unset` |
 //! | `move` | closes all its listeners, listens elsewhere, and tells that port |
+//! | `call` | connects to itself, for good |
+//! | `child` | starts a process that connects to it, for good |
 //! | `exit CODE` | ends |
 //!
 //! Connections outlive a move. `workers` are processes of their own on the same port (`SO_REUSEPORT`); a

@@ -7,6 +7,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kennel_sys::escape;
 use kennel_sys::runtime_dir::{Access, DirError, RuntimeDir};
 
 /// The log's name in the key's directory.
@@ -100,7 +101,8 @@ fn stamped(text: &str) -> Vec<u8> {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let line = text[..end].replace('\n', "\\n");
+    // A log is read with other tools, too.
+    let line = escape::printable_lines(&text[..end]).replace('\n', "\\n");
     format!("{} {line}\n", stamp(SystemTime::now())).into_bytes()
 }
 
@@ -146,6 +148,8 @@ mod tests {
     fn a_line_stays_one_line_and_is_cut_between_characters() {
         let line = String::from_utf8(stamped("two\nlines")).unwrap();
         assert!(line.ends_with(" two\\nlines\n"), "{line}");
+        let nasty = String::from_utf8(stamped("\x1b[2Jgone\u{9b}1m\ta")).unwrap();
+        assert!(nasty.ends_with(" \\u{1b}[2Jgone\\u{9b}1m\ta\n"), "{nasty}");
         let long = stamped(&"€".repeat(LONGEST_LINE));
         assert!(long.len() < LONGEST_LINE + 40);
         assert!(String::from_utf8(long).is_ok());

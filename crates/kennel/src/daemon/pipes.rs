@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use kennel_core::hello::Control;
+use kennel_sys::detach::{Kind, adopt};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
@@ -117,8 +118,10 @@ impl Pipes {
 
     /// Goes on with what another program made.
     pub(super) fn resume(carried: Carried) -> io::Result<Pipes> {
-        let adopt = kennel_sys::detach::adopt;
-        let mut pipes = Pipes::new(adopt(carried.from_client)?, adopt(carried.to_client)?)?;
+        let mut pipes = Pipes::new(
+            adopt(carried.from_client, Kind::Pipe)?,
+            adopt(carried.to_client, Kind::Pipe)?,
+        )?;
         // It may have been made wider.
         pipes.width = Width::wider_than(USUAL);
         pipes.listens.set(carried.listens);

@@ -6,8 +6,9 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use kennel_sys::detach::{self, Kind};
+use kennel_sys::handover;
 use kennel_sys::lock::{Lock, Record};
-use kennel_sys::{detach, handover};
 
 use super::carried::Carried;
 use super::house::House;
@@ -31,7 +32,7 @@ pub(super) fn run(state: RawFd) -> ExitCode {
 }
 
 fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
-    let carried = Carried::read(File::from(detach::adopt(state)?))?;
+    let carried = Carried::read(File::from(detach::adopt(state, Kind::File)?))?;
     handover::resume(&carried.system)?;
     let meeting = Meeting::ensure(&carried.key)?;
     let log = Log::open(meeting.dir())?;
@@ -47,7 +48,7 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
     tell_panics(&log);
     let signals = life::catch_signals()?;
     handover::hear_signals();
-    let lock = File::from(detach::adopt(carried.lock)?);
+    let lock = File::from(detach::adopt(carried.lock, Kind::File)?);
     let lock = Lock::taken_over(meeting.dir(), DAEMON_LOCK, lock);
     if lock.is_at_its_path() {
         // The same process: what they say is true but for the version, and not worth a daemon.
@@ -77,7 +78,7 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
         log,
         made: Made {
             lock,
-            listener: StdListener::from(detach::adopt(carried.listener)?),
+            listener: StdListener::from(detach::adopt(carried.listener, Kind::Socket)?),
             generation: carried.generation.clone(),
             signals,
         },

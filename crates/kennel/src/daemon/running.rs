@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use kennel_core::hello::{ClientHello, Control, Text};
+use kennel_sys::detach::{Kind, adopt};
 use kennel_sys::tree::{Launch, Tree};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -126,14 +127,14 @@ impl Running {
 
     /// Goes on with what another program started.
     pub(super) fn resume(carried: Carried) -> io::Result<Running> {
-        let adopt = kennel_sys::detach::adopt;
+        let pipe = |fd| adopt(fd, Kind::Pipe);
         let bytes = |text: Text| text.as_bytes().to_vec();
-        let stdin = Descriptor::of_output(unblocked(adopt(carried.stdin)?)?)?;
+        let stdin = Descriptor::of_output(unblocked(pipe(carried.stdin)?)?)?;
         Ok(Running {
-            tree: Tree::taken_over(adopt(carried.control)?, carried.warden)?,
+            tree: Tree::taken_over(adopt(carried.control, Kind::Socket)?, carried.warden)?,
             stdin: RefCell::new(Some(Rc::new(stdin))),
-            stdout: Heard::new(adopt(carried.stdout)?, bytes(carried.unfinished))?,
-            stderr: Heard::new(adopt(carried.stderr)?, bytes(carried.unfinished_complaint))?,
+            stdout: Heard::new(pipe(carried.stdout)?, bytes(carried.unfinished))?,
+            stderr: Heard::new(pipe(carried.stderr)?, bytes(carried.unfinished_complaint))?,
             last_words: RefCell::new(carried.last_words),
             course: Cell::new(carried.course),
         })

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
+use kennel_sys::detach::{Kind, adopt};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
@@ -134,7 +135,7 @@ impl Socket {
 
     /// Goes on with what another program had.
     pub(super) fn resume(carried: Carried) -> io::Result<Socket> {
-        let socket = Socket::new(kennel_sys::detach::adopt(carried.socket)?.into())?;
+        let socket = Socket::new(adopt(carried.socket, Kind::Socket)?.into())?;
         if let Some(pipes) = carried.pipes {
             *socket.pipes.borrow_mut() = Some(Rc::new(Pipes::resume(pipes)?));
         }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use kennel_sys::detach::{self, Kind};
 use kennel_sys::lock::{Lock, Mode, Record};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
@@ -73,11 +74,11 @@ pub(super) struct Handed {
 
 impl Handed {
     fn take(orders: &Orders) -> io::Result<Handed> {
-        let adopt = |fd: Option<_>| fd.map(kennel_sys::detach::adopt).transpose();
+        let adopt = |fd: Option<_>, kind| fd.map(|fd| detach::adopt(fd, kind)).transpose();
         Ok(Handed {
-            spawn: adopt(orders.spawn)?,
-            ready: adopt(orders.ready)?.map(File::from),
-            first: adopt(orders.first)?.map(UnixStream::from),
+            spawn: adopt(orders.spawn, Kind::File)?,
+            ready: adopt(orders.ready, Kind::Pipe)?.map(File::from),
+            first: adopt(orders.first, Kind::Socket)?.map(UnixStream::from),
         })
     }
 

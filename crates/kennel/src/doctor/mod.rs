@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::ps::words::printable;
-use crate::say::say;
+use crate::say::{self, say};
 
 pub(crate) use reap::{ReapArgs, reap};
 
@@ -107,7 +107,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
         in_doubt,
     };
     if args.json {
-        say!("{}", serde_json::to_string(&report).expect("plain values"));
+        say::json(&report);
     } else if report.well {
         say!("\nall is well");
     } else {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::orphans::InDoubt;
 use super::{megabytes, orphans, runtime};
 use crate::ps::words::printable;
-use crate::say::say;
+use crate::say::{self, say};
 
 /// How long an orphan has to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(2);
@@ -165,7 +165,7 @@ fn foreign(found: &[Orphan], wanted: bool, done: &mut Done) {
 
 fn conclude(args: &ReapArgs, done: &Done) {
     if args.json {
-        say!("{}", serde_json::to_string(done).expect("plain values"));
+        say::json(done);
         return;
     }
     let ended = done.foreign.iter().filter(|told| told.ended).count();

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kennel_sys::escape;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -95,7 +96,7 @@ impl Answer {
             Status::AlreadyRunning => ("already running", !ports.is_empty(), None),
         };
         let out = if json {
-            json!({
+            let facts = json!({
                 "status": word,
                 "ready": ready,
                 "name": entry.name,
@@ -110,8 +111,8 @@ impl Answer {
                 "owner_alive": guarded.and_then(|guarded| guarded.owner_alive),
                 "connections": connections,
                 "replaced": replaced,
-            })
-            .to_string()
+            });
+            escape::json(&facts.to_string())
         } else {
             let pid = server.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
             let mut line = format!("{word}: {} ({}), pid {pid}", entry.name, entry.key);
@@ -127,7 +128,7 @@ impl Answer {
             if let Some(replaced) = replaced {
                 line += &format!(", in place of pid {replaced}");
             }
-            line
+            escape::printable(&line)
         };
         Answer {
             code: 0,
@@ -191,7 +192,7 @@ impl Answer {
         let out = json!({"status": "refused", "port": port, "holder": facts});
         Answer {
             code: HELD,
-            out: json.then(|| out.to_string()),
+            out: json.then(|| escape::json(&out.to_string())),
             err: Some(words),
         }
     }

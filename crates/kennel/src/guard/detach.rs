@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 use kennel_guard::Owner;
-use kennel_sys::detach;
+use kennel_sys::detach::{self, Kind};
 use kennel_sys::process::{Identity, ProcessRef};
 use rustix::pipe::PipeFlags;
 
@@ -68,7 +68,11 @@ pub(crate) fn guardian(mut arguments: impl Iterator<Item = std::ffi::OsString>) 
     let (Some(report), Some(owner)) = (word(), word()) else {
         return by_hand();
     };
-    let Some(report) = report.parse().ok().and_then(|fd| detach::adopt(fd).ok()) else {
+    let Some(report) = report
+        .parse()
+        .ok()
+        .and_then(|fd| detach::adopt(fd, Kind::Pipe).ok())
+    else {
         return by_hand();
     };
     let owner = match owner.as_str() {

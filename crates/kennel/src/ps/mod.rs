@@ -19,7 +19,7 @@ use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::signals::Signals;
 
-use crate::say::say;
+use crate::say;
 use crate::{listing, terminal};
 use table::Look;
 
@@ -53,11 +53,11 @@ pub(crate) fn ps(args: &Args) -> ExitCode {
     };
     if args.json {
         entries.iter_mut().for_each(|entry| entry.identity = None);
-        say!("{}", serde_json::to_string(&entries).expect("plain values"));
+        say::json(&entries);
         return ExitCode::SUCCESS;
     }
     for line in table::lines(&entries, look(args)) {
-        say!("{line}");
+        say::styled(&line);
     }
     ExitCode::SUCCESS
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-pub(crate) use crate::escape::{printable, printable_lines};
+pub(crate) use kennel_sys::escape::{printable, printable_lines};
 use crate::guard::record::Guarded;
 use crate::listing::{Entry, Mode};
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::listing::{self, Entry};
 use crate::ps::words::printable;
-use crate::say::say;
+use crate::say::{self, say};
 use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item};
@@ -115,7 +115,7 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
             in_use,
             kept: inventory.too_much.iter().chain(&backups.kept).collect(),
         };
-        say!("{}", serde_json::to_string(&told).expect("plain values"));
+        say::json(&told);
         return ExitCode::SUCCESS;
     }
     match (wanted, in_use) {

@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::say::say;
+use crate::say;
 use crate::sharing::ServersToml;
 use clients::{CLIENTS, Shape};
 use entry::Entry;
@@ -196,7 +196,7 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
         }
     }
     if args.json {
-        say!("{}", serde_json::to_string(&told).expect("plain values"));
+        say::json(&told);
     } else {
         tell::conclude(args, &told, wrapping);
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use kennel_core::hello::{ClientHello, Text};
 use kennel_core::lifetime::ClientId;
+use kennel_sys::detach::{Kind, adopt};
 use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,7 @@ impl Carried {
 impl CarriedProcess {
     fn resume(self) -> io::Result<ProcessRef> {
         let identity = self.identity.parse().map_err(io::Error::other)?;
-        let handle = self.handle.map(kennel_sys::detach::adopt).transpose()?;
+        let handle = self.handle.map(|fd| adopt(fd, Kind::Process)).transpose()?;
         Ok(ProcessRef::taken_over(identity, handle))
     }
 }
