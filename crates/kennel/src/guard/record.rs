@@ -164,6 +164,11 @@ impl Kept {
         &self.record
     }
 
+    /// Removes the record.
+    pub(super) fn discard(self) {
+        let _ = self.dir.unlink(RECORD);
+    }
+
     pub(super) fn ended(mut self, why: &str) {
         self.record.ended = Some(why.to_owned());
         let _ = self.write();

@@ -384,8 +384,8 @@ impl Watch {
             false => format!("{command}: {}", io::Error::from_raw_os_error(errno)),
         };
         let code = if not_found { 127 } else { 126 };
-        self.voice.tell(&Answer::failed(code, &words));
         self.close(&words);
+        self.voice.tell(&Answer::failed(code, &words));
         code
     }
 
@@ -410,29 +410,45 @@ impl Watch {
             (None, None, None) => "the server ended".to_owned(),
         };
         self.hear_output();
+        let answer = self.last_answer(code, &why, lost);
+        // Before anybody is told: who hears that it is gone finds no record of it.
+        self.close(&why);
+        if let Some(answer) = answer {
+            self.voice.tell(&answer);
+        }
+        code
+    }
+
+    /// What is said when nothing is left of the server, if anything is.
+    fn last_answer(&self, code: u8, why: &str, lost: Option<&str>) -> Option<Answer> {
         if let Some(why) = &self.unrecorded {
             let what = match self.early {
                 Some(_) => "was not started",
                 None => "was ended again",
             };
-            let answer = launch::not_recorded(&self.name, what, why);
-            self.voice.tell(&answer);
-        } else if self.voice.is_awaited() {
+            return Some(launch::not_recorded(&self.name, what, why));
+        }
+        if self.voice.is_awaited() {
             let tail = self.output.as_ref().map_or_else(String::new, Output::tail);
             let words = format!("{} did not come to listen: {why}{tail}", self.name);
-            self.voice.tell(&Answer::failed(code.max(1), words));
-        } else if let (Some(lost), Voice::Here) = (lost, &self.voice) {
-            self.voice
-                .tell(&Answer::failed(code, format!("{}: {lost}", self.name)));
+            return Some(Answer::failed(code.max(1), words));
         }
-        self.close(&why);
-        code
+        match (lost, &self.voice) {
+            (Some(lost), Voice::Here) => {
+                Some(Answer::failed(code, format!("{}: {lost}", self.name)))
+            }
+            _ => None,
+        }
     }
 
     fn close(&mut self, why: &str) {
         self.log(why);
         if let Some(kept) = self.kept.take() {
-            kept.ended(why);
+            match self.unrecorded {
+                // There is no room to say that it ended.
+                Some(_) => kept.discard(),
+                None => kept.ended(why),
+            }
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-pub(crate) use kennel_sys::escape::{printable, printable_lines};
 use crate::guard::record::Guarded;
 use crate::listing::{Entry, Mode};
+pub(crate) use kennel_sys::escape::{printable, printable_lines};
 
 /// How good a state is, for its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
