@@ -56,6 +56,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// The store's real path.
+    pub fn path(&self) -> &Path {
+        &self.real
+    }
+
     /// Writes down beside the lock that this is the state of a server called `name`: whoever removes that server for
     /// good finds it there, with [`Declared::at`].
     pub fn declare(&self, name: &str) -> Result<(), Refusal> {

@@ -20,6 +20,8 @@ mod guard;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod interpreter;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod judged_dir;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod key;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod listing;

@@ -253,8 +253,15 @@ impl<'a> Start<'a> {
         for path in &self.args.state {
             let store = kennel_guard::hold_store(path, &self.name)
                 .map_err(|error| Answer::failed(1, error.to_string()))?;
-            // For `kennel purge`, which leaves alone what it does not know: nothing to fail for.
-            let _ = store.declare(&self.name);
+            match crate::purge::more_than_state(store.path()) {
+                // For `kennel purge`, which leaves alone what it does not know: nothing to fail for.
+                None => drop(store.declare(&self.name)),
+                Some(why) => crate::warn(&format!(
+                    "--state {} is held, but is not taken for the server's state, and `kennel purge` will keep it: \
+                     {why}; name a directory that holds nothing else",
+                    path.display()
+                )),
+            }
             held.push(store);
         }
         let mut locks = Vec::new();

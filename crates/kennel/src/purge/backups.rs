@@ -1,9 +1,13 @@
 //! What `wrap` keeps. A configuration that still points to Kennel needs its backup: the configurations themselves are
 //! never touched here.
+//!
+//! Only files that `wrap` writes are removed, by their names, in a directory that is judged (`judged_dir.rs`).
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::inventory::Item;
+use crate::judged_dir::JudgedDir;
 use crate::wrap::places::Bases;
 use crate::wrap::splice;
 use crate::wrap::undo::Records;
@@ -15,7 +19,13 @@ pub(super) struct Backups {
     pointing: Vec<PathBuf>,
     /// What stays for their sake.
     pub(super) kept: Vec<PathBuf>,
-    dir: Option<PathBuf>,
+    /// What is in the directory of backups and is none.
+    pub(super) unrelated: Vec<PathBuf>,
+    /// Why the directory of backups is left alone.
+    refusal: Option<String>,
+    records: Option<Records>,
+    /// The backups, by their names in the directory.
+    names: Vec<OsString>,
 }
 
 impl Backups {
@@ -33,22 +43,31 @@ impl Backups {
         if one_server {
             return backups;
         }
-        let entries = std::fs::read_dir(records.dir());
-        let entries = entries.into_iter().flatten().flatten();
-        if !backups.pointing.is_empty() {
-            backups.kept = entries.map(|entry| entry.path()).collect();
-            backups.kept.sort();
-            return backups;
+        match records.judged_dir() {
+            Ok(Some((_, dir))) => backups.look(&dir),
+            Ok(None) => {}
+            Err(why) => backups.refusal = Some(why),
         }
-        backups.items = entries
-            .map(|entry| Item {
-                group: "backups of configurations",
-                bytes: entry.metadata().map_or(0, |meta| meta.len()),
-                path: entry.path(),
-            })
-            .collect();
-        backups.dir = Some(records.dir().to_owned());
+        backups.records = Some(records);
         backups
+    }
+
+    fn look(&mut self, dir: &JudgedDir) {
+        for name in dir.names().unwrap_or_default() {
+            let path = dir.path().join(&name);
+            match dir.own_file(&name).filter(|_| Records::wrote(&name)) {
+                None => self.unrelated.push(path),
+                Some(_) if !self.pointing.is_empty() => self.kept.push(path),
+                Some(bytes) => {
+                    self.items.push(Item {
+                        group: "backups of configurations",
+                        bytes,
+                        path,
+                    });
+                    self.names.push(name);
+                }
+            }
+        }
     }
 
     /// Says what else is to be done, if Kennel is to go for good.
@@ -65,17 +84,31 @@ impl Backups {
                 joined(&self.kept)
             ));
         }
+        if !self.unrelated.is_empty() {
+            crate::warn(&format!(
+                "these are not kennel's, and are left: {}",
+                joined(&self.unrelated)
+            ));
+        }
+        if let Some(why) = &self.refusal {
+            crate::warn(&format!(
+                "backups of configurations are left alone: {why}; look at it, and remove it yourself if it is yours"
+            ));
+        }
     }
 
-    pub(super) fn remove(&self) {
-        for item in &self.items {
-            let _ = std::fs::remove_file(&item.path);
+    pub(super) fn remove(&self) -> Result<(), String> {
+        // Opened and judged again: a question takes its time.
+        let judged = self.records.as_ref().map(Records::judged_dir);
+        let Some((kennels, dir)) = judged.transpose()?.flatten() else {
+            return Ok(());
+        };
+        for name in &self.names {
+            dir.remove_own_file(name)?;
         }
         // Ours as well, if nothing else is in them.
-        let dir = self.dir.as_deref();
-        for dir in dir.into_iter().chain(dir.and_then(|dir| dir.parent())) {
-            let _ = std::fs::remove_dir(dir);
-        }
+        Records::remove_dirs_if_empty(&kennels);
+        Ok(())
     }
 }
 

@@ -11,7 +11,9 @@ use serde::Serialize;
 
 use crate::daemon::{LOG, OLDER_LOG};
 use crate::guard::record as guards;
+use crate::judged_dir::JudgedDir;
 use crate::meeting::Meeting;
+use crate::purge::plain_state::more_than_state;
 
 pub(super) const STORES: &str = "stores";
 /// Directories of directories: one for each key or store, with a lock in each.
@@ -46,8 +48,10 @@ pub(super) struct Inventory {
     pub(super) items: Vec<Item>,
     /// The state of servers, by the store's name. Nothing else of it goes, whatever is declared later.
     pub(super) states: BTreeMap<OsString, PathBuf>,
-    /// Declared, and more than any server's state.
-    pub(super) too_much: Vec<PathBuf>,
+    /// Declared, and kept because it is not plainly state, with the reason.
+    pub(super) too_much: Vec<(PathBuf, String)>,
+    /// In Kennel's directories, and not Kennel's.
+    pub(super) unrelated: Vec<PathBuf>,
     /// What alone is meant, by kind and name; all if nothing is named.
     meant: Option<BTreeSet<(&'static str, OsString)>>,
 }
@@ -103,27 +107,27 @@ impl Inventory {
                     Some(LOG | OLDER_LOG) => LOGS,
                     _ => RUNTIME,
                 };
-                self.item(group, own.path().join(file));
+                self.entry(group, &own, &file);
             }
             if self.items.len() == before {
                 self.item(RUNTIME, own.path().to_owned());
             }
             if kind == STORES {
-                self.state(user, name, &own);
+                self.state(name, &own);
             }
         }
         Ok(())
     }
 
-    fn state(&mut self, user: &RuntimeDir, store: OsString, own: &RuntimeDir) {
+    fn state(&mut self, store: OsString, own: &RuntimeDir) {
         let Some(Declared { path, .. }) = Declared::at(own) else {
             return;
         };
         if path.symlink_metadata().is_err() {
             return;
         }
-        if is_too_much(&path, user) {
-            return self.too_much.push(path);
+        if let Some(why) = more_than_state(&path).or_else(|| not_ours(&path)) {
+            return self.too_much.push((path, why));
         }
         self.items.push(Item {
             group: STATE,
@@ -139,10 +143,17 @@ impl Inventory {
         };
         for name in dir.entries()? {
             if self.means(kind, &name) {
-                self.item(group, dir.path().join(name));
+                self.entry(group, &dir, &name);
             }
         }
         Ok(())
+    }
+
+    fn entry(&mut self, group: &'static str, dir: &RuntimeDir, name: &OsStr) {
+        match is_removable(dir, name) {
+            true => self.item(group, dir.path().join(name)),
+            false => self.unrelated.push(dir.path().join(name)),
+        }
     }
 
     fn item(&mut self, group: &'static str, path: PathBuf) {
@@ -159,20 +170,6 @@ fn order(group: &str) -> usize {
         .unwrap_or(groups.len())
 }
 
-/// Whether people live there: the root and what is directly below it, a home, the place where we stand. Somebody
-/// declared it by mistake, or as a place to lock, and not as something to throw away.
-fn is_too_much(path: &Path, user: &RuntimeDir) -> bool {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let home = home.and_then(|home| kennel_guard::real_path(home).ok());
-    let inhabited = [
-        home,
-        std::env::current_dir().ok(),
-        Some(user.path().to_owned()),
-    ];
-    let holds = |inside: &PathBuf| inside.starts_with(path);
-    path.components().count() <= 2 || inhabited.iter().flatten().any(holds)
-}
-
 /// All that is in there. What a link points to is elsewhere.
 fn size(path: &Path) -> u64 {
     let Ok(meta) = path.symlink_metadata() else {
@@ -183,6 +180,34 @@ fn size(path: &Path) -> u64 {
     }
     let inside = std::fs::read_dir(path).into_iter().flatten().flatten();
     inside.map(|entry| size(&entry.path())).sum()
+}
+
+/// Why a state cannot be removed safely: it, or a directory on the way to it, is another's.
+fn not_ours(path: &Path) -> Option<String> {
+    let (parent, name) = (path.parent()?, path.file_name()?);
+    match JudgedDir::open(parent) {
+        Err(why) => Some(why),
+        Ok(parent) => {
+            let parent = parent?;
+            parent
+                .own_file(name)
+                .map_or_else(|| parent.subdir(name).err(), |_| None)
+        }
+    }
+}
+
+/// Whether an entry of Kennel's directories may be one of Kennel's: a file or socket of ours. Kennel makes no directories
+/// and no links there.
+pub(super) fn is_removable(dir: &RuntimeDir, name: &OsStr) -> bool {
+    let stat = rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| {
+        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+        ours && matches!(
+            kind,
+            rustix::fs::FileType::RegularFile | rustix::fs::FileType::Socket
+        )
+    })
 }
 
 /// What belongs to the server that a person means.

@@ -3,6 +3,7 @@
 
 mod backups;
 mod inventory;
+mod plain_state;
 mod removal;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::say::{self, say};
 use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item};
+pub(crate) use plain_state::more_than_state;
 
 /// Exit code for a destructive act that is refused.
 const REFUSED: u8 = 2;
@@ -49,7 +51,7 @@ struct Told<'a> {
     /// By whom, if somebody uses it: nothing is removed then.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use: Option<String>,
-    /// What stays though it is Kennel's, or was declared.
+    /// What stays: Kennel's own that is needed, what was declared and is more than state, and what is not Kennel's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kept: Vec<&'a PathBuf>,
 }
@@ -64,31 +66,33 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         Ok(inventory) => inventory,
         Err(error) => return crate::fail(&error.to_string()),
     };
-    let items: Vec<&Item> = inventory.items.iter().chain(&backups.items).collect();
     let in_use = nobody_uses(args.name.as_deref()).err();
-    if let Some(refusal) = in_use.as_ref().filter(|_| !args.dry_run) {
+    let plan = Plan {
+        items: inventory.items.iter().chain(&backups.items).collect(),
+        in_use,
+        inventory: &inventory,
+        backups: &backups,
+        args,
+    };
+    if let Some(refusal) = plan.in_use.as_ref().filter(|_| !args.dry_run) {
+        plan.tell(false);
         return refused(refusal);
     }
-    if items.is_empty() {
+    if plan.items.is_empty() {
         crate::fail(&match &args.name {
             None => "there is nothing of kennel's to remove".to_owned(),
             Some(name) => format!(
                 "there is nothing of a server called {name}; `kennel purge --dry-run` shows the keys there are"
             ),
         });
-        backups.say();
+        plan.warn();
+        plan.tell(false);
         return ExitCode::from(NOTHING);
     }
     if !args.json {
-        show(&items);
-        backups.say();
+        show(&plan.items);
     }
-    for path in &inventory.too_much {
-        crate::warn(&format!(
-            "{} was declared with --state, and is kept: it holds more than a server's state",
-            path.display()
-        ));
-    }
+    plan.warn();
     let wanted = match (args.dry_run, args.yes) {
         (true, _) => false,
         (_, true) => true,
@@ -106,24 +110,64 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         if let Err(refusal) = removed {
             return refused(&refusal);
         }
-        backups.remove();
+        if let Err(why) = backups.remove() {
+            return crate::fail(&format!("not all of it was removed: {why}"));
+        }
     }
-    if args.json {
-        let told = Told {
-            items,
-            removed: wanted,
-            in_use,
-            kept: inventory.too_much.iter().chain(&backups.kept).collect(),
-        };
-        say::json(&told);
-        return ExitCode::SUCCESS;
-    }
-    match (wanted, in_use) {
-        (true, _) => say!("removed"),
-        (false, None) => say!("nothing was removed"),
-        (false, Some(by)) => say!("nothing was removed, and nothing could be now: {by}"),
+    plan.tell(wanted);
+    if !args.json {
+        match (wanted, &plan.in_use) {
+            (true, _) => say!("removed"),
+            (false, None) => say!("nothing was removed"),
+            (false, Some(by)) => say!("nothing was removed, and nothing could be now: {by}"),
+        }
     }
     ExitCode::SUCCESS
+}
+
+/// What there is to do, and what stands in the way.
+struct Plan<'a> {
+    items: Vec<&'a Item>,
+    in_use: Option<String>,
+    inventory: &'a Inventory,
+    backups: &'a Backups,
+    args: &'a Args,
+}
+
+impl Plan<'_> {
+    /// Names what stays, and says why.
+    fn warn(&self) {
+        self.backups.say();
+        for (path, why) in &self.inventory.too_much {
+            crate::warn(&format!(
+                "{} was declared with --state, and is kept: {why}; remove what is the server's yourself",
+                path.display()
+            ));
+        }
+        for path in &self.inventory.unrelated {
+            crate::warn(&format!("{} is not kennel's, and is left", path.display()));
+        }
+    }
+
+    /// The answer for programs, whatever came of it.
+    fn tell(&self, removed: bool) {
+        if !self.args.json {
+            return;
+        }
+        let declared = self.inventory.too_much.iter().map(|(path, _)| path);
+        let unrelated = self.inventory.unrelated.iter();
+        let told = Told {
+            items: self.items.clone(),
+            removed,
+            in_use: self.in_use.clone(),
+            kept: declared
+                .chain(&self.backups.kept)
+                .chain(&self.backups.unrelated)
+                .chain(unrelated)
+                .collect(),
+        };
+        say::json(&told);
+    }
 }
 
 /// What a server keeps for its person is more than what Kennel keeps for itself.

@@ -1,7 +1,6 @@
 //! The removal itself, while holding every lock there is.
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 use kennel_guard::Declared;
@@ -9,7 +8,9 @@ use kennel_sys::lock::{self, Lock, Mode};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree;
 
-use super::inventory::{FLAT, Inventory, NESTED, STORES};
+use super::inventory::{FLAT, Inventory, NESTED, STORES, is_removable};
+use super::plain_state::more_than_state;
+use crate::judged_dir::JudgedDir;
 use crate::meeting::{DAEMON_LOCK, SPAWN_LOCK};
 
 /// The locks of a key or store, in the order in which whoever needs both takes them.
@@ -106,16 +107,19 @@ fn remove_state(inventory: &Inventory, store: &OsStr, own: &RuntimeDir) -> Resul
     if !still || !there {
         return Ok(());
     }
-    let removed = match path.symlink_metadata() {
-        Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
-        Ok(_) => std::fs::remove_file(path),
-        Err(error) => Err(error),
+    // Asked again: a question takes its time, and a work tree may be there by now.
+    if let Some(why) = more_than_state(path) {
+        return Err(format!("{} is kept: {why}", path.display()));
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
     };
-    match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(format!("{}: {error}", path.display()))
-        }
-        _ => Ok(()),
+    let Some(parent) = JudgedDir::open(parent)? else {
+        return Ok(());
+    };
+    match path.symlink_metadata() {
+        Ok(meta) if meta.is_dir() => parent.remove_tree(name),
+        _ => parent.remove_own_file(name),
     }
 }
 
@@ -138,7 +142,7 @@ fn clear(
             remove_state(inventory, &name, &own)?;
         }
         for file in own.entries().map_err(told)? {
-            if !LOCKS.iter().any(|lock| file == *lock) {
+            if !LOCKS.iter().any(|lock| file == *lock) && is_removable(&own, &file) {
                 own.unlink(&file).map_err(told)?;
             }
         }
@@ -152,7 +156,7 @@ fn clear(
             continue;
         };
         for name in dir.entries().map_err(told)? {
-            if inventory.means(kind, &name) {
+            if inventory.means(kind, &name) && is_removable(&dir, &name) {
                 dir.unlink(&name).map_err(told)?;
             }
         }
@@ -162,7 +166,9 @@ fn clear(
             user.remove_subdir_if_empty(kind).map_err(told)?;
         }
         // What is not ours keeps the directory.
-        let _ = std::fs::remove_dir(user.path());
+        if user.is_at_its_path() {
+            let _ = std::fs::remove_dir(user.path());
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What `wrap` did to a file, written down so that `unwrap` can give every byte back: in the user's state
 //! directory, readable by nobody else, for a configuration may hold secrets.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,6 +13,13 @@ use sha2::{Digest, Sha256};
 use super::clients::Shape;
 use super::entry::{Edit, Entry, Unreadable};
 use super::splice;
+use crate::judged_dir::JudgedDir;
+
+/// The directory of the records, in the user's state directory.
+const KENNELS: &str = "kennel";
+const WRAP: &str = "wrap";
+/// How many digits of a path's hash name its files.
+const NAME: usize = 16;
 
 /// What was done to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,12 +49,51 @@ impl Records {
         let state = state.filter(|dir| dir.is_absolute());
         let state = state.unwrap_or_else(|| home.join(".local/state"));
         Records {
-            dir: state.join("kennel").join("wrap"),
+            dir: state.join(KENNELS).join(WRAP),
         }
     }
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The directory of the records, and the one it is in, if they are there. Neither may be a link or belong to
+    /// another user: an error says which does.
+    pub(crate) fn judged_dir(&self) -> Result<Option<(JudgedDir, JudgedDir)>, String> {
+        let kennels = self.dir.parent().expect("it was joined");
+        let state = kennels.parent().expect("it was joined");
+        let Some(state) = JudgedDir::open(state)? else {
+            return Ok(None);
+        };
+        let Some(kennels) = state.subdir(KENNELS)? else {
+            return Ok(None);
+        };
+        let dir = kennels.subdir(WRAP)?;
+        Ok(dir.map(|dir| (kennels, dir)))
+    }
+
+    /// Whether a file in the directory of the records has a name that `wrap` gives: 16 digits of a hash, then `.json`,
+    /// `.backup` or, half written, `.PID.new`.
+    pub(crate) fn wrote(name: &OsStr) -> bool {
+        let Some((hash, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
+            return false;
+        };
+        let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let unfinished = ending
+            .strip_suffix(".new")
+            .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|digit| digit.is_ascii_digit()));
+        hash.len() == NAME
+            && hash.bytes().all(hex)
+            && (unfinished || ["json", "backup"].contains(&ending))
+    }
+
+    /// Removes the directory of the records, and the one it is in, if nothing is in them.
+    pub(crate) fn remove_dirs_if_empty(kennels: &JudgedDir) {
+        kennels.remove_if_empty(WRAP);
+        let state = kennels.path().parent().map(JudgedDir::open);
+        if let Some(Ok(Some(state))) = state {
+            state.remove_if_empty(KENNELS);
+        }
     }
 
     /// What was done to the file that is really at `real`.
@@ -100,31 +147,41 @@ impl Records {
 
     /// Forgets a file that is as it was. The directories go with the last one.
     pub(crate) fn forget(&self, real: &Path) {
+        let Ok(Some((kennels, dir))) = self.judged_dir() else {
+            return;
+        };
         for ending in ["json", "backup"] {
-            let _ = fs::remove_file(self.file(real, ending));
+            let _ = dir.remove_own_file(&file_name(real, ending));
         }
-        let _ = fs::remove_dir(&self.dir);
-        let _ = self.dir.parent().map(fs::remove_dir);
+        Records::remove_dirs_if_empty(&kennels);
     }
 
     /// Removes what a killed `wrap` left half written here.
     pub(crate) fn sweep(&self) {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()) {
+        let Ok(Some((_, dir))) = self.judged_dir() else {
+            return;
+        };
+        for name in dir.names().unwrap_or_default() {
+            let path = dir.path().join(&name);
             let unfinished = path.extension().is_some_and(|ending| ending == "new");
-            let file = unfinished.then(|| fs::File::open(&path).ok()).flatten();
+            let ours = unfinished && Records::wrote(&name) && dir.own_file(&name).is_some();
+            let file = ours.then(|| fs::File::open(&path).ok()).flatten();
             let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
             // Whoever writes it holds it.
             if file.is_some_and(|file| rustix::fs::flock(&file, lock).is_ok()) {
-                let _ = fs::remove_file(&path);
+                let _ = dir.remove_own_file(&name);
             }
         }
     }
 
     fn file(&self, real: &Path, ending: &str) -> PathBuf {
-        let name = hash(&real.to_string_lossy());
-        self.dir.join(format!("{}.{ending}", &name[..16]))
+        self.dir.join(file_name(real, ending))
     }
+}
+
+fn file_name(real: &Path, ending: &str) -> OsString {
+    let name = hash(&real.to_string_lossy());
+    format!("{}.{ending}", &name[..NAME]).into()
 }
 
 fn read(path: &Path) -> Option<Record> {

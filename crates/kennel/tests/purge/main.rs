@@ -141,16 +141,192 @@ fn the_state_of_one_server_goes_and_that_of_another_stays() {
     assert!(!other.exists());
 }
 
+/// Writes down that the only store there is is the state of a server, as an earlier build did for any directory.
+fn declare_as_before(scope: &Scope, state: &Path) {
+    use std::os::unix::ffi::OsStrExt;
+    let stores = everything(scope.runtime_dir().join("stores"));
+    let own = stores.iter().find(|path| path.is_dir()).unwrap();
+    let note = [b"thing\0", state.as_os_str().as_bytes()].concat();
+    std::fs::write(own.join("declared"), note).unwrap();
+}
+
+/// A guard with this state that starts its server in `here`, until it is on record; what it said on stderr.
+fn guard_says(scope: &Scope, here: &Path, state: &str) -> String {
+    let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
+    command
+        .args(["guard", "--name", "thing", "--state", state, "--", "true"])
+        .current_dir(here);
+    run(&mut command).stderr
+}
+
 #[test]
-fn a_home_is_no_servers_state_whatever_was_declared() {
+fn a_home_or_a_work_tree_is_no_servers_state_whatever_was_declared() {
     let scope = Scope::new("purge-state");
-    let home = scope.path("home");
-    std::fs::write(home.join("letters"), "dear").unwrap();
-    stops(guarded(&scope, "thing", &home));
+    let work = full(scope.path("work"));
+    std::fs::create_dir(work.join(".git")).unwrap();
+    let inside = full(scope.path("plain"));
+    let home = full(scope.path("home"));
+    for (here, state, dir, reason) in [
+        (&work, ".", &work, "work"),
+        (&home, "../work", &work, "it has .git"),
+        (&inside, ".", &inside, "working directory"),
+        (&work, "../home", &home, "a home"),
+        (&work, "..", &scope.dir().to_owned(), "a home"),
+    ] {
+        let said = guard_says(&scope, here, state);
+        assert!(said.contains(reason), "{state}: {said}");
+        assert!(
+            said.contains("name a directory that holds nothing else"),
+            "{said}"
+        );
+        let before = everything(dir.clone());
+        if state == "." && dir == &inside {
+            // Elsewhere it is plain state; it was not declared, and so it stays.
+            assert_eq!(kennel(&scope, &["purge", "--yes"]).code(), Some(0));
+            assert_eq!(everything(dir.clone()), before);
+            continue;
+        }
+        declare_as_before(&scope, dir);
+        let ended = kennel(&scope, &["purge", "--yes"]);
+        assert!(
+            ended.stderr.contains("and is kept"),
+            "{state}: {}",
+            ended.stderr
+        );
+        assert!(dir.join("below/data").exists() || dir == scope.dir());
+        assert!(work.join(".git").exists() && home.join("below/data").exists());
+    }
+}
+
+/// A directory of backups with one backup, and what is not Kennel's.
+fn backups(dir: &Path) -> Vec<PathBuf> {
+    std::fs::create_dir_all(dir.join("0123456789abcdef.json.d")).unwrap();
+    let unrelated = [
+        "letters",
+        "notes.json",
+        "mine.backup",
+        "0123456789abcdeg.json",
+        "0123456789ABCDEF.json",
+        "0123456789abcdef.json.old",
+        "0123456789abcdef.new",
+        "0123456789abcdef.x.new",
+    ];
+    for name in unrelated.iter().chain(&["0123456789abcdef.backup"]) {
+        std::fs::write(dir.join(name), "dear").unwrap();
+    }
+    let mut left: Vec<PathBuf> = unrelated.iter().map(|name| dir.join(name)).collect();
+    left.push(dir.join("0123456789abcdef.json.d"));
+    left.sort();
+    left
+}
+
+#[test]
+fn only_files_that_wrap_wrote_are_removed_and_the_others_are_named() {
+    let scope = Scope::new("purge-wrap");
+    let dir = scope.path("home/.local/state/kennel/wrap");
+    let mut left = backups(&dir);
+    std::fs::write(dir.join("fedcba9876543210.4711.new"), "half").unwrap();
+    std::os::unix::fs::symlink(scope.path("dear"), dir.join("0000000000000000.json")).unwrap();
+    std::fs::write(scope.path("dear"), "dear").unwrap();
+    left.push(dir.join("0000000000000000.json"));
+    left.sort();
     let ended = kennel(&scope, &["purge", "--yes"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
-    assert!(ended.stderr.contains("and is kept"), "{}", ended.stderr);
-    assert!(home.join("letters").exists());
+    assert_eq!(everything(dir.clone()), left);
+    for path in &left {
+        let named = path.display().to_string();
+        assert!(ended.stderr.contains(&named), "{named}: {}", ended.stderr);
+    }
+    assert!(scope.path("dear").exists());
+}
+
+#[test]
+fn a_link_in_the_place_of_kennels_directories_leads_nowhere() {
+    for link in ["home/.local/state/kennel/wrap", "home/.local/state/kennel"] {
+        let scope = Scope::new("purge-wrap");
+        let link = scope.path(link);
+        let foreign = scope.path("foreign");
+        backups(&foreign);
+        backups(&foreign.join("wrap"));
+        let before = everything(foreign.clone());
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&foreign, &link).unwrap();
+        let ended = kennel(&scope, &["purge", "--yes"]);
+        assert!(ended.stderr.contains("is a link"), "{}", ended.stderr);
+        assert_eq!(everything(foreign), before);
+        assert!(link.symlink_metadata().is_ok());
+        // Nor do `wrap` and `unwrap` remove anything there.
+        kennel(&scope, &["unwrap", "--yes"]);
+        assert!(before.iter().all(|path| path.exists()));
+    }
+}
+
+#[test]
+fn needs_root_the_home_of_another_user_is_left_alone_by_root() {
+    let scope = Scope::new("purge-wrap");
+    let dir = scope.path("home/.local/state/kennel/wrap");
+    backups(&dir);
+    std::os::unix::fs::chown(scope.path("home"), Some(65534), Some(65534)).unwrap();
+    let before = everything(dir.clone());
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert!(
+        ended.stderr.contains("belongs to uid 65534"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(everything(dir), before);
+}
+
+#[test]
+fn what_others_put_into_kennels_directories_stays_and_is_named() {
+    let scope = Scope::new("purge");
+    ends(&scope, session(&scope, "always", "a"));
+    let key = scope
+        .runtime_dir()
+        .join("daemons")
+        .join(keys(&scope).remove(0));
+    let dir = full(key.join("mine"));
+    let link = key.join("link");
+    std::os::unix::fs::symlink(scope.path("home"), &link).unwrap();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(dir.join("below/data").exists() && link.symlink_metadata().is_ok());
+    for path in [&dir, &link] {
+        let named = format!("{} is not kennel's", path.display());
+        assert!(ended.stderr.contains(&named), "{}", ended.stderr);
+    }
+    assert_eq!(everything(key.clone()).len(), 4, "nothing else is left");
+}
+
+#[test]
+fn json_is_printed_whatever_there_is_to_do() {
+    let scope = Scope::new("purge");
+    let told = |words: &[&str], code: i32| -> serde_json::Value {
+        let ended = kennel(&scope, words);
+        assert_eq!(ended.code(), Some(code), "{words:?}: {}", ended.stderr);
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    for words in [
+        &["purge", "--json", "--yes"][..],
+        &["purge", "--json", "--dry-run"],
+        &["purge", "nobody", "--json", "--yes"],
+    ] {
+        let told = told(words, 3);
+        assert_eq!(
+            (&told["items"], &told["removed"]),
+            (&json!([]), &json!(false))
+        );
+    }
+    let client = session(&scope, "always", "a");
+    wait_for("it is known by its name", || {
+        let listed = kennel(&scope, &["ps", "--json"]).stdout;
+        listed.contains("\"tk-server\"").then_some(())
+    });
+    let refused = told(&["purge", "--json", "--yes"], 2);
+    assert!(refused["in_use"].as_str().unwrap().contains("tk-server"));
+    assert_eq!(refused["removed"], false);
+    ends(&scope, client);
+    assert_eq!(told(&["purge", "--json", "--yes"], 0)["removed"], true);
 }
 
 fn keys(scope: &Scope) -> Vec<String> {

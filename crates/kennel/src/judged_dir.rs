@@ -1,0 +1,289 @@
+//! Directories for removals: opened component by component, judged through the descriptor that is used afterwards, so
+//! that no link and no swapped directory leads a removal elsewhere.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// The most links that one path may lead through, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// A directory that no other user could have put in its place.
+#[derive(Debug)]
+pub(crate) struct JudgedDir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl JudgedDir {
+    /// The directory at `path`; `None` if there is none. Every directory on the way must belong to us or to root, and so
+    /// must every link that is followed. An error says what is in the way.
+    pub(crate) fn open(path: &Path) -> Result<Option<JudgedDir>, String> {
+        let mut parents = vec![JudgedDir::root()?];
+        let mut steps = steps(path);
+        let mut links = 0;
+        while let Some(step) = steps.pop() {
+            if step == ".." {
+                parents.truncate(parents.len().saturating_sub(1).max(1));
+                continue;
+            }
+            let here = parents.last().expect("the root stays");
+            let Some(stat) = here.stat(&step)? else {
+                return Ok(None);
+            };
+            let path = here.path.join(&step);
+            if !is_ours_or_roots(&stat) {
+                return Err(belongs(&path, &stat));
+            }
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                links += 1;
+                let target = rustix::fs::readlinkat(&here.fd, &step, Vec::new());
+                let target = target.map_err(|errno| failed(&path, errno))?;
+                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                if links > MAX_LINKS {
+                    return Err(failed(&path, Errno::LOOP));
+                }
+                if target.is_absolute() {
+                    parents.truncate(1);
+                }
+                steps.extend(self::steps(&target));
+                continue;
+            }
+            let next = here.opened(&step)?;
+            parents.push(next);
+        }
+        Ok(parents.pop())
+    }
+
+    /// A directory in this one that belongs to us; `None` if there is none. A link is refused, whoever made it.
+    pub(crate) fn subdir(&self, name: impl AsRef<OsStr>) -> Result<Option<JudgedDir>, String> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let Some(stat) = self.stat(name)? else {
+            return Ok(None);
+        };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            return Err(format!("{} is a link", path.display()));
+        }
+        let dir = self.opened(name)?;
+        let stat = rustix::fs::fstat(&dir.fd).map_err(|errno| failed(&path, errno))?;
+        match is_ours(&stat) {
+            true => Ok(Some(dir)),
+            false => Err(belongs(&path, &stat)),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of what is in it, in order.
+    pub(crate) fn names(&self) -> Result<Vec<OsString>, String> {
+        names(self.fd.as_fd()).map_err(|error| failed(&self.path, error))
+    }
+
+    /// Size of a regular file of ours; `None` for everything else.
+    pub(crate) fn own_file(&self, name: &OsStr) -> Option<u64> {
+        let stat = self.stat(name).ok()??;
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        (regular && is_ours(&stat)).then_some(stat.st_size.unsigned_abs())
+    }
+
+    /// Removes a regular file of ours; everything else of that name stays.
+    pub(crate) fn remove_own_file(&self, name: &OsStr) -> Result<(), String> {
+        if self.own_file(name).is_none() {
+            return Ok(());
+        }
+        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(failed(&self.path.join(name), errno)),
+        }
+    }
+
+    /// Removes a directory of this one if nothing is in it.
+    pub(crate) fn remove_if_empty(&self, name: impl AsRef<OsStr>) {
+        let _ = rustix::fs::unlinkat(&self.fd, name.as_ref(), AtFlags::REMOVEDIR);
+    }
+
+    /// Removes a directory of ours with all that is in it. Links are removed and not followed; another file system that
+    /// is mounted in it is not entered, and is an error.
+    pub(crate) fn remove_tree(&self, name: &OsStr) -> Result<(), String> {
+        let Some(tree) = self.subdir(name)? else {
+            return Ok(());
+        };
+        let failed = |error| failed(&tree.path, error);
+        let device = rustix::fs::fstat(&tree.fd).map_err(failed)?.st_dev;
+        clear(tree.fd.as_fd(), &tree.path, device)?;
+        rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR).map_err(failed)
+    }
+
+    fn root() -> Result<JudgedDir, String> {
+        let path = PathBuf::from("/");
+        let fd = rustix::fs::open(&path, DIRECTORY, Mode::empty());
+        let fd = fd.map_err(|errno| failed(&path, errno))?;
+        Ok(JudgedDir { fd, path })
+    }
+
+    /// What is there now; a link is not followed.
+    fn stat(&self, name: &OsStr) -> Result<Option<Stat>, String> {
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(failed(&self.path.join(name), errno)),
+        }
+    }
+
+    /// The directory of that name, judged through the descriptor.
+    fn opened(&self, name: &OsStr) -> Result<JudgedDir, String> {
+        let path = self.path.join(name);
+        let fd = rustix::fs::openat(&self.fd, name, DIRECTORY, Mode::empty());
+        let fd = fd.map_err(|errno| failed(&path, errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| failed(&path, errno))?;
+        if !is_ours_or_roots(&stat) {
+            return Err(belongs(&path, &stat));
+        }
+        let (for_all, sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
+        if for_all && !sticky {
+            return Err(format!("{} is writable by everybody", path.display()));
+        }
+        Ok(JudgedDir { fd, path })
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+fn clear(dir: BorrowedFd<'_>, path: &Path, device: u64) -> Result<(), String> {
+    for name in names(dir).map_err(|error| failed(path, error))? {
+        let path = path.join(&name);
+        let failed = |errno: Errno| failed(&path, errno);
+        let stat = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let mut flags = AtFlags::empty();
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let below = rustix::fs::openat(dir, &name, DIRECTORY, Mode::empty()).map_err(failed)?;
+            if rustix::fs::fstat(&below).map_err(failed)?.st_dev != device {
+                return Err(format!("{} is another file system", path.display()));
+            }
+            clear(below.as_fd(), &path, device)?;
+            flags = AtFlags::REMOVEDIR;
+        }
+        match rustix::fs::unlinkat(dir, &name, flags) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(())
+}
+
+fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+        if !matches!(name.as_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The components of a path, the last one first.
+fn steps(path: &Path) -> Vec<OsString> {
+    let steps = path.components().rev();
+    let steps = steps.filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    steps.collect()
+}
+
+fn is_ours(stat: &Stat) -> bool {
+    stat.st_uid == rustix::process::geteuid().as_raw()
+}
+
+fn is_ours_or_roots(stat: &Stat) -> bool {
+    is_ours(stat) || stat.st_uid == 0
+}
+
+fn belongs(path: &Path, stat: &Stat) -> String {
+    let ours = rustix::process::geteuid().as_raw();
+    format!(
+        "{} belongs to uid {}, not to uid {ours}",
+        path.display(),
+        stat.st_uid
+    )
+}
+
+fn failed(path: &Path, error: impl Into<io::Error>) -> String {
+    format!("{}: {}", path.display(), error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use kennel_testkit::Scope;
+
+    use super::*;
+
+    #[test]
+    fn links_of_ours_lead_on_the_way_and_never_at_the_end() {
+        let scope = Scope::new("judged");
+        fs::create_dir_all(scope.path("real/below")).unwrap();
+        symlink("real", scope.path("link")).unwrap();
+        symlink("../real/below", scope.path("real/again")).unwrap();
+        for path in ["real", "link", "link/again/..", "real/again/../below/.."] {
+            let dir = JudgedDir::open(&scope.path(path)).unwrap().unwrap();
+            assert_eq!(dir.path(), scope.path("real"), "{path}");
+            assert!(dir.subdir("below").unwrap().is_some());
+            assert!(dir.subdir("again").unwrap_err().contains("is a link"));
+            assert!(dir.subdir("nothing").unwrap().is_none());
+        }
+        assert!(JudgedDir::open(&scope.path("no/such")).unwrap().is_none());
+        symlink("loop", scope.path("loop")).unwrap();
+        assert!(JudgedDir::open(&scope.path("loop")).is_err());
+    }
+
+    #[test]
+    fn a_tree_goes_and_what_its_links_lead_to_stays() {
+        let scope = Scope::new("judged");
+        fs::create_dir_all(scope.path("tree/a/b")).unwrap();
+        fs::create_dir(scope.path("dear")).unwrap();
+        fs::write(scope.path("dear/file"), "").unwrap();
+        fs::write(scope.path("tree/a/b/file"), "").unwrap();
+        symlink(scope.path("dear"), scope.path("tree/a/link")).unwrap();
+        symlink(scope.path("dear"), scope.path("entrance")).unwrap();
+        let dir = JudgedDir::open(scope.dir()).unwrap().unwrap();
+        dir.remove_tree(OsStr::new("tree")).unwrap();
+        assert!(!scope.path("tree").exists());
+        dir.remove_tree(OsStr::new("entrance")).unwrap_err();
+        assert!(scope.path("dear/file").exists() && scope.path("entrance").exists());
+    }
+
+    #[test]
+    fn needs_root_a_directory_or_link_of_another_user_is_refused() {
+        use std::os::unix::fs::{chown, lchown};
+        let scope = Scope::new("judged");
+        fs::create_dir_all(scope.path("theirs/ours")).unwrap();
+        fs::create_dir(scope.path("ours")).unwrap();
+        symlink("ours", scope.path("link")).unwrap();
+        chown(scope.path("theirs"), Some(65534), Some(65534)).unwrap();
+        lchown(scope.path("link"), Some(65534), Some(65534)).unwrap();
+        for path in ["theirs", "theirs/ours", "link"] {
+            let refused = JudgedDir::open(&scope.path(path)).unwrap_err();
+            assert!(refused.contains("belongs to uid 65534"), "{refused}");
+        }
+        let dir = JudgedDir::open(scope.dir()).unwrap().unwrap();
+        dir.remove_tree(OsStr::new("theirs")).unwrap_err();
+        assert!(scope.path("theirs/ours").exists());
+    }
+}

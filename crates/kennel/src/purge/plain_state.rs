@@ -1,0 +1,174 @@
+//! Whether a directory is plainly a server's state. `guard --state` also serves as a lock, so people name all kinds of
+//! directories with it: what holds more than state is neither declared nor purged.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use kennel_sys::runtime_dir::RuntimeDir;
+
+/// Directories of version control: what holds one is a work tree.
+const WORK_TREES: &[&str] = &[".git", ".hg", ".svn", ".jj", ".bzr"];
+/// Directories of a home in which more than one program keeps its things.
+const COMMON: &[&str] = &[
+    "Desktop",
+    "Documents",
+    "Downloads",
+    "Music",
+    "Pictures",
+    "Public",
+    "Templates",
+    "Videos",
+    ".cache",
+    ".config",
+    ".gnupg",
+    ".local",
+    ".local/bin",
+    ".local/lib",
+    ".local/share",
+    ".local/state",
+    ".ssh",
+];
+/// Directories of the system: nothing in there is a server's state.
+const SYSTEM: &[&str] = &[
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr",
+];
+/// Directories in which every program keeps its state.
+const SHARED: &[&str] = &[
+    "/run/user",
+    "/usr/local",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/spool",
+    "/var/tmp",
+];
+
+/// Why the directory at this real path is more than a server's state; `None` if nothing says so.
+pub(crate) fn more_than_state(path: &Path) -> Option<String> {
+    let holds = |inside: &Path| inside.starts_with(path);
+    if path.components().count() <= 2 {
+        return Some("it is the root of the file system, or directly below it".to_owned());
+    }
+    if SYSTEM.iter().any(|dir| path.starts_with(dir))
+        || SHARED.iter().any(|dir| holds(dir.as_ref()))
+    {
+        return Some("it belongs to the system".to_owned());
+    }
+    if let Some(home) = homes().into_iter().find(|home| holds(home)) {
+        return Some(format!("it is a home, or holds one ({})", home.display()));
+    }
+    if let Some(common) = own_home().and_then(|home| {
+        let mut common = COMMON.iter().map(|name| home.join(name));
+        common.find(|common| holds(common))
+    }) {
+        return Some(format!("other programs use it ({})", common.display()));
+    }
+    if std::env::current_dir().is_ok_and(|here| holds(&here)) {
+        return Some("it is the working directory, or holds it".to_owned());
+    }
+    let runtime = RuntimeDir::find_of_user().ok().flatten();
+    if runtime.is_some_and(|runtime| holds(runtime.path())) {
+        return Some("it holds Kennel's runtime directory".to_owned());
+    }
+    let work_tree = |name: &&&str| path.join(name).symlink_metadata().is_ok();
+    if let Some(name) = WORK_TREES.iter().find(work_tree) {
+        return Some(format!("it is a work tree: it has {name}"));
+    }
+    let mounted = mount_points().into_iter().find(|mount| holds(mount))?;
+    Some(match mounted == path {
+        true => "a file system is mounted there".to_owned(),
+        false => format!("a file system is mounted in it ({})", mounted.display()),
+    })
+}
+
+fn own_home() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from)?;
+    kennel_guard::real_path(home).ok()
+}
+
+/// Homes of this user and of all others.
+fn homes() -> Vec<PathBuf> {
+    let accounts = std::fs::read("/etc/passwd").unwrap_or_default();
+    let accounts = accounts.split(|&byte| byte == b'\n');
+    let homes = accounts.filter_map(|line| line.split(|&byte| byte == b':').nth(5));
+    let homes = homes.filter(|home| home.starts_with(b"/"));
+    let homes = homes.map(|home| PathBuf::from(OsString::from_vec(home.to_vec())));
+    homes.chain(own_home()).collect()
+}
+
+/// Where file systems are mounted, as `/proc` says; nothing where it does not.
+fn mount_points() -> Vec<PathBuf> {
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = mounts.split(|&byte| byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4));
+    points.map(|point| unescaped(point).into()).collect()
+}
+
+/// The kernel writes blanks, and what else would confuse, as `\040`.
+fn unescaped(text: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, tail @ ..] = rest {
+        let number = tail.get(..3).filter(|_| *first == b'\\');
+        let number = number.and_then(|digits| std::str::from_utf8(digits).ok());
+        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    std::ffi::OsStr::from_bytes(&bytes).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use kennel_testkit::Scope;
+
+    use super::*;
+
+    #[test]
+    fn directories_that_hold_more_than_state_are_told_from_state() {
+        let scope = Scope::new("plain-state");
+        let dir = |name: &str| {
+            std::fs::create_dir_all(scope.path(name)).unwrap();
+            scope.path(name)
+        };
+        assert_eq!(more_than_state(&dir("data/thing")), None);
+        assert_eq!(more_than_state(&scope.path("not/there/yet")), None);
+        for name in WORK_TREES {
+            dir(&format!("work{name}/{name}"));
+            let why = more_than_state(&scope.path(format!("work{name}"))).unwrap();
+            assert!(why.contains(name), "{why}");
+        }
+        // The `.git` of a linked work tree is a file.
+        std::fs::write(dir("linked").join(".git"), "gitdir: elsewhere").unwrap();
+        assert!(more_than_state(&scope.path("linked")).is_some());
+        let here = std::env::current_dir().unwrap();
+        let home = own_home().unwrap();
+        for path in [
+            Path::new("/"),
+            Path::new("/var"),
+            Path::new("/var/lib"),
+            Path::new("/etc/thing"),
+            Path::new("/proc/self"),
+            &here,
+            here.parent().unwrap(),
+            &home,
+            &home.join("Documents"),
+            &home.join(".local/share"),
+        ] {
+            assert!(more_than_state(path).is_some(), "{}", path.display());
+        }
+        let mount = mount_points().into_iter();
+        for mount in mount.filter(|mount| mount.components().count() > 2) {
+            assert!(more_than_state(&mount).is_some(), "{}", mount.display());
+        }
+        assert_eq!(unescaped(b"/a\\040b\\134c\\x"), "/a b\\c\\x");
+    }
+}
