@@ -209,6 +209,23 @@ fn bit(number: i32) -> u64 {
     1 << (number as u64 & 63)
 }
 
+/// A file that may not grow any more (`ulimit -f`) is an error to whoever writes it from now on, and not the end of this
+/// process. What is executed inherits that: see [`obey_file_size_limit`].
+pub fn survive_file_size_limit() {
+    // SAFETY: ignoring a signal installs no code of ours.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
+/// The limit ends this process again, as it is by default: for a server, before it is executed. Async-signal-safe.
+pub(crate) fn obey_file_size_limit() {
+    // SAFETY: setting a disposition to the default installs no code of ours.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+    }
+}
+
 /// For commands that print and end: whoever closes our output ends us, as every shell expects.
 pub fn end_with_the_reader() {
     // SAFETY: the default action replaces what the runtime set; no handler is involved.

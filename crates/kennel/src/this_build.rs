@@ -3,7 +3,9 @@
 //! The stamp is `KENNEL_BUILD_STAMP` at build time: any number that grows from build to build, such as the time of the
 //! commit. Whoever hands out several builds of one version sets it; without it the version alone counts.
 
+use std::ffi::OsStr;
 use std::hint::black_box;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use kennel_core::hello::Build;
@@ -53,6 +55,18 @@ pub(crate) fn version() -> String {
 /// To be compared with another; `None` if it was built with a version or stamp that is none.
 pub(crate) fn this() -> Option<Build> {
     text().parse().ok()
+}
+
+/// What to execute to start this very program again. By its descriptor in `/proc`, whatever became of its file; where
+/// there is no `/proc`, by the path it was started with.
+pub(crate) fn itself() -> PathBuf {
+    const BY_DESCRIPTOR: &str = "/proc/self/exe";
+    // A link that leads to a file: one that was removed leads there, too.
+    if rustix::fs::stat(BY_DESCRIPTOR).is_ok() {
+        return BY_DESCRIPTOR.into();
+    }
+    let path = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
 /// Where this program is, if it is still there.

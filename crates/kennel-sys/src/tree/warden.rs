@@ -21,7 +21,7 @@ use crate::detach::{Kind, adopt};
 use crate::events;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
-use crate::signals::Signals;
+use crate::signals::{Signals, obey_file_size_limit, survive_file_size_limit};
 
 /// Runs the warden: `arguments` are what followed its own name, as [`Launch`](super::Launch) put them there.
 ///
@@ -164,6 +164,7 @@ impl Warden {
     fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
         // Started as `/proc/self/exe`, it would go by the name of "exe".
         let _ = rustix::thread::set_name(c"kennel-warden");
+        survive_file_size_limit();
         let control = adopt(orders.control, Kind::Socket)?;
         let records = orders.place.records;
         let records = records.map(|fd| adopt(fd, Kind::Directory)).transpose()?;
@@ -391,6 +392,7 @@ fn start(server: &[OsString], cookie: &str) -> io::Result<u32> {
     // SAFETY: between fork and exec only system calls are made.
     unsafe {
         command.pre_exec(move || {
+            obey_file_size_limit();
             rustix::process::setsid()?;
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             if rustix::process::getppid() != Some(warden) {

@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kennel_core::hello::Control;
+use kennel_core::hello::{Control, DaemonHello, Lost, PROTOCOL};
+use kennel_core::session::SERVER_UNAVAILABLE;
 use kennel_sys::peer::Peer;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
@@ -15,6 +16,7 @@ use super::client::{self, Link};
 use super::house::House;
 use super::socket::Socket;
 use super::tasks::{self, moments};
+use crate::this_build;
 
 /// How long to wait for descriptors that others than us have used up.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -39,9 +41,11 @@ pub(super) async fn all(house: Rc<House>) {
                         .log
                         .line(format_args!("nobody is let in for now: {error}"));
                 }
-                // Whoever waits in the queue is told to look again: unanswered, they would take us for stuck.
+                // Whoever waits in the queue is told why at once: unanswered, they would take us for stuck.
                 drop(kept_free.take());
-                turn_away(&house);
+                while let Some(stream) = next_waiting(&house) {
+                    say_shortage(&house, &stream, &error);
+                }
                 kept_free = spare();
                 moments::within(PAUSE, house.freed.notified()).await;
             }
@@ -80,6 +84,35 @@ fn say_going(stream: &UnixStream) {
     let _ = rustix::net::send(stream, &line, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
+/// Tells one of our own user's, for which something is lacking here, to have a server of its own.
+fn say_shortage(house: &House, stream: &UnixStream, error: &io::Error) {
+    let ours = rustix::process::geteuid();
+    if rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.uid) != Ok(ours) {
+        return;
+    }
+    let hello = DaemonHello {
+        version: this_build::version(),
+        protocol: PROTOCOL,
+        generation: house.generation.clone(),
+        build: this_build::text(),
+    };
+    let lost = Control::Lost(Lost {
+        reason: SERVER_UNAVAILABLE.into(),
+        detail: format!(
+            "it cannot take another client: {error} (pid {}, {} clients)",
+            std::process::id(),
+            house.clients.borrow().len()
+        ),
+        final_word: false,
+        exit: None,
+        unsent: Vec::new(),
+        heard: Some(0),
+        shortage: true,
+    });
+    let words = [&hello.line()[..], b"\n", &lost.line()[..], b"\n"].concat();
+    let _ = rustix::net::send(stream, &words, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
 fn next_waiting(house: &House) -> Option<UnixStream> {
     accepted(house).ok()
 }
@@ -98,6 +131,7 @@ pub(super) fn admit(house: &Rc<House>, stream: UnixStream) {
             house
                 .log
                 .line(format_args!("a connection of nobody: {error}"));
+            say_shortage(house, &stream, &error);
             return;
         }
     };

@@ -55,6 +55,7 @@ pub(crate) use state::{ClientState, DaemonState, Restart, STATE, ServerState};
 /// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.
 pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let word = arguments.next().unwrap_or_default();
+    kennel_sys::signals::survive_file_size_limit();
     if word == "--check" {
         return upgrade::check();
     }

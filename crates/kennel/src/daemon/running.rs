@@ -21,6 +21,8 @@ use crate::shim::lines::{CHUNK, Inbox, Spoken};
 
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
+/// What a pipe may hold at most: see [`Width`](crate::shim::width::Width).
+const A_PIPE: usize = 2 << 20;
 /// A longer line on stderr is taken in parts.
 const LONGEST_COMPLAINT: usize = 128 * 1024;
 /// A line that is no longer than this is taken whatever else the daemon holds.
@@ -72,7 +74,7 @@ impl Running {
         let pair = |(name, value): &(Text, Text)| (os(name), os(value));
         let tree = Launch {
             server: hello.spec.command.iter().map(os).collect(),
-            warden: vec!["/proc/self/exe".into(), "warden".into()],
+            warden: vec![crate::this_build::itself().into(), "warden".into()],
             stdio: [stdin, stdout, stderr],
             env: Some(hello.env.iter().map(pair).collect()),
             cwd: Some(os(&hello.spec.cwd).into()),
@@ -205,7 +207,12 @@ impl Voice {
 
     /// What an ended server had said, and nobody had read yet.
     pub(super) fn hear_the_rest(&self) {
-        while let Ok(1..) = self.running.stdout.now() {
+        let mut heard = 0;
+        // No more than its pipe held: whoever else has that may go on writing for ever.
+        while heard < A_PIPE
+            && let Ok(count @ 1..) = self.running.stdout.now()
+        {
+            heard += count;
             self.pass_on();
         }
         self.last_line();

@@ -135,7 +135,7 @@ struct Shared {
 
 /// Looks for a daemon that is there; else begins an election, on a thread of its own.
 pub(crate) fn elect(wanted: Wanted) -> io::Result<Elected> {
-    elect_starting(wanted, "/proc/self/exe".into())
+    elect_starting(wanted, crate::this_build::itself())
 }
 
 /// [`elect`], with another program to be the daemon.

@@ -42,7 +42,7 @@ fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
         Some(Owner::Gone) => "gone".to_owned(),
         Some(Owner::Alive(process)) => process.identity().to_string(),
     };
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(crate::this_build::itself());
     command
         .arg0("kennel")
         .args(["guardian", &theirs.as_raw_fd().to_string(), &owner])

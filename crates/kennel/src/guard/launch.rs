@@ -119,7 +119,7 @@ impl Ready {
     fn start(&self, args: &Args, stdio: [OwnedFd; 3], detached: bool) -> io::Result<Tree> {
         let launch = Launch {
             server: args.command.clone(),
-            warden: vec!["/proc/self/exe".into(), "warden".into()],
+            warden: vec![crate::this_build::itself().into(), "warden".into()],
             stdio,
             env: None,
             cwd: None,

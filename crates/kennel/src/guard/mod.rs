@@ -117,6 +117,7 @@ pub(crate) fn run(args: Args) -> ExitCode {
 
 /// Starts the server and guards it, or says why there is nothing to guard. Returns the exit code.
 fn serve(args: Args, owner: Option<Owner>, mut voice: Voice) -> u8 {
+    kennel_sys::signals::survive_file_size_limit();
     match Start::new(&args).and_then(|start| start.prepare()) {
         Ok(ready) => match ready.launch(args, owner, &mut voice) {
             Ok(watch) => watch.run(),

@@ -64,7 +64,10 @@ impl Shim {
             heard: lost.heard,
         };
         self.session.upstream_lost(&lost.reason, unsent);
-        self.go_solo(&format!("the daemon cannot start one: {}", lost.detail));
+        self.go_solo(&format!(
+            "the daemon lacks what that takes: {}",
+            lost.detail
+        ));
         if let Some(for_now) = &mut self.for_now {
             for_now.wait = LONGEST;
             for_now.later();

@@ -13,6 +13,9 @@ use super::sleep::Ready;
 use super::{End, Shim, Upstream};
 use crate::sharing::eras;
 
+/// In so many reads, all that a pipe can hold is read.
+const READS_OF_A_PIPE: usize = 64;
+
 impl Shim {
     pub(super) fn look(&mut self, ready: &Ready) -> io::Result<Option<End>> {
         if ready.signalled
@@ -280,11 +283,12 @@ impl Shim {
 
     /// Nothing is left of its tree. What it said last may still be in its pipes.
     fn server_is_gone(&mut self) {
-        // Not until it is closed: somebody outside of the tree may have it open for ever.
-        while let Some(Upstream { server, .. }) = &self.server
-            && server.has_said_more()
-        {
-            self.hear_server();
+        // Not until it is closed: somebody outside of the tree may have it open for ever, and go on writing.
+        for _ in 0..READS_OF_A_PIPE {
+            match &self.server {
+                Some(Upstream { server, .. }) if server.has_said_more() => self.hear_server(),
+                _ => break,
+            }
         }
         self.hear_complaints();
         self.lose();

@@ -93,6 +93,7 @@ impl Sharing {
 /// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
 pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitCode {
     lines::set_max_line(spec.max_line);
+    kennel_sys::signals::survive_file_size_limit();
     let signals = match Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]) {
         Ok(signals) => signals,
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),

@@ -159,7 +159,7 @@ impl Server {
         }
         let tree = Launch {
             server: spec.command.clone(),
-            warden: vec!["/proc/self/exe".into(), "warden".into()],
+            warden: vec![crate::this_build::itself().into(), "warden".into()],
             stdio: [stdin, stdout, stderr],
             env: None,
             cwd: spec.cwd.clone(),

@@ -5,6 +5,7 @@ mod busy;
 mod cleaner;
 mod cold;
 mod idle;
+mod limits;
 mod overdue;
 mod pipes;
 mod places;

@@ -50,3 +50,39 @@ fn a_daemon_that_lacks_the_descriptors_for_a_server_ends_no_session() {
     serves(&mut first);
     assert!(daemon.is_alive(), "it serves those it has");
 }
+
+/// Its highest descriptor may have a number that is greater by so many.
+fn limit_highest(daemon: &ProcessRef, more: u64) {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
+    let numbers = open.map(|it| it.unwrap().file_name().to_str().unwrap().parse::<u64>());
+    let limit = Rlimit {
+        current: Some(numbers.map(Result::unwrap).max().unwrap() + 1 + more),
+        maximum: Some(1024),
+    };
+    let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap());
+    prlimit(pid, Resource::Nofile, limit).unwrap();
+}
+
+#[test]
+fn a_session_is_told_at_once_that_a_daemon_is_out_of_descriptors() {
+    let scope = Scope::new("shortage-told");
+    let mut first = Client::begin(&mut shared(&scope));
+    let daemon = the_daemon(&scope);
+    limit_highest(&daemon, 8);
+    let begin = |_| {
+        let mut client = Client::begin(&mut shared(&scope));
+        serves(&mut client);
+        client
+    };
+    let crowd: Vec<Client> = (0..16).map(begin).collect();
+    serves(&mut first);
+    assert!(daemon.is_alive(), "it serves those it has");
+    let ended = crowd.into_iter().map(|mut client| {
+        client.close();
+        client.wait().stderr
+    });
+    let said: String = ended.collect();
+    assert!(said.contains("it cannot take another client"), "{said}");
+    assert!(said.contains("open files"), "{said}");
+    assert!(!said.contains("ending"), "{said}");
+}

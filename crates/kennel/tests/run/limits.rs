@@ -1,0 +1,115 @@
+//! Where the system gives less than usual: files that may not grow, a pipe that never falls silent, no `/proc`.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kennel_sys::Signal;
+use kennel_testkit::{Client, Scope, wait_for};
+use rustix::fs::OFlags;
+use serde_json::json;
+
+use crate::stage::{log, server_of, serves, shared, solo, the_daemon};
+
+/// The same command behind a shell that runs `script` first.
+fn behind(scope: &Scope, script: &str, session: &Command) -> Command {
+    let mut command = scope.command("sh");
+    command
+        .args(["-c", &format!("{script}; exec \"$@\""), "sh"])
+        .arg(session.get_program())
+        .args(session.get_args())
+        .env("TESTKIT_ROLL", scope.roll());
+    command
+}
+
+#[test]
+fn a_log_that_cannot_grow_ends_nobody() {
+    let scope = Scope::new("file-size");
+    // 4 KiB, or 8 where a shell counts so.
+    let mut client = Client::begin(&mut behind(&scope, "ulimit -f 8", &shared(&scope)));
+    let daemon = the_daemon(&scope);
+    for _ in 0..20 {
+        let said = client.request("say", json!({ "stderr": "w".repeat(1000) }));
+        assert_eq!(said["result"], "said", "{said}");
+    }
+    serves(&mut client);
+    assert!(log(&scope).len() <= 8192, "the limit is in force");
+    assert!(daemon.is_alive());
+    // The server is as it would be without Kennel.
+    let server = server_of(&mut client);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let ignored = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
+    let ignored = u64::from_str_radix(ignored.unwrap().trim(), 16).unwrap();
+    assert_eq!(
+        ignored & 1 << (25 - 1),
+        0,
+        "SIGXFSZ is not ignored: {ignored:x}"
+    );
+    client.close();
+    assert_eq!(client.wait().code(), Some(0));
+}
+
+#[test]
+fn who_goes_on_writing_to_the_stdout_of_a_dead_server_holds_nobody_up() {
+    for share in [false, true] {
+        let scope = Scope::new("foreign-writer");
+        let command = || match share {
+            true => shared(&scope),
+            false => solo(&scope),
+        };
+        let mut client = Client::begin(&mut command());
+        let mut other = Client::begin(&mut command());
+        let server = server_of(&mut client);
+        let stdout = File::options()
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(format!("/proc/{}/fd/1", server.pid()))
+            .unwrap();
+        let enough = Arc::new(AtomicBool::new(false));
+        let is_enough = Arc::clone(&enough);
+        let writer = std::thread::spawn(move || {
+            let noise = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/noise\"}\n".repeat(500);
+            while !is_enough.load(Ordering::Relaxed) {
+                // Full now, or closed for good.
+                let _ = (&stdout).write(&noise);
+            }
+        });
+        server.signal(Signal::KILL).unwrap();
+        wait_for("the server is gone", || (!server.is_alive()).then_some(()));
+        serves(&mut other);
+        serves(&mut client);
+        assert_ne!(server_of(&mut client).pid(), server.pid());
+        enough.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    }
+}
+
+#[test]
+fn needs_root_without_proc_a_session_has_a_server() {
+    let scope = Scope::new("no-proc");
+    for session in [solo(&scope), shared(&scope)] {
+        let mut command = scope.command("unshare");
+        command
+            .args([
+                "-m",
+                "sh",
+                "-c",
+                "mount -t tmpfs none /proc && exec \"$@\"",
+                "sh",
+            ])
+            .arg(session.get_program())
+            .args(session.get_args())
+            .env("TESTKIT_ROLL", scope.roll());
+        let mut client = Client::start(&mut command);
+        client.initialize();
+        serves(&mut client);
+        client.close();
+        let ended = client.wait();
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        let warnings = ended.stderr.matches("kennel: warning").count();
+        assert!(warnings <= 1, "{}", ended.stderr);
+    }
+}
