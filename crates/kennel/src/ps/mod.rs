@@ -20,6 +20,7 @@ use kennel_sys::events;
 use kennel_sys::signals::Signals;
 
 use crate::say;
+use crate::terminal::TerminalWriter;
 use crate::{listing, terminal};
 use table::Look;
 
@@ -76,6 +77,12 @@ fn watch(args: &Args) -> ExitCode {
         crate::fail("--watch needs a terminal; for programs there is `kennel ps --json`");
         return ExitCode::from(USAGE);
     }
+    if !terminal::has_cursor() {
+        crate::fail(
+            "--watch needs a terminal with a cursor that moves, and TERM is dumb; use `kennel ps`",
+        );
+        return ExitCode::from(USAGE);
+    }
     let all = [
         Signal::INT,
         Signal::TERM,
@@ -87,21 +94,32 @@ fn watch(args: &Args) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
     };
-    let watched = keep_showing(args, &signals);
+    let mut screen = match TerminalWriter::stdout() {
+        Ok(screen) => screen,
+        Err(error) => return crate::fail(&format!("cannot write to the terminal: {error}")),
+    };
+    let watched = keep_showing(args, &signals, &mut screen);
     // Where it was hidden; and whatever comes next begins on a line of its own.
-    let _ = io::stdout().write_all(b"\x1b[?25h\n");
+    let _ = screen.write_all(b"\x1b[?25h\n");
     match watched {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => crate::fail(&error),
     }
 }
 
-fn keep_showing(args: &Args, signals: &Signals) -> Result<(), String> {
+fn keep_showing(
+    args: &Args,
+    signals: &Signals,
+    terminal: &mut TerminalWriter,
+) -> Result<(), String> {
     let mut shown = String::new();
     let mut cleared = false;
     loop {
         let entries = listing::all().map_err(|error| error.to_string())?;
-        let rows = terminal::size().map_or(usize::MAX, |(_, rows)| rows);
+        // A terminal that has no size any more is gone.
+        let Some((_, rows)) = terminal::size() else {
+            return Ok(());
+        };
         let lines = table::lines(&entries, look(args));
         let fitting = &lines[..lines.len().min(rows.saturating_sub(1))];
         // Each line is overwritten, and only then what is left of it removed: nothing flickers.
@@ -112,12 +130,15 @@ fn keep_showing(args: &Args, signals: &Signals) -> Result<(), String> {
             "\x1b[?25l\x1b[2J\x1b[H"
         };
         if screen != shown || !cleared {
-            let mut stdout = io::stdout().lock();
-            write!(stdout, "{begin}{screen}")
-                .and_then(|()| stdout.flush())
-                .map_err(|error| format!("cannot show it: {error}"))?;
+            match terminal.write_all(format!("{begin}{screen}").as_bytes()) {
+                Ok(()) => (shown, cleared) = (screen, true),
+                // It takes nothing at the moment, and is shown all of it when it does.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => cleared = false,
+                // It is gone, and nobody is there to read why.
+                Err(error) if terminal::is_gone(&error) => return Ok(()),
+                Err(error) => return Err(format!("cannot show it: {error}")),
+            }
         }
-        (shown, cleared) = (screen, true);
         events::sleep(&[signals.as_fd()], &[], Some(LOOK_EVERY))
             .map_err(|error| format!("cannot wait: {error}"))?;
         while let Some(signal) = signals.next() {

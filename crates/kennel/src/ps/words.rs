@@ -84,14 +84,20 @@ pub(crate) fn latency(entry: &Entry) -> Option<u64> {
     servers.filter_map(|server| server.state.latency_us).max()
 }
 
-/// `0.4ms`, `12ms`, `1.5s`, `240s`, of microseconds.
+/// `0.4ms`, `12ms`, `1.5s`, `240s`, `27h`, of microseconds. At most 6 characters.
 pub(crate) fn took(micros: u64) -> String {
     let (millis, tenths) = (micros / 1_000, micros / 100 % 10);
     match millis {
         0..10 => format!("{millis}.{tenths}ms"),
         10..1_000 => format!("{millis}ms"),
         1_000..100_000 => format!("{}.{}s", millis / 1_000, millis / 100 % 10),
-        _ => format!("{}s", millis / 1_000),
+        100_000..100_000_000 => format!("{}s", millis / 1_000),
+        100_000_000..100_000_000_000 => format!("{}h", millis / 3_600_000),
+        // Nobody waits that long: a clock was set.
+        _ => match millis / 31_557_600_000 {
+            years @ 0..1_000 => format!("{years}y"),
+            _ => ">999y".to_owned(),
+        },
     }
 }
 
@@ -103,14 +109,19 @@ pub(crate) fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// `812K`, `63M`, `1.2G`.
+/// `812K`, `63M`, `1.2G`, `1.2T`. At most 6 characters for what a machine can hold.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes >> 10 {
         0..1024 => format!("{}K", bytes >> 10),
         1024..0x10_0000 => format!("{}M", bytes >> 20),
-        _ => {
-            let tenths = u128::from(bytes) * 10 / (1 << 30);
-            format!("{}.{}G", tenths / 10, tenths % 10)
+        kilobytes => {
+            let (unit, shift) = match kilobytes {
+                ..0x3e80_0000 => ('G', 30),
+                0x3e80_0000..0xfa_0000_0000 => ('T', 40),
+                _ => ('P', 50),
+            };
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            format!("{}.{}{unit}", tenths / 10, tenths % 10)
         }
     }
 }
@@ -123,12 +134,26 @@ pub(crate) fn held(held: u64) -> String {
     }
 }
 
-/// `999`, `12k`, `3m`: a column is narrow.
+/// `999`, `12k`, `3m`, `3g`, `3t`: a column is narrow. At most 6 characters for what anybody can count to.
 pub(crate) fn count(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
         10_000..10_000_000 => format!("{}k", count / 1_000),
-        _ => format!("{}m", count / 1_000_000),
+        10_000_000..10_000_000_000 => format!("{}m", count / 1_000_000),
+        10_000_000_000..10_000_000_000_000 => format!("{}g", count / 1_000_000_000),
+        _ => match count / 1_000_000_000_000 {
+            trillions @ 0..100_000 => format!("{trillions}t"),
+            trillions => format!("{}e", trillions / 1_000_000),
+        },
+    }
+}
+
+/// `999`, `12k`: a count in at most 3 characters, as long as it is below a hundred thousand.
+pub(crate) fn few(count: usize) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        1_000..100_000 => format!("{}k", count / 1_000),
+        _ => "lot".to_owned(),
     }
 }
 
@@ -144,7 +169,12 @@ pub(crate) fn age(since: u64, now: u64) -> String {
         seconds @ ..120 => format!("{seconds}s"),
         seconds @ ..7_200 => format!("{}m", seconds / 60),
         seconds @ ..172_800 => format!("{}h", seconds / 3_600),
-        seconds => format!("{}d", seconds / 86_400),
+        seconds @ ..86_400_000 => format!("{}d", seconds / 86_400),
+        // Nobody has a server that long: a clock was set.
+        seconds => match seconds / 31_557_600 {
+            years @ ..1_000 => format!("{years}y"),
+            _ => "long".to_owned(),
+        },
     }
 }
 

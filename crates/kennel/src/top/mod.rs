@@ -3,11 +3,15 @@
 //! | file | what |
 //! |---|---|
 //! | `model` | what is known and chosen, and what a key does to it; pure |
+//! | `keys` | which keys the bytes of a terminal are; pure |
 //! | `history` | memory and requests over time; pure |
 //! | `view` | how that is drawn |
+//! | `backend` | the escape sequences it is drawn with |
 //! | `screen` | the terminal, which is given back however it ends |
 
+mod backend;
 mod history;
+mod keys;
 mod model;
 mod screen;
 #[cfg(test)]
@@ -19,13 +23,14 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crossterm::event::{self, Event};
 use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::signals::Signals;
 
 use crate::logs::{self, NoLog};
+use crate::terminal::{Input, TerminalReader};
 use crate::{listing, ps, terminal};
+use keys::{Key, KeyParser};
 use model::{Action, Model};
 use screen::Screen;
 
@@ -33,6 +38,8 @@ use screen::Screen;
 const USAGE: u8 = 2;
 /// How often it looks: nothing tells when a server's memory changes (rule 10).
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The rest of an escape sequence comes within this time, or never.
+const SEQUENCE_WITHIN: Duration = Duration::from_millis(25);
 /// So much of a log is read at most.
 const LINES: usize = 1000;
 
@@ -47,6 +54,12 @@ pub(crate) fn top(args: Args) -> ExitCode {
         crate::fail("top needs a terminal; `kennel ps` and `kennel ps --json` do not");
         return ExitCode::from(USAGE);
     }
+    if !terminal::has_cursor() {
+        crate::fail(
+            "top needs a terminal with a cursor that moves, and TERM is dumb; use `kennel ps`",
+        );
+        return ExitCode::from(USAGE);
+    }
     let all = [
         Signal::INT,
         Signal::TERM,
@@ -59,36 +72,53 @@ pub(crate) fn top(args: Args) -> ExitCode {
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
     };
     let mut model = Model::new(args.filter.unwrap_or_default(), terminal::likes_colour());
-    let ended = Screen::enter().and_then(|mut screen| go_on(&mut model, &mut screen, &signals));
+    let ended = TerminalReader::stdin().and_then(|input| {
+        let mut screen = Screen::enter()?;
+        go_on(&mut model, &mut screen, &input, &signals)
+    });
     match ended {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(signal)) => ExitCode::from(128u8.wrapping_add(signal.as_raw() as u8)),
+        // Nobody is there to read why.
+        Err(error) if terminal::is_gone(&error) => ExitCode::from(128 + Signal::HUP.as_raw() as u8),
         Err(error) => crate::fail(&format!("cannot show it: {error}")),
     }
 }
 
-/// Until somebody wants it to end; the signal, if it was one.
-fn go_on(model: &mut Model, screen: &mut Screen, signals: &Signals) -> io::Result<Option<Signal>> {
-    let stdin = io::stdin();
+/// Until somebody wants it to end; the signal, if it was one. A terminal that is gone is as good as SIGHUP.
+fn go_on(
+    model: &mut Model,
+    screen: &mut Screen,
+    input: &TerminalReader,
+    signals: &Signals,
+) -> io::Result<Option<Signal>> {
+    let mut parser = KeyParser::default();
     let mut next_look = Instant::now();
     loop {
         if Instant::now() >= next_look {
             look(model)?;
             next_look = Instant::now() + LOOK_EVERY;
         }
-        screen.draw(model)?;
-        let left = next_look.saturating_duration_since(Instant::now());
-        events::sleep(&[signals.as_fd(), stdin.as_fd()], &[], Some(left))?;
+        match screen.draw(model) {
+            // It takes nothing at the moment, and is drawn anew when it does.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => screen.forget(),
+            drawn => drawn?,
+        }
+        let mut left = next_look.saturating_duration_since(Instant::now());
+        if parser.is_incomplete() {
+            left = left.min(SEQUENCE_WITHIN);
+        }
+        events::sleep(&[signals.as_fd(), input.as_fd()], &[], Some(left))?;
         while let Some(signal) = signals.next() {
             if signal != Signal::WINCH {
                 return Ok(Some(signal));
             }
             screen.forget();
         }
-        while event::poll(Duration::ZERO)? {
-            let Event::Key(key) = event::read()? else {
-                continue;
-            };
+        let Some(keys) = typed(&mut parser, input)? else {
+            return Ok(Some(Signal::HUP));
+        };
+        for key in keys {
             match model.key(key) {
                 Action::None => {}
                 Action::Quit => return Ok(None),
@@ -97,6 +127,16 @@ fn go_on(model: &mut Model, screen: &mut Screen, signals: &Signals) -> io::Resul
             }
         }
     }
+}
+
+/// The keys that were typed since; `None` if the terminal is gone.
+fn typed(parser: &mut KeyParser, input: &TerminalReader) -> io::Result<Option<Vec<Key>>> {
+    let mut bytes = [0; 1024];
+    Ok(match input.read(&mut bytes)? {
+        Input::Bytes(read) => Some(parser.feed(&bytes[..read])),
+        Input::Nothing => Some(parser.finish()),
+        Input::Gone => None,
+    })
 }
 
 fn look(model: &mut Model) -> io::Result<()> {

@@ -3,9 +3,8 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-
 use super::history::History;
+use super::keys::Key;
 use crate::listing::Entry;
 use crate::logs::timeline::Told;
 use crate::ps::words;
@@ -147,22 +146,18 @@ impl Model {
         self.shown().iter().position(|entry| entry.key == key)
     }
 
-    pub(super) fn key(&mut self, key: KeyEvent) -> Action {
-        if key.kind == KeyEventKind::Release {
-            return Action::None;
-        }
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        if control && key.code == KeyCode::Char('c') {
+    pub(super) fn key(&mut self, key: Key) -> Action {
+        if key == Key::CtrlC {
             return Action::Quit;
         }
         self.message = None;
         match self.mode {
-            Mode::Browse => self.browse(key.code),
-            Mode::Filter => self.type_filter(key.code),
+            Mode::Browse => self.browse(key),
+            Mode::Filter => self.type_filter(key),
             Mode::Ask => {
                 self.mode = Mode::Browse;
-                match key.code {
-                    KeyCode::Char('y' | 'Y') => Action::Stop,
+                match key {
+                    Key::Char('y' | 'Y') => Action::Stop,
                     _ => Action::None,
                 }
             }
@@ -170,66 +165,66 @@ impl Model {
                 self.mode = Mode::Browse;
                 Action::None
             }
-            Mode::Log(above) => self.read_log(key.code, above),
+            Mode::Log(above) => self.read_log(key, above),
         }
     }
 
-    fn browse(&mut self, code: KeyCode) -> Action {
-        match code {
-            KeyCode::Char('q') => return Action::Quit,
-            KeyCode::Esc => {
+    fn browse(&mut self, key: Key) -> Action {
+        match key {
+            Key::Char('q') => return Action::Quit,
+            Key::Esc => {
                 self.filter.clear();
                 self.choose_somebody();
             }
-            KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
-            KeyCode::Char('/') => self.mode = Mode::Filter,
-            KeyCode::Char('o') => self.sort = self.sort.next(),
-            KeyCode::Char('l') | KeyCode::Enter if self.chosen().is_some() => {
+            Key::Char('?' | 'h') => self.mode = Mode::Help,
+            Key::Char('/') => self.mode = Mode::Filter,
+            Key::Char('o') => self.sort = self.sort.next(),
+            Key::Char('l') | Key::Enter if self.chosen().is_some() => {
                 self.mode = Mode::Log(0);
             }
-            KeyCode::Char('s') => match self.chosen() {
+            Key::Char('s') => match self.chosen() {
                 Some(entry) if entry.is_at_rest() => {
                     self.says("it hibernates: there is nothing to stop".to_owned());
                 }
                 Some(_) => self.mode = Mode::Ask,
                 None => {}
             },
-            KeyCode::Down | KeyCode::Char('j') => return self.move_by(1),
-            KeyCode::Up | KeyCode::Char('k') => return self.move_by(-1),
-            KeyCode::PageDown => return self.move_by(10),
-            KeyCode::PageUp => return self.move_by(-10),
-            KeyCode::Home | KeyCode::Char('g') => return self.move_by(isize::MIN),
-            KeyCode::End | KeyCode::Char('G') => return self.move_by(isize::MAX),
+            Key::Down | Key::Char('j') => return self.move_by(1),
+            Key::Up | Key::Char('k') => return self.move_by(-1),
+            Key::PageDown => return self.move_by(10),
+            Key::PageUp => return self.move_by(-10),
+            Key::Home | Key::Char('g') => return self.move_by(isize::MIN),
+            Key::End | Key::Char('G') => return self.move_by(isize::MAX),
             _ => {}
         }
         Action::None
     }
 
-    fn type_filter(&mut self, code: KeyCode) -> Action {
-        match code {
-            KeyCode::Enter => self.mode = Mode::Browse,
-            KeyCode::Esc => {
+    fn type_filter(&mut self, key: Key) -> Action {
+        match key {
+            Key::Enter => self.mode = Mode::Browse,
+            Key::Esc => {
                 self.filter.clear();
                 self.mode = Mode::Browse;
             }
-            KeyCode::Backspace => drop(self.filter.pop()),
-            KeyCode::Char(char) => self.filter.push(char),
+            Key::Backspace => drop(self.filter.pop()),
+            Key::Char(char) => self.filter.push(char),
             _ => {}
         }
         self.choose_somebody();
         Action::Look
     }
 
-    fn read_log(&mut self, code: KeyCode, above: usize) -> Action {
+    fn read_log(&mut self, key: Key, above: usize) -> Action {
         let most = self.lines.len().saturating_sub(1);
-        self.mode = match code {
-            KeyCode::Char('q' | 'l') | KeyCode::Esc | KeyCode::Enter => Mode::Browse,
-            KeyCode::Up | KeyCode::Char('k') => Mode::Log((above + 1).min(most)),
-            KeyCode::Down | KeyCode::Char('j') => Mode::Log(above.saturating_sub(1)),
-            KeyCode::PageUp => Mode::Log((above + 10).min(most)),
-            KeyCode::PageDown | KeyCode::Char(' ') => Mode::Log(above.saturating_sub(10)),
-            KeyCode::Home | KeyCode::Char('g') => Mode::Log(most),
-            KeyCode::End | KeyCode::Char('G') => Mode::Log(0),
+        self.mode = match key {
+            Key::Char('q' | 'l') | Key::Esc | Key::Enter => Mode::Browse,
+            Key::Up | Key::Char('k') => Mode::Log((above + 1).min(most)),
+            Key::Down | Key::Char('j') => Mode::Log(above.saturating_sub(1)),
+            Key::PageUp => Mode::Log((above + 10).min(most)),
+            Key::PageDown | Key::Char(' ') => Mode::Log(above.saturating_sub(10)),
+            Key::Home | Key::Char('g') => Mode::Log(most),
+            Key::End | Key::Char('G') => Mode::Log(0),
             _ => Mode::Log(above),
         };
         Action::None

@@ -1,27 +1,32 @@
 //! The terminal while it is ours: another screen, no echo. It is given back when this is dropped, and before a panic
 //! is told.
 
-use std::io::{self, BufWriter, Stdout};
-use std::sync::Once;
+use std::io::{self, BufWriter, Write};
+use std::sync::{Mutex, Once, PoisonError};
 
-use crossterm::cursor::{Hide, Show};
-use crossterm::terminal::{
-    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
-    disable_raw_mode, enable_raw_mode,
-};
-use crossterm::{execute, queue};
 use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Position, Rect};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
+use super::backend::Ansi;
 use super::model::Model;
 use super::view;
+use crate::terminal::TerminalWriter;
 
 /// Room for a whole picture, so that it is written in one piece.
 const PICTURE: usize = 64 << 10;
+/// Another screen, without a cursor; and back.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
+const LEAVE: &[u8] = b"\x1b[?1049l\x1b[?25h";
+/// What is between is shown at once.
+const BEGIN_PICTURE: &[u8] = b"\x1b[?2026h";
+const END_PICTURE: &[u8] = b"\x1b[?2026l";
+
+/// How the terminal was before we came.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    terminal: Terminal<Ansi<BufWriter<TerminalWriter>>>,
     /// Whether what is on it is known.
     known: bool,
 }
@@ -36,10 +41,12 @@ impl Screen {
                 told(panic);
             }));
         });
-        enable_raw_mode()?;
-        let out = BufWriter::with_capacity(PICTURE, io::stdout());
-        let entered = execute!(io::stdout(), EnterAlternateScreen, Hide)
-            .and_then(|()| Terminal::new(CrosstermBackend::new(out)));
+        let mut out = BufWriter::with_capacity(PICTURE, TerminalWriter::stdout()?);
+        make_raw()?;
+        let entered = out
+            .write_all(ENTER)
+            .and_then(|()| out.flush())
+            .and_then(|()| Terminal::new(Ansi::new(out)));
         match entered {
             Ok(terminal) => Ok(Screen {
                 terminal,
@@ -54,14 +61,16 @@ impl Screen {
 
     /// Draws what changed, in the size that the terminal has now. Nobody sees half of it.
     pub(super) fn draw(&mut self, model: &Model) -> io::Result<()> {
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
+        self.terminal.backend_mut().write_all(BEGIN_PICTURE)?;
         if !self.known {
             let size = self.terminal.size()?;
             self.terminal.resize(Rect::from((Position::ORIGIN, size)))?;
             self.known = true;
         }
         self.terminal.draw(|frame| view::draw(frame, model))?;
-        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+        let out = self.terminal.backend_mut();
+        out.write_all(END_PICTURE)?;
+        out.flush()
     }
 
     /// Its window changed: one that was small for a moment has lost what did not fit, and may have its old size by now.
@@ -76,8 +85,22 @@ impl Drop for Screen {
     }
 }
 
+/// Keys come one by one, unseen, and none is a signal.
+fn make_raw() -> io::Result<()> {
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+    Ok(tcsetattr(&stdin, OptionalActions::Now, &raw)?)
+}
+
 /// A terminal that is gone needs nothing back.
 fn give_back() {
-    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
-    let _ = disable_raw_mode();
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(before) = before else {
+        return;
+    };
+    let _ = TerminalWriter::stdout().and_then(|mut terminal| terminal.write_all(LEAVE));
+    let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::layout::Rect;
 
 use super::history::rate;
+use super::keys::Key;
 use super::model::{Action, Mode, Model, Sort};
 use super::view;
 use crate::listing::Entry;
@@ -35,13 +35,13 @@ fn three() -> Vec<Entry> {
     ]
 }
 
-fn press(model: &mut Model, code: KeyCode) -> Action {
-    model.key(KeyEvent::new(code, KeyModifiers::NONE))
+fn press(model: &mut Model, key: Key) -> Action {
+    model.key(key)
 }
 
 fn types(model: &mut Model, keys: &str) {
     for char in keys.chars() {
-        press(model, KeyCode::Char(char));
+        press(model, Key::Char(char));
     }
 }
 
@@ -66,7 +66,7 @@ fn screen(model: &Model, columns: u16, rows: u16) -> Vec<String> {
 fn it_sorts_by_what_is_asked_for() {
     let mut model = model();
     assert_eq!(names(&model), ["memory", "files", "browser"]);
-    press(&mut model, KeyCode::Char('o'));
+    press(&mut model, Key::Char('o'));
     assert_eq!(
         (model.sort, names(&model)),
         (Sort::Name, vec!["browser", "files", "memory"])
@@ -85,47 +85,42 @@ fn it_filters_while_it_is_typed_by_name_and_app() {
     let mut model = model();
     types(&mut model, "/CLAU");
     assert_eq!(names(&model), ["memory", "browser"]);
-    press(&mut model, KeyCode::Enter);
-    press(&mut model, KeyCode::Char('?'));
+    press(&mut model, Key::Enter);
+    press(&mut model, Key::Char('?'));
     assert_eq!(model.mode, Mode::Help);
-    press(&mut model, KeyCode::Char('q'));
+    press(&mut model, Key::Char('q'));
     assert_eq!(names(&model).len(), 2, "the key closed the help alone");
-    press(&mut model, KeyCode::Esc);
+    press(&mut model, Key::Esc);
     assert_eq!(names(&model).len(), 3);
-    assert_eq!(press(&mut model, KeyCode::Char('q')), Action::Quit);
+    assert_eq!(press(&mut model, Key::Char('q')), Action::Quit);
 }
 
 #[test]
 fn nobody_is_stopped_without_a_yes_nor_instead_of_somebody_else() {
     let mut model = model();
-    press(&mut model, KeyCode::Down);
-    for no in [
-        KeyCode::Char('n'),
-        KeyCode::Enter,
-        KeyCode::Esc,
-        KeyCode::Char('s'),
-    ] {
-        press(&mut model, KeyCode::Char('s'));
+    press(&mut model, Key::Down);
+    for no in [Key::Char('n'), Key::Enter, Key::Esc, Key::Char('s')] {
+        press(&mut model, Key::Char('s'));
         assert_eq!(model.mode, Mode::Ask);
         assert_eq!(press(&mut model, no), Action::None);
     }
-    press(&mut model, KeyCode::Char('s'));
-    assert_eq!(press(&mut model, KeyCode::Char('y')), Action::Stop);
+    press(&mut model, Key::Char('s'));
+    assert_eq!(press(&mut model, Key::Char('y')), Action::Stop);
     assert_eq!(model.chosen().unwrap().name, "files");
     // It goes while its person thinks about it.
-    press(&mut model, KeyCode::Char('s'));
+    press(&mut model, Key::Char('s'));
     let mut others = three();
     others.remove(1);
     model.saw(others, 1_000_001, Instant::now());
     assert_eq!(model.mode, Mode::Browse);
     assert_eq!(model.chosen().unwrap().name, "browser", "its neighbour");
-    assert_eq!(press(&mut model, KeyCode::Char('y')), Action::None);
+    assert_eq!(press(&mut model, Key::Char('y')), Action::None);
     // One that hibernates has nothing to stop.
     let mut resting = three();
     resting[0].state = "hibernating".to_owned();
     model.saw(resting, 1_000_002, Instant::now());
-    press(&mut model, KeyCode::Home);
-    press(&mut model, KeyCode::Char('s'));
+    press(&mut model, Key::Home);
+    press(&mut model, Key::Char('s'));
     assert_eq!(model.mode, Mode::Browse);
     assert!(model.message.is_some());
 }
@@ -133,7 +128,7 @@ fn nobody_is_stopped_without_a_yes_nor_instead_of_somebody_else() {
 #[test]
 fn a_choice_stays_with_whom_was_chosen_whoever_comes_or_goes() {
     let mut model = model();
-    press(&mut model, KeyCode::End);
+    press(&mut model, Key::End);
     assert_eq!(model.chosen().unwrap().name, "browser");
     let mut more = three();
     more.insert(0, named("another", "dddd", &[]));
@@ -141,8 +136,8 @@ fn a_choice_stays_with_whom_was_chosen_whoever_comes_or_goes() {
     assert_eq!(model.chosen().unwrap().name, "browser");
     model.saw(Vec::new(), 1_000_002, Instant::now());
     assert!(model.chosen().is_none());
-    press(&mut model, KeyCode::Down);
-    press(&mut model, KeyCode::Char('l'));
+    press(&mut model, Key::Down);
+    press(&mut model, Key::Char('l'));
     assert_eq!(model.mode, Mode::Browse);
 }
 
@@ -215,6 +210,45 @@ fn it_is_drawn_large_and_small_and_smaller() {
             screen(&model, columns, rows);
         }
     }
+}
+
+#[test]
+fn no_number_loses_a_digit_however_narrow_the_screen_is() {
+    let mut large = named("a-server-of-a-long-name", "dddd", &["claude"; 1234]);
+    large.since = 0;
+    large.saved_bytes = 7_777 << 30;
+    large.servers[0].rss_bytes = Some(5_555 << 30);
+    large.servers[0].state.requests = u64::MAX;
+    large.servers[0].state.latency_us = Some(u64::MAX);
+    let mut model = Model::new(String::new(), false);
+    model.saw(vec![large], 1_800_000_000, Instant::now());
+    let allowed = [
+        "1234", "1", "1k", "5.4T", "7.5T", "18e", "57y", "0.0", "4711",
+    ];
+    for columns in 1..=140 {
+        let screen = screen(&model, columns, 30);
+        for (at, row) in screen.iter().enumerate().take(12) {
+            // The first word is the head's or the name, and the foot and the title have no numbers.
+            for word in row.split_whitespace() {
+                let word = word.trim_end_matches([',', '/', 's']);
+                if word.starts_with(|char: char| char.is_ascii_digit()) {
+                    assert!(
+                        allowed.contains(&word) || word == "1234 claude" || word.ends_with('…'),
+                        "{columns} columns, row {at}: {word:?} in {row:?}"
+                    );
+                }
+            }
+        }
+        let heads = screen[1].split_whitespace().count();
+        assert_eq!(heads, view::columns(columns).len(), "{:?}", screen[1]);
+    }
+    let heads = |columns: u16| -> Vec<&str> {
+        let columns = view::columns(columns).into_iter();
+        columns.map(|(head, ..)| head).collect()
+    };
+    assert_eq!(heads(40), ["NAME", "STATE", "CLI", "MEMORY", "AGE"]);
+    assert_eq!(heads(20), ["NAME", "MEMORY"]);
+    assert_eq!(heads(8), ["NAME"]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ const ROOMY: u16 = 100;
 const TALL: u16 = 14;
 
 /// Its head, its width (0: what is left), and whether it ends at its right.
-type Column = (&'static str, u16, bool);
+pub(super) type Column = (&'static str, u16, bool);
 
 const ALL_COLUMNS: [Column; 10] = [
     ("NAME", 0, false),
@@ -33,6 +33,7 @@ const ALL_COLUMNS: [Column; 10] = [
     ("ANSWER", 6, true),
     ("AGE", 4, true),
 ];
+/// Those of a narrower screen; of a very narrow one, without some of them.
 const FEW_COLUMNS: [Column; 7] = [
     ("NAME", 0, false),
     ("STATE", 11, false),
@@ -42,6 +43,10 @@ const FEW_COLUMNS: [Column; 7] = [
     ("ANSWER", 6, true),
     ("AGE", 4, true),
 ];
+/// Where there is no room, columns go in this order: one that is shown is shown whole.
+const DROPPED_FIRST: [&str; 6] = ["REQ/S", "ANSWER", "CLI", "AGE", "STATE", "MEMORY"];
+/// Narrower than this, the past is not drawn beside the facts.
+const WIDE_ENOUGH_FOR_PAST: u16 = 50;
 /// Between two columns.
 const GAP: u16 = 1;
 /// Narrower than this, nobody knows what was cut.
@@ -102,7 +107,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
         return draw_log(frame, model, above);
     }
     let areas = areas(frame.area());
-    frame.render_widget(head(model), areas.head);
+    frame.render_widget(head(model, areas.head.width), areas.head);
     draw_list(frame, model, areas.list);
     if let Some(area) = areas.chosen {
         draw_chosen(frame, model, area);
@@ -116,28 +121,39 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     }
 }
 
-fn head(model: &Model) -> Paragraph<'_> {
+fn head(model: &Model, width: u16) -> Paragraph<'_> {
     let all = model.all();
     let servers: usize = all.iter().map(|entry| entry.servers.len()).sum();
     let clients: usize = all.iter().map(|entry| entry.clients.len()).sum();
     let memory: u64 = all.iter().map(words::memory).sum();
     let saved: u64 = all.iter().map(|entry| entry.saved_bytes).sum();
-    let text = format!(
-        "kennel  {}, {}, {}, saves {}",
-        words::counted(servers, "server"),
+    let parts = [
+        format!("kennel  {}", words::counted(servers, "server")),
         words::counted(clients, "client"),
         words::bytes(memory),
-        words::bytes(saved)
-    );
-    Paragraph::new(text).style(Style::new().add_modifier(Modifier::BOLD))
+        format!("saves {}", words::bytes(saved)),
+    ];
+    Paragraph::new(fitting(&parts, ", ", width)).style(Style::new().add_modifier(Modifier::BOLD))
+}
+
+/// The first of these parts that there is room for: a number is shown whole or not at all.
+fn fitting(parts: &[String], between: &str, width: u16) -> String {
+    let mut text = String::new();
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        let between = if text.is_empty() { "" } else { between };
+        let longer = format!("{text}{between}{part}");
+        if longer.chars().count() > width.into() {
+            break;
+        }
+        text = longer;
+    }
+    text
 }
 
 fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
-    let roomy = area.width >= ROOMY;
     let shown = model.shown();
-    let columns: &[Column] = if roomy { &ALL_COLUMNS } else { &FEW_COLUMNS };
-    let widths = widths(columns, area.width);
-    let rows = shown.iter().map(|entry| row(model, entry, &widths, roomy));
+    let columns = columns(area.width);
+    let rows = shown.iter().map(|entry| row(model, entry, &columns));
     let heads = columns
         .iter()
         .map(|&(head, _, to_the_right)| match to_the_right {
@@ -145,7 +161,9 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
             false => Cell::new(head),
         });
     let heads = Row::new(heads).style(Style::new().add_modifier(Modifier::DIM));
-    let constraints = widths.iter().copied().map(Constraint::Length);
+    let constraints = columns
+        .iter()
+        .map(|&(_, width, _)| Constraint::Length(width));
     let table = Table::new(rows, constraints)
         .column_spacing(GAP)
         .header(heads)
@@ -166,41 +184,52 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     }
 }
 
-/// Given by the width of the screen alone: no column moves, whoever comes or goes.
-fn widths(columns: &[Column], whole: u16) -> Vec<u16> {
-    let fixed: u16 = columns.iter().map(|&(_, width, _)| width + GAP).sum();
-    let left = (whole + GAP).saturating_sub(fixed).max(LEAST_NAME);
-    let width = |&(_, width, _): &Column| if width == 0 { left } else { width };
-    columns.iter().map(width).collect()
+/// Given by the width of the screen alone: no column moves, whoever comes or goes. The name gets what is left.
+pub(super) fn columns(whole: u16) -> Vec<Column> {
+    let mut columns = match whole >= ROOMY {
+        true => ALL_COLUMNS.to_vec(),
+        false => FEW_COLUMNS.to_vec(),
+    };
+    let name = |columns: &[Column]| {
+        let others: u16 = columns[1..].iter().map(|&(_, width, _)| width + GAP).sum();
+        whole.saturating_sub(others)
+    };
+    for dropped in DROPPED_FIRST {
+        if name(&columns) >= LEAST_NAME {
+            break;
+        }
+        columns.retain(|&(head, ..)| head != dropped);
+    }
+    columns[0].1 = name(&columns);
+    columns
 }
 
-fn row(model: &Model, entry: &Entry, widths: &[u16], roomy: bool) -> Row<'static> {
-    let (state, mood) = words::state(entry, model.now);
-    let state = Cell::new(words::cut(&state, widths[1].into())).style(tint(model, mood));
-    let name = Cell::new(words::cut(&words::printable(&entry.name), widths[0].into()));
+fn row(model: &Model, entry: &Entry, columns: &[Column]) -> Row<'static> {
+    let cells = columns
+        .iter()
+        .map(|&(head, width, _)| cell(model, entry, head, width.into()));
+    Row::new(cells.collect::<Vec<_>>())
+}
+
+fn cell(model: &Model, entry: &Entry, head: &str, width: usize) -> Cell<'static> {
     let requests = words::requests(entry);
-    let rate = requests.map(|_| tenths(model.history.rate(&entry.key)));
-    let rate = number(rate.unwrap_or("-".to_owned()));
-    let answer = words::latency(entry).map(words::took);
-    let answer = number(answer.unwrap_or("-".to_owned()));
-    let memory = number(words::held(words::memory(entry)));
-    let age = number(words::age(entry.since, model.now));
-    if !roomy {
-        let clients = number(entry.clients.len().to_string());
-        return Row::new([name, state, clients, memory, rate, answer, age]);
+    let or_dash = |text: Option<String>| number(text.unwrap_or("-".to_owned()));
+    match head {
+        "NAME" => Cell::new(words::cut(&words::printable(&entry.name), width)),
+        "STATE" => {
+            let (state, mood) = words::state(entry, model.now);
+            Cell::new(words::cut(&state, width)).style(tint(model, mood))
+        }
+        "SRV" => number(words::few(entry.servers.len())),
+        "CLI" => number(words::few(entry.clients.len())),
+        "CLIENTS" => Cell::new(words::cut(&words::clients(entry), width)),
+        "MEMORY" => number(words::held(words::memory(entry))),
+        "SAVED" => number(words::held(entry.saved_bytes)),
+        "REQS" => or_dash(requests.map(words::count)),
+        "REQ/S" => or_dash(requests.map(|_| tenths(model.history.rate(&entry.key)))),
+        "ANSWER" => or_dash(words::latency(entry).map(words::took)),
+        _ => number(words::age(entry.since, model.now)),
     }
-    Row::new([
-        name,
-        state,
-        number(entry.servers.len().to_string()),
-        Cell::new(words::cut(&words::clients(entry), 24)),
-        memory,
-        number(words::held(entry.saved_bytes)),
-        number(requests.map_or("-".to_owned(), words::count)),
-        rate,
-        answer,
-        age,
-    ])
 }
 
 /// Numbers end where their column ends.
@@ -242,15 +271,16 @@ fn draw_chosen(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let block = titled(title);
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    let halves =
-        Layout::horizontal([Constraint::Percentage(60), Constraint::Percentage(40)]).spacing(2);
-    let [left, right] = halves.areas(inner);
-    let lines: Vec<Line<'_>> = facts(entry, model.now)
-        .into_iter()
-        .map(Line::from)
-        .collect();
+    let past = model.history.of(&entry.key);
+    let past = past.filter(|_| inner.width >= WIDE_ENOUGH_FOR_PAST);
+    let share = if past.is_some() { 60 } else { 100 };
+    let halves = [share, 100 - share].map(Constraint::Percentage);
+    let spacing = if past.is_some() { 2 } else { 0 };
+    let [left, right] = Layout::horizontal(halves).spacing(spacing).areas(inner);
+    let facts = facts(entry, model.now, left.width).into_iter();
+    let lines: Vec<Line<'_>> = facts.map(Line::from).collect();
     frame.render_widget(Paragraph::new(lines), left);
-    let Some(past) = model.history.of(&entry.key) else {
+    let Some(past) = past else {
         return;
     };
     let memory = format!("memory {}", words::bytes(words::memory(entry)));
@@ -275,15 +305,16 @@ pub(super) fn last_of(values: &VecDeque<u64>, columns: u16) -> Vec<u64> {
     values.iter().skip(skipped).copied().collect()
 }
 
-fn facts(entry: &Entry, now: u64) -> Vec<String> {
-    let mut facts = words::notes(entry, now);
+fn facts(entry: &Entry, now: u64, width: u16) -> Vec<String> {
+    let notes = words::notes(entry, now).into_iter();
+    let mut facts: Vec<String> = notes.map(|note| words::cut(&note, width.into())).collect();
     facts.extend(entry.servers.iter().map(|server| {
         let memory = words::bytes(server.rss_bytes.unwrap_or(0));
         let class = words::printable(server.state.class.as_deref().unwrap_or(""));
         let clients = words::counted(server.state.clients, "client");
         let took = server.state.latency_us.map(words::took).unwrap_or_default();
-        let pid = server.state.pid;
-        format!("server {pid}  {memory}  {clients}  {took}  {class}")
+        let server = format!("server {}", server.state.pid);
+        fitting(&[server, memory, clients, took, class], "  ", width)
     }));
     facts.push(format!("clients: {}", words::clients(entry)));
     let why = entry.why.as_ref();

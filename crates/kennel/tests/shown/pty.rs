@@ -2,13 +2,16 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use kennel_sys::Signal;
+use kennel_sys::events::Bell;
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Scope, tool, wait_for};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
@@ -18,6 +21,9 @@ pub(crate) struct Pty {
     near: File,
     /// Held, so that the terminal outlives the program, and can be asked how it was left.
     far: OwnedFd,
+    /// Rings when the reader of the terminal shall stop.
+    stop_reading: Arc<Bell>,
+    reader: Option<JoinHandle<()>>,
     child: Child,
     before: Termios,
     said: Arc<Mutex<Vec<u8>>>,
@@ -29,8 +35,30 @@ impl Pty {
         Pty::start_with(scope, words, columns, rows, &[])
     }
 
+    /// The program ignores SIGHUP, as behind `nohup`.
+    pub(crate) fn start_ignoring_hangup(
+        scope: &Scope,
+        words: &[&str],
+        columns: u16,
+        rows: u16,
+    ) -> Option<Pty> {
+        let line = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"];
+        Pty::start_behind(scope, &line, words, columns, rows, &[])
+    }
+
     pub(crate) fn start_with(
         scope: &Scope,
+        words: &[&str],
+        columns: u16,
+        rows: u16,
+        variables: &[(&str, &str)],
+    ) -> Option<Pty> {
+        Pty::start_behind(scope, &[], words, columns, rows, variables)
+    }
+
+    fn start_behind(
+        scope: &Scope,
+        before_it: &[&str],
         words: &[&str],
         columns: u16,
         rows: u16,
@@ -48,7 +76,9 @@ impl Pty {
         let end = || Stdio::from(far.try_clone().unwrap());
         let mut command = scope.command(setsid);
         command
-            .args(["--ctty", env!("CARGO_BIN_EXE_kennel")])
+            .arg("--ctty")
+            .args(before_it)
+            .arg(env!("CARGO_BIN_EXE_kennel"))
             .args(words)
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")
@@ -60,15 +90,30 @@ impl Pty {
         let near = File::from(near);
         let said = Arc::new(Mutex::new(Vec::new()));
         let (mut from, into) = (near.try_clone().unwrap(), Arc::clone(&said));
-        std::thread::spawn(move || {
+        let stop_reading = Arc::new(Bell::new().unwrap());
+        let stop = Arc::clone(&stop_reading);
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = from.read(&mut bytes) {
-                into.lock().unwrap().extend(&bytes[..count]);
+            loop {
+                let fds = &mut [
+                    PollFd::new(&*stop, PollFlags::IN),
+                    PollFd::new(&from, PollFlags::IN),
+                ];
+                let _ = poll(fds, None);
+                if !fds[0].revents().is_empty() {
+                    return;
+                }
+                match from.read(&mut bytes) {
+                    Ok(count @ 1..) => into.lock().unwrap().extend(&bytes[..count]),
+                    _ => return,
+                }
             }
         });
         Some(Pty {
             near,
             far,
+            stop_reading,
+            reader: Some(reader),
             child,
             before,
             said,
@@ -107,6 +152,37 @@ impl Pty {
 
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
         resize(&self.far, columns, rows);
+    }
+
+    /// Nobody reads it from now on: it is full soon, and takes nothing more.
+    pub(crate) fn is_left_unread(&mut self) {
+        self.stop_reading.ring();
+        self.reader.take().unwrap().join().unwrap();
+    }
+
+    /// Writes to it until it takes nothing more.
+    pub(crate) fn fill(&self) {
+        let path = format!("/proc/self/fd/{}", self.far.as_raw_fd());
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let own = open(path, flags, Mode::empty()).unwrap();
+        while rustix::io::write(&own, &[b' '; 1024]).is_ok() {}
+    }
+
+    /// The terminal is closed under its program, as when its window or tmux is killed. The exit code.
+    #[track_caller]
+    pub(crate) fn closed(mut self) -> Option<i32> {
+        self.is_left_unread();
+        // The last descriptor of the near end: `/dev/null` takes its place.
+        self.near = File::open("/dev/null").unwrap();
+        let child = &mut self.child;
+        wait_for("it ends with its terminal", || child.try_wait().unwrap()).code()
+    }
+
+    /// Its exit code, where nobody reads what it says last.
+    #[track_caller]
+    pub(crate) fn ends(&mut self) -> Option<i32> {
+        let child = &mut self.child;
+        wait_for("it ends", || child.try_wait().unwrap()).code()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

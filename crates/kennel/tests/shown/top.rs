@@ -68,6 +68,62 @@ fn it_draws_large_and_small_follows_the_window_and_gives_the_terminal_back() {
 }
 
 #[test]
+fn it_ends_with_its_terminal_though_no_signal_says_so() {
+    let scope = Scope::new("top-closed");
+    let _client = shared(&scope);
+    let hangup = 128 + Signal::HUP.as_raw();
+    for (words, code) in [(&["top"][..], hangup), (&["ps", "--watch"], 0)] {
+        // A shell that ignores the hangup passes that on, as `nohup` does.
+        let Some(pty) = Pty::start_ignoring_hangup(&scope, words, 80, 24) else {
+            return;
+        };
+        pty.shows("serving");
+        assert_eq!(pty.closed(), Some(code), "{words:?}");
+    }
+    let Some(pty) = Pty::start(&scope, &["top"], 80, 24) else {
+        return;
+    };
+    pty.shows("serving");
+    assert_eq!(pty.closed(), Some(hangup));
+}
+
+#[test]
+fn signals_end_it_though_nobody_reads_its_terminal() {
+    let scope = Scope::new("top-unread");
+    let _client = shared(&scope);
+    for words in [&["top"][..], &["ps", "--watch"]] {
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            let Some(mut pty) = Pty::start(&scope, words, 200, 60) else {
+                return;
+            };
+            pty.shows("serving");
+            pty.is_left_unread();
+            pty.fill();
+            // It draws all of it anew, and cannot.
+            pty.signal(Signal::WINCH);
+            pty.signal(signal);
+            assert!(pty.ends().is_some(), "{words:?}: {signal:?}");
+        }
+    }
+}
+
+#[test]
+fn on_a_terminal_without_a_cursor_it_says_what_to_use() {
+    let scope = Scope::new("top-dumb");
+    for words in [&["top"][..], &["ps", "--watch"]] {
+        let Some(pty) = Pty::start_with(&scope, words, 80, 24, &[("TERM", "dumb")]) else {
+            return;
+        };
+        let (code, said) = pty.ended();
+        assert_eq!(code, Some(2), "{said}");
+        assert!(
+            said.contains("kennel ps") && !said.contains('\x1b'),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
 fn its_keys_find_stop_and_leave() {
     let scope = Scope::new("top-keys");
     let mut client = shared(&scope);
