@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: `kennel-bench`, built in release mode.
+//! `cargo xtask bench`: `kennel-bench`, built with the profile `dist`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -7,7 +7,7 @@ use kennel_sys::Signal;
 use kennel_sys::signals::Signals;
 
 use crate::report::succeeds;
-use crate::workspace::Workspace;
+use crate::workspace::{DIST, Workspace};
 use crate::{Outcome, testbed};
 
 /// The benchmarks that need more than what is built here.
@@ -44,13 +44,13 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let built = succeeds(
         workspace
             .cargo()
-            .args(["build", "--release", "--bins"])
+            .args(["build", "--profile", DIST, "--bins"])
             .args(packages),
     )?;
     // Ctrl-C is the benchmark's to hear: it ends what it has started, and we wait for that.
     let _signals = Signals::catch(&[Signal::INT])?;
     // What was built together with the others: by itself it would be built once more.
-    let mut run = Command::new(workspace.target.join("release/kennel-bench"));
+    let mut run = Command::new(workspace.target.join(DIST).join("kennel-bench"));
     workspace.settle(&mut run);
     run.args(with_former_build(&workspace, &args.names)?);
     let name = args.names.first().filter(|name| !name.starts_with('-'));

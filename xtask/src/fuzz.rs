@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::plan::Plan;
 use crate::report::{Report, succeeds};
 use crate::test::random;
 use crate::workspace::Workspace;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     if let Some(seconds) = args.others {
         println!("and {seconds} s for each of the others");
     }
-    let mut report = Report::new()?;
+    let mut report = Report::new(Plan::default())?;
     if report.step("build", || fuzz.build()) {
         // As many at once as there are cores: each of them keeps one busy.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -123,6 +124,7 @@ impl Fuzz {
             .env("CARGO_ENCODED_RUSTFLAGS", encoded(COVERAGE))
             .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
             .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_STRIP", "none")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");

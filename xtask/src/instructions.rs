@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::preflight::in_ci;
 use crate::report::succeeds;
-use crate::workspace::Workspace;
+use crate::workspace::{DIST, Workspace};
 
 const PARTS: [&str; 3] = ["line", "shim", "daemon"];
 const CALLS: u64 = 1000;
@@ -152,11 +152,12 @@ fn compiler() -> Outcome<String> {
 
 fn count(workspace: &Workspace) -> Outcome<BTreeMap<String, f64>> {
     let mut build = workspace.cargo();
-    build.args(["build", "--release", "--locked", "--package", "hot-path"]);
+    build.args(["build", "--profile", DIST, "--locked"]);
+    build.args(["--package", "hot-path"]);
     if !succeeds(&mut build)? {
         return Err("hot-path does not build".into());
     }
-    let program = workspace.target.join("release/hot-path");
+    let program = workspace.target.join(DIST).join("hot-path");
     let mut counts = BTreeMap::new();
     for part in PARTS {
         let (calls, none) = (

@@ -18,6 +18,7 @@ mod instructions;
 mod leftovers;
 mod mutants;
 mod nextest;
+mod plan;
 mod preflight;
 mod program;
 mod report;
@@ -46,7 +47,7 @@ Examples:
   cargo xtask test --seed 42             the random choices of an earlier run
   cargo xtask test -- a_late_client      only tests whose name contains this
   cargo xtask test -- -E 'package(notes)'
-  cargo xtask bench exit-event           one benchmark, in release mode
+  cargo xtask bench exit-event           one benchmark, built with the profile dist
   cargo xtask instructions               what a small call costs, against the baseline
   cargo xtask fuzz mux --seconds 600     ten minutes of random schedules
   cargo xtask chaos --minutes 30         half an hour of random kills, freezes and faults
@@ -58,7 +59,7 @@ Examples:
 enum Chore {
     /// Run every test: as this user, and as an unprivileged one when this user is root
     Test(test::Args),
-    /// Build the benchmarks in release mode and run those named, or all of them
+    /// Build the benchmarks with the profile dist and run those named, or all of them
     Bench(bench::Args),
     /// Count what a small call costs, and compare it with bench/instructions.json
     Instructions(instructions::Args),

@@ -15,14 +15,22 @@ pub(crate) struct Nextest {
 }
 
 impl Nextest {
+    /// The machine's nextest, or the one that an earlier run built.
+    pub(crate) fn find(workspace: &Workspace) -> Option<Nextest> {
+        let path = find(&workspace.target.join("tools"))?;
+        Some(Nextest { path })
+    }
+
     /// The machine's nextest; where there is none, it is built once and kept in `target/tools`.
     pub(crate) fn find_or_install(workspace: &Workspace) -> Outcome<Nextest> {
+        Nextest::find(workspace).map_or_else(|| Nextest::install(workspace), Ok)
+    }
+
+    /// Builds nextest into `target/tools`, where later runs find it.
+    pub(crate) fn install(workspace: &Workspace) -> Outcome<Nextest> {
         let tools = workspace.target.join("tools");
-        if let Some(path) = find(&tools) {
-            return Ok(Nextest { path });
-        }
         println!(
-            "cargo-nextest is not installed: building {VERSION} into {}, once; this takes a few minutes",
+            "cargo-nextest is not installed: building {VERSION} into {}, once",
             tools.display()
         );
         let status = workspace

@@ -1,4 +1,4 @@
-//! The steps of a run: announced one by one, timed, and listed at the end.
+//! The steps of a run: announced one by one with the expected time, timed, and listed at the end.
 
 use std::io;
 use std::process::{Command, ExitCode};
@@ -8,11 +8,14 @@ use kennel_sys::Signal;
 use kennel_sys::signals::Signals;
 
 use crate::Outcome;
+use crate::plan::{Plan, clock};
 
 /// What a run did so far. Ctrl-C ends the step at work, which shares our process group, and skips
 /// the steps to come, but not the summary.
 #[derive(Debug)]
 pub(crate) struct Report {
+    plan: Plan,
+    start: Instant,
     steps: Vec<Step>,
     interrupts: Signals,
     interrupted: bool,
@@ -26,8 +29,10 @@ struct Step {
 }
 
 impl Report {
-    pub(crate) fn new() -> io::Result<Report> {
+    pub(crate) fn new(plan: Plan) -> io::Result<Report> {
         Ok(Report {
+            plan,
+            start: Instant::now(),
             steps: Vec::new(),
             interrupts: Signals::catch(&[Signal::INT])?,
             interrupted: false,
@@ -48,19 +53,35 @@ impl Report {
         name: &str,
         work: impl FnOnce() -> Outcome<bool>,
     ) -> bool {
-        println!("\n── {name} ──");
+        println!("\n── {name}{} ──", self.heading(name));
         let start = Instant::now();
         let passed = work().unwrap_or_else(|error| {
             eprintln!("xtask: {name}: {error}");
             false
         });
+        let took = start.elapsed();
+        if passed {
+            self.plan.took(name, took);
+        }
+        let verdict = if passed { "ok" } else { "FAILED" };
+        let (took_words, total) = (clock(took), clock(self.start.elapsed()));
+        println!("{name}: {verdict} in {took_words}; {total} since the start");
         self.steps.push(Step {
             name: name.to_owned(),
-            took: start.elapsed(),
+            took,
             passed,
         });
         self.interrupted |= self.interrupts.next().is_some();
         passed
+    }
+
+    /// Which step this is, and how long it is expected to take.
+    fn heading(&self, name: &str) -> String {
+        let expected = self.plan.expected(name);
+        match self.plan.place(name) {
+            Some((at, of)) => format!(" ({at} of {of}; expected: {expected})"),
+            None => String::new(),
+        }
     }
 
     /// Prints what passed and what failed, and gives the exit code that says so.
@@ -70,6 +91,7 @@ impl Report {
             let verdict = if *passed { "ok" } else { "FAILED" };
             println!("{verdict:>8}  {name} ({:.1} s)", took.as_secs_f64());
         }
+        println!("{:>8}  in {} in total", "", clock(self.start.elapsed()));
         if self.interrupted {
             println!("interrupted: what is not listed was not run");
         }
@@ -104,7 +126,7 @@ mod tests {
 
     #[test]
     fn one_failed_step_fails_the_run() {
-        let mut report = Report::new().expect("a report");
+        let mut report = Report::new(Plan::default()).expect("a report");
         assert!(report.step("good", || Ok(true)));
         assert!(report.passed());
         assert!(!report.step("bad", || Ok(false)));
@@ -114,14 +136,14 @@ mod tests {
 
     #[test]
     fn a_step_that_cannot_be_run_did_not_pass() {
-        let mut report = Report::new().expect("a report");
+        let mut report = Report::new(Plan::default()).expect("a report");
         assert!(!report.step("absent", || succeeds(&mut Command::new("/nonexistent"))));
         assert!(!report.passed());
     }
 
     #[test]
     fn an_interrupt_skips_the_steps_to_come_but_not_the_tidying_up() {
-        let mut report = Report::new().expect("a report");
+        let mut report = Report::new(Plan::default()).expect("a report");
         let me = ProcessRef::me().expect("this process");
         assert!(me.signal(Signal::INT).expect("a signal to ourselves"));
         // Another thread may be the one that takes the signal, in its own time.

@@ -8,12 +8,25 @@ use kennel_testkit::{CANARY, Canary};
 
 use crate::leftovers::{self, MARK};
 use crate::nextest::Nextest;
+use crate::plan::{Part, Plan};
 use crate::report::{Report, succeeds};
 use crate::workspace::Workspace;
 use crate::{Outcome, canary, preflight, testbed, unprivileged, unserved};
 
 /// How many tests nextest runs at once, where its options do not say.
 const THREADS: &str = "NEXTEST_TEST_THREADS";
+
+const NEXTEST: &str = "cargo-nextest";
+const BUILD: &str = "build";
+const TESTBED: &str = "testbed";
+const DOC_TESTS: &str = "doc tests";
+const LEFTOVERS: &str = "nothing left behind";
+const SECRET: &str = "no secret written down";
+const UNSERVED: &str = "a platform not served yet";
+
+fn tests_as(uid: u32) -> String {
+    format!("tests as uid {uid}")
+}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,41 +47,50 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     run.announce();
     let gaps = preflight::check()?;
     let workspace = Workspace::load()?;
-    let nextest = Nextest::find_or_install(&workspace)?;
+    let found = Nextest::find(&workspace);
+    let plan = run.plan(&workspace.target, found.is_some());
+    println!("\n── plan ──");
+    for line in plan.lines() {
+        println!("{line}");
+    }
+    println!("on two cores with nothing else to do; what is built or installed already takes less");
 
-    let mut report = Report::new()?;
-    if !report.step("build", || build(&workspace)) {
+    let mut report = Report::new(plan)?;
+    let Some(nextest) = found.or_else(|| {
+        let mut installed = None;
+        report.step(NEXTEST, || {
+            installed = Some(Nextest::install(&workspace)?);
+            Ok(true)
+        });
+        installed
+    }) else {
+        return Ok(report.close());
+    };
+    if !report.step(BUILD, || build(&workspace)) {
         return Ok(report.close());
     }
     let mut bed = None;
-    report.step("testbed", || {
+    report.step(TESTBED, || {
         bed = testbed::install(&workspace)?;
         // Where a tool for it is missing, preflight has said so, and in CI has failed.
         Ok(bed.is_some() || !gaps.is_empty())
     });
-    let uid = rustix::process::geteuid();
-    report.step(&format!("tests as uid {uid}"), || {
+    report.step(&tests_as(rustix::process::geteuid().as_raw()), || {
         current_uid(&workspace, &nextest, &run, bed.as_deref())
     });
     if preflight::is_root() {
-        report.step(&format!("tests as uid {}", unprivileged::UID), || {
+        report.step(&tests_as(unprivileged::UID), || {
             unprivileged::pass(&workspace, &nextest, &run)
         });
     }
     let everything = run.is_everything();
     if everything {
-        report.step("doc tests", || doc_tests(&workspace, &run));
+        report.step(DOC_TESTS, || doc_tests(&workspace, &run));
     }
-    report.step_even_if_interrupted("nothing left behind", || {
-        Ok(leftovers::none_left(&run.mark))
-    });
-    report.step_even_if_interrupted("no secret written down", || {
-        Ok(canary::is_nowhere(&run.canary, &workspace))
-    });
+    report.step_even_if_interrupted(LEFTOVERS, || Ok(leftovers::none_left(&run.mark)));
+    report.step_even_if_interrupted(SECRET, || Ok(canary::is_nowhere(&run.canary, &workspace)));
     if everything {
-        report.step("a platform not served yet", || {
-            unserved::compiles(&workspace)
-        });
+        report.step(UNSERVED, || unserved::compiles(&workspace));
     }
     let code = report.close();
     for gap in gaps {
@@ -106,6 +128,34 @@ impl Run {
             canary: Canary::fresh(),
             filters: args.filters.clone(),
         })
+    }
+
+    /// The parts of this run. Typical times are those of two cores, of an empty target directory at the most.
+    fn plan(&self, target: &Path, has_nextest: bool) -> Plan {
+        // Full counts and filters take anything from seconds to hours.
+        let usual = self.is_everything() && !self.full;
+        let tests = |least, most| usual.then_some((least, most));
+        let uid = rustix::process::geteuid().as_raw();
+        let mut parts = Vec::new();
+        if !has_nextest {
+            parts.push(Part::new(NEXTEST, (180, 480)));
+        }
+        parts.push(Part::new(BUILD, (180, 600)));
+        parts.push(Part::new(TESTBED, (5, 180)));
+        parts.push(Part::new(tests_as(uid), tests(300, 720)));
+        if preflight::is_root() {
+            parts.push(Part::new(tests_as(unprivileged::UID), tests(240, 600)));
+        }
+        if self.is_everything() {
+            parts.push(Part::new(DOC_TESTS, (20, 120)));
+        }
+        parts.push(Part::new(LEFTOVERS, (1, 10)));
+        parts.push(Part::new(SECRET, (1, 10)));
+        if self.is_everything() {
+            parts.push(Part::new(UNSERVED, (10, 120)));
+        }
+        let times = target.join("xtask/times.json");
+        Plan::new(parts, usual.then_some(times.as_path()))
     }
 
     fn announce(&self) {

@@ -63,6 +63,9 @@ impl Workspace {
     }
 }
 
+/// The profile that packages, benchmarks and the instruction count are built with.
+pub(crate) const DIST: &str = "dist";
+
 /// The cargo that started us, so that one toolchain does it all.
 fn plain_cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -82,6 +85,33 @@ mod tests {
         });
         let workspace = Workspace::from_metadata(&metadata).expect("complete metadata");
         assert_eq!(workspace.programs, ["b", "c"]);
+    }
+
+    /// The lines of a table in the workspace's `Cargo.toml`.
+    fn table(name: &str) -> Vec<String> {
+        let xtask = std::env::var("CARGO_MANIFEST_DIR").expect("set for every test");
+        let text =
+            std::fs::read_to_string(format!("{xtask}/../Cargo.toml")).expect("the workspace");
+        let (_, rest) = text
+            .split_once(&format!("\n[{name}]\n"))
+            .unwrap_or_else(|| panic!("no table {name}"));
+        let lines = rest.lines().take_while(|line| !line.starts_with('['));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_what_is_handed_out_and_measured_is_optimized_as_a_whole() {
+        let has = |profile: &str, line: &str| {
+            let table = table(&format!("profile.{profile}"));
+            table.iter().any(|it| it == line)
+        };
+        assert!(has(DIST, "lto = \"fat\""));
+        assert!(has(DIST, "codegen-units = 1"));
+        assert!(has("release", "lto = \"off\""));
+        let readme =
+            std::env::var("CARGO_MANIFEST_DIR").expect("set for every test") + "/../README.md";
+        let readme = std::fs::read_to_string(readme).expect("README.md");
+        assert!(readme.contains("cargo install --profile dist"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn choose(exe: &Path, path: impl Iterator<Item = PathBuf>) -> Result<String, Str
     if let Some(tree) = build_tree(&real) {
         return Err(format!(
             "{} is inside a build tree ({}): `cargo clean` would break your apps. Install it first, and run the \
-             installed one: `cargo install --locked --path crates/kennel`",
+             installed one: `cargo install --profile dist --locked --path crates/kennel`",
             real.display(),
             tree.display()
         ));
