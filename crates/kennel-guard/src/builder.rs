@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kennel_core::lifetime::{self, Policy};
+use kennel_sys::env;
 use kennel_sys::lock::Mode;
 use kennel_sys::starter::{self, Starter};
 
@@ -212,7 +213,12 @@ impl GuardBuilder {
     }
 
     fn watched_starter(&mut self, notices: &mut Vec<String>) -> Starter {
-        let switch = std::env::var_os(PARENT_WATCH);
+        let switch = std::env::var_os(PARENT_WATCH).filter(|switch| !switch.is_empty());
+        if let Some(odd) = switch.as_ref().filter(|it| env::switch(it).is_none()) {
+            notices.push(format!(
+                "{PARENT_WATCH} is ignored, so the end of the app ends this server: {odd:?} is neither on nor off"
+            ));
+        }
         if !self.watch_parent || !starter::watch_enabled(switch.as_deref()) {
             return Starter::Nobody;
         }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use crate::linux as os;
+pub use crate::switch::switch;
 
 /// What [`take`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -66,6 +66,8 @@ pub mod starter;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod tree;
 
+mod switch;
+
 #[cfg(not(unix))]
 compile_error!(
     "kennel does not serve this platform yet: Linux is served, other Unix systems compile and say so"

@@ -115,11 +115,10 @@ pub fn capture() -> io::Result<Starter> {
     Ok(Starter::Watch(watched))
 }
 
-/// Whether the switch leaves the watch on: `off`, `0`, `false` and `no`, in any case, disarm it; any
-/// other value, or none, does not.
+/// Whether the switch leaves the watch on: one that is off ([`crate::env::switch`]) disarms it; any other value, or
+/// none, does not.
 pub fn watch_enabled(switch: Option<&OsStr>) -> bool {
-    let off = ["off", "0", "false", "no"];
-    !switch.is_some_and(|value| off.iter().any(|word| value.eq_ignore_ascii_case(word)))
+    switch.and_then(crate::env::switch).unwrap_or(true)
 }
 
 /// The pipes and sockets we were given to talk through, as (device, inode).

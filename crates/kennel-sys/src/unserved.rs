@@ -17,6 +17,8 @@ fn unsupported<T>() -> io::Result<T> {
 pub mod env {
     use std::ffi::OsString;
 
+    pub use crate::switch::switch;
+
     /// What [`take`] found.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Taken {
@@ -675,6 +677,7 @@ pub mod lock {
 pub mod net {
     use std::io;
     use std::net::SocketAddr;
+    use std::path::Path;
     use std::time::Duration;
 
     use super::process::ProcessRef;
@@ -737,6 +740,11 @@ pub mod net {
 
     /// Unsupported.
     pub fn holders(_inodes: &[u64]) -> io::Result<Vec<ProcessRef>> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn listens_at(_path: &Path, _process: &ProcessRef) -> io::Result<bool> {
         unsupported()
     }
 

@@ -5,11 +5,12 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use kennel_sys::signals;
 
+use crate::sharing::{Named, ServersToml};
 use crate::shim::Origin;
 use crate::{complaint, demo, doctor, guard, logs, ps, purge, reference, run, stop, top, wrap};
 
@@ -172,7 +173,7 @@ ps --wide` says why a session is on its own.
 The timers: --linger is how long a shared server outlives its last client; --grace how long its owner must \
 be gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is \
 how long a server may take to end; --hibernate stops a server nobody asks, until somebody does. Durations \
-are written 500ms, 30s, 5m, 2h.
+are written 500ms, 1.5s, 30s, 5m, 2h.
 
 When the server dies, its sessions go on with the next one. What was under way is asked again where that \
 does no harm (--replay safe), and otherwise answered with an error that says that nobody knows whether it \
@@ -184,7 +185,8 @@ run.
 
 Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...), and so \
 are KENNEL_REPLAY and KENNEL_ON_CHANGE; KENNEL_OFF=1 runs the server as if kennel were not there; \
-KENNEL_PARENT_WATCH=off leaves the end of the session to stdin alone.
+KENNEL_PARENT_WATCH=off leaves the end of the session to stdin alone. A switch is 1, true, yes or on, or 0, \
+false, no or off. A variable that cannot be read is ignored, with a warning.
 
 Exit codes: the server's own after the app closed stdin; 127 command not found, 126 not executable.";
 
@@ -311,7 +313,12 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
 /// Help and version, which were asked for, or what is wrong with the line.
 fn not_understood(error: &clap::Error, definition: &clap::Command) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(advice) = advice_on_name(error, &words, definition) {
+        crate::fail(&advice);
+        return ExitCode::from(2);
+    }
     if error.kind() == ErrorKind::UnknownArgument
+        && server_word(&words, definition).is_none_or(|at| named(&words[at]).is_none())
         && let Some(line) = with_dashes(&words, definition)
     {
         let what =
@@ -339,8 +346,48 @@ fn not_understood(error: &clap::Error, definition: &clap::Command) -> ExitCode {
     }
 }
 
+/// What to do instead of `kennel run NAME EXTRA`, where servers.toml has the name.
+fn advice_on_name(
+    error: &clap::Error,
+    words: &[OsString],
+    definition: &clap::Command,
+) -> Option<String> {
+    let Some(ContextValue::String(odd)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let is_run = words.first().is_some_and(|word| word == "run");
+    if error.kind() != ErrorKind::UnknownArgument || !is_run || odd.starts_with('-') {
+        return None;
+    }
+    let at = server_word(words, definition)?;
+    let named = named(&words[at])?;
+    let (name, rest) = (&named.name, &words[at + 1..]);
+    let command: Vec<OsString> = named.command.iter().map(OsString::from).collect();
+    let line = [&command, rest].concat();
+    Some(format!(
+        "{name} is run as servers.toml says, without more arguments: write them into its `command` there, or run \
+         the program itself:\n  kennel run -- {}",
+        quoted(&line)
+    ))
+}
+
+fn named(word: &OsString) -> Option<Named> {
+    ServersToml::named_by_user(word.to_str()?)
+}
+
 /// The line as it was meant, where `run` or `guard` was given a command without `--`.
 fn with_dashes(words: &[OsString], definition: &clap::Command) -> Option<String> {
+    let (ours, its) = words.split_at_checked(server_word(words, definition)?)?;
+    Some(format!("kennel {} -- {}", quoted(ours), quoted(its)))
+}
+
+fn quoted(words: &[OsString]) -> String {
+    let words = words.iter().map(|word| wrap::quoted(Path::new(word)));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Where the first word of `run` or `guard` is that is neither an option nor the value of one.
+fn server_word(words: &[OsString], definition: &clap::Command) -> Option<usize> {
     let name = words
         .first()?
         .to_str()
@@ -365,10 +412,5 @@ fn with_dashes(words: &[OsString], definition: &clap::Command) -> Option<String>
             _ => 1 + usize::from(takes_value(word)?),
         };
     }
-    let quoted = |words: &[OsString]| {
-        let words = words.iter().map(|word| wrap::quoted(Path::new(word)));
-        words.collect::<Vec<_>>().join(" ")
-    };
-    let (ours, its) = words.split_at_checked(at)?;
-    (!its.is_empty()).then(|| format!("kennel {} -- {}", quoted(ours), quoted(its)))
+    (at < words.len()).then_some(at)
 }

@@ -1,4 +1,4 @@
-//! Durations as people write them: `500ms`, `30s`, `5m`, `2h`.
+//! Durations as people write them: `500ms`, `1.5s`, `30s`, `5m`, `2h`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ impl std::fmt::Display for BadDuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:?} is not a duration: write a number and its unit, as in 500ms, 30s, 5m or 2h",
+            "{:?} is not a duration: write a number and its unit, as in 500ms, 30s, 5m, 2h or 1.5s",
             self.0
         )
     }
@@ -18,22 +18,43 @@ impl std::fmt::Display for BadDuration {
 
 impl std::error::Error for BadDuration {}
 
-/// Reads a duration. A bare `0` needs no unit.
+/// Longer than anybody waits: the end of such a time is still a moment that can be told.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// Digits behind the point that count.
+const DECIMALS: usize = 9;
+
+/// Reads a duration, of whole milliseconds and at most ten years. A bare `0` needs no unit.
 pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
     let bad = || BadDuration(text.to_owned());
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    let millis_each = match unit {
+    let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let (number, unit) = text.split_at(text.bytes().take_while(is_number).count());
+    let (whole, decimals) = match number.split_once('.') {
+        Some((_, "")) => return Err(bad()),
+        Some((whole, decimals)) => (whole, decimals),
+        None => (number, ""),
+    };
+    if !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(bad());
+    }
+    let whole: u64 = whole.parse().map_err(|_| bad())?;
+    let decimals = &decimals[..decimals.len().min(DECIMALS)];
+    let fraction: u64 = format!("{decimals:0<DECIMALS$}")
+        .parse()
+        .map_err(|_| bad())?;
+    let millis_each: u128 = match unit {
         "ms" => 1,
         "s" => 1000,
         "m" => 60 * 1000,
         "h" => 60 * 60 * 1000,
-        "" if number == 0 => 1,
+        "" if whole == 0 && fraction == 0 => 1,
         _ => return Err(bad()),
     };
-    let millis = number.checked_mul(millis_each).ok_or_else(bad)?;
-    Ok(Duration::from_millis(millis))
+    let billion = 10u128.pow(DECIMALS as u32);
+    let billionths = u128::from(whole) * billion + u128::from(fraction);
+    // Rounded up: what is not nothing does not become nothing.
+    let millis = (billionths * millis_each).div_ceil(billion);
+    let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+    Ok(Duration::from_millis(millis).min(LONGEST))
 }
 
 #[cfg(test)]
@@ -49,6 +70,12 @@ mod tests {
             ("2h", 7_200_000),
             ("0", 0),
             ("0s", 0),
+            ("1.5s", 1_500),
+            ("0.25m", 15_000),
+            ("1.0001s", 1_001),
+            ("0.5ms", 1),
+            ("0.0", 0),
+            ("18446744073709551615h", LONGEST.as_millis() as u64),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
@@ -57,12 +84,15 @@ mod tests {
             "5",
             "s",
             "-1s",
-            "1.5s",
+            "1.5",
+            "1.s",
+            ".5s",
+            "1.5.5s",
+            "1,5s",
             "5 s",
             "5S",
             "5d",
             "99999999999999999999s",
-            "18446744073709551615h",
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(&format!("{text:?}")), "{error}");

@@ -50,6 +50,8 @@ mod size;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod sources;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod start_error;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod stop;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod terminal;
@@ -61,6 +63,8 @@ mod timers;
 mod top;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 mod unserved;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod values;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod wrap;
 

@@ -23,8 +23,10 @@ use crate::sharing::{
     self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras, launcher, table,
 };
 use crate::shim::{self, Origin, Sharing, Spec};
+use crate::start_error::{self, Attempt};
 use crate::this_build;
 use crate::timers::{self, Timers};
+use crate::values;
 
 /// Exit code for "nothing found".
 const NOTHING: u8 = 3;
@@ -66,8 +68,8 @@ pub(crate) struct Args {
     cwd: Option<PathBuf>,
 
     /// The only environment variables that tell one daemon from another, beside those named like credentials
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
-    env_key: Option<Vec<OsString>>,
+    #[arg(long, value_name = "A,B")]
+    env_key: Option<OsString>,
 
     #[command(flatten)]
     timers: Timers,
@@ -92,7 +94,7 @@ enum Share {
 }
 
 pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
-    let off = std::env::var_os("KENNEL_OFF").is_some_and(|value| value == "1");
+    let off = values::kennel_is_off();
     if off && args.name.is_none() {
         return become_the_server(&args);
     }
@@ -115,9 +117,11 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
             "keep" => Ok(false),
             _ => Err(format!("{word:?} is neither replace nor keep")),
         })?;
-        Ok((timers, replay.unwrap_or_default(), replace))
+        let env_key = args.env_key.as_deref().map(values::names).transpose();
+        let env_key = env_key.map_err(|error| format!("--env-key: {error}"))?;
+        Ok((timers, replay.unwrap_or_default(), replace, env_key))
     });
-    let (timers, replay, replace): (_, Replay, _) = match settled {
+    let (timers, replay, replace, env_key): (_, Replay, _, _) = match settled {
         Ok(settled) => settled,
         Err(error) => {
             crate::fail(&error);
@@ -133,7 +137,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         crate::fail(&format!("{} {words}", cwd.display()));
         return ExitCode::from(CANNOT_START);
     }
-    let place = Place::of(&args);
+    let place = Place::of(&args, env_key.as_deref());
     let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
         key: place.key.hex.clone(),
@@ -190,7 +194,7 @@ impl Args {
         self.command = named.command.iter().map(OsString::from).collect();
         self.cwd = self.cwd.take().or_else(|| named.cwd.clone());
         let names = named.env_key.as_ref();
-        let names = names.map(|names| names.iter().map(OsString::from).collect());
+        let names = names.map(|names| OsString::from(names.join(",")));
         self.env_key = self.env_key.take().or(names);
         Ok(())
     }
@@ -204,17 +208,12 @@ struct Place {
 }
 
 impl Place {
-    fn of(args: &Args) -> Place {
+    fn of(args: &Args, env_key: Option<&[OsString]>) -> Place {
         let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let cwd = args.cwd.clone().or_else(|| std::env::current_dir().ok());
         let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
         let cwd = std::path::absolute(&cwd).unwrap_or(cwd);
-        let names = counted(
-            &args.command,
-            args.env_key.as_deref(),
-            args.cwd.is_some(),
-            &env,
-        );
+        let names = counted(&args.command, env_key, args.cwd.is_some(), &env);
         let key = key::of(Ingredients {
             command: &args.command,
             cwd: &cwd,
@@ -352,7 +351,13 @@ fn become_the_server(args: &Args) -> ExitCode {
         command.current_dir(cwd);
     }
     let error = command.exec();
-    let not_found = error.kind() == std::io::ErrorKind::NotFound;
-    crate::fail(&format!("{}: {error}", args.command[0].display()));
-    ExitCode::from(if not_found { 127 } else { 126 })
+    let path = std::env::var_os("PATH");
+    let attempt = Attempt {
+        program: &args.command[0],
+        cwd: args.cwd.as_deref(),
+        path: path.as_deref(),
+    };
+    let (code, words) = start_error::explain(attempt, error.raw_os_error().unwrap_or_default());
+    crate::fail(&words);
+    ExitCode::from(code)
 }

@@ -1,6 +1,7 @@
 //! How long things last: flags, and the same as variables. A bad flag is an error; a bad variable is a
 //! warning and the default, for whoever set it is not at hand.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use kennel_core::lifetime;
@@ -27,7 +28,7 @@ pub(crate) struct Timers {
     #[arg(long, value_name = "D")]
     start_timeout: Option<String>,
 
-    /// Stop the server when nobody has asked it anything for so long; the next request starts it again [default: never]
+    /// Stop the server after this time without a request, or never; the next request starts it again [default: never]
     ///
     /// Sessions stay, and notice nothing but the time its start takes. What the server keeps in its memory alone is
     /// gone then: that is why it is off unless you ask for it.
@@ -78,6 +79,7 @@ pub(crate) const TIMERS: [&str; 7] = [
 pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
     match name {
         "stop-after" => rungs(text).map(drop),
+        "hibernate" => hibernation(text).map(drop),
         "max-line" => line_length(text).map(drop),
         _ => duration::parse(text)
             .map(drop)
@@ -99,7 +101,7 @@ impl Timers {
                 "max-line" => &mut self.max_line,
                 _ => continue,
             };
-            if flag.is_none() && std::env::var_os(variable(name)).is_none() {
+            if flag.is_none() && of_variable(name).is_none() {
                 *flag = Some(text);
             }
         }
@@ -113,8 +115,7 @@ impl Timers {
             grace: value("grace", &self.grace, time)?.unwrap_or(lifetime::GRACE),
             max_idle: value("max-idle", &self.max_idle, time)?.unwrap_or(lifetime::MAX_IDLE),
             start_timeout: value("start-timeout", &self.start_timeout, time)?.unwrap_or(seconds(5)),
-            // Of no use for no time at all would be never there.
-            hibernate: value("hibernate", &self.hibernate, time)?.filter(|after| !after.is_zero()),
+            hibernate: value("hibernate", &self.hibernate, hibernation)?.flatten(),
             stop_after: value("stop-after", &self.stop_after, rungs)?
                 .unwrap_or((seconds(2), seconds(2))),
             max_line: value("max-line", &self.max_line, line_length)?.unwrap_or(DEFAULT_MAX_LINE),
@@ -133,17 +134,34 @@ pub(crate) fn value<T>(
         let value = parse(text).map_err(|error| format!("--{name}: {error}"))?;
         return Ok(Some(value));
     }
-    let variable = variable(name);
-    let Ok(text) = std::env::var(&variable) else {
+    let Some(text) = of_variable(name) else {
         return Ok(None);
     };
-    let value =
-        parse(&text).map_err(|error| crate::warn(&format!("{variable} is ignored: {error}")));
-    Ok(value.ok())
+    let ignored = |error| crate::warn(&format!("{} is ignored: {error}", variable(name)));
+    Ok(parse(&text.to_string_lossy()).map_err(ignored).ok())
+}
+
+/// What the variable of a flag says. An empty one says nothing.
+fn of_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(variable(name)).filter(|text| !text.is_empty())
 }
 
 fn variable(name: &str) -> String {
     format!("KENNEL_{}", name.replace('-', "_").to_uppercase())
+}
+
+/// After which time without a request the server stops; `None` for never.
+fn hibernation(text: &str) -> Result<Option<Duration>, String> {
+    if text == "never" {
+        return Ok(None);
+    }
+    let after = duration::parse(text).map_err(|error| format!("{error}, or never"))?;
+    match after.is_zero() {
+        false => Ok(Some(after)),
+        true => Err(format!(
+            "{text:?} would stop the server between any two requests; write never to keep it, or a time as in 10m"
+        )),
+    }
 }
 
 fn rungs(text: &str) -> Result<(Duration, Duration), String> {

@@ -20,6 +20,7 @@ use super::station::Station;
 use super::tasks::{self, Descriptor, first_of, moments, when};
 use super::{dormant, start, watch};
 use crate::sources::Sources;
+use crate::start_error::{self, Attempt};
 
 /// Why a server is lost whose files changed.
 const REPLACED: &str = "replaced";
@@ -259,14 +260,14 @@ impl Attendant {
 
     /// The server could not even be started.
     fn refused(&self, errno: i32) {
-        let detail = refusal(&self.station.hello, errno);
+        let (code, detail) = refusal(&self.station.hello, errno);
         self.house.log.line(format_args!("no server: {detail}"));
         let shortage = is_shortage(errno);
         self.tell_clients(&Lost {
             reason: SERVER_UNAVAILABLE.into(),
             detail,
             final_word: true,
-            exit: (!shortage).then(|| exit_code(errno)),
+            exit: (!shortage).then_some(code),
             unsent: Vec::new(),
             heard: None,
             shortage,
@@ -370,35 +371,25 @@ pub(super) fn ladder(hello: &ClientHello) -> Ladder {
     }
 }
 
-/// Why the server could not be started, as a shell would say it.
-fn refusal(hello: &ClientHello, errno: i32) -> String {
+/// Why the server could not be started, as a shell would say it, and a shell's exit code for that.
+fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
     let program = hello.spec.command.first().map(os).unwrap_or_default();
-    let program = program.display();
-    match Errno::from_raw_os_error(errno) {
-        Errno::NOENT => {
-            let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
-            if cwd.is_dir() {
-                format!("{program}: command not found")
-            } else {
-                format!("{}: no such directory to start {program} in", cwd.display())
-            }
-        }
-        Errno::ACCESS => format!("{program}: permission denied"),
-        errno => format!("{program}: {}", io::Error::from(errno)),
-    }
+    let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
+    let mut env = hello.env.iter();
+    let path = env.find(|(name, _)| name.as_bytes() == b"PATH");
+    let path = path.map(|(_, value)| os(value));
+    let attempt = Attempt {
+        program: &program,
+        cwd: Some(&cwd),
+        path: path.as_deref(),
+    };
+    start_error::explain(attempt, errno)
 }
 
 /// Whether a start failed for want of something that says nothing about the server.
 fn is_shortage(errno: i32) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
     shortages.contains(&Errno::from_raw_os_error(errno))
-}
-
-fn exit_code(errno: i32) -> u8 {
-    match Errno::from_raw_os_error(errno) {
-        Errno::NOENT => 127,
-        _ => 126,
-    }
 }
 
 pub(super) fn os(text: &Text) -> OsString {

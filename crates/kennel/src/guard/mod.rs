@@ -23,7 +23,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ pub(crate) use detach::guardian;
 use port::Takeover;
 use start::Start;
 
-use crate::duration::{self, BadDuration};
+use crate::start_error::{self, Attempt};
+use crate::{duration, values};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     ports: Vec<u16>,
 
     /// How long the owner must be gone, with nobody connected, before the server ends
-    #[arg(long, value_name = "D", default_value = "5s", value_parser = time)]
+    #[arg(long, value_name = "D", default_value = "5s", value_parser = duration::parse)]
     grace: Duration,
 
     /// What `kennel ps` calls it [default: after its command]
@@ -65,11 +66,11 @@ pub(crate) struct Args {
     detach: bool,
 
     /// How long the server may take until it listens
-    #[arg(long, value_name = "D", default_value = "30s", value_parser = time)]
+    #[arg(long, value_name = "D", default_value = "30s", value_parser = duration::parse)]
     ready_timeout: Duration,
 
     /// How long the server has to end by itself once it was asked to
-    #[arg(long, value_name = "D", default_value = "2s", value_parser = time)]
+    #[arg(long, value_name = "D", default_value = "2s", value_parser = duration::parse)]
     stop_after: Duration,
 
     /// For programs rather than people
@@ -89,14 +90,8 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// No longer than anybody waits: the end of a wait is a moment that can be told.
-fn time(text: &str) -> Result<Duration, BadDuration> {
-    const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-    duration::parse(text).map(|time| time.min(LONGEST))
-}
-
 pub(crate) fn run(args: Args) -> ExitCode {
-    if std::env::var_os("KENNEL_OFF").is_some_and(|value| value == "1") {
+    if values::kennel_is_off() {
         return become_the_server(&args.command);
     }
     let owner = match owner::find(args.owner_pid.as_deref()) {
@@ -135,7 +130,13 @@ fn tell(voice: &mut Voice, answer: &Answer) -> u8 {
 /// As if Kennel were not there.
 fn become_the_server(command: &[OsString]) -> ExitCode {
     let error = Command::new(&command[0]).args(&command[1..]).exec();
-    let not_found = error.kind() == std::io::ErrorKind::NotFound;
-    crate::fail(&format!("{}: {error}", Path::new(&command[0]).display()));
-    ExitCode::from(if not_found { 127 } else { 126 })
+    let path = std::env::var_os("PATH");
+    let attempt = Attempt {
+        program: &command[0],
+        cwd: None,
+        path: path.as_deref(),
+    };
+    let (code, words) = start_error::explain(attempt, error.raw_os_error().unwrap_or_default());
+    crate::fail(&words);
+    ExitCode::from(code)
 }

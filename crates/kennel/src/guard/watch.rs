@@ -21,6 +21,7 @@ use super::output::Output;
 use super::record::Kept;
 use super::sessions::{self, Seen, Sessions};
 use super::start::Home;
+use crate::start_error::{self, Attempt};
 
 /// The signals that are the server's, and reach it through us.
 pub(super) const PASSED_ON: [Signal; 7] = [
@@ -373,17 +374,18 @@ impl Watch {
     }
 
     fn refused(&mut self, errno: i32) -> u8 {
-        let not_found = errno == rustix::io::Errno::NOENT.raw_os_error();
         let command = self
             .kept
             .as_ref()
             .map(|kept| kept.record().entry.command[0].clone());
         let command = command.unwrap_or_else(|| self.name.clone());
-        let words = match not_found {
-            true => format!("{command}: command not found"),
-            false => format!("{command}: {}", io::Error::from_raw_os_error(errno)),
+        let path = std::env::var_os("PATH");
+        let attempt = Attempt {
+            program: command.as_ref(),
+            cwd: None,
+            path: path.as_deref(),
         };
-        let code = if not_found { 127 } else { 126 };
+        let (code, words) = start_error::explain(attempt, errno);
         self.close(&words);
         self.voice.tell(&Answer::failed(code, &words));
         code

@@ -12,7 +12,7 @@ pub(crate) mod table;
 use std::ffi::OsString;
 
 pub(crate) use eras::Remembered;
-pub(crate) use servers_toml::ServersToml;
+pub(crate) use servers_toml::{Named, ServersToml};
 
 /// What a session is about to start, and what is known of it.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,7 @@ use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
 use super::{End, Shim, Upstream};
 use crate::sharing::eras;
+use crate::start_error::{self, Attempt};
 
 /// In so many reads, all that a pipe can hold is read.
 const READS_OF_A_PIPE: usize = 64;
@@ -304,13 +305,14 @@ impl Shim {
     }
 
     fn say_refused(&self, errno: i32) -> u8 {
-        let program = self.spec.command[0].display();
-        let (code, words) = match io::Error::from_raw_os_error(errno).kind() {
-            io::ErrorKind::NotFound => (127, "command not found".to_owned()),
-            io::ErrorKind::PermissionDenied => (126, "permission denied".to_owned()),
-            _ => (126, io::Error::from_raw_os_error(errno).to_string()),
+        let path = std::env::var_os("PATH");
+        let attempt = Attempt {
+            program: &self.spec.command[0],
+            cwd: self.spec.cwd.as_deref(),
+            path: path.as_deref(),
         };
-        crate::fail(&format!("{program}: {words}"));
+        let (code, words) = start_error::explain(attempt, errno);
+        crate::fail(&words);
         code
     }
 }

@@ -39,7 +39,7 @@ use kennel_core::session::{SERVER_RESTARTED, Session, Unsent};
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
-use kennel_sys::starter::{self, Starter};
+use kennel_sys::starter::Starter;
 use kennel_sys::tree::{self, Exit};
 use rustix::event::epoll::Event;
 
@@ -59,6 +59,7 @@ use width::Width;
 
 use crate::election::{self, Elected, Pending, Policy, Wanted};
 use crate::output::Output;
+use crate::values;
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
@@ -90,6 +91,12 @@ impl Sharing {
     }
 }
 
+/// Whether the end of the app ends the session, though nobody closes stdin.
+fn parent_is_watched() -> bool {
+    let means = "the end of the app ends the session";
+    values::variable_switch("KENNEL_PARENT_WATCH", true, means)
+}
+
 /// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
 pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitCode {
     lines::set_max_line(spec.max_line);
@@ -99,11 +106,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
     };
     let starter = match origin {
-        Ok(starter)
-            if starter::watch_enabled(std::env::var_os("KENNEL_PARENT_WATCH").as_deref()) =>
-        {
-            starter
-        }
+        Ok(starter) if parent_is_watched() => starter,
         _ => Starter::Nobody,
     };
     let watch = match watch(&signals, &starter) {

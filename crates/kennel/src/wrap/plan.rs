@@ -10,6 +10,7 @@ use super::splice::{self, Prefix};
 use crate::key::variables;
 use crate::sharing::table::{self, Row as Known};
 use crate::sharing::{self, Fate, Remembered, Rule, ServersToml, Wish, launcher};
+use crate::values;
 
 /// What becomes of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -184,8 +185,8 @@ fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
             names.push(name.to_owned());
         }
     }
-    // A comma would be read as two names.
-    names.retain(|name| !name.is_empty() && !name.contains(','));
+    // A comma would be read as two names, and what is no name is refused.
+    names.retain(|name| !name.contains(',') && values::name(name.as_ref()).is_ok());
     names
 }
 

@@ -234,6 +234,34 @@ fn needs_root_rule_9_a_servers_toml_of_another_user_or_open_to_all_is_not_believ
     assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
 }
 
+#[test]
+fn words_behind_a_name_are_refused_with_what_to_do_instead() {
+    let scope = Scope::new("named-extra");
+    servers_toml(&scope, &of_the_server(&scope));
+    let server = bin("tk-server");
+    for words in [
+        &["run", "it", "extra"][..],
+        &["run", "--linger", "5s", "it", "extra"],
+    ] {
+        let ended = run(&mut kennel(&scope, words));
+        assert_eq!(ended.code(), Some(2), "{}", ended.stderr);
+        let line = format!("kennel run -- {} extra", server.display());
+        assert!(ended.stderr.contains(&line), "{}", ended.stderr);
+        assert!(ended.stderr.contains("servers.toml"), "{}", ended.stderr);
+    }
+    // An option that is misspelled is no word for the server.
+    let ended = run(&mut kennel(&scope, &["run", "it", "--lingr", "5s"]));
+    assert_eq!(ended.code(), Some(2));
+    assert!(ended.stderr.contains("--linger"), "{}", ended.stderr);
+    // What is no name is a program.
+    let ended = run(&mut kennel(&scope, &["run", "npx", "extra"]));
+    assert!(
+        ended.stderr.contains("kennel run -- npx extra"),
+        "{}",
+        ended.stderr
+    );
+}
+
 #[track_caller]
 fn refused(scope: &Scope, why: &str) {
     let ended = run(&mut kennel(scope, &["run", "it"]));

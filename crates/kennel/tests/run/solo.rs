@@ -1,6 +1,7 @@
 //! `kennel run` with a server of its own: what the app hears, and what is left when somebody dies.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -176,6 +177,54 @@ fn a_server_that_dies_in_its_handshake_is_answered_for_with_its_last_words() {
 }
 
 #[test]
+fn a_variable_that_says_nothing_is_ignored_with_a_warning_and_a_flag_is_refused() {
+    let scope = Scope::new("odd-values");
+    let said = |name: &str, value: &str| {
+        let mut command = kennel(&scope);
+        command
+            .env(name, value)
+            .args(["run", "--share", "never", "--"]);
+        let ended = run(command.arg("cat"));
+        assert_eq!(ended.code(), Some(0), "{name}={value}: {}", ended.stderr);
+        ended.stderr
+    };
+    for (name, odd) in [
+        ("KENNEL_OFF", "garbage"),
+        ("KENNEL_PARENT_WATCH", "maybe"),
+        ("KENNEL_HIBERNATE", "0"),
+        ("KENNEL_LINGER", "soon"),
+        ("KENNEL_REPLAY", "some"),
+    ] {
+        let words = format!("kennel: warning: {name} is ignored");
+        let told = said(name, odd);
+        assert!(told.starts_with(&words) && told.contains(odd), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+    for (name, value) in [
+        ("KENNEL_OFF", "true"),
+        ("KENNEL_OFF", "no"),
+        ("KENNEL_OFF", ""),
+        ("KENNEL_PARENT_WATCH", "yes"),
+        ("KENNEL_LINGER", "1.5s"),
+        ("KENNEL_LINGER", ""),
+        ("KENNEL_HIBERNATE", "never"),
+    ] {
+        assert_eq!(said(name, value), "", "{name}={value}");
+    }
+    for (flag, odd, words) in [
+        ("--env-key", "A B", "separate names by commas"),
+        ("--env-key", "A,,B", "separate names by commas"),
+        ("--hibernate", "0", "write never to keep it"),
+        ("--linger", "1,5s", "1.5s"),
+    ] {
+        let ended = run(kennel(&scope).args(["run", flag, odd, "--", "true"]));
+        assert_eq!(ended.code(), Some(2), "{flag} {odd}: {}", ended.stderr);
+        assert!(ended.stderr.contains(flag), "{}", ended.stderr);
+        assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_command_that_is_not_there_is_said_as_a_shell_would() {
     let scope = Scope::new("refused");
     let plain = scope.path("plain");
@@ -192,6 +241,19 @@ fn a_command_that_is_not_there_is_said_as_a_shell_would() {
         assert_eq!(ended.code(), Some(code), "{}", ended.stderr);
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
         assert_eq!(ended.stdout, "");
+    }
+    let script = scope.path("script");
+    std::fs::write(&script, "#!/no/such/python\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for off in ["0", "1"] {
+        let script = script.to_str().unwrap();
+        let mut command = kennel(&scope);
+        command.env("KENNEL_OFF", off);
+        let ended = run(command.args(["run", "--", script]));
+        assert_eq!(ended.code(), Some(126), "{}", ended.stderr);
+        let words =
+            format!("script {script} needs interpreter /no/such/python, which does not exist");
+        assert_eq!(ended.stderr, format!("kennel: {words}\n"));
     }
     assert_eq!(run(kennel(&scope).arg("run")).code(), Some(2));
     let ended = run(kennel(&scope).args(["run", "--stop-after", "soon", "--", "true"]));

@@ -7,6 +7,7 @@ use toml_edit::{Document, Item, Table};
 use super::{Complaint, Entry, Named, ServersToml, Timings};
 use crate::sharing::Rule;
 use crate::timers::{self, TIMERS};
+use crate::values;
 
 /// Reads a file, and notes what it cannot use.
 pub(super) struct Reader<'a> {
@@ -114,7 +115,13 @@ impl Reader<'_> {
                     None => self.complain(at, "cwd is a directory".into()),
                 },
                 "env_key" => match texts(item) {
-                    Some(names) => env_key = Some(names),
+                    Some(names) => match names
+                        .iter()
+                        .try_for_each(|it| values::name(it.as_ref()).map(drop))
+                    {
+                        Ok(()) => env_key = Some(names),
+                        Err(error) => self.complain(at, format!("env_key: {error}")),
+                    },
                     None => self.complain(at, "env_key is a list of names: [\"TOKEN\"]".into()),
                 },
                 other => match timer(other) {

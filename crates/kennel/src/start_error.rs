@@ -1,0 +1,235 @@
+//! Why a server's program could not be started, in words, and the exit code that a shell has for it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// Exit code for a program that is not there.
+const NOT_FOUND: u8 = 127;
+/// Exit code for a program that is there and cannot be started.
+const CANNOT_START: u8 = 126;
+/// The kernel reads no longer first line.
+const LONGEST_LINE: usize = 256;
+/// An interpreter may be a script itself, but not for ever: the kernel's limit.
+const DEPTH: usize = 4;
+
+/// What was to be started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) program: &'a OsStr,
+    /// Where it was to be started; `None` for where we are.
+    pub(crate) cwd: Option<&'a Path>,
+    /// The `PATH` it was looked for in.
+    pub(crate) path: Option<&'a OsStr>,
+}
+
+/// The exit code and the words for the error that starting a program gave.
+pub(crate) fn explain(attempt: Attempt<'_>, errno: i32) -> (u8, String) {
+    let program = attempt.program.display();
+    match Errno::from_raw_os_error(errno) {
+        Errno::NOENT => not_found(attempt),
+        Errno::ACCESS => (CANNOT_START, format!("{program}: permission denied")),
+        errno => (
+            CANNOT_START,
+            format!("{program}: {}", io::Error::from(errno)),
+        ),
+    }
+}
+
+/// The kernel says the same of a program that is not there, of a directory, and of an interpreter.
+fn not_found(attempt: Attempt<'_>) -> (u8, String) {
+    let program = attempt.program.display();
+    if let Some(cwd) = attempt.cwd.filter(|cwd| !cwd.is_dir()) {
+        let words = format!("{}: no such directory to start {program} in", cwd.display());
+        return (NOT_FOUND, words);
+    }
+    let file = attempt.find();
+    match file.and_then(|file| missing_interpreter(&file)) {
+        Some((kind, file, interpreter)) => {
+            let (file, interpreter) = (file.display(), interpreter.display());
+            let words =
+                format!("{kind} {file} needs interpreter {interpreter}, which does not exist");
+            (CANNOT_START, words)
+        }
+        None => (NOT_FOUND, format!("{program}: command not found")),
+    }
+}
+
+impl Attempt<'_> {
+    /// The file that it names, as `execvp` looks for it.
+    fn find(&self) -> Option<PathBuf> {
+        let at = |path: &Path| self.cwd.map_or(path.to_owned(), |cwd| cwd.join(path));
+        let candidates: Vec<PathBuf> = match self.program.as_bytes().contains(&b'/') {
+            true => vec![at(Path::new(self.program))],
+            false => std::env::split_paths(self.path.unwrap_or_default())
+                .map(|dir| at(&dir).join(self.program))
+                .collect(),
+        };
+        candidates.into_iter().find(|path| path.is_file())
+    }
+}
+
+/// The interpreter that a file names and that is not there; with the kind of file, and which file.
+fn missing_interpreter(file: &Path) -> Option<(&'static str, PathBuf, PathBuf)> {
+    let mut file = file.to_owned();
+    for _ in 0..DEPTH {
+        let (kind, interpreter) = interpreter_of(&file).ok().flatten()?;
+        if !interpreter.exists() {
+            return Some((kind, file, interpreter));
+        }
+        file = interpreter;
+    }
+    None
+}
+
+fn interpreter_of(path: &Path) -> io::Result<Option<(&'static str, PathBuf)>> {
+    let mut file = File::open(path)?;
+    let mut head = Vec::new();
+    file.by_ref()
+        .take(LONGEST_LINE as u64)
+        .read_to_end(&mut head)?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let mut words = line.split(|byte| [b' ', b'\t'].contains(byte));
+        let interpreter = words.find(|word| !word.is_empty());
+        return Ok(interpreter.map(|word| ("script", path_of(word))));
+    }
+    Ok(loader_of(&mut file, &head)?.map(|loader| ("program", loader)))
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}
+
+/// The dynamic loader that a 64-bit ELF program names (`PT_INTERP`).
+fn loader_of(file: &mut File, head: &[u8]) -> io::Result<Option<PathBuf>> {
+    const PT_INTERP: u64 = 3;
+    let native_order = if cfg!(target_endian = "little") { 1 } else { 2 };
+    if !head.starts_with(b"\x7fELF\x02") || head.get(5) != Some(&native_order) {
+        return Ok(None);
+    }
+    let number = |bytes: &[u8], at: usize, length: usize| -> Option<u64> {
+        let mut wide = [0u8; 8];
+        let field = bytes.get(at..at + length)?;
+        match cfg!(target_endian = "little") {
+            true => wide[..length].copy_from_slice(field),
+            false => wide[8 - length..].copy_from_slice(field),
+        }
+        Some(u64::from_ne_bytes(wide))
+    };
+    let table = number(head, 32, 8).zip(number(head, 54, 2).zip(number(head, 56, 2)));
+    let Some((table, (size, count))) = table else {
+        return Ok(None);
+    };
+    for at in 0..count {
+        let mut header = vec![0u8; usize::try_from(size).unwrap_or_default()];
+        file.seek(SeekFrom::Start(table.saturating_add(at * size)))?;
+        file.read_exact(&mut header)?;
+        if number(&header, 0, 4) != Some(PT_INTERP) {
+            continue;
+        }
+        let (Some(offset), Some(length)) = (number(&header, 8, 8), number(&header, 32, 8)) else {
+            return Ok(None);
+        };
+        file.seek(SeekFrom::Start(offset))?;
+        let mut name = Vec::new();
+        file.by_ref()
+            .take(length.min(4096))
+            .read_to_end(&mut name)?;
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        return Ok((!name.is_empty()).then(|| path_of(name)));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use kennel_testkit::Scope;
+
+    use super::*;
+
+    fn file(scope: &Scope, name: &str, text: &[u8]) -> PathBuf {
+        let path = scope.path(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// What the kernel says, and what is made of it.
+    fn started(program: &OsStr, cwd: Option<&Path>, path: Option<&OsStr>) -> (u8, String) {
+        let mut command = std::process::Command::new(program);
+        command.envs(path.map(|path| ("PATH", path)));
+        command.current_dir(cwd.unwrap_or(Path::new("/")));
+        let error = command.spawn().expect_err("it cannot be started");
+        let attempt = Attempt { program, cwd, path };
+        explain(attempt, error.raw_os_error().unwrap())
+    }
+
+    #[test]
+    fn a_missing_interpreter_is_told_from_a_missing_command() {
+        let scope = Scope::new("interpreter");
+        let script = file(&scope, "script", b"#!/no/such/python -u\nprint()\n");
+        let missing = "needs interpreter /no/such/python, which does not exist";
+        let (code, words) = started(script.as_os_str(), None, None);
+        assert_eq!(code, 126, "{words}");
+        assert_eq!(words, format!("script {} {missing}", script.display()));
+        // By its name, in a directory of PATH, and relative to the directory it is started in.
+        let dir = script.parent().unwrap();
+        let by_name = started(OsStr::new("script"), None, Some(dir.as_os_str()));
+        assert!(by_name.1.ends_with(missing), "{by_name:?}");
+        let relative = started(OsStr::new("./script"), Some(dir), None);
+        assert!(relative.1.ends_with(missing), "{relative:?}");
+        // A script whose interpreter is a script.
+        let line = format!("#! {}\n", script.display());
+        let outer = file(&scope, "outer", line.as_bytes());
+        let (_, words) = started(outer.as_os_str(), None, None);
+        assert!(words.ends_with(missing), "{words}");
+        for absent in ["no-such-command", "/no/such/command"] {
+            let (code, words) = started(OsStr::new(absent), None, Some(OsStr::new("/usr/bin")));
+            assert_eq!((code, words), (127, format!("{absent}: command not found")));
+        }
+    }
+
+    #[test]
+    fn a_missing_loader_of_a_program_is_named() {
+        let scope = Scope::new("loader");
+        let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let exe = scope.path("exe");
+        std::fs::write(&exe, &bytes).unwrap();
+        let Some((_, loader)) = interpreter_of(&exe).unwrap() else {
+            return; // A static build has none.
+        };
+        let name = loader.as_os_str().as_bytes();
+        let at = bytes.windows(name.len()).position(|it| it == name).unwrap();
+        bytes[at + 1] = b'!';
+        let broken = file(&scope, "broken", &bytes);
+        let (code, words) = started(broken.as_os_str(), None, None);
+        assert_eq!(code, 126, "{words}");
+        assert!(words.contains("needs interpreter /!"), "{words}");
+    }
+
+    #[test]
+    fn a_missing_directory_and_a_missing_permission_are_told() {
+        let scope = Scope::new("start-error");
+        let nowhere = scope.path("nowhere");
+        let (code, words) = started(OsStr::new("/bin/sh"), Some(&nowhere), None);
+        assert_eq!(code, 127);
+        assert!(
+            words.contains("no such directory to start /bin/sh in"),
+            "{words}"
+        );
+        let closed = scope.path("closed");
+        std::fs::write(&closed, "#!/bin/sh\n").unwrap();
+        let (code, words) = started(closed.as_os_str(), None, None);
+        assert_eq!(
+            (code, words),
+            (126, format!("{}: permission denied", closed.display()))
+        );
+    }
+}
