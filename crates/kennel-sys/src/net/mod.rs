@@ -8,6 +8,7 @@
 
 mod diag;
 mod proc_net;
+mod unix;
 
 use std::collections::HashMap;
 use std::io;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use crate::kernel::features;
 use crate::linux as os;
 use crate::process::ProcessRef;
+pub use unix::listens_at;
 
 /// The kernel's numbers for the states that anybody here asks for.
 const ESTABLISHED: u8 = 1;

@@ -12,6 +12,7 @@ mod gate;
 mod paste;
 mod patience;
 mod place;
+mod probe;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,7 @@ pub use error::{DirError, Kind};
 pub use files::Access;
 pub use fix::Fix;
 pub use place::{MeetingPlace, OVERRIDE};
+pub use probe::Unwritable;
 
 pub(crate) use paste::quoted;
 pub(crate) use patience::Patience;

@@ -1,5 +1,6 @@
 //! What people wrote: `servers.toml`, and the configurations of their apps.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use crate::sharing::ServersToml;
 use crate::sharing::launcher::{self, Launched};
 use crate::wrap::entry::Entry;
 use crate::wrap::places::{Bases, Found};
-use crate::wrap::{quoted, splice};
+use crate::wrap::splice;
 
 pub(super) fn servers_toml() -> Result<Vec<Finding>, String> {
     let finding = |warning: String| Finding {
@@ -22,35 +23,51 @@ pub(super) fn servers_toml() -> Result<Vec<Finding>, String> {
     Ok(warnings.into_iter().map(finding).collect())
 }
 
-/// A configuration and its servers, or why it cannot be read.
-type Configuration = (Found, Result<Vec<Entry>, String>);
+/// A configuration with its servers, or why it cannot be read.
+struct Configuration {
+    found: Found,
+    servers: Result<Servers, String>,
+}
+
+struct Servers {
+    /// Those that the app may start: not the disabled ones.
+    entries: Vec<Entry>,
+    /// The names of those that `kennel wrap` would change.
+    to_wrap: Vec<String>,
+}
 
 /// Every configuration that is there.
 fn configurations() -> Result<Vec<Configuration>, String> {
     let bases = Bases::of_user().ok_or("HOME is not set to an absolute path")?;
-    let found = bases.find(&[]);
     let read = |found: Found| {
-        let entries = crate::wrap::entries_of(&found);
-        (found, entries)
+        let servers = crate::wrap::judged_entries_of(&found).map(|(mut entries, to_wrap)| {
+            entries.retain(|entry| !entry.is_disabled);
+            Servers { entries, to_wrap }
+        });
+        Configuration { found, servers }
     };
-    Ok(found.into_iter().map(read).collect())
+    Ok(bases.find(&[]).into_iter().map(read).collect())
+}
+
+fn finding(what: String, why: &'static str, mend: String) -> Finding {
+    Finding {
+        check: "apps",
+        what,
+        why,
+        mend,
+        pid: None,
+    }
 }
 
 /// Configurations that start servers without Kennel, or cannot be read.
 pub(super) fn apps() -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    for (found, entries) in configurations()? {
+    let (mut direct, mut gone) = (Vec::new(), Vec::new());
+    for Configuration { found, servers } in configurations()? {
         let path = found.path.display();
         let title = found.client.map_or("", |client| client.title);
-        let finding = |what, why, mend| Finding {
-            check: "apps",
-            what,
-            why,
-            mend,
-            pid: None,
-        };
-        let entries = match entries {
-            Ok(entries) => entries,
+        let servers = match servers {
+            Ok(servers) => servers,
             Err(error) => {
                 let what = format!("{title}: {path}: {error}");
                 let why = "the app may not read it either";
@@ -58,53 +75,55 @@ pub(super) fn apps() -> Result<Vec<Finding>, String> {
                 continue;
             }
         };
-        let wrap = format!("kennel wrap --file {}", quoted(&found.path));
-        let commands = entries
-            .iter()
-            .filter_map(|entry| Some((entry, entry.command()?)));
-        let (behind, direct): (Vec<_>, Vec<_>) =
-            commands.partition(|(_, command)| splice::behind(command).is_some());
-        if !direct.is_empty() {
-            let names: Vec<&str> = direct
-                .iter()
-                .map(|(entry, _)| entry.name.as_str())
-                .collect();
-            let what = format!("{title} starts {} directly ({path})", names.join(", "));
-            let why = "a server for every session, and orphans when the app is killed";
-            findings.push(finding(what, why, wrap.clone()));
-        }
-        for (entry, command) in behind {
-            let program = Path::new(&command[0]);
-            if program.is_absolute() && !program.exists() {
-                let what = format!(
+        let mut names = Vec::new();
+        for entry in &servers.entries {
+            let Some(command) = entry.command() else {
+                continue;
+            };
+            // What `wrap` leaves alone is as it should be, as far as Kennel can tell.
+            if !servers.to_wrap.contains(&entry.name) {
+                continue;
+            }
+            match splice::behind(&command) {
+                None => names.push(entry.name.as_str()),
+                Some(_) => gone.push(format!(
                     "{title}: {} is behind {}, which is gone ({path})",
                     entry.name, command[0]
-                );
-                findings.push(finding(
-                    what,
-                    "the app cannot start this server",
-                    wrap.clone(),
-                ));
+                )),
             }
         }
+        if !names.is_empty() {
+            direct.push(format!(
+                "{title} starts {} directly ({path})",
+                names.join(", ")
+            ));
+        }
+    }
+    // One command for all of them: `wrap` shows each file, and asks.
+    if !direct.is_empty() {
+        let why = "a server for every session, and orphans when the app is killed";
+        findings.push(finding(direct.join("; "), why, "kennel wrap".to_owned()));
+    }
+    if !gone.is_empty() {
+        let why = "the app cannot start this server";
+        findings.push(finding(gone.join("; "), why, "kennel wrap".to_owned()));
     }
     Ok(findings)
 }
 
-/// Servers whose program is not there.
+/// Servers whose program is not there: one finding for each program.
 pub(super) fn commands() -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    for (found, entries) in configurations()? {
-        let entries = match entries {
-            Ok(entries) => entries,
-            // What is wrong with it is another check's.
-            Err(_) => {
-                let why = format!("the servers of {} are not known", found.path.display());
-                findings.push(super::unseen("commands", &why));
-                continue;
-            }
+    let mut lacking: BTreeMap<String, (Vec<String>, BTreeSet<String>)> = BTreeMap::new();
+    for Configuration { found, servers } in configurations()? {
+        let path = found.path.display();
+        // What is wrong with it is another check's.
+        let Ok(servers) = servers else {
+            let why = format!("the servers of {path} are not known");
+            findings.push(super::unseen("commands", &why));
+            continue;
         };
-        for entry in entries {
+        for entry in &servers.entries {
             let Some(command) = entry.command() else {
                 continue;
             };
@@ -112,20 +131,27 @@ pub(super) fn commands() -> Result<Vec<Finding>, String> {
             let own = behind.map_or(0, |behind| behind.server);
             let (kennel, server) = command.split_at(own);
             for missing in missing(kennel, server, entry.has_cwd) {
-                findings.push(Finding {
-                    check: "commands",
-                    what: format!(
-                        "{}: {missing} is not found ({})",
-                        entry.name,
-                        found.path.display()
-                    ),
-                    why: "the app cannot start this server",
-                    mend: format!("install {missing}, or take the server out of the file"),
-                    pid: None,
-                });
+                let (servers, files) = lacking.entry(missing.to_owned()).or_default();
+                servers.push(entry.name.clone());
+                files.insert(path.to_string());
             }
         }
     }
+    findings.extend(
+        lacking
+            .into_iter()
+            .map(|(missing, (servers, files))| Finding {
+                check: "commands",
+                what: format!(
+                    "{}: {missing} is not found ({})",
+                    servers.join(", "),
+                    files.into_iter().collect::<Vec<_>>().join(", ")
+                ),
+                why: "the app cannot start this server",
+                mend: format!("install {missing}, or take the server out of the file"),
+                pid: None,
+            }),
+    );
     Ok(findings)
 }
 

@@ -136,9 +136,9 @@ fn show(name: &str, findings: &[Finding]) {
         say!("ok  {name}");
     }
     for finding in findings {
-        say!("!!  {name}: {}", printable(&finding.what));
-        say!("      why: {}", finding.why);
-        say!("      do:  {}", printable(&finding.mend));
+        let what = printable(&finding.what);
+        say!("!!  {name}: {what}: {}", finding.why);
+        say!("      fix: {}", printable(&finding.mend));
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 
 use kennel_sys::lock::{self, Probe};
 use kennel_sys::process::{Identity, ProcessRef};
-use kennel_sys::runtime_dir::RuntimeDir;
-use kennel_sys::tree;
+use kennel_sys::runtime_dir::{DirError, MeetingPlace, RuntimeDir, Unwritable};
+use kennel_sys::{net, tree};
 
 use super::Finding;
 use crate::meeting::{DAEMON_LOCK, Meeting};
@@ -28,16 +28,33 @@ pub(super) fn existing(name: &str) -> Result<Option<RuntimeDir>, String> {
 }
 
 pub(super) fn directory() -> Result<Vec<Finding>, String> {
-    Ok(match RuntimeDir::find_of_user() {
-        Ok(_) => Vec::new(),
-        Err(error) => vec![Finding {
-            check: "runtime directory",
-            what: error.to_string(),
-            why: "sessions cannot meet there: each has a server of its own",
-            mend: error.fix().unwrap_or_else(|| "see the message".to_owned()),
-            pid: None,
-        }],
+    let finding = |what, mend| Finding {
+        check: "runtime directory",
+        what,
+        why: "sessions cannot meet there: each has a server of its own",
+        mend,
+        pid: None,
+    };
+    let place = match MeetingPlace::of_user() {
+        Ok(place) => place,
+        Err(error) => return Ok(vec![refused(&error, finding)]),
+    };
+    Ok(match place.probe() {
+        Ok(()) => Vec::new(),
+        Err(Unwritable::Refused(error)) => vec![refused(&error, finding)],
+        Err(Unwritable::At(path, error)) => vec![finding(
+            format!("cannot write to {}: {error}", path.display()),
+            format!(
+                "make {} writable with space left on it, or set KENNEL_RUNTIME_DIR for all apps",
+                path.display()
+            ),
+        )],
     })
+}
+
+fn refused(error: &DirError, finding: impl Fn(String, String) -> Finding) -> Finding {
+    let mend = error.fix().unwrap_or_else(|| "see the message".to_owned());
+    finding(error.to_string(), mend)
 }
 
 pub(super) fn daemons() -> Result<Vec<Finding>, String> {
@@ -88,10 +105,7 @@ fn daemon(meeting: &Meeting) -> Vec<Finding> {
                     Some(pid),
                 ));
             }
-            let reached = meeting
-                .socket_path(&record.generation)
-                .is_ok_and(|path| UnixStream::connect(path).is_ok());
-            if !reached {
+            if !listens(meeting, &record.generation, &process) {
                 found.push(finding(
                     format!(
                         "the daemon of {} (pid {pid}) cannot be reached at its socket",
@@ -117,6 +131,18 @@ fn daemon(meeting: &Meeting) -> Vec<Finding> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether somebody can connect to a daemon. Nobody does: a daemon counts who connects as a client, and a client that
+/// leaves begins its linger anew.
+fn listens(meeting: &Meeting, generation: &str, daemon: &ProcessRef) -> bool {
+    let Ok(path) = meeting.socket_path(generation) else {
+        return false;
+    };
+    let is_socket = path.symlink_metadata();
+    let is_socket = is_socket.is_ok_and(|meta| meta.file_type().is_socket());
+    // Sockets of another network namespace are not listed in ours; what cannot be seen is not complained about.
+    is_socket && net::listens_at(&path, daemon).unwrap_or(true)
 }
 
 /// A daemon writes its record a moment after it has its lock.
@@ -202,17 +228,23 @@ pub(super) fn forget_session(name: &OsStr) -> bool {
 }
 
 pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
-    let finding = |process: &ProcessRef| Finding {
-        check: "leftovers",
-        what: format!(
-            "pid {} is left of a server whose warden and session were killed",
-            process.pid()
+    let left = look_for_left()?;
+    let pids: Vec<String> = left.iter().map(|it| it.pid().to_string()).collect();
+    let what = match &pids[..] {
+        [] => return Ok(Vec::new()),
+        [pid] => format!("pid {pid} is left of a server whose warden and session were killed"),
+        pids => format!(
+            "pids {} are left of servers whose warden and session were killed",
+            pids.join(", ")
         ),
+    };
+    Ok(vec![Finding {
+        check: "leftovers",
+        what,
         why: "nobody can use it any more, and nobody looks after it",
         mend: "kennel reap".to_owned(),
-        pid: Some(process.pid()),
-    };
-    Ok(look_for_left()?.iter().map(finding).collect())
+        pid: left.first().map(ProcessRef::pid),
+    }])
 }
 
 /// What is left of trees nobody is in charge of, as far as it can be seen.

@@ -95,6 +95,11 @@ impl ServersToml {
         ServersToml::load_of_user().0.named(name).cloned()
     }
 
+    /// The user's file, and what in it cannot be used.
+    pub(crate) fn load_quietly() -> (ServersToml, Vec<String>) {
+        ServersToml::load_of_user()
+    }
+
     fn load_of_user() -> (ServersToml, Vec<String>) {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         match place(std::env::var_os("XDG_CONFIG_HOME"), home.as_deref()) {

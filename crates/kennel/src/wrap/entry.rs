@@ -66,6 +66,8 @@ pub(crate) struct Entry {
     pub(crate) env: Vec<String>,
     /// Whether it says where to start.
     pub(crate) has_cwd: bool,
+    /// Whether the app is told not to start it.
+    pub(crate) is_disabled: bool,
 }
 
 impl Entry {

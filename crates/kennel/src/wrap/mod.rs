@@ -385,6 +385,25 @@ fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
     tell::ask(&format!("Write {}?", tell::files_of(changes.len())))
 }
 
+/// The servers of a configuration, and the names of those that `kennel wrap` would change.
+pub(crate) fn judged_entries_of(found: &Found) -> Result<(Vec<entry::Entry>, Vec<String>), String> {
+    let source = write::read(&found.path)?;
+    let shape = shape_of(found, &source)?;
+    let words = |error: entry::Unreadable| error.to_string();
+    let entries = shape.entries(&source.text).map_err(words)?;
+    let (config, _) = ServersToml::load_quietly();
+    let setting = Setting {
+        // Any name will do: nothing is written.
+        program: "/kennel",
+        home: Path::new("/"),
+        config: &config,
+    };
+    let plan = plan::of(&source.text, shape, found, setting).map_err(words)?;
+    let rows = plan.rows.into_iter();
+    let to_change = rows.filter(|row| row.proposal != Proposal::Skip);
+    Ok((entries, to_change.map(|row| row.name).collect()))
+}
+
 /// The servers of a configuration.
 pub(crate) fn entries_of(found: &Found) -> Result<Vec<entry::Entry>, String> {
     let source = write::read(&found.path)?;

@@ -78,12 +78,17 @@ fn entry(text: &str, member: &Member) -> Entry {
         .into_iter()
         .filter_map(|key| node.get(key));
     let variables: Vec<&Member> = variables.flat_map(Node::members).collect();
+    let says = |key: &str, word: &str| {
+        let node = node.get(key);
+        node.is_some_and(|node| &text[node.span.clone()] == word)
+    };
     Entry {
         name: member.key.clone(),
         at: member.key_span.start,
         start: start(text, node),
         env: variables.iter().map(|member| member.key.clone()).collect(),
         has_cwd: node.get("cwd").is_some(),
+        is_disabled: says("disabled", "true") || says("enabled", "false"),
     }
 }
 

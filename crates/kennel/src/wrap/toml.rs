@@ -46,12 +46,17 @@ fn entry(text: &str, name: &str, table: &dyn TableLike) -> Entry {
         Start::Apart { command, .. } => command.span.start,
         _ => 0,
     };
+    let says = |key: &str, value: bool| {
+        let item = table.get(key);
+        item.and_then(|item| item.as_bool()) == Some(value)
+    };
     Entry {
         name: name.to_owned(),
         at,
         start,
         env: names,
         has_cwd: table.get("cwd").is_some(),
+        is_disabled: says("disabled", true) || says("enabled", false),
     }
 }
 

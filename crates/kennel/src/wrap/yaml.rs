@@ -97,6 +97,7 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
         start: Start::None(BUILT_IN),
         env: Vec::new(),
         has_cwd: false,
+        is_disabled: false,
     };
     let (mut command, mut args, mut remote) = (None, None, false);
     for line in top_of(text, lines)? {
@@ -126,6 +127,8 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
             }
             "url" | "uri" => remote = true,
             "cwd" => entry.has_cwd = true,
+            "enabled" => entry.is_disabled |= value.trim() == "false",
+            "disabled" => entry.is_disabled |= value.trim() == "true",
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use kennel_testkit::bin;
+use kennel_testkit::{Client, bin, run, tool, wait_for};
 
 use crate::stage::{Ward, session};
 
@@ -99,12 +99,7 @@ fn an_app_that_starts_servers_itself_is_found_and_one_that_does_not_is_not() {
             .unwrap()
             .contains("Cursor starts a directly")
     );
-    assert!(
-        found[0]["mend"]
-            .as_str()
-            .unwrap()
-            .starts_with("kennel wrap --file ")
-    );
+    assert_eq!(found[0]["mend"], "kennel wrap");
     let behind = format!(
         "{{\"mcpServers\": {{\"a\": {{\"command\": {:?}, \"args\": [\"run\", \"--\", {server:?}]}}}}}}",
         env!("CARGO_BIN_EXE_kennel")
@@ -112,6 +107,138 @@ fn an_app_that_starts_servers_itself_is_found_and_one_that_does_not_is_not() {
     write(&ward, "home/.cursor/mcp.json", &behind);
     assert!(ward.findings("apps").is_empty());
     assert!(ward.findings("commands").is_empty());
+}
+
+#[test]
+fn wrap_is_prescribed_once_and_only_for_what_it_would_change() {
+    let ward = Ward::new();
+    let server = bin("tk-server");
+    // What `wrap` skips, and what the app is told not to start.
+    let skipped = format!(
+        r#"{{"mcpServers": {{
+            "spaces": {{"command": "no-such-thing --with words"}},
+            "remote": {{"url": "https://x"}},
+            "disabled": {{"command": {server:?}, "disabled": true}},
+            "off": {{"command": "no-such-program-here", "enabled": false}}
+        }}}}"#
+    );
+    write(&ward, "home/.cursor/mcp.json", &skipped);
+    let codex = "[mcp_servers.off]\ncommand = \"no-such-program-here\"\nenabled = false\n";
+    write(&ward, "home/.codex/config.toml", codex);
+    let goose = "extensions:\n  off:\n    type: stdio\n    cmd: no-such-program-here\n    enabled: false\n    args: []\n";
+    write(&ward, "home/.config/goose/config.yaml", goose);
+    assert_eq!(ward.findings("apps"), [serde_json::Value::Null; 0]);
+    let found = ward.findings("commands");
+    assert!(
+        !format!("{found:?}").contains("no-such-program-here"),
+        "{found:?}"
+    );
+    // Two files, one cause, one command.
+    let direct = format!(r#"{{"mcpServers": {{"a": {{"command": {server:?}}}}}}}"#);
+    write(&ward, "home/.cursor/mcp.json", &direct);
+    write(&ward, "home/.gemini/settings.json", &direct);
+    let found = ward.findings("apps");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["mend"], "kennel wrap");
+    let what = found[0]["what"].as_str().unwrap();
+    assert!(
+        what.contains("Cursor starts a") && what.contains("Gemini"),
+        "{what}"
+    );
+    let said = ward.kennel(&["doctor"]).stdout;
+    assert_eq!(
+        said.lines().filter(|line| line.contains("apps")).count(),
+        1,
+        "{said}"
+    );
+}
+
+#[test]
+fn a_runtime_directory_that_cannot_be_written_is_found() {
+    let ward = Ward::new();
+    // Nobody creates anything there, root neither.
+    let mut command = ward.scope.command(env!("CARGO_BIN_EXE_kennel"));
+    command
+        .args(["doctor", "--json"])
+        .env("KENNEL_RUNTIME_DIR", "/proc/kennel-of-a-test")
+        .env("KENNEL_REAP_ONLY", "NOBODY_HAS=this")
+        .current_dir(ward.scope.path("home"));
+    let said = run(&mut command).stdout;
+    assert!(said.contains("cannot write to /proc"), "{said}");
+}
+
+#[test]
+fn needs_root_a_runtime_directory_that_is_read_only_or_full_is_found() {
+    let Some(unshare) = tool("unshare") else {
+        return;
+    };
+    let ward = Ward::new();
+    let dir = ward.scope.path("mounted");
+    std::fs::create_dir(&dir).unwrap();
+    let kennel = env!("CARGO_BIN_EXE_kennel");
+    let at = dir.display();
+    for (mount, words) in [
+        (
+            format!("mount -t tmpfs -o ro none '{at}'"),
+            "Read-only file system",
+        ),
+        (
+            format!(
+                "mount -t tmpfs -o size=64k none '{at}' && dd if=/dev/zero of='{at}/all' 2>/dev/null"
+            ),
+            "No space left",
+        ),
+    ] {
+        // The fill ends with an error, as it should.
+        let line = format!("{mount}; exec '{kennel}' doctor --json");
+        let mut command = ward.scope.command(&unshare);
+        command
+            .args(["--mount", "sh", "-c", &line])
+            .env("KENNEL_RUNTIME_DIR", dir.join("kennel"))
+            .env("KENNEL_REAP_ONLY", "NOBODY_HAS=this")
+            .current_dir(ward.scope.path("home"));
+        let ended = run(&mut command);
+        assert!(
+            ended.stdout.contains(words),
+            "{}{}",
+            ended.stdout,
+            ended.stderr
+        );
+        assert!(
+            ended.stdout.contains("runtime directory"),
+            "{}",
+            ended.stdout
+        );
+    }
+}
+
+#[test]
+fn a_daemon_does_not_notice_the_doctor() {
+    let ward = Ward::new();
+    let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));
+    command.args(["run", "--share", "always", "--linger", "1h", "--"]);
+    let client = Client::begin(command.arg(bin("tk-server")));
+    drop(client);
+    let idle_since = || {
+        let listed = ward.kennel(&["ps", "--json"]).stdout;
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        listed[0]["idle_since"].as_u64()
+    };
+    let since = wait_for("its last client is gone", idle_since);
+    let now = || {
+        std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .unwrap()
+            .as_secs()
+    };
+    wait_for("a time that can be told from then", || {
+        (now() > since + 1).then_some(())
+    });
+    assert!(ward.findings("daemons").is_empty());
+    // Whoever comes after the doctor is heard after it: the daemon has noticed it by then, if it ever does.
+    assert!(ward.findings("daemons").is_empty());
+    assert_eq!(idle_since(), Some(since));
+    assert_eq!(ward.kennel(&["stop", "--all"]).code(), Some(0));
 }
 
 #[test]
