@@ -157,6 +157,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
             max_line: timers.max_line,
         },
         start_timeout: timers.start_timeout,
+        why: decision.why.clone(),
     });
     let spec = Spec {
         command: args.command,

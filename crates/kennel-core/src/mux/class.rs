@@ -11,6 +11,9 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// Where it says what its client can do.
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
+/// Where it says what its client is called.
+const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+
 /// How a client speaks to a server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Era {
@@ -160,6 +163,21 @@ pub fn opening(message: &Message<'_>) -> Opening {
     }
 }
 
+/// Maximum characters of a client's name that are kept.
+const MAX_NAME: usize = 64;
+
+/// What a client calls itself in its first message (`clientInfo.name`), in either era.
+pub fn client_name(message: &Message<'_>) -> Option<String> {
+    let Message::Request(request) = message else {
+        return None;
+    };
+    let params = request.params?;
+    let of = |path: &[&str]| params.at(path).ok().flatten()?.string();
+    let name = of(&["clientInfo", "name"]).or_else(|| of(&["_meta", CLIENT, "name"]))?;
+    let name: String = name.chars().take(MAX_NAME).collect();
+    (!name.trim().is_empty()).then_some(name)
+}
+
 /// What a request says about its own era.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Envelope {
@@ -214,6 +232,35 @@ mod tests {
             Opening::Legacy(class) => class,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_client_is_called_what_its_first_message_says() {
+        let name = |line: &str| client_name(&Message::parse(line.as_bytes()).expect("well-formed"));
+        for (params, wanted) in [
+            (
+                r#"{"clientInfo":{"name":"cursor","version":"1"}}"#,
+                Some("cursor"),
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"zed"}}}"#,
+                Some("zed"),
+            ),
+            (r#"{"clientInfo":{"name":" "}}"#, None),
+            (r#"{"clientInfo":{"name":7}}"#, None),
+            (r#"{"clientInfo":"x"}"#, None),
+            ("{}", None),
+        ] {
+            let line =
+                format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
+            assert_eq!(name(&line).as_deref(), wanted, "{params}");
+        }
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"m","params":{{"clientInfo":{{"name":"{}"}}}}}}"#,
+            "x".repeat(99)
+        );
+        assert_eq!(name(&long).map(|name| name.len()), Some(MAX_NAME));
+        assert_eq!(name(r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#), None);
     }
 
     #[test]

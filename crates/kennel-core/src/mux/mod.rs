@@ -78,7 +78,7 @@ use tasks::Tasks;
 use turns::Turns;
 
 pub use crate::lifetime::ClientId;
-pub use class::{Class, Era, Opening, opening};
+pub use class::{Class, Era, Opening, client_name, opening};
 pub use note::{Note, Side, Unaddressed};
 
 /// What may be shared beyond the process itself.

@@ -53,6 +53,8 @@ pub(super) struct Link {
     half_closed: Cell<bool>,
     /// How much of what it said was taken since it began, or began again, if that was counted.
     heard: Cell<Option<u64>>,
+    /// What it calls itself.
+    name: RefCell<Option<String>>,
 }
 
 /// Where a client's session stands.
@@ -80,6 +82,7 @@ impl Link {
             left: Flag::default(),
             half_closed: Cell::new(false),
             heard: Cell::new(None),
+            name: RefCell::default(),
         }
     }
 
@@ -162,6 +165,7 @@ impl Link {
             pid: self.hello.get().map_or(self.pid, |hello| hello.pid),
             app_pid: app.map(|app| app.pid),
             app: app.map(|app| app.name.clone()),
+            client: self.name.borrow().clone(),
             since: self.since,
         }
     }
@@ -299,6 +303,9 @@ impl Visit<'_> {
             Message::Batch(_) => None,
             Message::Notification(_) | Message::Response(_) => return,
         };
+        if let Some(name) = mux::client_name(message) {
+            *self.link.name.borrow_mut() = Some(name);
+        }
         let shares = self.link.wants().shares;
         let class = match (mux::opening(message), id) {
             (Opening::Ping, Some(id)) => {

@@ -48,8 +48,20 @@ pub(crate) struct Restart {
 pub(crate) struct ClientState {
     pub(crate) pid: u32,
     pub(crate) app_pid: Option<u32>,
+    /// The name of the app's process.
     pub(crate) app: Option<String>,
+    /// What the app calls itself (`clientInfo.name`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<String>,
     pub(crate) since: u64,
+}
+
+impl ClientState {
+    /// What people call it: what it calls itself, else the name of its process.
+    pub(crate) fn name(&self) -> &str {
+        let name = self.client.as_deref().or(self.app.as_deref());
+        name.unwrap_or("?")
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

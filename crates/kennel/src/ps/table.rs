@@ -140,7 +140,12 @@ fn details(entry: &Entry) -> Vec<String> {
     details.extend(entry.clients.iter().map(|client| {
         let app = words::printable(client.app.as_deref().unwrap_or("?"));
         let its = client.app_pid.map(|pid| format!(" {pid}"));
-        format!("client {} of {app}{}", client.pid, its.unwrap_or_default())
+        let process = format!("{app}{}", its.unwrap_or_default());
+        let who = match &client.client {
+            Some(name) => format!("{} ({process})", words::printable(name)),
+            None => process,
+        };
+        format!("client {} of {who}", client.pid)
     }));
     if entry.saved_bytes > 0 {
         let saved = words::bytes(entry.saved_bytes);

@@ -12,6 +12,7 @@ pub(crate) fn entry(name: &str, apps: &[&str]) -> Entry {
         pid: 7,
         app_pid: Some(6),
         app: Some((*app).to_owned()),
+        client: None,
         since: NOW,
     };
     let state = ServerState {

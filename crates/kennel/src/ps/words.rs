@@ -51,9 +51,7 @@ pub(crate) fn clients(entry: &Entry) -> String {
     }
     let mut apps: BTreeMap<&str, usize> = BTreeMap::new();
     for client in &entry.clients {
-        *apps
-            .entry(client.app.as_deref().unwrap_or("?"))
-            .or_default() += 1;
+        *apps.entry(client.name()).or_default() += 1;
     }
     let mut apps: Vec<(&str, usize)> = apps.into_iter().collect();
     apps.sort_by_key(|&(_, count)| std::cmp::Reverse(count));

@@ -4,13 +4,14 @@ use std::io;
 use std::time::Instant;
 
 use kennel_core::message::{Line, Message};
+use kennel_core::mux::{self, Opening};
 use kennel_core::session::{SERVER_RESTARTED, Session, Unsent, Verdict};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{self, Report};
 
 use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
-use super::{End, Shim, Upstream};
+use super::{End, Sharing, Shim, Upstream};
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt};
 
@@ -147,6 +148,9 @@ impl Shim {
     /// What to do with a line of the app's, and whom it is for; `None` while there is nobody.
     fn take_from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Option<(Verdict, &mut Outbox)> {
         let line = line.into();
+        if !self.introduced {
+            self.introduce(line);
+        }
         let may_wake = self.resting || self.hibernation.is_some() || self.is_left_alone();
         if may_wake && asks_something(line) {
             self.is_of_use();
@@ -170,6 +174,29 @@ impl Shim {
             ) => Some((verdict, &mut server.to)),
             (None, _) => None,
         }
+    }
+
+    /// Takes from the app's first request what the app is called, and whether the session may share.
+    fn introduce(&mut self, line: Line<'_>) {
+        let message = match Message::parse(line) {
+            // They say nothing about it, unless so many wait already that no request would be heard.
+            Ok(Message::Notification(_) | Message::Response(_))
+                if !self.session.queue_is_full() =>
+            {
+                return;
+            }
+            message => message,
+        };
+        self.introduced = true;
+        self.tally.client = message.as_ref().ok().and_then(mux::client_name);
+        if !self.sharing.as_ref().is_some_and(Sharing::is_modern_only) {
+            return;
+        }
+        let opening = message.as_ref().ok().map(mux::opening);
+        if !matches!(opening, Some(Opening::Modern(_) | Opening::Probe)) {
+            self.why_solo = self.sharing.take().map(|sharing| sharing.why);
+        }
+        self.next_start.get_or_insert_with(Instant::now);
     }
 
     /// Whether there is no server, and none will come by itself.

@@ -19,6 +19,8 @@ pub(super) struct Tally {
     pub(super) requests: u64,
     pub(super) restarts: u64,
     pub(super) last_restart: Option<Restart>,
+    /// What the app calls itself.
+    pub(super) client: Option<String>,
 }
 
 impl Tally {
@@ -28,6 +30,7 @@ impl Tally {
             requests: 0,
             restarts: 0,
             last_restart: None,
+            client: None,
         }
     }
 }
@@ -105,6 +108,9 @@ impl Shim {
         if let Some(listed) = &mut self.listed {
             for server in &mut listed.entry.servers {
                 server.state.requests = requests;
+            }
+            for client in &mut listed.entry.clients {
+                client.client.clone_from(&self.tally.client);
             }
             // A full disk keeps people from seeing, and nothing else.
             let _ = listed.record.rewrite(&listed.entry);

@@ -76,9 +76,16 @@ pub(crate) struct Sharing {
     pub(crate) hello: Arc<ClientHello>,
     pub(crate) policy: Policy,
     pub(crate) start_timeout: Duration,
+    /// Why it shares, or does not.
+    pub(crate) why: String,
 }
 
 impl Sharing {
+    /// Whether only sessions of the modern era share: what this one is of, its first request says.
+    fn is_modern_only(&self) -> bool {
+        !self.hello.shares.legacy
+    }
+
     fn wanted(&self, suspect: Option<ProcessRef>) -> Wanted {
         Wanted {
             key: self.key.clone(),
@@ -138,6 +145,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         given_up: false,
         next_start: Some(Instant::now()),
         era_remembered: false,
+        introduced: false,
         refused: None,
         answered_once: false,
         started_once: false,
@@ -212,6 +220,8 @@ struct Shim {
     /// When the upstream is to be had, if it is not there.
     next_start: Option<Instant>,
     era_remembered: bool,
+    /// The app has made its first request: it is known who asks, and in which era.
+    introduced: bool,
     /// The server cannot be started at all: the exit code for that.
     refused: Option<u8>,
     /// Whether any server ever said anything: one that dies before that is broken, not unlucky.
@@ -362,7 +372,11 @@ impl Shim {
             return;
         }
         self.next_start = None;
-        if self.sharing.is_some() {
+        if let Some(sharing) = &self.sharing {
+            // A daemon that this session may not share would be started for nobody.
+            if sharing.is_modern_only() && !self.introduced {
+                return;
+            }
             return self.elect();
         }
         self.start_own();

@@ -106,6 +106,7 @@ impl Spec {
                 pid: std::process::id(),
                 app_pid: app.as_ref().map(|app| app.pid),
                 app: app.map(|app| app.name),
+                client: tally.client.clone(),
                 since: tally.since,
             }],
             saved_bytes: 0,

@@ -264,7 +264,7 @@ fn passes(entry: &Entry, filter: &str) -> bool {
     let apps = entry
         .clients
         .iter()
-        .filter_map(|client| client.app.as_ref());
+        .flat_map(|client| client.app.iter().chain(&client.client));
     let mut texts = [&entry.name, &entry.key, &entry.state]
         .into_iter()
         .chain(apps);

@@ -57,6 +57,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
 
+    /// Also change this project's files that are in a git work tree
+    ///
+    /// Others may have them too, so they are left alone by default. The entries there start plain `kennel`, not the path
+    /// of this one.
+    #[arg(long)]
+    project: bool,
+
+    /// Show every command that changes, also of many files
+    #[arg(long, conflicts_with = "json")]
+    diff: bool,
+
     /// Do it without asking
     #[arg(long, short)]
     yes: bool,
@@ -101,6 +112,8 @@ struct Told {
     /// Whether it would change, or was changed.
     changes: bool,
     written: bool,
+    /// It is a project's, and was not asked for.
+    skipped: bool,
     error: Option<String>,
 }
 
@@ -112,8 +125,10 @@ pub(crate) fn wrap(args: &Args) -> ExitCode {
     let config = ServersToml::of_user();
     run(args, true, &|found, source, records, home| {
         let shape = shape_of(found, source)?;
+        // A path of this machine means nothing to the others who have the file.
+        let shared = found.is_in_a_repository();
         let setting = Setting {
-            program: &program,
+            program: if shared { "kennel" } else { &program },
             home,
             config: &config,
         };
@@ -148,6 +163,7 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     }
     let mut told: Vec<Told> = Vec::new();
     let mut changes: Vec<(usize, Change)> = Vec::new();
+    let mut shown: Vec<Shown> = Vec::new();
     for found in files {
         let mut tale = Told {
             client: found.client.map(|client| client.id),
@@ -155,8 +171,14 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
             servers: Vec::new(),
             changes: false,
             written: false,
+            skipped: skips(args, &found, &records),
             error: None,
         };
+        if tale.skipped {
+            told.push(tale);
+            shown.push(Shown::Skipped(found));
+            continue;
+        }
         let source = write::read(&found.path);
         if let (Ok(source), false) = (&source, args.dry_run) {
             let _ = write::sweep(&source.spot);
@@ -169,9 +191,11 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
                 if tale.changes {
                     tale.error = hindrance(&change, &bases.home).err();
                 }
-                tell::show(args, &change, &tale, &bases.home);
                 if tale.changes && tale.error.is_none() {
+                    shown.push(Shown::Change(changes.len()));
                     changes.push((told.len(), change));
+                } else {
+                    shown.push(Shown::Unchanged(Box::new(change)));
                 }
             }
             Err(error) => tale.error = Some(error),
@@ -180,6 +204,10 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
             crate::fail(&format!("{}: {error}", tale.path));
         }
         told.push(tale);
+    }
+    tell::show_all(args, &shown, &changes, &bases.home);
+    if !args.json {
+        tell::total(&told, wrapping);
     }
     let asked = consent(args, &changes);
     if let Ok(true) = asked {
@@ -208,6 +236,22 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
         Ok(_) if told.iter().any(|tale| tale.error.is_some()) => ExitCode::FAILURE,
         Ok(_) => ExitCode::SUCCESS,
     }
+}
+
+/// A file, in the order in which it was found.
+enum Shown {
+    /// The change at this place.
+    Change(usize),
+    /// Nothing changes there, or something keeps it from changing.
+    Unchanged(Box<Change>),
+    Skipped(Found),
+}
+
+/// Whether a file is left alone because others have it too: unless somebody named it, or wrapped it before.
+fn skips(args: &Args, found: &Found, records: &Records) -> bool {
+    let asked = args.project || !args.file.is_empty();
+    let known = || records.all().iter().any(|record| record.path == found.path);
+    found.is_in_a_repository() && !asked && !known()
 }
 
 /// The configurations that are meant.

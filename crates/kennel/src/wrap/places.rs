@@ -15,6 +15,14 @@ pub(crate) struct Found {
     pub(crate) project: bool,
 }
 
+impl Found {
+    /// Whether it is a project's and in a git work tree: others have it too, or will.
+    pub(crate) fn is_in_a_repository(&self) -> bool {
+        let mut dirs = self.path.ancestors().skip(1);
+        self.project && dirs.any(|dir| dir.join(".git").exists())
+    }
+}
+
 /// Where paths begin for the one who asks.
 #[derive(Debug, Clone)]
 pub(crate) struct Bases {

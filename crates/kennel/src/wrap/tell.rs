@@ -3,19 +3,53 @@
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 
+use super::places::Found;
 use super::plan::Proposal;
-use super::{Args, Change, Task, Told, diff};
+use super::{Args, Change, Shown, Task, Told, diff};
 use crate::ps::words::{cut, printable, printable_lines};
 use crate::say::{self, say};
 
-pub(super) fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
-    if args.json || (change.rows.is_empty() && !tale.changes) {
+/// More files than these are shown shortly: a line for each with the names of its servers.
+const MANY: usize = 3;
+
+/// Shows what would become of each file.
+pub(super) fn show_all(args: &Args, shown: &[Shown], changes: &[(usize, Change)], home: &Path) {
+    if args.json {
         return;
     }
-    let title = change.found.client.map_or("file", |client| client.title);
-    say!("{title}: {}", below_home(&change.found.path, home));
-    if change.found.project && change.found.client.is_some() {
-        say!("  this project's: whoever shares the file needs kennel at the same path");
+    let short = changes.len() > MANY && !args.diff;
+    for file in shown {
+        match file {
+            Shown::Change(at) if short => show_shortly(&changes[*at].1, home),
+            Shown::Change(at) => show(&changes[*at].1, true, home),
+            Shown::Unchanged(change) if short || change.rows.is_empty() => {}
+            Shown::Unchanged(change) => show(change, false, home),
+            Shown::Skipped(found) => {
+                say!("{}", headline(found, home));
+                say!(
+                    "  skipped: it is in a git work tree, and others may have it too; --project includes it"
+                );
+                say!();
+            }
+        }
+    }
+    if short {
+        say!("commands and reasons are left out for so many files; --diff shows them");
+    }
+}
+
+fn headline(found: &Found, home: &Path) -> String {
+    let title = found.client.map_or("file", |client| client.title);
+    format!("{title}: {}", below_home(&found.path, home))
+}
+
+fn show(change: &Change, changes: bool, home: &Path) {
+    say!("{}", headline(&change.found, home));
+    let wrapping = matches!(change.task, Task::Wrap { .. });
+    if wrapping && change.found.is_in_a_repository() {
+        say!(
+            "  in a git work tree: it starts plain `kennel`, which whoever has the file needs on the PATH"
+        );
     }
     let width = change
         .rows
@@ -24,21 +58,17 @@ pub(super) fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
         .max()
         .unwrap_or(0)
         .clamp(6, 24);
-    let wrapping = matches!(change.task, Task::Wrap { .. });
     for row in &change.rows {
         let name = cut(&printable(&row.name), 24);
-        let word = match row.proposal {
-            Proposal::Shared => "shared",
-            Proposal::Solo => "solo",
-            Proposal::Skip if wrapping => "skip",
-            Proposal::Skip => "",
-        };
         match wrapping {
-            true => say!("  {name:<width$}  {word:<6}  {}", printable(&row.why)),
+            true => {
+                let word = word(row.proposal);
+                say!("  {name:<width$}  {word:<6}  {}", printable(&row.why));
+            }
             false => say!("  {name:<width$}  {}", printable(&row.why)),
         }
     }
-    if tale.changes {
+    if changes {
         say!();
         say::part(&printable_lines(&diff::of(
             &change.source.text,
@@ -47,6 +77,69 @@ pub(super) fn show(args: &Args, change: &Change, tale: &Told, home: &Path) {
         )));
     }
     say!();
+}
+
+fn word(proposal: Proposal) -> &'static str {
+    match proposal {
+        Proposal::Shared => "shared",
+        Proposal::Solo => "solo",
+        Proposal::Skip => "skip",
+    }
+}
+
+/// One line for a file, and one for its servers.
+fn show_shortly(change: &Change, home: &Path) {
+    say!("{}", headline(&change.found, home));
+    let pairs = change.before.iter().zip(&change.after).zip(&change.rows);
+    let changed: Vec<_> = pairs
+        .filter(|((old, new), _)| old.command() != new.command())
+        .map(|(_, row)| row)
+        .collect();
+    let names = |wanted: Option<Proposal>| {
+        let of = changed
+            .iter()
+            .filter(|row| wanted.is_none_or(|it| it == row.proposal));
+        let names = of.map(|row| cut(&printable(&row.name), 24));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let parts: Vec<String> = match change.task {
+        Task::Wrap { .. } => [Proposal::Shared, Proposal::Solo]
+            .into_iter()
+            .map(|proposal| (word(proposal), names(Some(proposal))))
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(word, names)| format!("{word}: {names}"))
+            .collect(),
+        Task::Unwrap => vec![format!("without kennel: {}", names(None))],
+    };
+    say!("  {}", parts.join("; "));
+}
+
+/// How many files and servers there are, and what would become of them.
+pub(super) fn total(told: &[Told], wrapping: bool) {
+    let files = |wanted: &dyn Fn(&Told) -> bool| told.iter().filter(|tale| wanted(tale)).count();
+    let changes = |tale: &Told| tale.changes && tale.error.is_none();
+    let mut parts = vec![format!("{} change", files(&changes))];
+    for (count, what) in [
+        (files(&|tale| tale.error.is_some()), "cannot be changed"),
+        (files(&|tale| tale.skipped), "skipped (--project)"),
+        (
+            files(&|tale| !tale.changes && !tale.skipped && tale.error.is_none()),
+            "stay as they are",
+        ),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    let rows: Vec<_> = told.iter().flat_map(|tale| &tale.servers).collect();
+    let count = |wanted| rows.iter().filter(|row| row.proposal == wanted).count();
+    let mut line = format!("{}: {}", files_of(told.len()), parts.join(", "));
+    if wrapping {
+        let counts = [Proposal::Shared, Proposal::Solo, Proposal::Skip]
+            .map(|proposal| format!("{} {}", count(proposal), word(proposal)));
+        line += &format!("; {} servers: {}", rows.len(), counts.join(", "));
+    }
+    say!("{line}");
 }
 
 pub(super) fn conclude(args: &Args, told: &[Told], wrapping: bool) {
@@ -74,13 +167,23 @@ fn why_nothing(told: &[Told], wrapping: bool) -> String {
         .iter()
         .filter(|row| row.why.ends_with("already"))
         .count();
+    let skipped = told.iter().filter(|tale| tale.skipped).count();
     let mut reasons = Vec::new();
+    if skipped > 0 {
+        reasons.push(format!(
+            "{} skipped, which --project includes",
+            files_of(skipped)
+        ));
+    }
     if unread > 0 {
         reasons.push(format!("{} cannot be changed", files_of(unread)));
     }
     match (wrapping, rows.len()) {
-        (_, 0) if unread == told.len() => {}
-        (_, 0) => reasons.push(format!("no server is in {}", files_of(told.len() - unread))),
+        (_, 0) if unread + skipped == told.len() => {}
+        (_, 0) => {
+            let read = told.len() - unread - skipped;
+            reasons.push(format!("no server is in {}", files_of(read)));
+        }
         (true, all) if behind == all => {
             reasons.push("every server is behind kennel already".to_owned());
         }

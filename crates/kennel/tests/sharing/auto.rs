@@ -61,3 +61,34 @@ fn once_a_server_was_seen_to_be_stateless_its_modern_sessions_share_and_older_on
     shake_hands(&mut old, "2025-06-18", json!({}));
     assert_ne!(json!(server_of(&mut old)), pid_of(&mut one));
 }
+
+/// As `context7`: an ordinary session got a server of its own and a daemon around it, which nobody shared.
+#[test]
+fn an_older_session_of_a_server_that_only_modern_ones_share_has_no_daemon() {
+    let scope = Scope::new("auto-older");
+    let rules = scope.path("home/.config/kennel/servers.toml");
+    std::fs::create_dir_all(rules.parent().unwrap()).unwrap();
+    let rule = format!(
+        "[[server]]\nmatch = {:?}\nshare = \"modern\"\nwhy = \"asks to sign in\"\n",
+        bin("tk-shared")
+    );
+    std::fs::write(rules, rule).unwrap();
+    let mut old = auto(&scope);
+    shake_hands(&mut old, "2025-06-18", json!({}));
+    server_of(&mut old);
+    let listed = wait_for("it is listed", || {
+        let listing = listing(&scope);
+        (listing.len() == 1).then_some(listing)
+    });
+    assert_eq!(listed[0]["mode"], "solo", "{listed:?}");
+    assert_eq!(listed[0]["why"], "asks to sign in", "{listed:?}");
+    assert!(!scope.runtime_dir().join("daemons").exists());
+
+    let (mut one, mut two) = (auto(&scope), auto(&scope));
+    assert_eq!(pid_of(&mut one), pid_of(&mut two));
+    // A session that says nothing ends with its input.
+    let mut silent = auto(&scope);
+    silent.close();
+    let silent = silent.wait();
+    assert_eq!(silent.code(), Some(0), "{}", silent.stderr);
+}

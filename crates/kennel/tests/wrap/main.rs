@@ -5,6 +5,7 @@ mod asked;
 mod edited;
 mod fixtures;
 mod places;
+mod project;
 mod round_trip;
 mod shared;
 mod stage;

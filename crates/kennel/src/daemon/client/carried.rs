@@ -37,6 +37,8 @@ pub(in crate::daemon) struct Carried {
     left: bool,
     half_closed: bool,
     heard: Option<u64>,
+    #[serde(default)]
+    name: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,6 +103,7 @@ impl Link {
             left: self.left.is_up(),
             half_closed: self.half_closed.get(),
             heard: self.heard.get(),
+            name: self.name.borrow().clone(),
         })
     }
 
@@ -140,6 +143,7 @@ impl Link {
             to_client: Queue::resumed(unwritten, carried.ended),
             half_closed: Cell::new(carried.half_closed),
             heard: Cell::new(carried.heard),
+            name: RefCell::new(carried.name),
             ..Link::new(Socket::resume(carried.socket)?, peer)
         });
         if carried.left {
