@@ -194,10 +194,15 @@ impl Daemon {
         let class = station.class.clone();
         station.mux.server_ended();
         self.losses
-            .retain(|_, (budget, _)| !budget.is_forgotten(spare::instant(now)));
-        let (budget, next_start) = self.losses.entry(class).or_default();
-        *next_start = budget.spend(spare::instant(now)).map(spare::moment);
-        let final_word = next_start.is_none();
+            .retain(|_, (limit, _)| !limit.is_forgotten(spare::instant(now)));
+        let answered = self
+            .station(number)
+            .is_some_and(|it| it.mux.latency().is_some());
+        let (limit, next_start) = self.losses.entry(class).or_default();
+        let final_word = limit.lost(spare::instant(now), answered).is_none();
+        *next_start = limit.retry_at().map(spare::moment);
+        let retry_after = next_start.filter(|_| final_word);
+        let retry_after = retry_after.map(|at| (at - now).as_millis() as u64);
         self.settle(number, kernel);
         let Some(station) = self.station(number) else {
             return;
@@ -222,6 +227,8 @@ impl Daemon {
                 unsent: unsent.remove(&id).unwrap_or_default(),
                 heard: Some(client.heard),
                 shortage: false,
+                ended: None,
+                retry_after,
             };
             self.tell(id, &Control::Lost(lost), kernel);
         }

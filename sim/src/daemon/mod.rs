@@ -13,7 +13,7 @@ use kennel_core::lifetime::{self, Lifetime, Owner};
 use kennel_core::mux::{Class, ClientId};
 use kennel_core::time::Moment;
 
-use crate::budget::Budget;
+use crate::budget::RestartLimit;
 use crate::kernel::{End, Kernel, Pid, PipeId, Record};
 use crate::station::Station;
 
@@ -33,7 +33,7 @@ pub(crate) struct Daemon {
     look_again: Option<Moment>,
     clients: BTreeMap<ClientId, Client>,
     stations: Vec<Station>,
-    losses: BTreeMap<Class, (Budget, Option<Moment>)>,
+    losses: BTreeMap<Class, (RestartLimit, Option<Moment>)>,
     next: u64,
     /// Since when nobody is here, counted apart from its own books.
     pub(crate) nobody_since: Option<Moment>,

@@ -1,5 +1,7 @@
 //! As a daemon's client: what it hears from an election and from the daemon.
 
+use std::time::Duration;
+
 use kennel_core::election::{Look, Patience, Watch};
 use kennel_core::hello::Control;
 use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
@@ -23,6 +25,7 @@ impl Shim {
         {
             self.given_up = false;
             kernel.write(link.end.write, &Control::Again.line());
+            self.upstream_answered = false;
             self.session.upstream_attached();
         }
     }
@@ -44,6 +47,7 @@ impl Shim {
                     Some(word) => self.obey(word, end, kernel),
                     None => {
                         self.answered_once = true;
+                        self.upstream_answered = true;
                         match self.session.from_upstream(&line[..]) {
                             Verdict::Forward => drop(kernel.write(self.stdout, &line)),
                             Verdict::Replace(line) => drop(kernel.write(self.stdout, &line)),
@@ -77,9 +81,12 @@ impl Shim {
                 self.session.upstream_lost(&lost.reason, unsent);
                 if lost.final_word || self.session.app_is_done() {
                     self.given_up = true;
+                    let retry_after = lost.retry_after.map(Duration::from_millis);
+                    self.retry_at = retry_after.map(|after| kernel.now + after);
                     self.session.give_up("the server does not start again", "");
                 } else {
                     kernel.write(end.write, &Control::Again.line());
+                    self.upstream_answered = false;
                     self.session.upstream_attached();
                 }
                 Stays::Yes
@@ -117,7 +124,11 @@ impl Shim {
         if self.election.is_some() {
             return;
         }
-        match self.budget.spend(spare::instant(kernel.now)) {
+        let lost = self
+            .limit
+            .lost(spare::instant(kernel.now), self.upstream_answered);
+        self.retry_at = self.limit.retry_at().map(spare::moment);
+        match lost {
             Some(at) => {
                 self.session.upstream_expected();
                 self.next_start = Some(spare::moment(at));
@@ -170,6 +181,7 @@ impl Shim {
                     silent: None,
                     asked: None,
                 });
+                self.upstream_answered = false;
                 self.session.upstream_attached();
             }
             Elected::Solo => {

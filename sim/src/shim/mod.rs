@@ -11,7 +11,7 @@ use kennel_core::message::{Key, Message, Outcome};
 use kennel_core::session::{Session, Verdict};
 use kennel_core::time::Moment;
 
-use crate::budget::Budget;
+use crate::budget::RestartLimit;
 use crate::elector::Elector;
 use crate::kernel::{End, Heard, Kernel, Pid, PipeId};
 use crate::spare;
@@ -38,7 +38,11 @@ pub(crate) struct Shim {
     /// It wants no upstream before somebody asks for something.
     resting: bool,
     answered_once: bool,
-    budget: Budget,
+    limit: RestartLimit,
+    /// The present upstream, or the last, has answered something.
+    upstream_answered: bool,
+    /// Before this, no request has a server started.
+    retry_at: Option<Moment>,
 }
 
 /// A connection to a daemon.
@@ -83,7 +87,9 @@ impl Shim {
             given_up: false,
             resting: false,
             answered_once: false,
-            budget: Budget::default(),
+            limit: RestartLimit::default(),
+            upstream_answered: false,
+            retry_at: None,
         }
     }
 
@@ -212,8 +218,11 @@ impl Shim {
         let asks = matches!(&message, Ok(Message::Request(it)) if !it.method.is("ping"));
         if asks && (self.resting || self.is_left_alone()) {
             self.wake_up(kernel);
-            self.ask_again(kernel);
-            self.expect_a_server(kernel);
+            let is_too_early = self.retry_at.is_some_and(|at| kernel.now < at);
+            if !is_too_early || !self.is_left_alone() {
+                self.ask_again(kernel);
+                self.expect_a_server(kernel);
+            }
         }
         match (self.session.from_app(line), self.to_upstream()) {
             (Verdict::Forward, Some(to)) => drop(kernel.write(to, line)),
@@ -228,10 +237,8 @@ impl Shim {
     }
 
     fn expect_a_server(&mut self, kernel: &Kernel) {
-        if self.is_left_alone()
-            && !self.session.app_is_done()
-            && let Some(at) = self.budget.spend(spare::instant(kernel.now))
-        {
+        if self.is_left_alone() && !self.session.app_is_done() {
+            let at = self.limit.next_attempt(spare::instant(kernel.now));
             self.session.upstream_expected();
             self.next_start = Some(spare::moment(at));
         }

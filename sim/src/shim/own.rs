@@ -16,6 +16,7 @@ impl Shim {
             stdout,
             lost: false,
         });
+        self.upstream_answered = false;
         self.session.upstream_attached();
     }
 
@@ -33,6 +34,7 @@ impl Shim {
         match kernel.read(stdout) {
             Heard::Line(line) => {
                 self.answered_once = true;
+                self.upstream_answered = true;
                 match self.session.from_upstream(&line[..]) {
                     Verdict::Forward => drop(kernel.write(self.stdout, &line)),
                     Verdict::Replace(line) => drop(kernel.write(self.stdout, &line)),
@@ -59,7 +61,11 @@ impl Shim {
         if self.session.app_is_done() {
             return self.session.give_up("the server ended", "");
         }
-        self.next_start = match self.budget.spend(spare::instant(kernel.now)) {
+        let lost = self
+            .limit
+            .lost(spare::instant(kernel.now), self.upstream_answered);
+        self.retry_at = self.limit.retry_at().map(spare::moment);
+        self.next_start = match lost {
             Some(at) if self.answered_once => Some(spare::moment(at)),
             _ => {
                 self.session.give_up("the server ended too often", "");

@@ -19,6 +19,7 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Key;
+use crate::session::Ending;
 
 pub use build::{Build, NoBuild};
 pub use text::Text;
@@ -209,6 +210,12 @@ pub struct Lost {
     /// get one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shortage: bool,
+    /// How the server's first process ended, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ending>,
+    /// With `final_word`: in how many milliseconds a request may have a server started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
 }
 
 impl ClientHello {
@@ -414,6 +421,8 @@ mod tests {
             unsent: vec![Key::Number(-7), Key::Text("a \"b\"".into())],
             heard: Some(0),
             shortage: true,
+            ended: Some(Ending::Signal(9)),
+            retry_after: Some(1600),
         };
         for control in [
             Control::Ping,

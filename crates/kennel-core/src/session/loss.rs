@@ -24,6 +24,7 @@ impl Session {
             self.upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         }
         self.reverse.attached();
+        (self.ending, self.retry_after) = (None, None);
         self.handed = 0;
         self.began_a_task = false;
         match &self.handshake {
@@ -57,7 +58,8 @@ impl Session {
                 Judgement::Refuse => {
                     refused += 1;
                     self.in_flight.ended(&request);
-                    self.to_app.push_back(reply::lost(&request, reason));
+                    let lost = reply::lost(&request, reason, self.ending);
+                    self.to_app.push_back(lost);
                 }
             }
         }
@@ -86,7 +88,9 @@ impl Session {
         if self.handshake.as_ref().is_some_and(|it| !it.is_answered()) {
             self.handshake = None;
         }
-        self.phase = Phase::GivenUp(Refusal::new(why, detail));
+        let mut refusal = Refusal::new(why, detail, self.ending);
+        refusal.retry_after = self.retry_after;
+        self.phase = Phase::GivenUp(refusal);
         self.refuse_what_waits();
     }
 

@@ -21,6 +21,7 @@
 //! | `queue.rs` | the app's lines that wait for an upstream |
 //! | `tools.rs` | which tools the server said may be called twice, and how its list began |
 //! | `progress.rs` | how far the app was told its requests have come |
+//! | `ending.rs` | nothing: words for how a server ended |
 //! | `errands.rs` | what the session asks on its own account |
 //! | `reverse.rs` | the server's requests that wait for the app's answer, and their ids |
 //! | `era.rs` | which protocol the server was seen to speak |
@@ -29,6 +30,7 @@
 //! | `from_app.rs`, `from_upstream.rs` | nothing: what follows from a line |
 
 mod batch;
+mod ending;
 mod era;
 mod errands;
 mod from_app;
@@ -49,6 +51,7 @@ mod tools;
 use std::collections::VecDeque;
 
 pub use crate::message::reply::{IN_FLIGHT_LIMIT, NAME_LIMIT};
+pub use ending::Ending;
 pub use in_flight::{REPLAY_LIMIT, Unsent};
 pub use note::{Note, Side};
 pub use queue::QUEUE_LIMIT;
@@ -131,6 +134,10 @@ pub struct Session {
     app_is_done: bool,
     requests: u64,
     era: EraSeen,
+    /// How the last upstream's server ended, if that is known.
+    ending: Option<Ending>,
+    /// When a request may have a server started, in milliseconds.
+    retry_after: Option<u64>,
 }
 
 /// What to do with the line that was handed in.
@@ -192,12 +199,28 @@ impl Session {
             app_is_done: false,
             requests: 0,
             era: EraSeen::default(),
+            ending: None,
+            retry_after: None,
         }
     }
 
     /// How many requests the app made, pings aside.
     pub fn requests(&self) -> u64 {
         self.requests
+    }
+
+    /// How the server ended that is lost next, or was lost last. The errors for its requests say so.
+    pub fn upstream_ended(&mut self, ending: Option<Ending>) {
+        self.ending = ending;
+    }
+
+    /// In how many milliseconds a request may have a server started: errors that say that there is none say so, those
+    /// of [`give_up`](Self::give_up) to come and those to later requests.
+    pub fn retry_after(&mut self, millis: Option<u64>) {
+        self.retry_after = millis;
+        if let Phase::GivenUp(refusal) = &mut self.phase {
+            refusal.retry_after = millis;
+        }
     }
 
     /// An upstream is to be expected after all: requests wait for it again.

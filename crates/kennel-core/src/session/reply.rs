@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::message::reply::INTERNAL_ERROR;
 use crate::message::{error_reply, quoted};
 
+use super::ending::Ending;
 use super::in_flight::Awaited;
 
 pub(super) use crate::message::reply::{
@@ -19,7 +20,7 @@ pub const SERVER_RESTARTED: &str = "server_restarted";
 pub const SERVER_UNAVAILABLE: &str = "server_unavailable";
 
 /// To a request that was sent to an upstream that is lost, and is not sent again.
-pub(super) fn lost(request: &Awaited, reason: &str) -> Vec<u8> {
+pub(super) fn lost(request: &Awaited, reason: &str, ending: Option<Ending>) -> Vec<u8> {
     let method = &request.method;
     let message = match (request.may_be_done(), request.repeats()) {
         (false, _) => format!(
@@ -33,9 +34,14 @@ pub(super) fn lost(request: &Awaited, reason: &str) -> Vec<u8> {
             times + 1
         ),
     };
+    let message = match ending {
+        Some(ending) => format!("{message} (the server ended: {ending})"),
+        None => message,
+    };
     let fate = fate(request);
     let reason = quoted(reason);
-    let data = format!(r#"{{"reason":{reason},{fate}}}"#);
+    let ending = ending.map_or_else(String::new, |it| format!(",{}", it.data()));
+    let data = format!(r#"{{"reason":{reason},{fate}{ending}}}"#);
     error_reply(&request.id, INTERNAL_ERROR, &message, Some(&data))
 }
 
@@ -54,15 +60,28 @@ fn fate(request: &Awaited) -> String {
 pub(super) struct Refusal {
     message: String,
     reason: String,
+    ending: String,
+    /// In how many milliseconds a request may have a server started.
+    pub(super) retry_after: Option<u64>,
 }
 
 impl Refusal {
-    pub(super) fn new(why: &str, detail: &str) -> Refusal {
+    pub(super) fn new(why: &str, detail: &str, ending: Option<Ending>) -> Refusal {
         let reason = quoted(SERVER_UNAVAILABLE);
-        let detail = quoted(detail);
+        let detail = match ending {
+            // It had no last words.
+            Some(ending) if detail.is_empty() => quoted(&ending.to_string()),
+            _ => quoted(detail),
+        };
+        let why = match ending {
+            Some(ending) => format!("{why} ({ending})"),
+            None => why.to_owned(),
+        };
         Refusal {
             message: format!("the server is not available: {why}"),
             reason: format!(r#""reason":{reason},"detail":{detail}"#),
+            ending: ending.map_or_else(String::new, |it| format!(",{}", it.data())),
+            retry_after: None,
         }
     }
 
@@ -77,8 +96,22 @@ impl Refusal {
     }
 
     fn say(&self, id: &[u8], fate: &str) -> Vec<u8> {
-        let data = format!("{{{},{fate}}}", self.reason);
-        error_reply(id, INTERNAL_ERROR, &self.message, Some(&data))
+        let Refusal {
+            reason,
+            ending,
+            message,
+            retry_after,
+        } = self;
+        let (retry, words) = match retry_after {
+            Some(millis) => (
+                format!(r#","retryAfterMs":{millis}"#),
+                format!("; a request may start it again in {millis} ms"),
+            ),
+            None => Default::default(),
+        };
+        let data = format!("{{{reason},{fate}{ending}{retry}}}");
+        let message = format!("{message}{words}");
+        error_reply(id, INTERNAL_ERROR, &message, Some(&data))
     }
 }
 

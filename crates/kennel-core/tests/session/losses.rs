@@ -1,6 +1,6 @@
 //! While no upstream is there, and when the next one comes.
 
-use kennel_core::session::{Note, SERVER_RESTARTED, Unsent, Verdict};
+use kennel_core::session::{Ending, Note, SERVER_RESTARTED, Unsent, Verdict};
 
 use crate::play::{
     INITIALIZE, INITIALIZED, Play, WELCOME, cancel, error, lost, notice, pong, request, result,
@@ -311,4 +311,35 @@ fn a_session_that_owes_nothing_may_end_while_its_upstream_is_greeted() {
     assert!(play.session.is_idle());
     play.session.upstream_attached();
     assert!(play.session.is_idle());
+}
+
+#[test]
+fn errors_say_how_the_server_ended_and_when_the_next_may_start() {
+    let mut play = Play::modern();
+    play.app(&request("1", "tools/call"));
+    play.session.upstream_ended(Some(Ending::Signal(9)));
+    play.lose();
+    let lost = play.app_heard().remove(0);
+    assert!(
+        lost.contains(r#""replayed":false,"signal":"SIGKILL"}"#),
+        "{lost}"
+    );
+    assert!(lost.contains("possibly out of memory"), "{lost}");
+
+    play.session.upstream_ended(Some(Ending::Code(3)));
+    play.session.retry_after(Some(1600));
+    play.session.give_up("it ended", "");
+    play.app(&request("2", "tools/call"));
+    let refused = play.app_heard().remove(0);
+    let data = r#""detail":"exited with code 3","outcome":"unsent","replayed":false,"exitCode":3,"retryAfterMs":1600}"#;
+    assert!(refused.contains(data), "{refused}");
+    play.session.retry_after(None);
+    play.app(&request("3", "tools/call"));
+    assert!(!play.app_heard()[0].contains("retryAfterMs"));
+
+    // The next one is another story.
+    play.attach();
+    play.app(&request("4", "tools/call"));
+    play.lose();
+    assert!(!play.app_heard()[0].contains("SIGKILL"));
 }

@@ -14,7 +14,7 @@ use super::house::House;
 use super::server;
 use super::station::Station;
 use super::tasks::{self, Notify};
-use crate::shim::budget::Budget;
+use crate::shim::budget::RestartLimit;
 
 #[derive(Default)]
 pub(super) struct Pool {
@@ -47,7 +47,7 @@ impl Slot {
 
 #[derive(Debug, Default)]
 struct Loss {
-    budget: Budget,
+    limit: RestartLimit,
     next_start: Option<Instant>,
 }
 
@@ -90,13 +90,16 @@ impl Pool {
         station
     }
 
-    /// A server is lost: when the next one may be started, or `None` if that was too often.
-    pub(super) fn lost(&self, station: &Station) -> Option<Instant> {
+    /// A server is lost. `Err`: too many ended before they answered, and the next is started on request, then at the
+    /// earliest.
+    pub(super) fn lost(&self, station: &Station) -> Result<Instant, Instant> {
         let mut losses = self.losses.borrow_mut();
-        losses.retain(|_, loss| !loss.budget.is_forgotten(Instant::now()));
+        losses.retain(|_, loss| !loss.limit.is_forgotten(Instant::now()));
         let loss = losses.entry(Slot::of(station)).or_default();
-        loss.next_start = loss.budget.spend(Instant::now());
-        loss.next_start
+        let now = Instant::now();
+        let next_start = loss.limit.lost(now, station.has_answered());
+        loss.next_start = loss.limit.retry_at();
+        next_start.ok_or(loss.limit.next_attempt(now))
     }
 
     /// Nothing is left of it, and its warden is reaped.

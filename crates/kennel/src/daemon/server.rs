@@ -19,6 +19,7 @@ use super::running::{Complaints, Course, Running, Voice};
 use super::station::Station;
 use super::tasks::{self, Descriptor, first_of, moments, when};
 use super::{dormant, start, watch};
+use crate::shim::ending;
 use crate::sources::Sources;
 use crate::start_error::{self, Attempt};
 
@@ -150,6 +151,8 @@ impl Attendant {
             if course.silent && course.started && !station.closing.is_up() {
                 // What it said last is in the pipe, or nobody will ever say it.
                 complaints.hear_the_rest();
+                self.await_exit(tree, &news, &mut course).await;
+                running.course.set(course);
                 self.lost(complaints.last());
             }
             if station.closing.is_up() && !course.stopped {
@@ -237,6 +240,26 @@ impl Attendant {
         }
     }
 
+    /// Its output has ended: waits a little for how its first process ended.
+    async fn await_exit(
+        &self,
+        tree: &Tree,
+        news: &Descriptor<BorrowedFd<'_>>,
+        course: &mut Course,
+    ) {
+        const SOON: Duration = Duration::from_millis(200);
+        let until = Instant::now() + SOON;
+        while self.exit.get().is_none() && !course.announced {
+            first_of! {
+                report = next_report(tree, news) => match report {
+                    Some(report) => self.note(course, &report),
+                    None => return,
+                },
+                () = moments::until(Some(until)) => return,
+            }
+        }
+    }
+
     /// Nothing is left of the tree; or its warden was killed, and what it left is ours to end.
     async fn reap(&self, tree: &Tree, announced: bool) {
         watch::end_of(tree.warden(), Duration::from_millis(10)).await;
@@ -271,6 +294,8 @@ impl Attendant {
             unsent: Vec::new(),
             heard: None,
             shortage,
+            ended: None,
+            retry_after: None,
         });
     }
 
@@ -281,10 +306,10 @@ impl Attendant {
         }
         let next = self.house.pool.lost(&self.station);
         self.house.log.line(match next {
-            Some(_) => "a server is lost",
-            None => "a server is lost once too often: the next only when it is asked for",
+            Ok(_) => "a server is lost",
+            Err(_) => "a server is lost once too often: the next only when it is asked for",
         });
-        if next.is_some() {
+        if next.is_ok() {
             let reason = self.exit.get().map_or(CLOSED.to_owned(), end_of);
             let server = self.station.pid.get().unwrap_or(self.server.get());
             self.house.restarts(server, reason);
@@ -293,11 +318,13 @@ impl Attendant {
         self.tell_clients(&Lost {
             reason: SERVER_RESTARTED.into(),
             detail: last_words,
-            final_word: next.is_none(),
+            final_word: next.is_err(),
             exit: None,
             unsent: Vec::new(),
             heard: None,
             shortage: false,
+            ended: self.exit.get().map(ending),
+            retry_after: next.err().map(millis_until),
         });
     }
 
@@ -324,6 +351,8 @@ pub(super) fn replace(house: &House, station: &Station) {
         unsent: Vec::new(),
         heard: None,
         shortage: false,
+        ended: None,
+        retry_after: None,
     };
     tell_clients(house, station, &lost);
 }
@@ -337,6 +366,11 @@ fn tell_clients(house: &House, station: &Station, lost: &Lost) {
         });
     }
     house.stir();
+}
+
+fn millis_until(moment: Instant) -> u64 {
+    let wait = moment.saturating_duration_since(Instant::now());
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Why there must be another, where the process that ended has not been reaped yet.

@@ -270,6 +270,11 @@ impl Station {
         self.mux.borrow().requests()
     }
 
+    /// Whether its process has answered anything.
+    pub(super) fn has_answered(&self) -> bool {
+        self.mux.borrow().latency().is_some()
+    }
+
     /// How long its process takes for an answer.
     pub(super) fn latency_us(&self) -> Option<u64> {
         let latency = self.mux.borrow().latency()?;

@@ -1,39 +1,72 @@
-//! How often a server may be started again (lesson 36: without a budget, that is a fork bomb).
+//! The restart limit: when a lost server, or daemon, is started again. One rule for a session's own server and for shared
+//! ones; docs/SURVIVAL.md states it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// So many starts after a loss...
-const MOST: usize = 5;
-/// ...within this time.
+/// This many servers in a row may end before they answer anything; the next one starts only on request.
+const FRUITLESS: u32 = 5;
+/// Restarts count for the backoff this long.
 const WITHIN: Duration = Duration::from_secs(60);
-/// The second start waits this long, and each further one twice as long. The first does not wait.
+/// The second restart waits this long, and each further one twice as long. The first does not wait.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// The longest wait after a server that had answered: an app should not notice more than that.
+const LONGEST_AFTER_WORK: Duration = Duration::from_millis(500);
+/// The longest wait after a server that had not: it is broken, and somebody has to mend it.
+const LONGEST: Duration = Duration::from_secs(10);
 
-/// The restarts of late.
+/// Recent restarts, and what follows from them.
 #[derive(Debug, Default)]
-pub(crate) struct Budget(VecDeque<Instant>);
+pub(crate) struct RestartLimit {
+    restarts: VecDeque<Instant>,
+    /// How many servers in a row ended before they answered anything.
+    fruitless: u32,
+    not_before: Option<Instant>,
+}
 
-impl Budget {
-    /// When the server may be started again, or `None` if that was too often; counts as a start.
-    pub(crate) fn spend(&mut self, now: Instant) -> Option<Instant> {
-        while self.0.front().is_some_and(|&start| now - start >= WITHIN) {
-            self.0.pop_front();
+impl RestartLimit {
+    /// A server was lost; `answered` if it had answered anything since its start. Returns when the next one starts.
+    /// `None`: it starts only on request, and not before [`retry_at`](Self::retry_at).
+    pub(crate) fn lost(&mut self, now: Instant, answered: bool) -> Option<Instant> {
+        let is_old = |start: &Instant| now.saturating_duration_since(*start) >= WITHIN;
+        while self.restarts.front().is_some_and(is_old) {
+            self.restarts.pop_front();
         }
-        let wait = match self.0.len() {
-            0 => Duration::ZERO,
-            earlier if earlier < MOST => FIRST_WAIT * (1 << (earlier - 1)),
-            _ => return None,
+        self.fruitless = match answered {
+            true => 0,
+            false => self.fruitless.saturating_add(1),
         };
-        self.0.push_back(now + wait);
-        Some(now + wait)
+        let wait = match self.restarts.len() {
+            0 => Duration::ZERO,
+            earlier => FIRST_WAIT * (1 << (earlier - 1).min(10)),
+        };
+        let wait = wait.min(match answered {
+            true => LONGEST_AFTER_WORK,
+            false => LONGEST,
+        });
+        self.restarts.push_back(now + wait);
+        self.not_before = Some(now + wait);
+        // As many as matter for the longest wait.
+        if self.restarts.len() > 16 {
+            self.restarts.pop_front();
+        }
+        (self.fruitless <= FRUITLESS).then_some(now + wait)
+    }
+
+    /// Before this, not even a request starts a server.
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    /// When a request that comes now has a server started.
+    pub(crate) fn next_attempt(&self, now: Instant) -> Instant {
+        self.not_before.map_or(now, |at| at.max(now))
     }
 
     /// Whether nothing of it counts any more.
     pub(crate) fn is_forgotten(&self, now: Instant) -> bool {
-        self.0
-            .iter()
-            .all(|&start| now.saturating_duration_since(start) >= WITHIN)
+        let is_old = |start: &Instant| now.saturating_duration_since(*start) >= WITHIN;
+        self.restarts.iter().all(is_old)
     }
 }
 
@@ -41,16 +74,44 @@ impl Budget {
 mod tests {
     use super::*;
 
+    fn waits(answered: bool, losses: usize) -> (Vec<u128>, RestartLimit) {
+        let mut limit = RestartLimit::default();
+        let now = Instant::now();
+        let lost = (0..losses).map_while(|_| limit.lost(now, answered));
+        let waits = lost.map(|at| (at - now).as_millis()).collect();
+        (waits, limit)
+    }
+
     #[test]
-    fn five_restarts_in_a_minute_each_later_than_the_last_and_then_none() {
-        let mut budget = Budget::default();
-        let start = Instant::now();
-        let waits: Vec<_> = (0..5)
-            .map(|_| budget.spend(start).unwrap() - start)
-            .collect();
-        let millis: Vec<_> = waits.iter().map(Duration::as_millis).collect();
-        assert_eq!(millis, [0, 100, 200, 400, 800]);
-        assert_eq!(budget.spend(start), None);
-        assert!(budget.spend(start + WITHIN).is_some());
+    fn a_server_that_had_answered_is_started_again_within_half_a_second_however_often() {
+        let (waits, _) = waits(true, 57);
+        assert_eq!(waits[..5], [0, 100, 200, 400, 500]);
+        assert_eq!(waits.len(), 57);
+        assert!(waits[5..].iter().all(|wait| *wait == 500));
+    }
+
+    #[test]
+    fn after_five_that_never_answered_only_a_request_starts_another_and_not_before_its_time() {
+        let (waits, mut limit) = waits(false, 99);
+        assert_eq!(waits, [0, 100, 200, 400, 800]);
+        let mut now = Instant::now();
+        assert!(limit.retry_at().is_some_and(|at| at > now));
+        assert_eq!(Some(limit.next_attempt(now)), limit.retry_at());
+        for _ in 0..20 {
+            now = limit.next_attempt(now);
+            assert_eq!(limit.lost(now, false), None);
+        }
+        assert!(limit.next_attempt(now) - now <= LONGEST);
+        // One that works again has the short waits.
+        let next = limit.lost(now, true).expect("it starts by itself");
+        assert!(next - now <= LONGEST_AFTER_WORK);
+    }
+
+    #[test]
+    fn losses_count_for_a_minute() {
+        let (_, mut limit) = waits(true, 5);
+        let later = Instant::now() + WITHIN + LONGEST;
+        assert!(limit.is_forgotten(later));
+        assert_eq!(limit.lost(later, true), Some(later));
     }
 }

@@ -1,15 +1,15 @@
 //! The shim as a daemon's client: what it hears from an election and from the daemon.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kennel_core::hello::Control;
 use kennel_core::session::{SERVER_RESTARTED, Unsent, Verdict};
 
-use super::Shim;
 use super::hear::{TooLongHeard, hear_too_long};
 use super::lines::Outbox;
 use super::link::Link;
 use super::watch::Who;
+use super::{Shim, millis_until};
 use crate::election::{Greeted, Outcome};
 
 /// Whether a connection to a daemon goes on; of two answers the lesser counts.
@@ -52,6 +52,7 @@ impl Shim {
                     return self.come_back(link);
                 }
                 self.given_up = false;
+                self.upstream_answered = false;
                 self.session.upstream_attached();
                 if let Some(Greeted { line, unsaid }) = greeted {
                     if self.session.poll_to_upstream() != Some(line) {
@@ -80,6 +81,8 @@ impl Shim {
                 let verdict = match Control::parse(line.bytes()) {
                     None => {
                         self.answered_once = true;
+                        self.upstream_answered = true;
+                        self.answers_until = None;
                         self.session.from_upstream(line)
                     }
                     Some(Control::Moved) => {
@@ -145,9 +148,13 @@ impl Shim {
                     ids: &lost.unsent,
                     heard: lost.heard,
                 };
+                self.session.upstream_ended(lost.ended);
                 self.session.upstream_lost(&lost.reason, unsent);
                 if lost.final_word || self.session.app_is_done() {
                     self.given_up = true;
+                    self.session.retry_after(lost.retry_after);
+                    let retry_after = lost.retry_after.map(Duration::from_millis);
+                    self.retry_at = retry_after.map(|after| Instant::now() + after);
                     self.session
                         .give_up("the server ended, and does not start again", &lost.detail);
                 } else {
@@ -191,6 +198,7 @@ impl Shim {
     /// On the same connection, with the next server.
     fn begin_again(&mut self, to_daemon: &mut Outbox) {
         to_daemon.push(&Control::Again.line());
+        self.upstream_answered = false;
         self.session.upstream_attached();
     }
 
@@ -209,12 +217,17 @@ impl Shim {
             // The one that asks after it finds another.
             return;
         }
-        match self.budget.spend(Instant::now()) {
+        let now = Instant::now();
+        match self.limit.lost(now, self.upstream_answered) {
             Some(at) => {
                 self.session.upstream_expected();
                 self.next_start = Some(at);
             }
-            None => self.session.give_up("daemons ended too often", ""),
+            None => {
+                self.retry_at = self.limit.retry_at();
+                self.session.retry_after(millis_until(self.retry_at, now));
+                self.session.give_up("daemons ended too often", "");
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use kennel_sys::tree::{self, Report};
 
 use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
-use super::{End, Sharing, Shim, Upstream};
+use super::{End, Sharing, Shim, Upstream, millis_until};
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt};
 
@@ -35,10 +35,15 @@ impl Shim {
         if ready.server_speaks {
             self.hear_server();
         }
-        if ready.warden_reports
-            && let Some(end) = self.hear_warden()
-        {
-            return Ok(Some(end));
+        if ready.warden_reports || self.has_reports() {
+            // Some may have been taken in when the server was lost.
+            while let Some(Upstream { server, .. }) = &self.server
+                && server.report_is_there()
+            {
+                if let Some(end) = self.hear_warden() {
+                    return Ok(Some(end));
+                }
+            }
         }
         if ready.elected {
             self.hear_election();
@@ -155,8 +160,10 @@ impl Shim {
         if may_wake && asks_something(line) {
             self.is_of_use();
             self.wake();
-            self.ask_again();
-            self.expect_a_server();
+            if !self.is_too_early() {
+                self.ask_again();
+                self.expect_a_server();
+            }
         }
         let verdict = self.session.from_app(line);
         if self.resting && self.session.queue_is_full() {
@@ -208,14 +215,20 @@ impl Shim {
         self.given_up || (!upstream && self.next_start.is_none())
     }
 
-    /// A later request tries again, as the budget allows.
+    /// Whether the restart limit does not allow another server yet: the error for a request says when it does.
+    fn is_too_early(&mut self) -> bool {
+        let wait = millis_until(self.retry_at, Instant::now());
+        if self.is_left_alone() {
+            self.session.retry_after(wait);
+        }
+        wait.is_some() && self.is_left_alone()
+    }
+
+    /// A later request tries again.
     fn expect_a_server(&mut self) {
-        if self.is_left_alone()
-            && !self.session.app_is_done()
-            && let Some(at) = self.budget.spend(Instant::now())
-        {
+        if self.is_left_alone() && !self.session.app_is_done() {
             self.session.upstream_expected();
-            self.next_start = Some(at);
+            self.next_start = Some(self.limit.next_attempt(Instant::now()));
         }
     }
 
@@ -232,6 +245,7 @@ impl Shim {
                     continue;
                 }
                 self.answered_once = true;
+                self.upstream_answered = true;
                 match self.session.from_upstream(line) {
                     Verdict::Forward => self.to_app.push_last(&mut server.from),
                     Verdict::Replace(line) => self.to_app.push(&line),
@@ -283,6 +297,11 @@ impl Shim {
         };
         let to_stderr = &mut self.to_stderr;
         server.read_errors(|line| to_stderr.push(line));
+    }
+
+    fn has_reports(&self) -> bool {
+        let server = self.server.as_ref().map(|upstream| &upstream.server);
+        server.is_some_and(|server| !server.reports.is_empty())
     }
 
     fn hear_warden(&mut self) -> Option<End> {

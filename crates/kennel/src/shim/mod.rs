@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::ClientHello;
-use kennel_core::session::{SERVER_RESTARTED, Session, Unsent};
+use kennel_core::session::{Ending, SERVER_RESTARTED, Session, Unsent};
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
@@ -44,7 +44,7 @@ use kennel_sys::tree::{self, Exit};
 use rustix::event::epoll::Event;
 
 use app::Input;
-use budget::Budget;
+use budget::RestartLimit;
 use for_now::ForNow;
 use lines::{Inbox, Outbox};
 use link::Link;
@@ -149,7 +149,10 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         refused: None,
         answered_once: false,
         started_once: false,
-        budget: Budget::default(),
+        limit: RestartLimit::default(),
+        upstream_answered: false,
+        retry_at: None,
+        answers_until: None,
         leave_at: None,
         last_exit: None,
         listed: None,
@@ -227,7 +230,13 @@ struct Shim {
     /// Whether any server ever said anything: one that dies before that is broken, not unlucky.
     answered_once: bool,
     started_once: bool,
-    budget: Budget,
+    limit: RestartLimit,
+    /// The present upstream, or the last one, has answered something.
+    upstream_answered: bool,
+    /// Before this, no request has a server started.
+    retry_at: Option<Instant>,
+    /// The app has closed its input: for so long its answers from a daemon are waited for.
+    answers_until: Option<Instant>,
     last_exit: Option<Exit>,
     leave_at: Option<Instant>,
 
@@ -288,6 +297,7 @@ impl Shim {
             self.look_for_a_daemon_if_due();
             self.arrive();
             self.start_if_due();
+            self.stop_waiting_if_due();
             self.pass_on();
             if let Some(end) = self.over() {
                 return Ok(end);
@@ -362,6 +372,29 @@ impl Shim {
         (exited || Instant::now() >= leave_at).then_some(End::AppIsDone(self.last_exit))
     }
 
+    /// The app has closed its input. A server of its own would end by that; a daemon and its servers do not, so answers are
+    /// waited for as long as a server may take to end, counted from the last one. One that has not answered yet may
+    /// still be starting.
+    fn stop_waiting_if_due(&mut self) {
+        let patience = match &self.sharing {
+            Some(_) if self.answered_once => self.spec.ladder.after_eof,
+            Some(sharing) => sharing.start_timeout.max(self.spec.ladder.after_eof),
+            None => return,
+        };
+        if !self.session.app_is_done() || self.session.is_idle() {
+            return;
+        }
+        let now = Instant::now();
+        let until = *self.answers_until.get_or_insert(now + patience);
+        if now >= until {
+            let why = "the app closed its input, and the server did not answer in time";
+            self.link = None;
+            self.election = None;
+            self.next_start = None;
+            self.session.give_up(why, "");
+        }
+    }
+
     fn start_if_due(&mut self) {
         if self.link.is_some() || self.coming_back.is_some() {
             self.next_start = None;
@@ -426,6 +459,7 @@ impl Shim {
                     server,
                     lost: false,
                 });
+                self.upstream_answered = false;
                 self.session.upstream_attached();
             }
             Err(error) => {
@@ -450,20 +484,43 @@ impl Shim {
         let _ = upstream.server.tree.stop();
         let detail = upstream.server.said.text();
         let unsent = Unsent::LastBytes(upstream.server.unheard());
+        let exit = self.last_exit.or_else(|| upstream.server.await_exit());
+        self.session.upstream_ended(exit.map(ending));
         self.session.upstream_lost(SERVER_RESTARTED, unsent);
         if self.session.app_is_done() {
             return self.session.give_up("the server ended", &detail);
         }
-        self.next_start = match self.budget.spend(Instant::now()) {
+        let now = Instant::now();
+        let next_start = self.limit.lost(now, self.upstream_answered);
+        self.next_start = match next_start {
             Some(at) if self.answered_once => Some(at),
             _ => {
                 let why = match self.answered_once {
-                    true => "the server ended too often",
+                    true => "the server ended too often before it answered",
                     false => "the server ended before it answered",
                 };
+                self.retry_at = self.limit.retry_at();
+                self.session.retry_after(millis_until(self.retry_at, now));
                 self.session.give_up(why, &detail);
                 None
             }
         };
+    }
+}
+
+/// How many milliseconds it is until then, if it is in the future.
+fn millis_until(moment: Option<Instant>, now: Instant) -> Option<u64> {
+    let wait = moment?.checked_duration_since(now)?;
+    // Rounded up: earlier is too early.
+    u64::try_from(wait.as_micros().div_ceil(1000))
+        .ok()
+        .filter(|wait| *wait > 0)
+}
+
+/// How a server ended, for the errors of the session.
+pub(crate) fn ending(exit: Exit) -> Ending {
+    match exit {
+        Exit::Code(code) => Ending::Code(code),
+        Exit::Signal(signal) => Ending::Signal(signal),
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kennel_core::hello::App;
 use kennel_core::session::Replay;
 use kennel_sys::process::ProcessRef;
-use kennel_sys::tree::{Ladder, Launch, Report, Tree};
+use kennel_sys::tree::{Exit, Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
@@ -133,6 +133,8 @@ pub(crate) struct Server {
     pub(crate) to: Outbox,
     /// How much was for it that it did not hear, when it heard no more.
     thrown_away: usize,
+    /// What its warden reported and nobody has dealt with.
+    pub(super) reports: VecDeque<Report>,
     pub(crate) said: Tail,
     /// What it was started from.
     pub(super) sources: Sources,
@@ -177,6 +179,7 @@ impl Server {
             from: Inbox::default(),
             to: Outbox::default(),
             thrown_away: 0,
+            reports: VecDeque::new(),
             said: Tail::default(),
             sources,
             looked: spec.replace.then(Instant::now),
@@ -296,8 +299,38 @@ impl Server {
     }
 
     /// What its warden reported, if it did. Only when [`Tree`] is ready: else it blocks.
-    pub(crate) fn report(&self) -> Option<Report> {
-        self.tree.next_report().ok().flatten()
+    pub(crate) fn report(&mut self) -> Option<Report> {
+        match self.reports.pop_front() {
+            Some(report) => Some(report),
+            None => self.tree.next_report().ok().flatten(),
+        }
+    }
+
+    /// Whether [`report`](Self::report) would not block.
+    pub(crate) fn report_is_there(&self) -> bool {
+        !self.reports.is_empty() || self.tree_reports(Duration::ZERO)
+    }
+
+    /// How its first process ended, if that is known soon. Its output has ended, so it will be.
+    pub(crate) fn await_exit(&mut self) -> Option<Exit> {
+        const SOON: Duration = Duration::from_millis(200);
+        let until = Instant::now() + SOON;
+        while self.tree_reports(until.saturating_duration_since(Instant::now()))
+            && let Some(report) = self.tree.next_report().ok().flatten()
+        {
+            self.reports.push_back(report);
+            if let Some(Report::Exited(exit)) = self.reports.back() {
+                return Some(*exit);
+            }
+        }
+        None
+    }
+
+    fn tree_reports(&self, within: Duration) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::new(&*self.tree, PollFlags::IN)];
+        let within = Timespec::try_from(within).unwrap_or_default();
+        poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0)
     }
 }
 

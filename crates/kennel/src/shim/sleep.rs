@@ -189,6 +189,7 @@ impl Shim {
         let moments = [
             next_start,
             leave_at,
+            self.answers_until.filter(|_| !self.session.is_idle()),
             self.next_rest(),
             self.next_count(),
             self.next_look_for_a_daemon(),

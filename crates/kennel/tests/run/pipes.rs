@@ -6,7 +6,7 @@ use kennel_sys::Signal;
 use kennel_testkit::{Client, Scope, wait_for};
 use serde_json::json;
 
-use crate::stage::{serves, shared, the_daemon};
+use crate::stage::{serves, shared, shared_and_patient, the_daemon};
 
 /// How many pipes the shim has open.
 fn pipes_of(client: &Client) -> usize {
@@ -57,7 +57,7 @@ fn a_session_that_talks_has_pipes_and_goes_on_when_its_daemon_is_killed() {
 #[test]
 fn what_was_asked_before_the_end_of_input_is_answered_through_the_pipe() {
     let scope = Scope::new("talks-eof");
-    let mut client = Client::begin(&mut shared(&scope));
+    let mut client = Client::begin(&mut shared_and_patient(&scope));
     talk(&mut client);
     let slow = client.send("slow", json!({"ms": 500}));
     client.close();

@@ -131,25 +131,6 @@ fn a_request_of_a_dead_server_is_cancelled_and_its_late_answer_goes_nowhere() {
 }
 
 #[test]
-fn a_server_that_ends_too_often_is_given_up_with_its_last_words_and_tried_again_later() {
-    let scope = Scope::new("budget");
-    let mut client = Client::begin(&mut solo(&scope));
-    client.request("say", json!({"stderr": "the disk is full"}));
-    let mut refused = None;
-    for _ in 0..10 {
-        let answer = client.request("die", json!({}));
-        if answer["error"]["data"]["reason"] == "server_unavailable" {
-            refused = Some(answer);
-            break;
-        }
-    }
-    let refused = refused.expect("a budget");
-    assert_eq!(refused["error"]["code"], -32603);
-    // The session itself lives.
-    assert!(client.request("ping", json!({}))["result"].is_object());
-}
-
-#[test]
 fn a_server_that_dies_in_its_handshake_is_answered_for_with_its_last_words() {
     let scope = Scope::new("broken");
     let mut command = kennel(&scope);

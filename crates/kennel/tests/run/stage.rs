@@ -25,10 +25,20 @@ pub(crate) fn shared_with(scope: &Scope, options: &[&str]) -> Command {
     session(scope, &[&["--share", "always"], options].concat())
 }
 
+/// A shared server whose sessions wait long for answers after the end of input.
+pub(crate) fn shared_and_patient(scope: &Scope) -> Command {
+    let options = ["--stop-after", "60s,50ms", "--share", "always"];
+    with_options(scope, &options)
+}
+
 fn session(scope: &Scope, options: &[&str]) -> Command {
+    with_options(scope, &[&["--stop-after", "50ms,50ms"], options].concat())
+}
+
+fn with_options(scope: &Scope, options: &[&str]) -> Command {
     let mut command = kennel(scope);
     command
-        .args(["run", "--stop-after", "50ms,50ms"])
+        .arg("run")
         .args(options)
         .arg("--")
         .arg(bin("tk-server"))

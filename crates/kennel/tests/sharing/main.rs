@@ -5,6 +5,7 @@ mod addressed;
 mod auto;
 mod crowd;
 mod eras;
+mod losses;
 mod one_server;
 mod rest;
 mod slow;

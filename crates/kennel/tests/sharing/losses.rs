@@ -1,0 +1,120 @@
+//! Servers that end: what the app is told, and when the next one starts. The same for a session's own server and for a
+//! shared one.
+
+use std::process::Command;
+
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, Scope, bin, wait_for};
+use serde_json::{Value, json};
+
+use crate::stage::kennel;
+
+const MODES: [&str; 2] = ["never", "always"];
+
+fn session(scope: &Scope, share: &str) -> Command {
+    let mut command = kennel(scope);
+    command
+        .args(["run", "--share", share, "--stop-after", "1s,50ms", "--"])
+        .arg(bin("tk-server"));
+    command
+}
+
+/// Works once; every later one ends before it answers.
+fn works_once(scope: &Scope, share: &str) -> Command {
+    let script = r#"mkdir "$1" 2>/dev/null && exec "$2"; echo broken >&2; exit 7"#;
+    let mut command = kennel(scope);
+    command
+        .args(["run", "--share", share, "--stop-after", "1s,50ms", "--"])
+        .args(["sh", "-c", script, "sh"])
+        .arg(scope.path("first"))
+        .arg(bin("tk-server"));
+    command
+}
+
+fn server_of(client: &mut Client) -> ProcessRef {
+    let pid = client.request("pid", json!({}))["result"].as_u64().unwrap();
+    ProcessRef::open(u32::try_from(pid).unwrap()).unwrap()
+}
+
+fn data(answer: &Value) -> &Value {
+    &answer["error"]["data"]
+}
+
+#[test]
+fn a_loss_says_how_the_server_ended() {
+    for share in MODES {
+        let scope = Scope::new("how-it-ended");
+        let mut client = Client::begin(&mut session(&scope, share));
+        let died = client.request("die", json!({}));
+        assert_eq!(data(&died)["exitCode"], 3, "{share}: {died}");
+        assert_eq!(data(&died)["reason"], "server_restarted");
+
+        let server = server_of(&mut client);
+        let lost = client.send("slow", json!({"ms": 600_000, "stderr": "it has begun"}));
+        wait_for("the call has begun", || {
+            client
+                .stderr_so_far()
+                .contains("it has begun")
+                .then_some(())
+        });
+        server.signal(Signal::KILL).unwrap();
+        let killed = client.answer(lost);
+        assert_eq!(data(&killed)["signal"], "SIGKILL", "{share}: {killed}");
+        let message = killed["error"]["message"].as_str().unwrap();
+        assert!(message.contains("possibly out of memory"), "{message}");
+    }
+}
+
+#[test]
+fn a_server_that_answers_and_dies_is_started_again_however_often() {
+    for share in MODES {
+        let scope = Scope::new("again-and-again");
+        let mut client = Client::begin(&mut session(&scope, share));
+        for round in 0..8 {
+            let died = client.request("die", json!({}));
+            assert_eq!(data(&died)["reason"], "server_restarted", "{share} {round}");
+            let echo = client.request("echo", json!([round]));
+            assert_eq!(echo["result"], json!([round]), "{share}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_again_is_given_up_with_the_time_of_the_next_attempt() {
+    for share in MODES {
+        let scope = Scope::new("given-up");
+        let mut client = Client::begin(&mut works_once(&scope, share));
+        client.request("die", json!({}));
+        let refused = client.request("echo", json!([1]));
+        let why = data(&refused);
+        assert_eq!(why["reason"], "server_unavailable", "{share}: {refused}");
+        assert_eq!(why["exitCode"], 7, "{share}: {refused}");
+        assert_eq!(why["detail"], "broken", "{share}");
+        let wait = why["retryAfterMs"].as_u64().expect("a time");
+        assert!((1..=10_000).contains(&wait), "{share}: {wait}");
+        // Before its time, at once; after it, there is another attempt.
+        wait_for("it works when it is mended", || {
+            let _ = std::fs::remove_dir(scope.path("first"));
+            let answer = client.request("echo", json!([2]));
+            (answer["result"] == json!([2])).then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_app_that_closes_its_input_does_not_wait_for_a_shared_server_for_ever() {
+    let scope = Scope::new("closed-input");
+    let mut client = Client::begin(&mut session(&scope, "always"));
+    let slow = client.send("slow", json!({"ms": 600_000, "stderr": "it has begun"}));
+    wait_for("the call has begun", || {
+        client
+            .stderr_so_far()
+            .contains("it has begun")
+            .then_some(())
+    });
+    client.close();
+    let refused = client.answer(slow);
+    assert_eq!(data(&refused)["outcome"], "unknown", "{refused}");
+    assert_eq!(client.wait().code(), Some(0));
+}
