@@ -133,31 +133,28 @@ impl World {
 
     fn app_says(&mut self, line: &[u8]) {
         let mut cancelled = BTreeSet::new();
-        match Message::parse(line) {
-            Ok(message) => {
-                for message in messages(&message) {
-                    match message {
-                        Message::Request(request) => {
-                            cancelled.remove(&request.id.key());
-                            self.app.asked(request.id.key());
-                        }
-                        Message::Notification(it) => {
-                            if let Ok(Some(id)) = it.cancelled() {
-                                self.app.perhaps_cancelled(&id.key());
-                                cancelled.insert(id.key());
-                            }
-                        }
-                        Message::Response(it) => {
-                            if let Some(id) = it.id {
-                                self.questions.remove(&id.key());
-                            }
-                        }
-                        Message::Batch(_) => panic!("a batch in a batch"),
+        // What is no message may be refused.
+        if let Ok(message) = Message::parse(line) {
+            for message in messages(&message) {
+                match message {
+                    Message::Request(request) => {
+                        cancelled.remove(&request.id.key());
+                        self.app.asked(request.id.key());
                     }
+                    Message::Notification(it) => {
+                        if let Ok(Some(id)) = it.cancelled() {
+                            self.app.perhaps_cancelled(&id.key());
+                            cancelled.insert(id.key());
+                        }
+                    }
+                    Message::Response(it) => {
+                        if let Some(id) = it.id {
+                            self.questions.remove(&id.key());
+                        }
+                    }
+                    Message::Batch(_) => panic!("a batch in a batch"),
                 }
             }
-            // It may be refused.
-            Err(_) => {}
         }
         match self.session.from_app(line) {
             Verdict::Forward => self.upstream_hears(line),
