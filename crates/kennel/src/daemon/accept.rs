@@ -108,6 +108,8 @@ fn say_shortage(house: &House, stream: &UnixStream, error: &io::Error) {
         unsent: Vec::new(),
         heard: Some(0),
         shortage: true,
+        ended: None,
+        retry_after: None,
     });
     let words = [&hello.line()[..], b"\n", &lost.line()[..], b"\n"].concat();
     let _ = rustix::net::send(stream, &words, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
