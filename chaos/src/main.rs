@@ -15,6 +15,7 @@ mod cast;
 mod faults;
 mod guarded;
 mod install;
+mod intruders;
 mod plan;
 mod report;
 mod rules;

@@ -44,6 +44,8 @@ pub(crate) enum Act {
     Impersonate,
     /// A daemon and its warden die, and somebody has the pid of one of them before anyone can look.
     Haunt,
+    /// A confined process says hello to a daemon, with a command and a newer build of its own.
+    Intrude,
     /// A command of Kennel's.
     Command(&'static [&'static str]),
     /// The runtime directory is removed under everyone.
@@ -102,6 +104,7 @@ const TABLE: &[(u64, Act)] = &[
     (6, Act::Sleep),
     (16, Act::Impersonate),
     (10, Act::Haunt),
+    (14, Act::Intrude),
     (14, Act::Command(&["ps", "--json"])),
     (4, Act::Command(&["doctor", "--json"])),
     (4, Act::Command(&["logs", "tk-shared"])),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cast::{Cast, Member, Role, files_of};
+use crate::intruders;
 use crate::world::World;
 
 /// A rule that was broken, and how.
@@ -71,6 +72,11 @@ const RULES: &[Rule] = &[
         name: "6 identity is not a number: nobody else is signalled",
         patience: AT_ONCE,
         look: no_bystander_touched,
+    },
+    Rule {
+        name: "a confined process has nothing run outside its confinement",
+        patience: AT_ONCE,
+        look: no_intruder_served,
     },
     Rule {
         name: "7 decide, then write: a lock's file stays",
@@ -260,6 +266,18 @@ fn no_bystander_touched(world: &mut World, _: &Cast) -> Vec<String> {
         }
     }
     wrong
+}
+
+fn no_intruder_served(world: &mut World, _: &Cast) -> Vec<String> {
+    world
+        .intruders
+        .retain_mut(|it| !matches!(it.try_wait(), Ok(Some(_))));
+    let mark = intruders::mark(world);
+    let status = std::fs::read_to_string(mark).ok();
+    status
+        .map(|status| format!("its command ran: {status}"))
+        .into_iter()
+        .collect()
 }
 
 fn no_lock_replaced(world: &mut World, _: &Cast) -> Vec<String> {

@@ -8,6 +8,7 @@ use kennel_testkit::Rng;
 
 use crate::cast::{Cast, Member, Role};
 use crate::install;
+use crate::intruders;
 use crate::plan::{Act, Step};
 use crate::strangers;
 use crate::world::World;
@@ -78,6 +79,7 @@ pub(crate) fn perform(world: &mut World, step: Step) -> Result<String> {
         Act::Sleep => sleep(&cast, &mut chance),
         Act::Impersonate => strangers::impersonate(world, how)?,
         Act::Haunt => strangers::haunt(world, &cast, whom)?,
+        Act::Intrude => intruders::intrude(world, whom, how)?,
         Act::Command(words) => {
             world.run(words)?;
             String::new()

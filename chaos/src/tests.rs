@@ -263,6 +263,13 @@ fn rule_6_a_bystander_that_is_ended_is_seen() {
 }
 
 #[test]
+fn a_command_that_ran_for_a_confined_process_is_seen() {
+    let mut world = World::begin("").unwrap();
+    std::fs::write(crate::intruders::mark(&world), "NoNewPrivs:\t0").unwrap();
+    breaks(&mut world, "a confined process");
+}
+
+#[test]
 fn rule_7_a_lock_that_is_another_file_is_seen() {
     let mut world = World::begin("").unwrap();
     let command = waits(&world);

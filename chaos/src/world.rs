@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) apps: Vec<App>,
     pub(crate) guards: Vec<Guarded>,
     pub(crate) bystanders: Vec<Child>,
+    /// Confined processes that speak to daemons.
+    pub(crate) intruders: Vec<Child>,
     pub(crate) commands: Vec<Running>,
     heard: (Sender<Heard>, Receiver<Heard>),
     /// The warden and the served process of each server, as last seen.
@@ -104,6 +106,7 @@ impl World {
             apps: Vec::new(),
             guards: Vec::new(),
             bystanders: Vec::new(),
+            intruders: Vec::new(),
             commands: Vec::new(),
             heard: channel(),
             chains: BTreeMap::new(),
@@ -152,7 +155,7 @@ impl World {
         Ok(pid)
     }
 
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = self.scope.command(program);
         command
             .env("KENNEL_FEATURES_OFF", self.off)

@@ -9,6 +9,7 @@
 //! | [`process`] | [`ProcessRef`](process::ProcessRef): a process as a reference, not a number |
 //! | [`starter`] | who started us, and whom to watch so that we end with it |
 //! | [`peer`] | who is at the other end of a unix socket |
+//! | [`confinement`] | what keeps a process from doing what other processes of its user can do |
 //! | [`net`] | who listens on a port, and who is connected to it |
 //! | [`tree`] | one server with all its descendants, under a warden |
 //! | [`orphans`] | servers nobody can talk to any more, whoever started them |
@@ -31,6 +32,8 @@
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod linux;
 
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod confinement;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod detach;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -36,6 +36,58 @@ pub mod env {
     }
 }
 
+/// What keeps a process from doing what other processes of its user can do.
+pub mod confinement {
+    use std::io;
+
+    use super::process::ProcessRef;
+    use super::{Never, unsupported};
+
+    /// The facts about one process.
+    #[derive(Debug, Clone)]
+    pub struct Confinement(Never);
+
+    impl PartialEq for Confinement {
+        fn eq(&self, _: &Confinement) -> bool {
+            match self.0 {}
+        }
+    }
+
+    impl Eq for Confinement {}
+
+    impl Confinement {
+        /// The confinement of a process.
+        pub fn of(_: &ProcessRef) -> io::Result<Confinement> {
+            unsupported()
+        }
+
+        /// The confinement of this process.
+        pub fn of_this_process() -> io::Result<Confinement> {
+            unsupported()
+        }
+
+        /// Whether it has restrictions that cannot be compared with another's.
+        pub fn is_filtered(&self) -> bool {
+            match self.0 {}
+        }
+
+        /// Whether it can do all that a process with `other`'s confinement can.
+        pub fn is_as_free_as(&self, _: &Confinement) -> bool {
+            match self.0 {}
+        }
+
+        /// The facts as text.
+        pub fn facts(&self) -> Vec<String> {
+            match self.0 {}
+        }
+
+        /// The inode of a namespace.
+        pub fn namespace(&self, _: &str) -> Option<u64> {
+            match self.0 {}
+        }
+    }
+}
+
 /// How many descriptors this process may have.
 pub mod limits {
     /// Nothing is raised here.

@@ -1,17 +1,23 @@
 //! The key: who may share a daemon. The hash of what to run, where, in which environment, as whom
 //! and how confined.
+//!
+//! A shim computes it to find its daemon. The daemon computes it again for each client, from the client's hello and from
+//! what the kernel says of the client's confinement, and serves nobody whose key is not its own.
 
 pub(crate) mod variables;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use kennel_core::hello::{ClientHello, Text};
+use kennel_sys::confinement::Confinement;
 use sha2::{Digest, Sha256};
 
-use crate::sharing::launcher;
+/// The version of the formula: it is part of the hash, and every hello says it.
+pub(crate) const VERSION: u32 = 2;
 
 /// How many of the hash's hexadecimal digits name a daemon.
 const DIGITS: usize = 16;
@@ -32,33 +38,41 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) cache: bool,
 }
 
-/// What two shims that share a daemon have in common.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
-    /// The key's own text: hexadecimal digits.
-    pub(crate) hex: String,
-    /// What people call it.
-    pub(crate) name: String,
+/// The key of what a process of this user, confined like this, wants to run: hexadecimal digits. Where the confinement
+/// cannot be read, the key is good for nothing but a name.
+pub(crate) fn of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> String {
+    let facts = confinement.map_or_else(|| vec!["not seen".to_owned()], Confinement::facts);
+    digest(what, rustix::process::geteuid().as_raw(), &facts)
 }
 
-/// The key of what is to be run by this process.
-pub(crate) fn of(what: Ingredients<'_>) -> Key {
-    let confinement = Confinement::ours();
-    let uid = rustix::process::geteuid().as_raw();
-    let words: Vec<String> = what
-        .command
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    Key {
-        hex: digest(&what, uid, &confinement),
-        name: launcher::name_of(&words),
-    }
+/// The key of the client that says this hello and is confined like this; `None` if its key is of another version.
+pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
+    with_ingredients(hello, |what| of(what, Some(confinement)))
 }
 
-fn digest(what: &Ingredients<'_>, uid: u32, confinement: &Confinement) -> String {
-    let mut fields = Fields(Sha256::new());
-    fields.list(b"kennel key 1", &[]);
+/// Does something with what a hello's key is made of; `None` if the key is of another version.
+pub(crate) fn with_ingredients<T>(
+    hello: &ClientHello,
+    work: impl FnOnce(&Ingredients<'_>) -> T,
+) -> Option<T> {
+    let fields = hello.key.as_ref().filter(|key| key.version == VERSION)?;
+    let os = |text: &Text| OsString::from_vec(text.as_bytes().to_vec());
+    let list = |words: &[Text]| words.iter().map(os).collect::<Vec<_>>();
+    let pair = |(name, value): &(Text, Text)| (os(name), os(value));
+    let cwd = PathBuf::from(os(&hello.spec.cwd));
+    let what = Ingredients {
+        command: &list(&hello.spec.command),
+        cwd: &cwd,
+        env: &hello.env.iter().map(pair).collect::<Vec<_>>(),
+        names: &list(&fields.names),
+        cache: !fields.no_cache,
+    };
+    Some(work(&what))
+}
+
+fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
+    let mut fields = Fields::default();
+    fields.list(b"kennel key", &[&VERSION.to_le_bytes()]);
     fields.list(b"program", &[program(what).as_os_str().as_bytes()]);
     let words: Vec<&[u8]> = what.command.iter().map(|word| word.as_bytes()).collect();
     fields.list(b"command", &words);
@@ -81,19 +95,24 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &Confinement) -> String
         fields.list(b"no cache", &[]);
     }
     fields.list(b"uid", &[&uid.to_le_bytes()]);
-    for fact in &confinement.0 {
+    for fact in confinement {
         fields.list(b"confined", &[fact.as_bytes()]);
     }
-    let hash = fields.0.finalize();
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    hex[..DIGITS].to_owned()
+    fields.hex()
 }
 
 /// Every field with its length before it: no two lists run together to the same bytes.
-struct Fields(Sha256);
+#[derive(Default)]
+pub(crate) struct Fields(Sha256);
 
 impl Fields {
-    fn list(&mut self, name: &[u8], members: &[&[u8]]) {
+    pub(crate) fn hex(self) -> String {
+        let hash = self.0.finalize();
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        hex[..DIGITS].to_owned()
+    }
+
+    pub(crate) fn list(&mut self, name: &[u8], members: &[&[u8]]) {
         self.one(name);
         self.0.update((members.len() as u64).to_le_bytes());
         for member in members {
@@ -138,31 +157,10 @@ fn is_executable(path: &Path) -> io::Result<bool> {
     Ok(meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// What keeps this process from doing what others of its user can: a daemon outside of it must not
-/// do it on its behalf.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Confinement(Vec<String>);
-
-impl Confinement {
-    fn ours() -> Confinement {
-        let namespaces = ["mnt", "pid", "net", "user"].map(|kind| {
-            let inode = Path::new("/proc/self/ns")
-                .join(kind)
-                .metadata()
-                .map_or(0, |meta| meta.ino());
-            format!("{kind} {inode}")
-        });
-        // By two questions, and not by a file of sixty lines: every session asks.
-        let modes = [
-            format!("NoNewPrivs: {:?}", rustix::thread::no_new_privs()),
-            format!("Seccomp: {:?}", rustix::thread::secure_computing_mode()),
-        ];
-        Confinement(namespaces.into_iter().chain(modes).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use kennel_core::hello::KeyFields;
+
     use super::variables::{NO_CREDENTIAL, REGISTRY, VOLATILE};
     use super::*;
 
@@ -176,10 +174,10 @@ mod tests {
     }
 
     fn hex(command: &[&str], pairs: &[(&str, &str)]) -> String {
-        key(command, pairs, None).hex
+        key(command, pairs, None)
     }
 
-    fn key(command: &[&str], pairs: &[(&str, &str)], env_key: Option<&[OsString]>) -> Key {
+    fn key(command: &[&str], pairs: &[(&str, &str)], env_key: Option<&[OsString]>) -> String {
         let env = env(pairs);
         let names = variables::counted(variables::Question {
             env: &env,
@@ -187,13 +185,16 @@ mod tests {
             known: None,
             cwd_given: false,
         });
-        of(Ingredients {
-            command: &words(command),
-            cwd: Path::new("/"),
-            env: &env,
-            names: &names,
-            cache: true,
-        })
+        of(
+            &Ingredients {
+                command: &words(command),
+                cwd: Path::new("/"),
+                env: &env,
+                names: &names,
+                cache: true,
+            },
+            None,
+        )
     }
 
     #[test]
@@ -255,13 +256,16 @@ mod tests {
     fn credentials_count_whatever_names_somebody_named() {
         // Whoever leaves them out of the names gets them counted all the same.
         let key = |name, value| {
-            of(Ingredients {
-                command: &words(&["cat"]),
-                cwd: Path::new("/"),
-                env: &env(&[("LOG", "1"), (name, value)]),
-                names: &words(&["LOG"]),
-                cache: true,
-            })
+            of(
+                &Ingredients {
+                    command: &words(&["cat"]),
+                    cwd: Path::new("/"),
+                    env: &env(&[("LOG", "1"), (name, value)]),
+                    names: &words(&["LOG"]),
+                    cache: true,
+                },
+                None,
+            )
         };
         let counts = |name| key(name, "1") != key(name, "2");
         for name in [
@@ -355,13 +359,16 @@ mod tests {
             if is_environment {
                 std::fs::write(scope.path(dir).join("pyvenv.cfg"), "").unwrap();
             }
-            of(Ingredients {
-                command: &words(&["python3", "-m", "x"]),
-                cwd: Path::new("/"),
-                env: &env(&[("PATH", bin.to_str().unwrap())]),
-                names: &[],
-                cache: true,
-            })
+            of(
+                &Ingredients {
+                    command: &words(&["python3", "-m", "x"]),
+                    cwd: Path::new("/"),
+                    env: &env(&[("PATH", bin.to_str().unwrap())]),
+                    names: &[],
+                    cache: true,
+                },
+                None,
+            )
         };
         assert_ne!(key("one", true), key("two", true));
         assert_eq!(key("a", false), key("b", false), "two names of one program");
@@ -377,11 +384,47 @@ mod tests {
             names: &[],
             cache: true,
         };
-        let free = Confinement(vec!["mnt 1".into()]);
-        let confined = Confinement(vec!["mnt 2".into()]);
+        let (free, confined) = (["mnt 1".to_owned()], ["mnt 2".to_owned()]);
         assert_ne!(digest(&what, 1, &free), digest(&what, 2, &free));
         assert_ne!(digest(&what, 1, &free), digest(&what, 1, &confined));
-        assert_eq!(Confinement::ours(), Confinement::ours());
-        assert!(Confinement::ours().0.len() >= 6);
+        let ours = Confinement::of_this_process().unwrap();
+        assert_eq!(of(&what, Some(&ours)), of(&what, Some(&ours)));
+        assert_ne!(of(&what, Some(&ours)), of(&what, None));
+    }
+
+    #[test]
+    fn a_daemon_computes_the_key_that_its_client_computed() {
+        let text = |bytes: &[u8]| Text::from(bytes);
+        let ours = Confinement::of_this_process().unwrap();
+        for (names, cache) in [(&["A", "B"][..], true), (&["A"], true), (&[], false)] {
+            let names = words(names);
+            let key = of(
+                &Ingredients {
+                    command: &words(&["cat", "-u"]),
+                    cwd: Path::new("/tmp"),
+                    env: &env(&[("PATH", "/usr/bin:/bin"), ("A", "1"), ("B", "2")]),
+                    names: &names,
+                    cache,
+                },
+                Some(&ours),
+            );
+            let hello = r#"!hello {"version":"0","protocol":1,"pid":1,"identity":"","session":"s","spec":{"command":["cat","-u"],"cwd":"/tmp","ladder":[1,1]},"env":[["B","2"],["A","1"],["PATH","/usr/bin:/bin"]]}"#;
+            let mut hello = ClientHello::parse(hello.as_bytes()).unwrap().unwrap();
+            assert_eq!(of_hello(&hello, &ours), None, "an older hello");
+            let names = names.iter().map(|name| text(name.as_bytes())).collect();
+            let fields = KeyFields {
+                version: VERSION,
+                names,
+                env_key: None,
+                no_cache: !cache,
+            };
+            hello.key = Some(fields.clone());
+            assert_eq!(of_hello(&hello, &ours), Some(key));
+            hello.key = Some(KeyFields {
+                version: VERSION + 1,
+                ..fields
+            });
+            assert_eq!(of_hello(&hello, &ours), None, "a later hello");
+        }
     }
 }

@@ -6,6 +6,8 @@ mod cli;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod complaint;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod confined;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod daemon;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod demo;
@@ -16,6 +18,7 @@ mod duration;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod election;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod former_key;
 mod guard;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod interpreter;

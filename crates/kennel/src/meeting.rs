@@ -9,6 +9,7 @@
 
 use std::path::PathBuf;
 
+use kennel_sys::lock::{Probe, probe};
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, Hold, RuntimeDir};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,22 @@ impl Meeting {
         let dir = user.subdir(DAEMONS)?.subdir(key)?;
         let key = key.to_owned();
         Ok(Meeting { user, dir, key })
+    }
+
+    /// Whether a daemon of `key` lives, or is being started. Creates nothing.
+    pub(crate) fn has_daemon(key: &str) -> bool {
+        let find = || -> Result<Option<RuntimeDir>, DirError> {
+            let Some(user) = RuntimeDir::find_of_user()? else {
+                return Ok(None);
+            };
+            match user.existing_subdir(DAEMONS)? {
+                Some(daemons) => daemons.existing_subdir(key),
+                None => Ok(None),
+            }
+        };
+        let is_held = |dir: &RuntimeDir, lock| matches!(probe(dir, lock), Probe::Held { .. });
+        let dir = find().ok().flatten();
+        dir.is_some_and(|dir| is_held(&dir, DAEMON_LOCK) || is_held(&dir, SPAWN_LOCK))
     }
 
     /// The places of all keys. Creates nothing.

@@ -1,5 +1,6 @@
 //! `kennel run`: a stdio server behind a shim.
 
+use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -16,9 +17,11 @@ use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::Ladder;
 
+use crate::confined;
 use crate::election::Policy;
+use crate::former_key;
 use crate::key::variables::{self, Question};
-use crate::key::{self, Ingredients, Key};
+use crate::key::{self, Ingredients};
 use crate::sharing::{
     self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras, launcher, table,
 };
@@ -140,7 +143,9 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
     let place = Place::of(&args, env_key.as_deref());
     let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
-        key: place.key.hex.clone(),
+        key: place.key.clone(),
+        former_key: place.former_key.clone(),
+        at_former: OnceCell::new(),
         hello: Arc::new(place.hello(
             &args,
             &ladder,
@@ -167,7 +172,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         hibernate: timers.hibernate,
         max_line: timers.max_line,
         replace: replace.unwrap_or(false),
-        key: place.key.hex,
+        key: place.key,
         why_solo: sharing.is_none().then_some(decision.why),
     };
     shim::run(spec, sharing, origin)
@@ -205,7 +210,13 @@ impl Args {
 struct Place {
     cwd: PathBuf,
     env: Vec<(OsString, OsString)>,
-    key: Key,
+    /// The names of the variables that count.
+    names: Vec<OsString>,
+    /// Those that somebody named.
+    env_key: Option<Vec<OsString>>,
+    key: String,
+    /// The one that builds before this version of keys have for the same.
+    former_key: Option<String>,
 }
 
 impl Place {
@@ -215,17 +226,36 @@ impl Place {
         let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
         let cwd = std::path::absolute(&cwd).unwrap_or(cwd);
         let names = counted(&args.command, env_key, args.cwd.is_some(), &env);
-        let key = key::of(Ingredients {
+        let what = Ingredients {
             command: &args.command,
             cwd: &cwd,
             env: &env,
             names: &names,
             cache: !args.no_cache,
-        });
-        Place { cwd, env, key }
+        };
+        let ours = confined::ours().ok();
+        let key = key::of(&what, ours);
+        let former_key = ours.map(|ours| former_key::of(&what, env_key, ours));
+        Place {
+            cwd,
+            env,
+            names,
+            env_key: env_key.map(<[OsString]>::to_vec),
+            key,
+            former_key,
+        }
     }
 
+    /// Whether this session may share. One that is confined so that nobody can compare it never does.
     fn decide(&self, args: &Args, config: &ServersToml) -> Decision {
+        let decision = self.decide_unconfined(args, config);
+        match confined::why_dedicated(confined::ours()) {
+            Some(why) if decision.may_share() => decision.dedicated_because(why),
+            _ => decision,
+        }
+    }
+
+    fn decide_unconfined(&self, args: &Args, config: &ServersToml) -> Decision {
         let known = |remembered| {
             sharing::decide(&Wish {
                 command: &args.command,
@@ -247,7 +277,7 @@ impl Place {
             Share::Auto => {
                 // Looking creates nothing.
                 let user = RuntimeDir::find_of_user().ok().flatten();
-                let remembered = user.map(|user| eras::recall(&user, &self.key.hex));
+                let remembered = user.map(|user| eras::recall(&user, &self.key));
                 known(remembered.unwrap_or_default())
             }
         }
@@ -292,6 +322,15 @@ impl Place {
             build: this_build::text(),
             program: text(this_build::program().unwrap_or_default().as_os_str()),
             pipes: true,
+            key: Some(hello::KeyFields {
+                version: key::VERSION,
+                names: self.names.iter().map(|name| text(name)).collect(),
+                env_key: self
+                    .env_key
+                    .as_ref()
+                    .map(|names| names.iter().map(|name| text(name)).collect()),
+                no_cache: args.no_cache,
+            }),
         }
     }
 }

@@ -298,5 +298,6 @@ fn hello(shim: Pid, app: Pid, in_turn: bool) -> ClientHello {
         build: String::new(),
         program: Text::from(&b""[..]),
         pipes: false,
+        key: None,
     }
 }

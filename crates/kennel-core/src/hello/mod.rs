@@ -66,6 +66,26 @@ pub struct ClientHello {
     /// Whether it knows what to do with [pipes](Control::Pipes).
     #[serde(default)]
     pub pipes: bool,
+    /// What its key was made of, beside what to run and the environment: the daemon computes the key again. `None` from a
+    /// build that did not say it; such a client is not served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyFields>,
+}
+
+/// What a key is made of that stands nowhere else in a hello.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeyFields {
+    /// The version of the formula.
+    pub version: u32,
+    /// The names of the variables that count; those of credentials and registries count anyway.
+    #[serde(default)]
+    pub names: Vec<Text>,
+    /// The names that somebody named (`--env-key`): the former version of the formula knew no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_key: Option<Vec<Text>>,
+    /// Whether lists are asked for anew each time (`--no-cache`).
+    #[serde(default)]
+    pub no_cache: bool,
 }
 
 fn nowhere() -> Text {
@@ -364,7 +384,22 @@ mod tests {
             build: "0.1.0+7".into(),
             program: Text::from(&b"/usr/bin/kennel"[..]),
             pipes: true,
+            key: Some(KeyFields {
+                version: 2,
+                names: vec![Text::from(&b"TOKEN"[..])],
+                env_key: Some(Vec::new()),
+                no_cache: false,
+            }),
         }
+    }
+
+    #[test]
+    fn a_hello_from_before_keys_were_told_has_none() {
+        let mut old = hello();
+        old.key = None;
+        let line = String::from_utf8(old.line()).unwrap();
+        assert!(!line.contains("names"), "{line}");
+        assert_eq!(ClientHello::parse(line.as_bytes()), Some(Ok(old)));
     }
 
     #[test]

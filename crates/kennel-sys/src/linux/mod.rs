@@ -1,11 +1,13 @@
 //! Linux: what only this kernel can be asked. The rest of the crate calls these functions by name;
 //! another platform is another folder with the same ones.
 
+mod confinement;
 mod far_end;
 mod open_files;
 mod pidfd;
 mod procfs;
 
+pub(crate) use confinement::confinement;
 pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
 };

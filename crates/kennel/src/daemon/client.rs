@@ -1,5 +1,6 @@
 //! One client: its lines both ways, its end. Its hello is `welcome`'s.
 
+pub(super) mod admission;
 mod carried;
 mod welcome;
 
@@ -118,6 +119,11 @@ impl Link {
         self.wants().session.clone()
     }
 
+    fn has_session(&self, session: &str) -> bool {
+        let wish = self.wish.get();
+        wish.is_some_and(|wish| wish.session == session)
+    }
+
     /// Its server is gone.
     pub(super) fn lost_server(&self, lost: Lost) {
         *self.place.borrow_mut() = Place::Lost;
@@ -162,7 +168,11 @@ impl Link {
     pub(super) fn state(&self) -> ClientState {
         let app = self.hello.get().and_then(|hello| hello.app.as_ref());
         ClientState {
-            pid: self.hello.get().map_or(self.pid, |hello| hello.pid),
+            // The kernel's word, where there is one.
+            pid: match (self.pid, self.hello.get()) {
+                (0, Some(hello)) => hello.pid,
+                (pid, _) => pid,
+            },
             app_pid: app.map(|app| app.pid),
             app: app.map(|app| app.name.clone()),
             client: self.name.borrow().clone(),

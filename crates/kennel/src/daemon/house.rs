@@ -47,6 +47,8 @@ pub(super) struct House {
     pub(super) clients: RefCell<BTreeMap<ClientId, Rc<Link>>>,
     /// What the first client wanted: what bare clients get.
     pub(super) first_hello: RefCell<Option<Rc<ClientHello>>>,
+    /// The key that the clients of a daemon with a former key have now.
+    pub(super) present_key: RefCell<Option<String>>,
     /// Somebody came or left: `life` looks again.
     pub(super) stirred: Notify,
     /// `state` is to be written anew.
@@ -96,6 +98,7 @@ impl House {
             pool: Pool::default(),
             clients: RefCell::default(),
             first_hello: RefCell::default(),
+            present_key: RefCell::default(),
             stirred: Notify::default(),
             changed: Notify::default(),
             talked: Notify::default(),
@@ -119,6 +122,7 @@ impl House {
         self.idle_since.set(carried.idle_since);
         self.modern.set(carried.modern);
         self.next_id.set(carried.next_id);
+        self.present_key.replace(carried.present_key.clone());
     }
 
     /// Whether another program could go on with it as well: not one on its way out, or without its place.

@@ -59,6 +59,9 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if word == "--check" {
         return upgrade::check();
     }
+    if word == "--keys" {
+        return client::admission::print_keys();
+    }
     if word == "--resume" {
         let number = arguments.next().unwrap_or_default();
         return match number.to_str().and_then(|number| number.parse().ok()) {

@@ -103,7 +103,8 @@ pub(super) fn move_in(house: &Rc<House>, carried: Carried) -> std::io::Result<()
     for (id, link) in &links {
         house.has(*id, link);
         if let Some(hello) = link.hello() {
-            house.upgrade.consider(hello);
+            let may_lend = || client::admission::may_lend_its_program(house, link);
+            house.upgrade.consider(hello, may_lend);
         }
     }
     for station in stations {

@@ -1,7 +1,7 @@
 //! A newer build of Kennel is there: the daemon becomes it, and stays the process that it is.
 //!
 //! Its clients say which build they are. If one is newer than we are (never the same, never older: two versions do not
-//! fight), its program is looked at and asked whether it can go on with our state; then, at a quiet moment, we
+//! fight), and it is as unconfined as we are, its program is looked at and asked whether it can go on with our state; then, at a quiet moment, we
 //! become it by an exec, with all descriptors and [all state](super::carried). Nobody's connection, server or lock
 //! ends by that. A program that is not fit is not asked again until it has changed, and the log says why.
 //!
@@ -75,15 +75,16 @@ struct Program {
 }
 
 impl Upgrade {
-    /// A client is there: is its build newer than ours?
-    pub(super) fn consider(&self, hello: &ClientHello) {
+    /// A client is there: is its build newer than ours? `may_lend` tells whether the client's program may be opened and
+    /// run; it is asked last, for it costs most.
+    pub(super) fn consider(&self, hello: &ClientHello, may_lend: impl FnOnce() -> bool) {
         let (Some(ours), Ok(theirs)) = (this_build::this(), hello.build.parse::<Build>()) else {
             return;
         };
         let program = PathBuf::from(OsStr::from_bytes(hello.program.as_bytes()));
         let mut wish = self.wish.borrow_mut();
         let is_newest = wish.as_ref().is_none_or(|(newest, _)| theirs > *newest);
-        if theirs > ours && is_newest && program.is_absolute() {
+        if theirs > ours && is_newest && program.is_absolute() && may_lend() {
             *wish = Some((theirs, program));
             self.wished.notify_one();
         }

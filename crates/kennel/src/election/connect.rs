@@ -3,12 +3,14 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 
+use kennel_sys::confinement::Confinement;
 use kennel_sys::lock::{Probe, probe};
 use kennel_sys::peer::Peer;
 use kennel_sys::process::{Identity, ProcessRef};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::confined;
 use crate::meeting::{DAEMON_LOCK, Meeting};
 
 /// What a knock says.
@@ -78,8 +80,8 @@ fn dial(meeting: &Meeting, generation: &str) -> io::Result<UnixStream> {
     }
 }
 
-/// The process at the other end, if it is the daemon: this user's (rule 9), and the one on record or else
-/// the one that holds `daemon.lock`.
+/// The process at the other end, if it is the daemon: this user's (rule 9), confined as we are, and the one on record or
+/// else the one that holds `daemon.lock`.
 fn trusted(
     meeting: &Meeting,
     socket: &UnixStream,
@@ -90,6 +92,11 @@ fn trusted(
         return None;
     }
     let process = peer.process?;
+    // A confined process can hold the lock and write the record; it must not hear what an unconfined session says.
+    let ours = confined::ours().ok()?;
+    if Confinement::of(&process).ok()? != *ours {
+        return None;
+    }
     let on_record = recorded.is_some_and(|recorded| recorded.same_process(process.identity()));
     (on_record || is_holder(meeting, &process)).then_some(process)
 }

@@ -236,6 +236,7 @@ mod tests {
             build: String::new(),
             program: Text::from(&b""[..]),
             pipes: false,
+            key: None,
         }
     }
 

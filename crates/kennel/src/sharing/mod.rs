@@ -115,6 +115,16 @@ impl Decision {
         }
     }
 
+    /// The same, but no session shares.
+    pub(crate) fn dedicated_because(self, why: String) -> Decision {
+        Decision {
+            legacy: Fate::Solo,
+            modern: Fate::Solo,
+            why,
+            ..self
+        }
+    }
+
     /// Whether any session of this command would need a daemon.
     pub(crate) fn may_share(&self) -> bool {
         [self.legacy, self.modern].contains(&Fate::Shared)

@@ -28,6 +28,7 @@ mod stderr;
 mod watch;
 pub(crate) mod width;
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ use watch::{Watch, Watched, Who};
 use width::Width;
 
 use crate::election::{self, Elected, Pending, Policy, Wanted};
+use crate::meeting::Meeting;
 use crate::output::Output;
 use crate::values;
 
@@ -73,6 +75,10 @@ pub(crate) type Origin = io::Result<Starter>;
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) key: String,
+    /// The key of builds before this version of keys.
+    pub(crate) former_key: Option<String>,
+    /// Whether this session meets at the former key: decided when it first looks for a daemon, and for good.
+    pub(crate) at_former: OnceCell<bool>,
     pub(crate) hello: Arc<ClientHello>,
     pub(crate) policy: Policy,
     pub(crate) start_timeout: Duration,
@@ -87,8 +93,17 @@ impl Sharing {
     }
 
     fn wanted(&self, suspect: Option<ProcessRef>) -> Wanted {
+        // A daemon of the former key runs the same server: a second one beside it would be a second writer. It becomes
+        // this build by the hello, and as long as sessions meet there, others do.
+        let former = self.former_key.as_deref();
+        let at_former = self
+            .at_former
+            .get_or_init(|| former.is_some_and(Meeting::has_daemon));
         Wanted {
-            key: self.key.clone(),
+            key: former
+                .filter(|_| *at_former)
+                .unwrap_or(&self.key)
+                .to_owned(),
             hello: Arc::clone(&self.hello),
             policy: self.policy,
             start_timeout: self.start_timeout,

@@ -75,7 +75,7 @@ fn key_of(command: &[String], cwd: &str, env: &[(OsString, OsString)]) -> String
         names: &names,
         cache: true,
     };
-    key::of(what).hex
+    key::of(&what, None)
 }
 
 #[test]

@@ -33,16 +33,9 @@ fn a_long_line_passes_both_ways_unchanged_and_its_room_is_given_back() {
 
 #[test]
 fn a_client_that_does_not_read_holds_up_nobody_else_and_fills_no_memory() {
-    let daemon = Daemon::start("stalled");
-    let mut stalled = daemon.connect();
-    stalled.greet(&hello(
-        &daemon.scope,
-        &[
-            b"sh",
-            b"-c",
-            b"read x; exec yes '{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}'",
-        ],
-    ));
+    let script = r#"read x; exec yes '{"jsonrpc":"2.0","method":"notifications/x"}'"#;
+    let daemon = Daemon::of_two("stalled", script);
+    let mut stalled = daemon.odd();
     stalled.say(r#"{"jsonrpc":"2.0","id":1,"method":"go"}"#);
     let mut client = daemon.client();
     for _ in 0..200 {
@@ -61,9 +54,8 @@ fn a_client_that_does_not_read_holds_up_nobody_else_and_fills_no_memory() {
 
 #[test]
 fn a_server_that_does_not_read_holds_up_its_client_and_nobody_else() {
-    let daemon = Daemon::start("deaf");
-    let mut deaf = daemon.connect();
-    deaf.greet(&hello(&daemon.scope, &[b"sleep", b"600"]));
+    let daemon = Daemon::of_two("deaf", "exec sleep 600");
+    let deaf = daemon.odd();
     deaf.stream().set_nonblocking(true).unwrap();
     deaf.say(r#"{"jsonrpc":"2.0","id":1,"method":"go"}"#);
     // However little of it is taken, there are whole lines in it.
@@ -85,10 +77,9 @@ fn a_server_that_does_not_read_holds_up_its_client_and_nobody_else() {
 
 #[test]
 fn a_server_that_hears_no_more_is_ended_before_anybody_waits_for_it() {
-    let daemon = Daemon::start("closed-stdin");
     let script = b"read x; exec <&-; exec sleep 600";
-    let mut client = daemon.connect();
-    client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
+    let daemon = Daemon::of("closed-stdin", &[b"sh", b"-c", script]);
+    let mut client = daemon.client();
     client.say(INITIALIZE);
     let stop = &std::sync::atomic::AtomicBool::new(false);
     let lost = std::thread::scope(|threads| {
@@ -142,12 +133,12 @@ fn as_many_descriptors_as_are_allowed_are_taken_and_servers_get_no_more_than_bef
         ulimit: Some("-Sn 64"),
         ..Cast::default()
     };
-    let daemon = Daemon::cast("ulimit", cast);
-    let crowd: Vec<_> = (0..100).map(|_| daemon.client()).collect();
     let script =
         br#"read line; printf '{"jsonrpc":"2.0","id":1,"result":{"limit":%s}}\n' "$(ulimit -n)""#;
-    let mut client = daemon.connect();
-    client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
+    let command: [&[u8]; 3] = [b"sh", b"-c", script];
+    let (daemon, _) = Daemon::for_hello("ulimit", cast, |scope| hello(scope, &command));
+    let crowd: Vec<_> = (0..100).map(|_| daemon.client()).collect();
+    let mut client = daemon.client();
     client.say(r#"{"jsonrpc":"2.0","id":"x","method":"go"}"#);
     let answer = client.said().unwrap();
     assert!(answer.contains("\"limit\":64}"), "{answer}");

@@ -112,9 +112,10 @@ fn hello_from_env() -> kennel_core::hello::ClientHello {
     let scope = kennel_testkit::Scope::new("unused");
     let mut hello = hello(&scope, &[bin("tk-server").as_os_str().as_bytes()]);
     let text = |bytes: &[u8]| kennel_core::hello::Text::from(bytes);
-    hello.env = std::env::vars_os()
-        .map(|(name, value)| (text(name.as_bytes()), text(value.as_bytes())))
-        .collect();
+    hello.env.retain_mut(|(name, value)| {
+        let is = std::env::var_os(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        is.map(|is| *value = text(is.as_bytes())).is_some()
+    });
     hello
 }
 
@@ -162,10 +163,9 @@ fn another_clients_server_is_not_touched_by_a_loss() {
 
 #[test]
 fn a_server_that_dies_again_and_again_is_started_five_times_and_then_when_asked() {
-    let daemon = Daemon::start("budget");
     let script = b"echo dying >&2; exit 3";
-    let mut client = daemon.connect();
-    client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
+    let daemon = Daemon::of("budget", &[b"sh", b"-c", script]);
+    let mut client = daemon.client();
     client.say(INITIALIZE);
     let mut next_loss = || {
         let lost = client.lost();
@@ -190,8 +190,8 @@ fn a_server_that_dies_again_and_again_is_started_five_times_and_then_when_asked(
 
 #[test]
 fn a_command_that_cannot_be_started_is_told_as_a_shell_would() {
-    let daemon = Daemon::start("refused");
-    let file = daemon.scope.path("file");
+    let scope = kennel_testkit::Scope::new("refused-file");
+    let file = scope.path("file");
     std::fs::write(&file, "text").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     for (command, words) in [
@@ -199,8 +199,8 @@ fn a_command_that_cannot_be_started_is_told_as_a_shell_would() {
         ("no-such-command-at-all", "command not found"),
         (file.to_str().unwrap(), "permission denied"),
     ] {
-        let mut client = daemon.connect();
-        client.greet(&hello(&daemon.scope, &[command.as_bytes()]));
+        let daemon = Daemon::of("refused", &[command.as_bytes()]);
+        let mut client = daemon.client();
         client.say(INITIALIZE);
         let lost = client.lost();
         assert_eq!((&*lost.reason, lost.final_word), (SERVER_UNAVAILABLE, true));
@@ -208,11 +208,15 @@ fn a_command_that_cannot_be_started_is_told_as_a_shell_would() {
         assert!(lost.detail.contains(command), "{}", lost.detail);
         client.begin_again();
         assert!(client.lost().final_word);
+        daemon.stop();
     }
-    let mut hello = daemon.hello();
-    hello.spec.cwd = kennel_core::hello::Text::from(&b"/nowhere"[..]);
-    let mut client = daemon.connect();
-    client.greet(&hello);
+    let nowhere = |scope: &kennel_testkit::Scope| {
+        let mut hello = hello(scope, &[b"cat"]);
+        hello.spec.cwd = kennel_core::hello::Text::from(&b"/nowhere"[..]);
+        hello
+    };
+    let (daemon, _) = Daemon::for_hello("no-directory", Cast::default(), nowhere);
+    let mut client = daemon.client();
     client.say(INITIALIZE);
     assert!(client.lost().detail.contains("/nowhere"));
     daemon.stop();
@@ -251,17 +255,18 @@ fn a_killed_daemon_leaves_no_server() {
 #[test]
 fn a_stubborn_family_is_gone_with_its_client() {
     use std::os::unix::ffi::OsStrExt;
-    let daemon = Daemon::start("stubborn");
-    let roll = daemon.scope.roll();
-    let program = bin("tk-stubborn");
-    let command = [
-        program.as_os_str().as_bytes(),
-        roll.as_os_str().as_bytes(),
-        b"family",
-        b"3",
-    ];
-    let mut client = daemon.connect();
-    client.greet(&hello(&daemon.scope, &command));
+    let family = |scope: &kennel_testkit::Scope| {
+        let (roll, program) = (scope.roll(), bin("tk-stubborn"));
+        let command = [
+            program.as_os_str().as_bytes(),
+            roll.as_os_str().as_bytes(),
+            b"family",
+            b"3",
+        ];
+        hello(scope, &command)
+    };
+    let (daemon, _) = Daemon::for_hello("stubborn", Cast::default(), family);
+    let client = daemon.client();
     client.say(r#"{"jsonrpc":"2.0","id":1,"method":"go"}"#);
     wait_until("the family is there", Duration::from_secs(20), || {
         (daemon.scope.signed().len() >= 4).then_some(())

@@ -205,7 +205,7 @@ fn who_loses_the_ends_is_offered_others() {
 
 #[test]
 fn who_does_not_know_the_word_never_hears_it() {
-    let daemon = Daemon::start("pipes-unknown");
+    let daemon = Daemon::for_bare("pipes-unknown");
     let client = daemon.client();
     let bare = daemon.connect();
     for mut client in [client, bare] {

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, Lost, PROTOCOL, Shares, Spec, Text};
+use kennel_core::hello::{
+    ClientHello, Control, DaemonHello, KeyFields, Lost, PROTOCOL, Shares, Spec, Text,
+};
 use kennel_sys::Signal;
 use kennel_sys::detach;
 use kennel_sys::lock::{Lock, Mode};
@@ -18,7 +20,8 @@ use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_testkit::{DEADLINE, Scope, bin, wait_for};
 use serde_json::{Value, json};
 
-pub(crate) const KEY: &str = "cafe0123";
+/// The version of keys that this build has.
+const KEY_VERSION: u32 = 2;
 
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"0"}}}"#;
 
@@ -48,6 +51,9 @@ pub(crate) struct Daemon {
     pub(crate) scope: Scope,
     pub(crate) process: ProcessRef,
     pub(crate) generation: String,
+    key: String,
+    /// What its clients say.
+    hello: ClientHello,
 }
 
 impl Daemon {
@@ -59,16 +65,72 @@ impl Daemon {
         Daemon::with_first(label, cast).0
     }
 
+    /// A daemon for sessions of this command.
+    pub(crate) fn of(label: &str, command: &[&[u8]]) -> Daemon {
+        Daemon::for_hello(label, Cast::default(), |scope| hello(scope, command)).0
+    }
+
+    /// A daemon whose usual clients have the usual server, and whose [odd ones](Self::odd) one that runs this script.
+    pub(crate) fn of_two(label: &str, script: &str) -> Daemon {
+        let program = bin("tk-server");
+        let script = format!(r#"if [ "$TESTKIT_ODD" ]; then {script}; else exec "$0"; fi"#);
+        let program = program.as_os_str().as_bytes();
+        Daemon::of(label, &[b"sh", b"-c", script.as_bytes(), program])
+    }
+
+    /// A client of the other kind.
+    pub(crate) fn odd(&self) -> Connection {
+        let text = |bytes: &[u8]| Text::from(bytes);
+        let mut hello = self.hello();
+        hello.env.push((text(b"TESTKIT_ODD"), text(b"1")));
+        let mut connection = self.connect();
+        connection.greet(&hello);
+        connection
+    }
+
+    /// A daemon that serves clients without a hello: no credential is in its clients' environment.
+    pub(crate) fn for_bare(label: &str) -> Daemon {
+        let hello = |scope: &Scope| {
+            let mut hello = usual_hello(scope);
+            hello
+                .env
+                .retain(|(name, _)| !name.as_bytes().ends_with(b"TOKEN"));
+            hello
+        };
+        Daemon::for_hello(label, Cast::default(), hello).0
+    }
+
     /// The daemon, and the connection of the one who started it.
     pub(crate) fn with_first(label: &str, cast: Cast) -> (Daemon, Connection) {
+        Daemon::for_hello(label, cast, usual_hello)
+    }
+
+    /// A daemon with the key of whoever says this hello, and the connection of the one who started it.
+    pub(crate) fn for_hello(
+        label: &str,
+        cast: Cast,
+        hello: impl FnOnce(&Scope) -> ClientHello,
+    ) -> (Daemon, Connection) {
+        Daemon::at_key(label, cast, hello, key_of)
+    }
+
+    /// The same, with a key that is computed like this.
+    pub(crate) fn at_key(
+        label: &str,
+        cast: Cast,
+        hello: impl FnOnce(&Scope) -> ClientHello,
+        key_of: fn(&ClientHello) -> String,
+    ) -> (Daemon, Connection) {
         let scope = Scope::new(label);
-        let (report, first) = spawn(&scope, &cast);
+        let hello = hello(&scope);
+        let key = key_of(&hello);
+        let (report, first) = spawn_at(&scope, &cast, &key);
         let generation = report
             .strip_prefix("ready ")
             .unwrap_or_else(|| panic!("not ready: {report}"))
             .trim_end()
             .to_owned();
-        let record: Value = read_json(&key_dir(&scope).join("daemon.json"));
+        let record: Value = read_json(&key_dir(&scope, &key).join("daemon.json"));
         let identity: Identity = record["identity"]
             .as_str()
             .and_then(|text| text.parse().ok())
@@ -81,12 +143,14 @@ impl Daemon {
             scope,
             process,
             generation,
+            key,
+            hello,
         };
         (daemon, Connection::of(first))
     }
 
     pub(crate) fn dir(&self) -> PathBuf {
-        key_dir(&self.scope)
+        key_dir(&self.scope, &self.key)
     }
 
     pub(crate) fn socket_path(&self) -> PathBuf {
@@ -105,8 +169,12 @@ impl Daemon {
         connection
     }
 
+    /// The hello of another session.
     pub(crate) fn hello(&self) -> ClientHello {
-        hello(&self.scope, &[bin("tk-server").as_os_str().as_bytes()])
+        ClientHello {
+            session: new_session(),
+            ..self.hello.clone()
+        }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -149,12 +217,42 @@ impl Daemon {
     }
 }
 
-/// Plays the election's part; returns the daemon's report and the first connection.
+/// The key of whoever says this hello and is confined as this process is, as the program itself computes it.
+pub(crate) fn key_of(hello: &ClientHello) -> String {
+    keys_of(hello).0
+}
+
+/// The same, of version 1.
+pub(crate) fn former_key_of(hello: &ClientHello) -> String {
+    keys_of(hello).1
+}
+
+fn keys_of(hello: &ClientHello) -> (String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kennel"))
+        .args(["daemon", "--keys"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("kennel");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(&hello.line()).expect("it listens");
+    drop(stdin);
+    let output = child.wait_with_output().expect("an end");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let (key, former) = text.trim_end().split_once(' ').expect("two keys");
+    (key.to_owned(), former.to_owned())
+}
+
+/// Plays the election's part for the usual sessions; returns the daemon's report and the first connection.
 pub(crate) fn spawn(scope: &Scope, cast: &Cast) -> (String, UnixStream) {
+    spawn_at(scope, cast, &key_of(&usual_hello(scope)))
+}
+
+fn spawn_at(scope: &Scope, cast: &Cast, key: &str) -> (String, UnixStream) {
     let dir = RuntimeDir::ensure(scope.runtime_dir()).expect("a runtime dir");
     let dir = dir
         .subdir("daemons")
-        .and_then(|dir| dir.subdir(KEY))
+        .and_then(|dir| dir.subdir(key))
         .expect("the key's place");
     let lock = Lock::acquire(&dir, "spawn.lock", Mode::Exclusive).expect("spawn.lock");
     let lock = lock.into_handed_over().expect("a lock to hand over");
@@ -163,7 +261,7 @@ pub(crate) fn spawn(scope: &Scope, cast: &Cast) -> (String, UnixStream) {
     let (ours, first) = UnixStream::pair().expect("a pair");
     let owner = cast.owner.map_or("-".to_owned(), |owner| owner.to_string());
     let orders = format!(
-        "key={KEY},spawn={},ready={},first={},linger={},grace=100,max-idle={},owner={owner}",
+        "key={key},spawn={},ready={},first={},linger={},grace=100,max-idle={},owner={owner}",
         lock.as_raw_fd(),
         ready.as_raw_fd(),
         first.as_raw_fd(),
@@ -201,8 +299,8 @@ fn silent(command: &mut Command) {
         .stderr(Stdio::null());
 }
 
-pub(crate) fn key_dir(scope: &Scope) -> PathBuf {
-    scope.runtime_dir().join("daemons").join(KEY)
+fn key_dir(scope: &Scope, key: &str) -> PathBuf {
+    scope.runtime_dir().join("daemons").join(key)
 }
 
 pub(crate) fn read_json(path: &Path) -> Value {
@@ -210,7 +308,17 @@ pub(crate) fn read_json(path: &Path) -> Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-/// The hello of this process, for a server of this scope.
+fn new_session() -> String {
+    let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    format!("{nonce:016x}")
+}
+
+/// The hello of most tests.
+fn usual_hello(scope: &Scope) -> ClientHello {
+    hello(scope, &[bin("tk-server").as_os_str().as_bytes()])
+}
+
+/// The hello of this process, for a server of this scope. Of the environment only credentials count.
 pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
     let text = |bytes: &[u8]| Text::from(bytes);
     let marked = scope.command("any");
@@ -224,7 +332,6 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
         text(b"TESTKIT_ROLL"),
         text(scope.roll().as_os_str().as_bytes()),
     ));
-    let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     let me = ProcessRef::me().expect("we are here");
     ClientHello {
         version: "0.1.0".into(),
@@ -232,7 +339,7 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
         pid: me.pid(),
         identity: me.identity().to_string(),
         app: None,
-        session: format!("{nonce:016x}"),
+        session: new_session(),
         spec: Spec {
             command: command.iter().copied().map(text).collect(),
             cwd: text(b"/"),
@@ -247,6 +354,12 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
         build: String::new(),
         program: Text::from(&b""[..]),
         pipes: false,
+        key: Some(KeyFields {
+            version: KEY_VERSION,
+            names: Vec::new(),
+            env_key: Some(Vec::new()),
+            no_cache: false,
+        }),
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
 
 use kennel_core::hello::Control;
+use kennel_testkit::bin;
 use serde_json::json;
 
 use crate::stage::{Cast, Daemon, INITIALIZE, hello, spawn};
@@ -34,7 +35,10 @@ fn a_second_daemon_of_a_key_does_not_start_and_says_why() {
 fn hello_and_first_request_in_one_write_are_the_same_wherever_they_are_cut() {
     let daemon = Daemon::start("cut");
     let mut hello = daemon.hello();
-    hello.env.truncate(4);
+    // Credentials count: they stay.
+    hello
+        .env
+        .retain(|(name, _)| name.as_bytes().ends_with(b"TOKEN"));
     let request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[\"a€😀z\"]}\n";
     let whole = [&hello.line()[..], b"\n", request.as_bytes()].concat();
     let around_the_request = whole.len() - request.len() - 4..whole.len();
@@ -53,8 +57,28 @@ fn hello_and_first_request_in_one_write_are_the_same_wherever_they_are_cut() {
 }
 
 #[test]
+fn a_bare_client_gets_nothing_that_a_credential_may_pay_for() {
+    // Every test has a credential in its environment.
+    let daemon = Daemon::start("bare-token");
+    let mut client = daemon.client();
+    let mut bare = daemon.connect();
+    bare.say(r#"{"jsonrpc":"2.0","id":"q","method":"echo","params":[1]}"#);
+    let answer: serde_json::Value = serde_json::from_str(&bare.line().unwrap()).unwrap();
+    assert_eq!(
+        (&answer["id"], &answer["result"]),
+        (&json!("q"), &json!(null))
+    );
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.contains("SECRET_CANARY_TOKEN"), "{why}");
+    assert_eq!(bare.line(), None);
+    daemon.logs("a client without a hello is not served here");
+    assert_eq!(client.ask("echo", json!(1)), 1);
+    daemon.stop();
+}
+
+#[test]
 fn a_bare_client_is_served_to_the_byte_with_what_the_first_client_wanted() {
-    let daemon = Daemon::start("bare");
+    let daemon = Daemon::for_bare("bare");
     let mut client = daemon.client();
     let mut bare = daemon.connect();
     bare.say(r#"{"jsonrpc":"2.0", "id":1,"method":"echo","params":[ 1.0,"!"]}"#);
@@ -98,16 +122,18 @@ fn clients_without_a_handshake_have_each_a_server_of_its_own_and_their_bytes_pas
 
 #[test]
 fn a_server_starts_where_its_client_is_and_with_its_environment_without_kennels() {
-    let daemon = Daemon::start("env");
     let script = r#"read line; printf '{"jsonrpc":"2.0","id":1,"result":{"cwd":"%s","token":"%s","ours":"%s"}}\n' "$PWD" "$TOKEN" "$KENNEL_X""#;
-    let mut hello = hello(&daemon.scope, &[b"sh", b"-c", script.as_bytes()]);
     let text = |bytes: &[u8]| kennel_core::hello::Text::from(bytes);
-    hello.env.push((text(b"TOKEN"), text(b"t")));
-    hello.env.push((text(b"KENNEL_X"), text(b"x")));
+    let at_home = |scope: &kennel_testkit::Scope| {
+        let mut hello = hello(scope, &[b"sh", b"-c", script.as_bytes()]);
+        hello.env.push((text(b"TOKEN"), text(b"t")));
+        hello.env.push((text(b"KENNEL_X"), text(b"x")));
+        hello.spec.cwd = text(scope.path("home").as_os_str().as_bytes());
+        hello
+    };
+    let (daemon, _) = Daemon::for_hello("env", Cast::default(), at_home);
     let home = daemon.scope.path("home");
-    hello.spec.cwd = text(home.as_os_str().as_bytes());
-    let mut client = daemon.connect();
-    client.greet(&hello);
+    let mut client = daemon.client();
     client.say(r#"{"jsonrpc":"2.0","id":"x","method":"go"}"#);
     let expected = format!(
         r#"{{"jsonrpc":"2.0","id":"x","result":{{"cwd":"{}","token":"t","ours":""}}}}"#,
@@ -146,10 +172,9 @@ fn what_the_server_says_on_stderr_reaches_its_client_and_the_log() {
 
 #[test]
 fn a_line_of_the_server_is_not_taken_for_a_word_of_kennels() {
-    let daemon = Daemon::start("forged");
     let script = br#"read line; echo '!moved'; echo '{"jsonrpc":"2.0","id":1,"result":{}}'"#;
-    let mut client = daemon.connect();
-    client.greet(&hello(&daemon.scope, &[b"sh", b"-c", script]));
+    let daemon = Daemon::of("forged", &[b"sh", b"-c", script]);
+    let mut client = daemon.client();
     client.say(r#"{"jsonrpc":"2.0","id":"x","method":"go"}"#);
     let answer = r#"{"jsonrpc":"2.0","id":"x","result":{}}"#;
     assert_eq!(client.line().unwrap(), answer);
@@ -189,10 +214,14 @@ fn a_hello_that_cannot_be_read_or_never_ends_is_refused() {
 #[test]
 fn no_secret_is_written_down() {
     const CANARY: &str = "c4n4ry-v4lue";
-    let daemon = Daemon::start("canary");
-    let mut hello = daemon.hello();
     let text = |bytes: &[u8]| kennel_core::hello::Text::from(bytes);
-    hello.env.push((text(b"API_KEY"), text(CANARY.as_bytes())));
+    let with_secret = |scope: &kennel_testkit::Scope| {
+        let mut hello = hello(scope, &[bin("tk-server").as_os_str().as_bytes()]);
+        hello.env.push((text(b"API_KEY"), text(CANARY.as_bytes())));
+        hello
+    };
+    let (daemon, _) = Daemon::for_hello("canary", Cast::default(), with_secret);
+    let hello = daemon.hello();
     let mut client = daemon.connect();
     client.greet(&hello);
     client.say(&format!(

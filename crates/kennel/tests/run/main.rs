@@ -4,6 +4,7 @@
 mod busy;
 mod cleaner;
 mod cold;
+mod confined;
 mod idle;
 mod limits;
 mod overdue;

@@ -1,14 +1,12 @@
-//! A peer whose process cannot be seen, for it lives in another pid namespace: it is believed as long as it speaks,
-//! or somebody is provably alive.
+//! A peer in another pid namespace than the daemon: whether its process can be seen or not, it is not served.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use kennel_testkit::{Client, DEADLINE, Scope, wait_for};
 
-use crate::stage::{logs, meeting_place, serves, shared_with, the_daemon};
+use crate::stage::{logs, meeting_place, serves, shared_with};
 
 mod needs_root {
     use super::*;
@@ -36,47 +34,26 @@ mod needs_root {
         stream
     }
 
+    /// Whatever the daemon can see of it.
     #[test]
-    fn a_silent_peer_of_another_pid_namespace_falls_to_the_backstop() {
-        let scope = Scope::new("unseen");
-        let options = ["--linger", "1h", "--max-idle", "1s"];
-        let mut session = inside(&scope, "peer-pidfd", &options);
-        serves(&mut session);
-        let daemon = the_daemon(&scope);
-        let unseen = caller(&scope, ECHO);
-        assert_eq!(line_of(&unseen), ANSWER);
-        pause(Duration::from_secs(2));
-        assert!(daemon.is_alive(), "somebody is provably alive");
-        // Nobody is left but one that may be there or not, and says nothing.
-        session.close();
-        assert!(daemon.wait(Some(DEADLINE)).unwrap());
-        logs(&scope, "no client provably alive");
-        assert_eq!(line_of(&unseen), "", "it is told by the end");
-    }
-
-    #[test]
-    fn a_silent_peer_of_another_pid_namespace_that_can_be_seen_stays() {
-        if !kennel_sys::kernel::features().peer_pidfd {
-            return;
+    fn a_bare_client_of_another_pid_namespace_is_not_served() {
+        for (label, off) in [("seen", ""), ("unseen", "peer-pidfd")] {
+            let scope = Scope::new(label);
+            let mut session = inside(&scope, off, &["--linger", "1h"]);
+            serves(&mut session);
+            let caller = caller(&scope, ECHO);
+            let answer: serde_json::Value = serde_json::from_str(&line_of(&caller)).unwrap();
+            assert_eq!(answer["id"], 1);
+            let why = answer["error"]["message"].as_str().unwrap();
+            assert!(why.contains("not served here"), "{why}");
+            assert_eq!(line_of(&caller), "");
+            logs(&scope, "a client without a hello is not served here");
+            serves(&mut session);
         }
-        let scope = Scope::new("seen");
-        let options = ["--linger", "1h", "--max-idle", "1s"];
-        let mut session = inside(&scope, "", &options);
-        serves(&mut session);
-        let daemon = the_daemon(&scope);
-        let seen = caller(&scope, ECHO);
-        assert_eq!(line_of(&seen), ANSWER);
-        session.close();
-        logs(&scope, "left: ");
-        pause(Duration::from_secs(3));
-        assert!(daemon.is_alive(), "rule 3");
-        (&seen).write_all(ECHO.as_bytes()).unwrap();
-        assert_eq!(line_of(&seen), ANSWER);
     }
 }
 
 const ECHO: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[1]}\n";
-const ANSWER: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[1]}\n";
 
 fn socket_of(scope: &Scope) -> PathBuf {
     wait_for("a socket", || {
@@ -90,8 +67,4 @@ fn line_of(stream: &UnixStream) -> String {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
     line
-}
-
-fn pause(time: Duration) {
-    kennel_sys::events::sleep(&[], &[], Some(time)).unwrap();
 }

@@ -1,12 +1,14 @@
 //! What the tests stand on: two builds of one program, and sessions of either.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kennel_core::hello::{ClientHello, PROTOCOL, Shares, Spec, Text};
+use kennel_core::hello::{ClientHello, KeyFields, PROTOCOL, Shares, Spec, Text};
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, Scope, bin, run, wait_for};
 use serde_json::{Value, json};
@@ -14,6 +16,9 @@ use serde_json::{Value, json};
 /// How the program's file tells which build it is, and how long that may be.
 const MARKER: &[u8] = b"kennel build: ";
 const WIDTH: usize = 80;
+
+/// The version of keys that these builds have.
+const KEY_VERSION: u32 = 2;
 
 /// The build that is tested.
 pub(crate) fn this() -> PathBuf {
@@ -62,6 +67,7 @@ pub(crate) fn shared_with(scope: &Scope, kennel: &Path, options: &[&str]) -> Com
     let mut command = scope.command(kennel);
     command
         .args(["run", "--share", "always", "--stop-after", "1s,50ms"])
+        .args(["--env-key", "HOME"])
         .args(options)
         .arg("--")
         .arg(bin("tk-shared"))
@@ -133,6 +139,21 @@ pub(crate) fn logs(scope: &Scope, words: &str) {
     });
 }
 
+/// The environment that a command gives to what it starts.
+fn environment(command: &Command) -> Vec<(Text, Text)> {
+    let mut env: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => env.insert(name.into(), value.into()),
+            None => env.remove(name),
+        };
+    }
+    let text = |word: OsString| Text::from(word.as_bytes());
+    env.into_iter()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
 /// A client that says hello, and that it is of a newer build whose program is this.
 #[track_caller]
 pub(crate) fn visit(scope: &Scope, program: &Path) -> UnixStream {
@@ -142,6 +163,17 @@ pub(crate) fn visit(scope: &Scope, program: &Path) -> UnixStream {
 /// A client of this build, by hand.
 #[track_caller]
 pub(crate) fn visit_as(scope: &Scope, build: &str, program: &Path) -> UnixStream {
+    visit_like(scope, &shared(scope, &this()), build, program)
+}
+
+/// A client by hand, that wants what this `kennel run` wants.
+#[track_caller]
+pub(crate) fn visit_like(scope: &Scope, run: &Command, build: &str, program: &Path) -> UnixStream {
+    let words: Vec<&OsStr> = run.get_args().collect();
+    let behind = |word: &str| words.iter().position(|it| *it == word).map(|at| at + 1);
+    let cwd = behind("--cwd").map(|at| PathBuf::from(words[at]));
+    let cwd = cwd.unwrap_or_else(|| std::env::current_dir().unwrap());
+    let command = &words[behind("--").unwrap()..];
     let keys = std::fs::read_dir(scope.runtime_dir().join("daemons")).unwrap();
     let files = keys.flat_map(|key| std::fs::read_dir(key.unwrap().path()).unwrap());
     let paths = files.map(|file| file.unwrap().path());
@@ -149,27 +181,35 @@ pub(crate) fn visit_as(scope: &Scope, build: &str, program: &Path) -> UnixStream
     let [socket] = &socket.collect::<Vec<_>>()[..] else {
         panic!("one daemon");
     };
+    let session = std::time::Instant::now();
+    let env = environment(run);
     let hello = ClientHello {
         version: "99.9.9".into(),
         protocol: PROTOCOL,
         pid: std::process::id(),
         identity: ProcessRef::me().unwrap().identity().to_string(),
         app: None,
-        session: format!("{:?}", std::time::Instant::now()),
+        session: format!("{session:?}"),
         spec: Spec {
-            command: vec![Text::from(&b"cat"[..])],
-            cwd: Text::from(&b"/"[..]),
+            command: command.iter().map(|it| Text::from(it.as_bytes())).collect(),
+            cwd: Text::from(cwd.as_os_str().as_bytes()),
             ladder: (100, 100),
             cache: true,
             in_turn: false,
             hibernate: None,
             replace: true,
         },
-        env: Vec::new(),
+        env,
         shares: Shares::default(),
         build: build.into(),
         program: Text::from(program.as_os_str().as_bytes()),
         pipes: false,
+        key: Some(KeyFields {
+            version: KEY_VERSION,
+            names: vec![Text::from(&b"HOME"[..])],
+            env_key: None,
+            no_cache: false,
+        }),
     };
     let mut connection = UnixStream::connect(socket).unwrap();
     connection.write_all(&hello.line()).unwrap();

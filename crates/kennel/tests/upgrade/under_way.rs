@@ -8,7 +8,8 @@ use kennel_testkit::{Client, Scope, wait_for};
 use serde_json::{Value, json};
 
 use crate::stage::{
-    build, daemon_when, seen, server_of, session, shared, text, this, visit, visit_as, works,
+    build, daemon_when, seen, server_of, session, shared, text, this, visit, visit_as, visit_like,
+    works,
 };
 
 const NEWER: &str = "99.1.0";
@@ -100,7 +101,7 @@ fn what_a_server_has_half_said_goes_along() {
     let script = r#"read line; printf '{"jsonrpc":"2.0","id":1,"res'
         until [ -e go ]; do sleep 0.05; done; printf 'ult":{"whole":true}}\n'; cat >/dev/null"#;
     let mut run = scope.command(this());
-    run.args(["run", "--share", "always", "--cwd"])
+    run.args(["run", "--share", "always", "--env-key", "HOME", "--cwd"])
         .arg(scope.dir())
         .args(["--", "sh", "-c", script]);
     let mut client = Client::start(&mut run);
@@ -108,7 +109,7 @@ fn what_a_server_has_half_said_goes_along() {
     wait_for("the server runs", || {
         crate::stage::log(&scope).contains("runs for").then_some(())
     });
-    let _newer = visit(&scope, &build(&scope, NEWER));
+    let _newer = visit_like(&scope, &run, NEWER, &build(&scope, NEWER));
     daemon_when(&scope, NEWER);
     std::fs::write(scope.path("go"), "").unwrap();
     assert_eq!(client.answer(id)["result"], json!({"whole": true}));

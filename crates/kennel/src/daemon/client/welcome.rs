@@ -2,19 +2,25 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, PROTOCOL};
+use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, PROTOCOL, Solo};
 use kennel_core::lifetime::{ClientId, Sight};
+use kennel_core::message::{Line, Message, error_reply};
 use kennel_sys::process::{Identity, ProcessRef};
 
-use super::{Link, MODEST, Visit};
+use super::{Link, MODEST, Visit, admission};
 use crate::daemon::house::House;
 use crate::daemon::socket::Socket;
-use crate::daemon::tasks::first_of;
+use crate::daemon::tasks::{first_of, moments};
 use crate::daemon::watch;
 use crate::shim::lines::{Inbox, Spoken};
 use crate::this_build;
+
+/// How long a client that is not served may take to hang up.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// The JSON-RPC error code for a client without a hello that is not served.
+const REFUSED: i32 = -32600;
 
 /// Hears who it is; says why it ended, if it did.
 pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
@@ -42,11 +48,12 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
     link.to_client.goes_straight_to(Rc::downgrade(socket));
     match ClientHello::parse(&first.line) {
         Some(Ok(hello)) => {
-            // Rule 6: where the connection's process is another one, or unknown, its word is checked.
+            if let Err(why) = admission::of_hello(house, link, &hello) {
+                return Some(turn_away(house, socket, why).await);
+            }
+            // Rule 6: where the connection's process is another one, its word is checked.
             match announced(&hello, &link.processes()) {
                 Announced::Known => {}
-                // One that counts otherwise than we do is seen by its connection alone.
-                _ if link.peer.is_some() && counts_otherwise(link.pid) => {}
                 Announced::Dead => {
                     let pid = hello.pid;
                     return Some(format!("it announced process {pid}, which is gone"));
@@ -63,6 +70,9 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
             let Some(wish) = borrowed_wish(house, id) else {
                 return Some("it said no hello, and nobody before it said what to run".into());
             };
+            if let Err(why) = admission::of_bare(house, link) {
+                return Some(refuse_bare(socket, &first.line, why));
+            }
             let _ = link.wish.set(Rc::new(wish));
             visit.take(Spoken::from(&first.line[..]), Instant::now());
         }
@@ -131,12 +141,39 @@ fn borrowed_wish(house: &House, id: ClientId) -> Option<ClientHello> {
     Some(wish)
 }
 
-/// Whether a process has other pids than we have: then what it says of its own cannot be checked.
-fn counts_otherwise(pid: u32) -> bool {
-    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid"));
-    match (namespace(&pid.to_string()), namespace("self")) {
-        (Ok(theirs), Ok(ours)) => theirs != ours,
-        _ => pid == 0,
+/// Tells a client that it is not served here, and to have a server of its own; nothing it said was taken. Waits a moment
+/// for it to hang up, so that it reads this before it finds the connection closed. Returns why it ended.
+async fn turn_away(house: &House, socket: &Rc<Socket>, why: String) -> String {
+    let solo = Solo {
+        why: why.clone(),
+        unsent: Vec::new(),
+        heard: Some(0),
+    };
+    let hello = answer(house).line();
+    let words = [&hello[..], b"\n", &Control::Solo(solo).line(), b"\n"].concat();
+    let _ = socket.try_write(&words);
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+    moments::within(GOODBYE, socket.hung_up()).await;
+    format!("it is not served here, and goes dedicated: {why}")
+}
+
+/// Tells a client without a hello that it is not served here, if it asked something. Returns why it ended.
+fn refuse_bare(socket: &Socket, line: &[u8], why: String) -> String {
+    if let Ok(Message::Request(request)) = Message::parse(Line::from(line)) {
+        let words = format!("kennel: a client without a hello is not served here: {why}");
+        let mut answer = error_reply(request.id.raw(), REFUSED, &words, None);
+        answer.push(b'\n');
+        let _ = socket.try_write(&answer);
+    }
+    format!("a client without a hello is not served here: {why}")
+}
+
+fn answer(house: &House) -> DaemonHello {
+    DaemonHello {
+        version: this_build::version(),
+        protocol: PROTOCOL,
+        generation: house.generation.clone(),
+        build: this_build::text(),
     }
 }
 
@@ -167,15 +204,9 @@ fn announced(hello: &ClientHello, known: &[&ProcessRef]) -> Announced {
 }
 
 fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
-    let answer = DaemonHello {
-        version: this_build::version(),
-        protocol: PROTOCOL,
-        generation: house.generation.clone(),
-        build: this_build::text(),
-    };
-    link.to_client.push(&answer.line());
+    link.to_client.push(&answer(house).line());
     for older in house.clients.borrow().values() {
-        // A session that attaches again has given its former connection up.
+        // A session that attaches again has given its former connection up. Its process is the same: that was checked.
         if older
             .hello
             .get()
@@ -187,7 +218,8 @@ fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
     let _ = link.wish.set(Rc::clone(&hello));
     let _ = link.hello.set(Rc::clone(&hello));
     link.heard.set(Some(0));
-    house.upgrade.consider(&hello);
+    let may_lend = || admission::may_lend_its_program(house, link);
+    house.upgrade.consider(&hello, may_lend);
     if house.moved.get() {
         link.tell(&Control::Moved);
     }

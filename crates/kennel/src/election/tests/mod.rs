@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use kennel_core::hello::{PROTOCOL, Spec, Text};
+use kennel_core::hello::{KeyFields, PROTOCOL, Spec, Text};
 use kennel_sys::lock::{Lock, Mode, probe};
 use kennel_sys::{Signal, events};
 use kennel_testkit::{DEADLINE, Scope, bin, wait_for};
@@ -107,6 +107,7 @@ fn wanted(key: &str) -> Wanted {
             build: String::new(),
             program: Text::from(&b""[..]),
             pipes: false,
+            key: None,
         }),
         policy: Policy {
             linger: Duration::ZERO,
@@ -209,7 +210,10 @@ fn shim(key: &str, program: &str) -> Child {
 fn a_shim() {
     let variable = |name| std::env::var(name).ok();
     if let (Some(key), Some(program)) = (variable("TESTKIT_KEY"), variable("TESTKIT_DAEMON")) {
-        let mut wanted = wanted(&key);
+        let mut wanted = match &*program {
+            "kennel" => with_the_daemon::wanted(&key),
+            _ => wanted(&key),
+        };
         wanted.policy.linger = Duration::from_secs(60);
         let elected = elect_starting(wanted, bin(&program)).unwrap();
         connected(decided(&pending(elected)));

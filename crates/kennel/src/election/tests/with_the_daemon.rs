@@ -5,15 +5,33 @@ use std::io::{BufRead, BufReader, Write};
 use kennel_testkit::{Rng, count};
 
 use super::*;
+use crate::{confined, key};
 
 fn begin(wanted: Wanted) -> Pending {
     pending(elect_starting(wanted, bin("kennel")).unwrap())
 }
 
-fn wanted(key: &str) -> Wanted {
-    let mut wanted = super::wanted(key);
+/// A daemon serves only its own key: the label is in the environment, and so in the key.
+pub(super) fn wanted(label: &str) -> Wanted {
+    let mut wanted = super::wanted(label);
+    let mut hello = ClientHello::clone(&wanted.hello);
+    let text = |text: &str| Text::from(text.as_bytes());
+    hello.env.push((text("LABEL"), text(label)));
+    hello.key = Some(KeyFields {
+        version: key::VERSION,
+        names: vec![text("LABEL")],
+        env_key: None,
+        no_cache: false,
+    });
+    wanted.key = key::of_hello(&hello, confined::ours().unwrap()).unwrap();
+    wanted.hello = Arc::new(hello);
     wanted.policy.linger = Duration::from_secs(60);
     wanted
+}
+
+/// Where those with this label meet.
+fn place(label: &str) -> PathBuf {
+    runtime_dir().join("daemons").join(wanted(label).key)
 }
 
 #[track_caller]
@@ -53,10 +71,9 @@ fn hear(attached: &Attached) -> String {
 }
 
 /// How many daemons have begun to serve this key.
-fn served(key: &str) -> usize {
-    let log = runtime_dir().join("daemons").join(key).join("log");
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let begun = format!(" of key {key}, pid ");
+fn served(label: &str) -> usize {
+    let text = std::fs::read_to_string(place(label).join("log")).unwrap_or_default();
+    let begun = format!(" of key {}, pid ", wanted(label).key);
     text.lines().filter(|line| line.contains(&begun)).count()
 }
 
@@ -78,7 +95,7 @@ fn rule_1_twenty_at_once_over_stale_files_are_served_by_one_daemon() {
         kill(&attach("key").daemon);
         for round in 0..count(50) as usize {
             if round % 2 == 1 {
-                std::fs::write(runtime_dir().join("daemons/key/daemon.json"), "7").unwrap();
+                std::fs::write(place("key").join("daemon.json"), "7").unwrap();
             }
             let all = attach_all("key", 20);
             assert_eq!(served("key"), round + 2);
@@ -105,7 +122,7 @@ fn rule_1_twenty_processes_of_which_some_are_killed_at_any_moment_get_one_daemon
                 assert!(shim.wait().unwrap().success());
             }
             let attached = attach(&key);
-            let log = std::fs::read_to_string(runtime_dir().join("daemons").join(&key).join("log"));
+            let log = std::fs::read_to_string(place(&key).join("log"));
             assert_eq!(served(&key), 1, "{}", log.unwrap());
             kill(&attached.daemon);
         }

@@ -1,0 +1,183 @@
+//! What keeps a process from doing what other processes of its user can do.
+//!
+//! A process that acts on behalf of another one must not lift that one's confinement. So both sides read the same facts by
+//! the same function: a process about itself, and a daemon about whoever connects to it. The facts come from the kernel,
+//! never from the other process.
+//!
+//! | fact | where it is read |
+//! |---|---|
+//! | the eight kinds of namespaces, `time` included | `/proc/<pid>/ns/…` |
+//! | the root directory (device and inode) | `/proc/<pid>/root` |
+//! | the five capability sets | `/proc/<pid>/status` |
+//! | `NoNewPrivs`, the seccomp mode and the number of filters | `/proc/<pid>/status` |
+//! | the label of the security module | `/proc/<pid>/attr/current` |
+//!
+//! What a seccomp filter forbids, and what a Landlock domain (which needs `NoNewPrivs`) forbids, cannot be read:
+//! [`is_filtered`](Confinement::is_filtered) says that there may be one.
+
+use std::io;
+
+use crate::linux as os;
+use crate::process::ProcessRef;
+
+/// The facts about one process. Two processes with equal facts are equally confined, unless one is
+/// [filtered](Self::is_filtered).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confinement {
+    /// `mnt:[4026531832]` and the like; `-` for a kind that this kernel does not have.
+    pub(crate) namespaces: Vec<String>,
+    /// Device and inode.
+    pub(crate) root: (u64, u64),
+    /// Inheritable, permitted, effective, bounding, ambient.
+    pub(crate) capabilities: [u64; 5],
+    pub(crate) label: Vec<u8>,
+    pub(crate) no_new_privs: bool,
+    pub(crate) seccomp_mode: u32,
+    pub(crate) seccomp_filters: u32,
+}
+
+impl Confinement {
+    /// The confinement of a process, read while it lived. An error if it ended, or cannot be seen.
+    pub fn of(process: &ProcessRef) -> io::Result<Confinement> {
+        os::pid_of(process.pid())?;
+        let read = os::confinement(&process.pid().to_string());
+        // Alive after the reading: so the reading was about this one (rule 6).
+        match process.is_alive() {
+            true => read,
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The confinement of this process.
+    pub fn of_this_process() -> io::Result<Confinement> {
+        os::confinement("self")
+    }
+
+    /// Whether it has restrictions that cannot be compared with another's: a seccomp filter, or `NoNewPrivs`, behind
+    /// which a Landlock domain may be.
+    pub fn is_filtered(&self) -> bool {
+        self.no_new_privs || self.seccomp_mode != 0 || self.seccomp_filters != 0
+    }
+
+    /// Whether it can do all that a process with `other`'s confinement can.
+    pub fn is_as_free_as(&self, other: &Confinement) -> bool {
+        let mut sets = self.capabilities.iter().zip(&other.capabilities);
+        !self.is_filtered()
+            && self.namespaces == other.namespaces
+            && self.root == other.root
+            && self.label == other.label
+            && sets.all(|(ours, others)| ours & others == *others)
+    }
+
+    /// The facts as text, always in the same order: to be hashed.
+    pub fn facts(&self) -> Vec<String> {
+        let Confinement {
+            namespaces,
+            root: (device, inode),
+            capabilities: [inheritable, permitted, effective, bounding, ambient],
+            label,
+            no_new_privs,
+            seccomp_mode,
+            seccomp_filters,
+        } = self;
+        let mut facts = namespaces.clone();
+        facts.push(format!("root {device} {inode}"));
+        facts.push(format!(
+            "capabilities {inheritable:x} {permitted:x} {effective:x} {bounding:x} {ambient:x}"
+        ));
+        facts.push(format!("label {label:?}"));
+        facts.push(format!(
+            "filters {no_new_privs} {seccomp_mode} {seccomp_filters}"
+        ));
+        facts
+    }
+
+    /// The inode of a namespace, such as `pid`; `None` where this kernel does not have that kind.
+    pub fn namespace(&self, kind: &str) -> Option<u64> {
+        let inode = |text: &String| {
+            text.strip_prefix(kind)?
+                .strip_prefix(":[")?
+                .strip_suffix(']')?
+                .parse()
+                .ok()
+        };
+        self.namespaces.iter().find_map(inode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours() -> Confinement {
+        Confinement::of_this_process().expect("we can be seen")
+    }
+
+    #[test]
+    fn a_process_and_whoever_looks_at_it_read_the_same() {
+        let me = ProcessRef::me().expect("we are here");
+        assert_eq!(ours(), Confinement::of(&me).expect("we can be seen"));
+        assert_eq!(ours().namespaces.len(), 8);
+        assert!(ours().namespace("pid").is_some());
+        assert_eq!(ours().namespace("pi"), None);
+    }
+
+    #[test]
+    fn each_fact_changes_the_text() {
+        let base = ours();
+        let mut others = vec![base.clone(); 6];
+        others[0].namespaces[0] = "mnt:[1]".into();
+        others[1].root.1 += 1;
+        others[2].capabilities[3] ^= 1;
+        others[3].label = b"confined".to_vec();
+        others[4].no_new_privs ^= true;
+        others[5].seccomp_filters += 1;
+        for other in &others {
+            assert_ne!(other.facts(), base.facts());
+        }
+    }
+
+    #[test]
+    fn fewer_capabilities_or_a_filter_are_less_free() {
+        let free = Confinement {
+            capabilities: [0, 3, 3, 3, 0],
+            no_new_privs: false,
+            seccomp_mode: 0,
+            seccomp_filters: 0,
+            ..ours()
+        };
+        assert!(free.is_as_free_as(&free) && !free.is_filtered());
+        let mut fewer = free.clone();
+        fewer.capabilities[3] = 1;
+        assert!(!fewer.is_as_free_as(&free));
+        assert!(free.is_as_free_as(&fewer));
+        let mut filtered = free.clone();
+        filtered.seccomp_filters = 1;
+        assert!(filtered.is_filtered() && !filtered.is_as_free_as(&filtered));
+        let mut elsewhere = free.clone();
+        elsewhere.namespaces[7] = "time:[1]".into();
+        assert!(!elsewhere.is_as_free_as(&free));
+    }
+
+    #[test]
+    fn a_process_that_ended_has_no_confinement() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .expect("sleep");
+        let process = ProcessRef::open(child.id()).expect("it lives");
+        assert_eq!(
+            Confinement::of(&process).expect("it can be seen").root,
+            ours().root
+        );
+        child.kill().expect("our child");
+        assert!(
+            process
+                .wait(Some(std::time::Duration::from_secs(60)))
+                .expect("an exit")
+        );
+        assert!(Confinement::of(&process).is_err(), "a zombie");
+        child.wait().expect("our child");
+        assert!(Confinement::of(&process).is_err());
+    }
+}

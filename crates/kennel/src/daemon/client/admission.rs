@@ -1,0 +1,118 @@
+//! Whether a client may be served here. What it may do is decided by what the kernel says of its process, never by its
+//! own word: a confined process must not have anything done for it outside its confinement.
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use kennel_core::hello::ClientHello;
+use kennel_sys::confinement::Confinement;
+use kennel_sys::process::ProcessRef;
+
+use super::Link;
+use crate::confined;
+use crate::daemon::house::House;
+use crate::former_key;
+use crate::key::{self, variables};
+
+/// Whether a client with this hello is served; why it must go dedicated, for people.
+pub(super) fn of_hello(house: &House, link: &Link, hello: &ClientHello) -> Result<(), String> {
+    let theirs = confinement_of(link)?;
+    fits(house, hello, &theirs)?;
+    let clients = house.clients.borrow();
+    let is_taken = |other: &Link| other.has_session(&hello.session) && !is_same(link, other);
+    match clients.values().any(|other| is_taken(other)) {
+        true => Err("its session is another process's".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Whether a client without a hello may use what the first client with a hello wanted; why not, for people.
+pub(super) fn of_bare(house: &House, link: &Link) -> Result<(), String> {
+    if confinement_of(link)? != *confined::ours()? {
+        return Err("it is not confined as this daemon is".to_owned());
+    }
+    let first = house.first_hello.borrow();
+    let mut env = first.iter().flat_map(|first| &first.env);
+    match env.find(|(name, _)| variables::is_credential(name.as_bytes())) {
+        Some((name, _)) => Err(format!(
+            "the environment of this server holds a credential ({name:?}), which only sessions of `kennel run` may use"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether the program that a client names may be run for an upgrade: only if the client could do all by itself that
+/// this daemon can, and is one of ours.
+pub(in crate::daemon) fn may_lend_its_program(house: &House, link: &Link) -> bool {
+    let (Some(hello), Ok(theirs), Ok(ours)) =
+        (link.hello.get(), confinement_of(link), confined::ours())
+    else {
+        return false;
+    };
+    fits(house, hello, &theirs).is_ok() && theirs.is_as_free_as(ours)
+}
+
+/// Whether the key of a client with this hello and confinement is this daemon's; why not, for people.
+fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), String> {
+    let Some(key) = key::of_hello(hello, theirs) else {
+        return Err("another version of Kennel made its key".to_owned());
+    };
+    if key == house.meeting.key() {
+        return Ok(());
+    }
+    // A daemon that an earlier build started has the key of that build, which tells less apart: it serves those who have
+    // the same key now, whatever that is, as the first of them.
+    let former = former_key::of_hello(hello, theirs);
+    let at_former = former.as_deref() == Some(house.meeting.key()) && *theirs == *confined::ours()?;
+    let mut present = house.present_key.borrow_mut();
+    match at_former && *present.get_or_insert_with(|| key.clone()) == key {
+        true => Ok(()),
+        false => Err("its key is not this daemon's".to_owned()),
+    }
+}
+
+/// What confines the process at the other end of the connection.
+fn confinement_of(link: &Link) -> Result<Confinement, String> {
+    let process = link.peer.as_ref().ok_or("its process cannot be seen")?;
+    let theirs = Confinement::of(process)
+        .map_err(|error| format!("what confines its process cannot be read: {error}"))?;
+    match theirs.is_filtered() {
+        true => Err(confined::FILTERED.to_owned()),
+        false => Ok(theirs),
+    }
+}
+
+/// Whether two connections are of one process.
+fn is_same(one: &Link, other: &Link) -> bool {
+    let identity = |link: &Link| link.peer.as_ref().map(ProcessRef::identity).copied();
+    match (identity(one), identity(other)) {
+        (Some(one), Some(other)) => one.same_process(&other),
+        _ => false,
+    }
+}
+
+/// `kennel daemon --keys`: prints the key, and the former key, of a client that says the hello on stdin and is confined as
+/// this process is. For tests, and for whoever wonders why two sessions do not share.
+#[expect(clippy::print_stdout, reason = "somebody asks")]
+pub(in crate::daemon) fn print_keys() -> ExitCode {
+    let mut line = Vec::new();
+    let read = std::io::stdin().read_to_end(&mut line);
+    let ours = match (read, confined::ours()) {
+        (Ok(_), Ok(ours)) => ours,
+        (Err(error), _) => return crate::fail(&format!("stdin cannot be read: {error}")),
+        (_, Err(why)) => return crate::fail(why),
+    };
+    let hello = ClientHello::parse(line.trim_ascii_end());
+    let hello = hello.and_then(Result::ok);
+    let keys = hello.and_then(|hello| {
+        let former = former_key::of_hello(&hello, ours)?;
+        Some((key::of_hello(&hello, ours)?, former))
+    });
+    match keys {
+        Some((key, former)) => {
+            println!("{key} {former}");
+            ExitCode::SUCCESS
+        }
+        None => crate::fail("stdin is no hello with a key of this version"),
+    }
+}

@@ -1,0 +1,255 @@
+//! A process that is confined, or lies, and speaks to the daemon of an unconfined session: nothing is done for it.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use kennel_core::hello::{ClientHello, Control, DaemonHello, Text};
+use kennel_testkit::bin;
+use serde_json::json;
+
+use crate::stage::{Daemon, INITIALIZE, hello};
+
+/// What a visitor heard.
+struct Heard(Vec<String>);
+
+impl Heard {
+    /// It was greeted, and sent away with this reason; and that is all.
+    #[track_caller]
+    fn is_sent_away(&self, why: &str) {
+        let [hello, solo] = &self.0[..] else {
+            panic!("{:?}", self.0);
+        };
+        DaemonHello::parse(hello.as_bytes()).expect("a hello");
+        match Control::parse(solo.as_bytes()) {
+            Some(Control::Solo(solo)) => {
+                assert!(solo.why.contains(why), "{solo:?}");
+                assert_eq!(solo.heard, Some(0));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// `tk-visitor`, behind other commands.
+fn visitor(daemon: &Daemon, before: &[&str], confined: &[&str]) -> Command {
+    let (socket, program) = (daemon.socket_path(), bin("tk-visitor"));
+    let mut words: Vec<&std::ffi::OsStr> = before.iter().map(|word| word.as_ref()).collect();
+    words.extend([program.as_os_str(), socket.as_os_str()]);
+    let mut command = daemon.scope.command(words[0]);
+    command.args(&words[1..]).args(confined);
+    command
+}
+
+/// Says a hello and a first request; returns what is heard until the daemon hangs up.
+fn visit(mut command: Command, hello: &ClientHello) -> Heard {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.spawn().expect("a visitor");
+    let words = [&hello.line()[..], b"\n", INITIALIZE.as_bytes(), b"\n"].concat();
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(&words).expect("it listens");
+    drop(stdin);
+    let output = child.wait_with_output().expect("an end");
+    let text = String::from_utf8(output.stdout).expect("text");
+    Heard(text.lines().map(str::to_owned).collect())
+}
+
+/// What runs only where it must not, and what shows that it did.
+fn trap(daemon: &Daemon) -> (PathBuf, PathBuf) {
+    let (program, mark) = (daemon.scope.path("trap"), daemon.scope.path("sprung"));
+    let script = format!("#!/bin/sh\ncat /proc/self/status > '{}'\n", mark.display());
+    std::fs::write(&program, script).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("a program");
+    (program, mark)
+}
+
+fn text(path: &Path) -> Text {
+    Text::from(path.as_os_str().as_bytes())
+}
+
+/// All that a peer can try: a command of its own, the daemon's own command, a newer build, and no hello at all.
+#[track_caller]
+fn gets_nothing(daemon: &Daemon, command: impl Fn() -> Command, why: &str) {
+    let mut honest = daemon.client();
+    let server = honest.server();
+    let (program, mark) = trap(daemon);
+    let mut own = daemon.hello();
+    own.spec.command = vec![text(&program)];
+    visit(command(), &own).is_sent_away(why);
+    visit(command(), &daemon.hello()).is_sent_away(why);
+    let newer = ClientHello {
+        build: "99.0.0".into(),
+        program: text(&program),
+        ..daemon.hello()
+    };
+    visit(command(), &newer).is_sent_away(why);
+    let heard = bare(command());
+    assert!(heard.contains("not served here"), "{heard}");
+    assert_eq!(honest.server().pid(), server.pid());
+    let is_one = |list: &serde_json::Value| list.as_array().is_some_and(|all| all.len() == 1);
+    daemon.state_when("only the honest one and its server are here", |state| {
+        is_one(&state["clients"]) && is_one(&state["servers"])
+    });
+    assert!(!mark.exists(), "{}", daemon.log());
+    assert!(!daemon.log().contains("stays "), "{}", daemon.log());
+}
+
+fn bare(mut command: Command) -> String {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.spawn().expect("a visitor");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(INITIALIZE.as_bytes()).expect("it listens");
+    stdin.write_all(b"\n").expect("it listens");
+    drop(stdin);
+    let output = child.wait_with_output().expect("an end");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn a_peer_under_no_new_privs_gets_nothing_done() {
+    let daemon = Daemon::start("no-new-privs");
+    let why = "seccomp or NoNewPrivs";
+    gets_nothing(&daemon, || visitor(&daemon, &[], &["no-new-privs"]), why);
+    daemon.stop();
+}
+
+#[test]
+fn a_peer_under_seccomp_gets_nothing_done() {
+    let daemon = Daemon::start("seccomp");
+    let why = "seccomp or NoNewPrivs";
+    gets_nothing(&daemon, || visitor(&daemon, &[], &["seccomp"]), why);
+    let both = || visitor(&daemon, &[], &["no-new-privs", "seccomp"]);
+    gets_nothing(&daemon, both, why);
+    daemon.stop();
+}
+
+/// As in a sandbox: `NoNewPrivs`, and a filter under which nothing can be executed.
+#[test]
+fn a_peer_that_may_not_execute_anything_has_nothing_executed() {
+    const FILTERED: &str = r#"
+import ctypes, platform, socket, struct, sys
+said = sys.stdin.buffer.read()
+execve = {"x86_64": 59, "aarch64": 221}[platform.machine()]
+def step(code, jt, jf, k): return struct.pack("HBBI", code, jt, jf, k)
+steps = step(0x20, 0, 0, 0) + step(0x15, 0, 1, execve) + step(0x06, 0, 0, 0x50001) + step(0x06, 0, 0, 0x7fff0000)
+held = ctypes.create_string_buffer(steps)
+program = struct.pack("HxxxxxxQ", 4, ctypes.addressof(held))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program) == 0
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(said)
+while heard := peer.recv(4096):
+    sys.stdout.buffer.write(heard)
+"#;
+    let daemon = Daemon::start("filter");
+    let command = || {
+        let mut command = daemon.scope.command("python3");
+        command.args(["-c", FILTERED]).arg(daemon.socket_path());
+        command
+    };
+    gets_nothing(&daemon, command, "seccomp or NoNewPrivs");
+    daemon.stop();
+}
+
+#[test]
+fn a_peer_in_namespaces_of_its_own_gets_nothing_done() {
+    let unshare = [
+        "unshare",
+        "--user",
+        "--map-current-user",
+        "--mount",
+        "--net",
+        "--ipc",
+    ];
+    let probe = Command::new(unshare[0])
+        .args(&unshare[1..])
+        .arg("true")
+        .output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        return; // Not allowed here: root's test does it.
+    }
+    let daemon = Daemon::start("namespaces");
+    for more in [&[][..], &["--pid", "--fork", "--kill-child"]] {
+        let before = [&unshare[..], more].concat();
+        gets_nothing(&daemon, || visitor(&daemon, &before, &[]), "");
+    }
+    daemon.stop();
+}
+
+mod needs_root {
+    use super::*;
+
+    /// Each kind of namespace alone, another root directory, and a capability less.
+    #[test]
+    fn a_peer_that_is_confined_in_any_one_way_gets_nothing_done() {
+        let daemon = Daemon::start("each-way");
+        let kinds = ["--mount", "--net", "--ipc", "--uts", "--cgroup", "--user"];
+        for kind in kinds {
+            let command = || visitor(&daemon, &["unshare", kind], &[]);
+            gets_nothing(&daemon, command, "");
+        }
+        for more in ["--pid", "--time"] {
+            let before = ["unshare", more, "--fork", "--kill-child"];
+            gets_nothing(&daemon, || visitor(&daemon, &before, &[]), "");
+        }
+        let less = ["setpriv", "--bounding-set", "-sys_ptrace"];
+        gets_nothing(&daemon, || visitor(&daemon, &less, &[]), "its key");
+        daemon.stop();
+    }
+}
+
+#[test]
+fn a_peer_with_another_command_or_credential_is_sent_away() {
+    let daemon = Daemon::start("another-key");
+    let _honest = daemon.client();
+    let (program, mark) = trap(&daemon);
+    let command = || visitor(&daemon, &[], &[]);
+    let other = hello(&daemon.scope, &[program.as_os_str().as_bytes()]);
+    visit(command(), &other).is_sent_away("its key is not this daemon's");
+    let mut other = daemon.hello();
+    other
+        .env
+        .push((Text::from(&b"TOKEN"[..]), Text::from(&b"x"[..])));
+    visit(command(), &other).is_sent_away("its key is not this daemon's");
+    let mut older = daemon.hello();
+    older.key = None;
+    visit(command(), &older).is_sent_away("another version");
+    let newer = ClientHello {
+        build: "99.0.0".into(),
+        program: text(&program),
+        ..other
+    };
+    visit(command(), &newer).is_sent_away("its key is not this daemon's");
+    assert!(!mark.exists());
+    daemon.stop();
+}
+
+#[test]
+fn a_peer_that_names_another_processs_session_neither_ends_nor_joins_it() {
+    let daemon = Daemon::start("session");
+    let mut honest = daemon.connect();
+    let hello = daemon.hello();
+    honest.greet(&hello);
+    let server = honest.server();
+    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("its session is another process's");
+    assert_eq!(honest.server().pid(), server.pid());
+    assert_eq!(honest.ask("echo", json!(1)), 1);
+    daemon.stop();
+}
+
+#[test]
+fn what_a_peer_says_of_its_pid_is_not_shown_as_its_pid() {
+    let daemon = Daemon::start("pid");
+    let mut hello = daemon.hello();
+    (hello.pid, hello.identity) = (1, String::new());
+    let mut client = daemon.connect();
+    client.greet(&hello);
+    client.server();
+    let state = daemon.state_when("it is here", |state| state["clients"][0]["pid"].is_u64());
+    assert_eq!(state["clients"][0]["pid"], std::process::id());
+    daemon.stop();
+}
