@@ -74,7 +74,7 @@ impl ProcessRef {
 
     fn open_by_start(pid: u32) -> io::Result<ProcessRef> {
         os::pid_of(pid)?;
-        let before = os::stat(pid)?;
+        let before = os::stat(pid).map_err(|error| hidden(pid, error))?;
         let_the_tick_pass(before.start);
         let after = os::stat(pid)?;
         if after.ended() || after.start != before.start {
@@ -305,6 +305,17 @@ fn pause(time: Duration) {
         reason = "only where the kernel has neither pidfs nor an exit event (rule 10 names these)"
     )]
     std::thread::sleep(time);
+}
+
+/// A process that the kernel knows and `/proc` does not show, as with `hidepid`, is not gone: ambiguous means alive.
+fn hidden(pid: u32, error: io::Error) -> io::Error {
+    match error.kind() == io::ErrorKind::NotFound && os::exists(pid) {
+        true => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("process {pid} exists, but /proc does not show it"),
+        ),
+        false => error,
+    }
 }
 
 fn gone(pid: u32) -> io::Error {

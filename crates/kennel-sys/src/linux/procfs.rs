@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 
@@ -27,10 +28,41 @@ impl ProcessStat {
     }
 }
 
+/// How often `/proc` is asked again for a process that the kernel knows.
+const ATTEMPTS: usize = 8;
+/// Time between two of these questions: the kernel gets it to find memory.
+const PAUSE: Duration = Duration::from_millis(1);
+
 pub(crate) fn stat(pid: u32) -> io::Result<ProcessStat> {
     require_our_own()?;
-    let text = short_text(&format!("/proc/{pid}/stat")).map_err(gone)?;
+    let text = stat_text(
+        || short_text(&format!("/proc/{pid}/stat")).map_err(gone),
+        || exists(pid),
+    )?;
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Reads until `/proc` agrees with the kernel. "No such file" does not prove that a process is gone: `/proc` says
+/// the same for a living one when it gets no memory for an inode. One that `/proc` hides from us stays "not found".
+fn stat_text(
+    read: impl Fn() -> io::Result<String>,
+    exists: impl Fn() -> bool,
+) -> io::Result<String> {
+    for _ in 1..ATTEMPTS {
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && exists() => {
+                crate::events::sleep(&[], &[], Some(PAUSE))?;
+            }
+            other => return other,
+        }
+    }
+    read()
+}
+
+/// Whether the kernel knows a process of this number, a zombie included.
+pub(crate) fn exists(pid: u32) -> bool {
+    super::pid_of(pid)
+        .is_ok_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 /// A file of the kernel's that is shorter than a page: it is given at once. Whoever does not know that asks six times.
@@ -119,6 +151,13 @@ pub(crate) fn first_argument(pid: u32) -> Option<Vec<u8>> {
     line.split(|&byte| byte == 0).nth(1).map(<[u8]>::to_vec)
 }
 
+/// The name of a process: of its program, or what it calls itself.
+pub(crate) fn command_name(pid: u32) -> Option<String> {
+    require_our_own().ok()?;
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+}
+
 /// All arguments a process was started with; `None` if it hides them, or is a kernel's thread.
 pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
     require_our_own().ok()?;
@@ -158,10 +197,10 @@ pub(crate) fn resident(pid: u32) -> u64 {
 }
 
 /// How long ago a process was started.
-pub(crate) fn age(pid: u32) -> std::time::Duration {
+pub(crate) fn age(pid: u32) -> Duration {
     let start = stat(pid).map_or(u64::MAX, |stat| stat.start);
     let ticks = now_in_ticks().saturating_sub(start);
-    std::time::Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
 }
 
 /// The session a process is in; 0 if its leader lives outside our pid namespace.
@@ -285,6 +324,54 @@ mod tests {
                 start: 991
             }
         );
+    }
+
+    #[test]
+    fn a_living_process_that_proc_misses_is_asked_for_again() {
+        let asked = std::cell::Cell::new(0);
+        let found_after = |misses: usize| {
+            asked.set(0);
+            let read = || {
+                asked.set(asked.get() + 1);
+                match asked.get() <= misses {
+                    true => Err(io::Error::from_raw_os_error(libc::ENOENT)),
+                    false => Ok("1 (init) S".to_owned()),
+                }
+            };
+            stat_text(read, || true).is_ok()
+        };
+        assert!(found_after(0));
+        assert!(
+            found_after(1),
+            "it lives, and /proc finds it the second time"
+        );
+        assert!(found_after(ATTEMPTS - 1));
+        assert!(!found_after(usize::MAX), "hidden for good: an end");
+        asked.set(0);
+        let gone = stat_text(
+            || {
+                asked.set(asked.get() + 1);
+                Err(io::ErrorKind::NotFound.into())
+            },
+            || false,
+        );
+        assert_eq!(
+            gone.map_err(|error| error.kind()),
+            Err(io::ErrorKind::NotFound)
+        );
+        assert_eq!(
+            asked.get(),
+            1,
+            "a process that is gone is not asked for twice"
+        );
+    }
+
+    #[test]
+    fn the_kernel_knows_the_living_and_not_the_others() {
+        assert!(exists(std::process::id()));
+        assert!(exists(1));
+        assert!(!exists(0));
+        assert!(!exists(i32::MAX as u32));
     }
 
     #[test]
