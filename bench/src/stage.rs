@@ -10,7 +10,7 @@ use std::time::Duration;
 use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::signals::Signals;
-use kennel_sys::tree::{Exit, Ladder, Launch, Report, Tree};
+use kennel_sys::tree::{Detached, Exit, Ladder, Launch, Report, Tree};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::beside_us;
@@ -74,6 +74,7 @@ fn launch(dir: &Path, home: &Path) -> io::Result<Tree> {
             after_eof: Duration::ZERO,
             after_term: Duration::from_secs(1),
         },
+        detached: Detached::End,
         records: None,
     }
     .start()

@@ -34,6 +34,9 @@ mod lock_record;
 #[expect(dead_code, reason = "only what reads is used here")]
 #[path = "../../crates/kennel-sys/src/tree/record.rs"]
 mod tree_record;
+mod detached {
+    pub(crate) use kennel_sys::tree::Detached;
+}
 mod process {
     pub(crate) use kennel_sys::process::{Identity, ProcessRef};
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kennel_sys::events;
-use kennel_sys::tree::{Ladder, Launch, Report, Tree};
+use kennel_sys::tree::{Detached, Ladder, Launch, Report, Tree};
 
 use crate::beside_us;
 
@@ -38,6 +38,7 @@ impl Broker {
                 after_eof: Duration::from_millis(500),
                 after_term: Duration::from_millis(500),
             },
+            detached: Detached::End,
             records: None,
         }
         .start()?;

@@ -36,6 +36,7 @@ mod linux;
 pub mod confinement;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod detach;
+mod detached;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod env;
 pub mod escape;

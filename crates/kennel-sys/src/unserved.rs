@@ -816,6 +816,7 @@ pub mod tree {
 
     use super::process::{Identity, ProcessRef};
     use super::{Never, unsupported};
+    pub use crate::detached::{Detached, Reason, UnknownDetached};
 
     /// How long each rung of the stop ladder lasts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -841,6 +842,8 @@ pub mod tree {
         pub cwd: Option<PathBuf>,
         /// How the tree is ended.
         pub ladder: Ladder,
+        /// Which detached services outlive the tree.
+        pub detached: Detached,
         /// The directory for its record.
         pub records: Option<BorrowedFd<'a>>,
     }
@@ -937,7 +940,37 @@ pub mod tree {
     }
 
     /// Unsupported.
-    pub fn end_strays(_known: &[u32]) -> io::Result<usize> {
+    pub fn end_strays(_known: &[u32], _records: Option<BorrowedFd<'_>>) -> io::Result<usize> {
+        unsupported()
+    }
+
+    /// Nobody is kept.
+    pub fn reap_kept(_known: &[u32]) {}
+
+    /// A detached service that outlived its tree.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Kept {
+        /// The service.
+        pub identity: Identity,
+        /// Why it was kept.
+        pub reason: Reason,
+        /// The name of its program.
+        pub command: String,
+        /// When its tree ended.
+        pub since: u64,
+    }
+
+    /// Unsupported.
+    pub fn kept(_dir: BorrowedFd<'_>) -> io::Result<Vec<Kept>> {
+        unsupported()
+    }
+
+    /// Unsupported.
+    pub fn end_kept(
+        _dir: BorrowedFd<'_>,
+        _service: &Kept,
+        _after_term: Duration,
+    ) -> io::Result<bool> {
         unsupported()
     }
 

@@ -239,11 +239,16 @@ fn what_a_warden_was_writing_when_it_was_killed_goes_with_its_record() {
 }
 
 fn next_start(scope: &Scope) {
+    next_start_within(scope, "50");
+}
+
+/// The next start, with this many milliseconds between SIGTERM and SIGKILL.
+fn next_start_within(scope: &Scope, after_term: &str) {
     let output = scope
         .command(bin("tk-tree"))
         .arg("next-start")
         .arg(scope.path("trees"))
-        .arg("50")
+        .arg(after_term)
         .output()
         .unwrap();
     assert!(
@@ -327,6 +332,67 @@ fn each_rung_ends_early_when_the_tree_is_empty() {
     );
     all_gone(&members);
     assert!(served.child.wait().unwrap().success());
+}
+
+/// Only SIGTERM ends them: the last rung comes after an hour.
+const TERM_ONLY: [&str; 2] = ["50", "3600000"];
+
+#[test]
+fn sigterm_reaches_every_process_once_though_launchers_exit_at_once() {
+    on_each_kernel(|| {
+        for _ in 0..count(20) {
+            let scope = Scope::new("levels");
+            let (program, roll) = (bin("tk-stubborn"), scope.roll());
+            let words = [
+                program.to_str().unwrap(),
+                roll.to_str().unwrap(),
+                "levels",
+                "5",
+                "6",
+            ];
+            let mut served = Served::start(&scope, TERM_ONLY, &words);
+            let members = all_signed(&scope, 36);
+            served.ask_to_stop();
+            all_gone(&members);
+            let terminated = std::fs::read_to_string(roll.with_extension("terminated")).unwrap();
+            let mut terminated: Vec<&str> = terminated.lines().collect();
+            assert_eq!(terminated.len(), 36, "each was sent SIGTERM once");
+            terminated.sort_unstable();
+            terminated.dedup();
+            assert_eq!(terminated.len(), 36, "one was sent it twice, another never");
+            assert!(served.child.wait().unwrap().success());
+        }
+    });
+}
+
+#[test]
+fn the_next_start_sends_sigterm_once_before_it_kills() {
+    let scope = Scope::new("levels-left");
+    let (program, roll) = (bin("tk-stubborn"), scope.roll());
+    let words = [
+        program.to_str().unwrap(),
+        roll.to_str().unwrap(),
+        "levels",
+        "2",
+        "3",
+    ];
+    let mut served = Served::start(&scope, SLOW, &words);
+    let members = all_signed(&scope, 9);
+    served.child.kill().unwrap();
+    served.warden().signal(Signal::KILL).unwrap();
+    served.child.wait().unwrap();
+    wait_for("the warden to end", || {
+        (!served.warden().is_alive()).then_some(())
+    });
+    next_start_within(&scope, "60000");
+    all_gone(&members);
+    let terminated = std::fs::read_to_string(roll.with_extension("terminated")).unwrap();
+    let mut names: Vec<&str> = terminated.lines().collect();
+    names.sort_unstable();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all, "one was sent SIGTERM twice");
+    assert_eq!(all, 8, "all but the server, which died with its warden");
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub(crate) enum Mode {
     Solo,
     Shared,
     Guard,
+    /// A detached service that outlived its server.
+    Kept,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +142,9 @@ pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
         (solo_sessions()?.into_iter()).partition(|entry| entry.mode == Mode::Shared);
     add_resting(&mut all, resting);
     all.extend(solo);
-    all.extend(RuntimeDir::find_of_user()?.iter().flat_map(guards::entries));
+    let user = RuntimeDir::find_of_user()?;
+    all.extend(user.iter().flat_map(guards::entries));
+    all.extend(user.iter().flat_map(crate::kept::entries));
     weigh(&mut all);
     all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));
     Ok(all)

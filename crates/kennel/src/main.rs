@@ -25,6 +25,8 @@ mod interpreter;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod judged_dir;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod kept;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod key;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod listing;

@@ -146,14 +146,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         key: place.key.clone(),
         former_key: place.former_key.clone(),
         at_former: OnceCell::new(),
-        hello: Arc::new(place.hello(
-            &args,
-            &ladder,
-            timers.hibernate,
-            &decision,
-            replace,
-            &origin,
-        )),
+        hello: Arc::new(place.hello(&args, &timers, &decision, replace, &origin)),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
             grace: timers.grace,
@@ -168,6 +161,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         command: args.command,
         cwd: args.cwd,
         ladder,
+        detached: timers.detached,
         replay,
         hibernate: timers.hibernate,
         max_line: timers.max_line,
@@ -286,8 +280,7 @@ impl Place {
     fn hello(
         &self,
         args: &Args,
-        ladder: &Ladder,
-        hibernate: Option<Duration>,
+        timers: &timers::Settled,
         decision: &Decision,
         replace: Option<bool>,
         origin: &Origin,
@@ -304,11 +297,12 @@ impl Place {
             spec: hello::Spec {
                 command: args.command.iter().map(|word| text(word)).collect(),
                 cwd: text(self.cwd.as_os_str()),
-                ladder: (millis(ladder.after_eof), millis(ladder.after_term)),
+                ladder: (millis(timers.stop_after.0), millis(timers.stop_after.1)),
                 cache: decision.cache && !args.no_cache,
                 in_turn: decision.in_turn,
-                hibernate: hibernate.map(millis),
+                hibernate: timers.hibernate.map(millis),
                 replace: replace.unwrap_or(true),
+                detached: Some(timers.detached.to_string()),
             },
             env: self
                 .env

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kennel_sys::Signal;
 
-use crate::listing::{self, Ambiguous, Entry};
+use crate::listing::{self, Ambiguous, Entry, Mode};
 use crate::ps::words::printable;
 use crate::say::say;
 
@@ -69,10 +69,14 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
         let Some(process) = entry.process() else {
             continue;
         };
-        let asked = process.signal(Signal::TERM);
-        let ended = asked
-            .and_then(|_| process.wait(Some(STOPPING)))
-            .unwrap_or(false);
+        let ended = match entry.mode {
+            Mode::Kept => crate::kept::end(entry),
+            _ => {
+                let asked = process.signal(Signal::TERM);
+                let ended = asked.and_then(|_| process.wait(Some(STOPPING)));
+                ended.unwrap_or(false)
+            }
+        };
         match ended {
             true => say!("stopped {} ({})", printable(&entry.name), entry.key),
             false => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kennel_core::lifetime;
 use kennel_sys::process::{Identity, ProcessRef};
+use kennel_sys::tree::Detached;
 
 use crate::shim::lines::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 use crate::{duration, size};
@@ -46,6 +47,13 @@ pub(crate) struct Timers {
     #[arg(long, value_name = "SIZE")]
     max_line: Option<String>,
 
+    /// Which processes that detached themselves (setsid) outlive the server: auto, keep or end [default: auto]
+    ///
+    /// auto: services that listen on a socket and have a connection from outside the server's process tree, and known ones
+    /// (gpg-agent, adb, build daemons). keep: all. end: none. `kennel ps` lists what was kept, `kennel stop` ends it.
+    #[arg(long, value_name = "WHICH")]
+    detached: Option<String>,
+
     /// A process whose end, with no client left, ends the daemon
     #[arg(long, value_name = "PID", allow_hyphen_values = true)]
     owner_pid: Option<String>,
@@ -61,11 +69,12 @@ pub(crate) struct Settled {
     pub(crate) hibernate: Option<Duration>,
     pub(crate) stop_after: (Duration, Duration),
     pub(crate) max_line: usize,
+    pub(crate) detached: Detached,
     pub(crate) owner: Option<Identity>,
 }
 
-/// The timers that `servers.toml` may set.
-pub(crate) const TIMERS: [&str; 7] = [
+/// The settings that `servers.toml` may have for a server, or for all.
+pub(crate) const TIMERS: [&str; 8] = [
     "linger",
     "grace",
     "max-idle",
@@ -73,6 +82,7 @@ pub(crate) const TIMERS: [&str; 7] = [
     "hibernate",
     "stop-after",
     "max-line",
+    "detached",
 ];
 
 /// Whether a text can be the value of this timer.
@@ -81,6 +91,7 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
         "stop-after" => rungs(text).map(drop),
         "hibernate" => hibernation(text).map(drop),
         "max-line" => line_length(text).map(drop),
+        "detached" => detached(text).map(drop),
         _ => duration::parse(text)
             .map(drop)
             .map_err(|error| error.to_string()),
@@ -99,6 +110,7 @@ impl Timers {
                 "hibernate" => &mut self.hibernate,
                 "stop-after" => &mut self.stop_after,
                 "max-line" => &mut self.max_line,
+                "detached" => &mut self.detached,
                 _ => continue,
             };
             if flag.is_none() && of_variable(name).is_none() {
@@ -119,6 +131,7 @@ impl Timers {
             stop_after: value("stop-after", &self.stop_after, rungs)?
                 .unwrap_or((seconds(2), seconds(2))),
             max_line: value("max-line", &self.max_line, line_length)?.unwrap_or(DEFAULT_MAX_LINE),
+            detached: value("detached", &self.detached, detached)?.unwrap_or_default(),
             owner: value("owner-pid", &self.owner_pid, owner)?,
         })
     }
@@ -161,6 +174,13 @@ fn hibernation(text: &str) -> Result<Option<Duration>, String> {
         true => Err(format!(
             "{text:?} would stop the server between any two requests; write never to keep it, or a time as in 10m"
         )),
+    }
+}
+
+pub(crate) fn detached(text: &str) -> Result<Detached, String> {
+    match text.parse() {
+        Ok(detached @ (Detached::Auto | Detached::Keep | Detached::End)) => Ok(detached),
+        _ => Err(format!("{text:?} is none of auto, keep and end")),
     }
 }
 

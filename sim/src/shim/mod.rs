@@ -292,6 +292,7 @@ fn hello(shim: Pid, app: Pid, in_turn: bool) -> ClientHello {
             in_turn,
             hibernate: None,
             replace: false,
+            detached: None,
         },
         env: Vec::new(),
         shares: Shares::default(),

@@ -36,7 +36,7 @@ pub(super) fn run(command: &mut Command, interrupts: &Signals) -> Outcome<Option
         stderr.read_to_end(&mut said).map(|_| said)
     });
     let ended = end_of(&mut child, interrupts);
-    tree::end_strays(&[])?;
+    tree::end_strays(&[], None)?;
     let Some(status) = ended? else {
         return Ok(None);
     };

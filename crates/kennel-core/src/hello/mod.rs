@@ -141,6 +141,9 @@ pub struct Spec {
     /// Whether a server whose files changed on disk is replaced when nobody waits for it.
     #[serde(default = "yes")]
     pub replace: bool,
+    /// Which detached services outlive the server: `auto`, `keep` or `end`; `auto` if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached: Option<String>,
 }
 
 fn yes() -> bool {
@@ -378,6 +381,7 @@ mod tests {
                 in_turn: false,
                 hibernate: None,
                 replace: true,
+                detached: None,
             },
             env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))],
             shares: Shares::default(),

@@ -1,47 +1,117 @@
 //! Everyone below this process.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use rustix::process::Signal;
 
 use crate::linux as os;
-use crate::process::ProcessRef;
+use crate::process::{Identity, ProcessRef};
 
-/// Sends `signal` to every descendant of this process, once.
-pub(super) fn signal_all(signal: Signal) -> io::Result<()> {
-    let children = children_by_parent()?;
-    let mut line: Vec<(u32, Option<ProcessRef>)> = vec![(std::process::id(), None)];
-    while let Some((parent_pid, parent)) = line.pop() {
-        for &pid in children.get(&parent_pid).into_iter().flatten() {
-            let Ok(process) = ProcessRef::open(pid) else {
-                continue;
-            };
-            if is_a_daemon_of_ours(pid) {
-                continue;
-            }
-            // A grandchild may have been reaped, and its pid given away, since the list was made. This
-            // one is who it seems if its parent is still the one we hold, and is so now (rule 6).
-            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
-                && process.is_alive()
-                && parent.as_ref().is_none_or(ProcessRef::is_alive);
-            if is_child {
-                // One that changed its user cannot be asked; the last rung does not ask.
+/// Most looks at the process table for one purpose. A process that starts another on SIGTERM would keep us busy for ever.
+const MOST_LOOKS: usize = 32;
+
+/// Sends `signal` to every descendant of this process, once. Those in `spared`, and what is below them, are left alone.
+///
+/// Collects all of them before the first is signalled: a parent that ends on the signal takes the way to its
+/// children with it. Whoever was forked meanwhile is found by the next look, below its parent or, since this
+/// process is a subreaper, below this process.
+pub(super) fn signal_all(signal: Signal, spared: &[Identity]) -> io::Result<()> {
+    let mut signalled: HashSet<Identity> = HashSet::new();
+    for _ in 0..MOST_LOOKS {
+        let mut found = all(spared)?;
+        found.retain(|identity| !signalled.contains(identity));
+        if found.is_empty() {
+            break;
+        }
+        for identity in found {
+            // A process that changed its user cannot be signalled; the last rung does not ask.
+            if let Ok(Some(process)) = ProcessRef::find(&identity) {
                 let _ = process.signal(signal);
-                line.push((pid, Some(process)));
             }
+            signalled.insert(identity);
         }
     }
     Ok(())
 }
 
-/// Kills the direct children that `condemned` names; returns those that the kill could reach. One that
-/// changed its user is out of reach.
+/// Every descendant of this process but those in `spared` and what is below them.
+///
+/// A process that ends while it is looked at hides what is below it: then, and until nobody new is found, looks again.
+pub(super) fn all(spared: &[Identity]) -> io::Result<Vec<Identity>> {
+    let mut everyone: Vec<Identity> = Vec::new();
+    for _ in 0..MOST_LOOKS {
+        let mut look = Look {
+            children: children_by_parent()?,
+            spared,
+            found: Vec::new(),
+            lost: false,
+        };
+        look.collect_below(std::process::id(), None);
+        let known = everyone.len();
+        for identity in look.found {
+            if !everyone.contains(&identity) {
+                everyone.push(identity);
+            }
+        }
+        if everyone.len() == known && !look.lost {
+            break;
+        }
+    }
+    Ok(everyone)
+}
+
+/// One look at the descendants of this process.
+struct Look<'a> {
+    children: HashMap<u32, Vec<u32>>,
+    spared: &'a [Identity],
+    found: Vec<Identity>,
+    /// Somebody in the list was gone, or had another parent, when it was looked at.
+    lost: bool,
+}
+
+impl Look<'_> {
+    /// Collects everyone below `parent`, which is this process if it is not held. Holds no more descriptors than the
+    /// tree is deep.
+    fn collect_below(&mut self, parent_pid: u32, parent: Option<&ProcessRef>) {
+        for pid in self.children.remove(&parent_pid).into_iter().flatten() {
+            let Ok(process) = ProcessRef::open(pid) else {
+                self.lost = true;
+                continue;
+            };
+            // A grandchild may have been reaped, and its pid given away, since the list was made. This one is who it
+            // seems if its parent is still the one we hold, and is so now (rule 6).
+            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
+                && process.is_alive()
+                && parent.is_none_or(ProcessRef::is_alive);
+            if !is_child {
+                self.lost = true;
+            } else if !is_a_daemon_of_ours(pid) && !is_one_of(&process, self.spared) {
+                self.found.push(*process.identity());
+                self.collect_below(pid, Some(&process));
+            }
+        }
+    }
+}
+
+fn is_one_of(process: &ProcessRef, spared: &[Identity]) -> bool {
+    spared
+        .iter()
+        .any(|identity| process.identity().same_process(identity))
+}
+
+/// Whether `pid` is a living process of `spared`.
+pub(super) fn is_spared(pid: u32, spared: &[Identity]) -> bool {
+    spared.iter().any(|identity| identity.pid() == pid)
+        && ProcessRef::open(pid).is_ok_and(|process| is_one_of(&process, spared))
+}
+
+/// Kills direct children of this process; returns those that the kill could reach. One that changed its user is out of
+/// reach, and daemons of ours are left alone.
 ///
 /// No identity is needed: an unreaped child keeps its pid, and only this thread reaps.
-pub(super) fn kill_children(condemned: impl Fn(u32) -> bool) -> io::Result<Vec<u32>> {
-    let mut children = os::children_of_this_process()?;
-    children.retain(|&pid| condemned(pid) && !is_a_daemon_of_ours(pid));
+pub(super) fn kill_children(mut children: Vec<u32>) -> Vec<u32> {
+    children.retain(|&pid| !is_a_daemon_of_ours(pid));
     children.retain(|&pid| {
         #[expect(
             clippy::disallowed_methods,
@@ -49,13 +119,14 @@ pub(super) fn kill_children(condemned: impl Fn(u32) -> bool) -> io::Result<Vec<u
         )]
         os::pid_of(pid).is_ok_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
     });
-    Ok(children)
+    children
 }
 
-/// Whether only daemons of ours are left among the children of this process, or nobody.
-pub(super) fn only_daemons_left() -> bool {
+/// Whether nobody is left among the children of this process but daemons of ours and those in `spared`.
+pub(super) fn only_spared_left(spared: &[Identity]) -> bool {
+    let is_spared = |&pid: &u32| is_spared(pid, spared) || is_a_daemon_of_ours(pid);
     let children = os::children_of_this_process();
-    children.is_ok_and(|children| children.iter().all(|&pid| is_a_daemon_of_ours(pid)))
+    children.is_ok_and(|children| children.iter().all(is_spared))
 }
 
 /// A daemon that was first needed inside a server (an app may itself be one) lands below that server's
@@ -80,7 +151,7 @@ pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
             if is_a_daemon_of_ours(pid) {
                 continue;
             }
-            // As in `signal_all`: below the one we hold, and so now (rule 6).
+            // As in `Look::collect_below`: below the one we hold, and so now (rule 6).
             let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
                 && process.is_alive()
                 && parent.map_or(root, |index| &everyone[index]).is_alive();
@@ -115,11 +186,13 @@ impl Families {
     }
 }
 
-/// Everyone's children, in one look at the process table.
+/// Everyone's children, in one look at the process table. A zombie is nobody's, and has none.
 pub(crate) fn children_by_parent() -> io::Result<HashMap<u32, Vec<u32>>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for pid in os::processes()? {
-        if let Ok(stat) = os::stat(pid) {
+        if let Ok(stat) = os::stat(pid)
+            && !stat.ended()
+        {
             children.entry(stat.parent).or_default().push(pid);
         }
     }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::kept::{self, Kept};
 use super::record::{self, Record};
-use super::{COOKIE, descendants};
+use super::{COOKIE, descendants, services};
+use crate::detached::Reason;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 
@@ -36,6 +38,7 @@ pub struct Ended {
 /// it is below one of these.
 pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
     let mut ended = Ended::default();
+    let _ = kept::sweep(dir);
     // All are asked before the first is waited for: whoever starts waits for one rung, not for one a tree.
     let asked = Instant::now();
     // Counted from here on: most exit on this signal, and are gone before their tree's turn comes.
@@ -45,8 +48,12 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
             continue;
         };
         if let Standing::Abandoned = standing(&record) {
-            let members = members(&cookie, Some(&record))?;
-            reached.insert(cookie, signal_all(&members, Signal::TERM).collect());
+            let Found { left, services } = find_members(dir, &cookie, &record)?;
+            for (identity, reason) in services {
+                // Without a record the next look finds the same again.
+                let _ = Kept::now(identity, reason).write(dir);
+            }
+            reached.insert(cookie, signal_all(&left, Signal::TERM).collect());
         }
     }
     for cookie in record::cookies(dir)? {
@@ -56,18 +63,22 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        match record.as_ref().map(standing) {
-            // Written by a later version, perhaps: nobody is ended on a record we cannot read.
-            None | Some(Standing::Attended) => {
+        // Written by a later version, perhaps: nobody is ended on a record we cannot read.
+        let Some(record) = record else {
+            ended.attended += 1;
+            continue;
+        };
+        match standing(&record) {
+            Standing::Attended => {
                 ended.attended += 1;
                 continue;
             }
             // Its numbers mean nothing any more, and nobody of it survived the boot.
-            Some(Standing::EarlierBoot) => {}
-            Some(Standing::Abandoned) => {
+            Standing::EarlierBoot => {}
+            Standing::Abandoned => {
                 let rest = after_term.saturating_sub(asked.elapsed());
                 let reached = reached.remove(&cookie).unwrap_or_default();
-                let (gone, left) = end_tree(&cookie, record.as_ref(), reached, rest)?;
+                let (gone, left) = end_tree(dir, &cookie, &record, reached, rest)?;
                 ended.processes += gone;
                 ended.left += left;
                 if left > 0 {
@@ -92,7 +103,7 @@ pub fn find_leftovers(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
             continue;
         };
         if let Standing::Abandoned = standing(&record) {
-            found.extend(members(&cookie, Some(&record))?);
+            found.extend(find_members(dir, &cookie, &record)?.left);
         }
     }
     Ok(found)
@@ -147,16 +158,23 @@ fn signal_all(members: &[ProcessRef], signal: Signal) -> impl Iterator<Item = Id
         .map(|process| *process.identity())
 }
 
-/// Ends a tree: how many are gone, and how many would not go. `reached`: members that were signalled before.
+/// Ends a tree: how many are gone, and how many would not go. `reached`: members that were sent SIGTERM before. They do
+/// not get it again: many programs take a second one for an order to end at once.
 fn end_tree(
+    dir: BorrowedFd<'_>,
     cookie: &str,
-    record: Option<&Record>,
+    record: &Record,
     mut reached: HashSet<Identity>,
     after_term: Duration,
 ) -> io::Result<(usize, usize)> {
     let mut signal_everyone = |signal| -> io::Result<Vec<ProcessRef>> {
-        let members = members(cookie, record)?;
-        reached.extend(signal_all(&members, signal));
+        let mut members = find_members(dir, cookie, record)?.left;
+        let (again, new): (Vec<ProcessRef>, Vec<ProcessRef>) = members
+            .drain(..)
+            .partition(|it| signal == Signal::TERM && reached.contains(it.identity()));
+        members = again;
+        reached.extend(signal_all(&new, signal));
+        members.extend(new);
         Ok(members)
     };
     let mut members = signal_everyone(Signal::TERM)?;
@@ -180,7 +198,30 @@ fn wait_for_all(processes: &[ProcessRef], most: Duration) -> io::Result<()> {
 }
 
 /// The living members of a tree nobody is in charge of.
-fn members(cookie: &str, record: Option<&Record>) -> io::Result<Vec<ProcessRef>> {
+struct Found {
+    left: Vec<ProcessRef>,
+    /// Those that others use, and that stay: decided as its warden would have.
+    services: Vec<(Identity, Reason)>,
+}
+
+fn find_members(dir: BorrowedFd<'_>, cookie: &str, record: &Record) -> io::Result<Found> {
+    let mut left = members(cookie, record)?;
+    if left.is_empty() {
+        let services = Vec::new();
+        return Ok(Found { left, services });
+    }
+    let on_record = kept::identities(dir);
+    let spared = kept::spared(&on_record);
+    left.retain(|process| !spared.contains(&process.pid()));
+    let identities: Vec<Identity> = left.iter().map(|it| *it.identity()).collect();
+    let services = services::kept_among(&identities, &[record.session], record.detached, true);
+    let found: Vec<Identity> = services.iter().map(|(identity, _)| *identity).collect();
+    let spared = kept::spared(&found);
+    left.retain(|process| !spared.contains(&process.pid()));
+    Ok(Found { left, services })
+}
+
+fn members(cookie: &str, record: &Record) -> io::Result<Vec<ProcessRef>> {
     let mark = format!("{COOKIE}={cookie}");
     let spared = our_own_line()?;
     let children = descendants::children_by_parent()?;
@@ -215,16 +256,13 @@ fn members(cookie: &str, record: Option<&Record>) -> io::Result<Vec<ProcessRef>>
     Ok(members)
 }
 
-fn belongs(pid: u32, mark: &str, record: Option<&Record>) -> bool {
+fn belongs(pid: u32, mark: &str, record: &Record) -> bool {
     if descendants::is_a_daemon_of_ours(pid) {
         return false;
     }
     if os::environ_has(pid, mark) {
         return true;
     }
-    let Some(record) = record else {
-        return false;
-    };
     let in_session = record.session != 0
         && os::stat(pid).is_ok_and(|stat| stat.session == record.session)
         && os::holds_file(pid, &record.pipes).unwrap_or(false);

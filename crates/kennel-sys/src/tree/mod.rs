@@ -15,23 +15,29 @@
 //! - **both**: a record and the `KENNEL_TREE` cookie in the server's environment let the next start
 //!   find what is left: [`end_leftovers`].
 //!
+//! One exception: a detached service that others use outlives its tree (`services`), on record (`kept`).
+//!
 //! A detached process that also wiped its environment and closed its stdio is beyond reach after the
 //! last case, and only then.
 
 mod descendants;
+mod kept;
 mod leftovers;
 mod record;
+mod services;
 mod start;
 mod strays;
 mod warden;
 
 use std::time::Duration;
 
+pub use crate::detached::{Detached, Reason, UnknownDetached};
 pub(crate) use descendants::children_by_parent;
 pub use descendants::{Families, below};
+pub use kept::{Kept, end_kept, kept};
 pub use leftovers::{Ended, end_leftovers, find_leftovers, orphaned_wardens};
 pub use start::{Exit, Launch, Report, Tree};
-pub use strays::{become_subreaper, end_strays};
+pub use strays::{become_subreaper, end_strays, reap_kept};
 pub(crate) use strays::{elders, remain_subreaper};
 pub(crate) use warden::close_at_exec_from;
 pub use warden::main as warden_main;

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
+use crate::detached::Detached;
 use crate::process::Identity;
 
 /// First line of every record; a later version's has another number, and the lines we know.
@@ -25,16 +26,19 @@ pub(super) struct Record {
     pub(super) session: u32,
     /// The stdio it was handed, as (device, inode).
     pub(super) pipes: Vec<(u64, u64)>,
+    /// What becomes of detached services.
+    pub(super) detached: Detached,
 }
 
 impl Record {
-    pub(super) fn new(served: Identity, warden: Identity) -> Record {
+    pub(super) fn new(served: Identity, warden: Identity, detached: Detached) -> Record {
         Record {
             served,
             warden,
             server: None,
             session: 0,
             pipes: Vec::new(),
+            detached,
         }
     }
 
@@ -98,8 +102,10 @@ impl Record {
             server,
             session,
             pipes,
+            detached,
         } = self;
         let mut text = format!("{HEADER}\nserved {served}\nwarden {warden}\nsession {session}\n");
+        text += &format!("detached {detached}\n");
         if let Some(server) = server {
             text += &format!("server {server}\n");
         }
@@ -135,6 +141,10 @@ impl Record {
             server: first("server").and_then(|identity| identity.parse().ok()),
             session: first("session")?.parse().ok()?,
             pipes,
+            // Not in the records of earlier builds.
+            detached: first("detached")
+                .and_then(|word| word.parse().ok())
+                .unwrap_or_default(),
         })
     }
 }
@@ -155,9 +165,13 @@ fn aside(cookie: &str) -> String {
 pub(super) fn cookies(dir: BorrowedFd<'_>) -> io::Result<Vec<String>> {
     let is_cookie =
         |name: &String| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    Ok(names_in(dir)?.into_iter().filter(is_cookie).collect())
+}
+
+/// The names of all files in `dir`.
+pub(super) fn names_in(dir: BorrowedFd<'_>) -> io::Result<Vec<String>> {
     Ok(rustix::fs::Dir::read_from(dir.as_fd())?
         .filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned))
-        .filter(is_cookie)
         .collect())
 }
 
@@ -176,9 +190,13 @@ mod tests {
             server: Some(identity),
             session: 77,
             pipes: vec![(13, 4711), (13, 4712)],
+            detached: Detached::Keep,
         };
         assert_eq!(Record::parse(&record.text()), Some(record.clone()));
-        let early = Record::new(identity, identity);
+        let earlier_build = record.text().replace("detached keep\n", "");
+        let read = Record::parse(&earlier_build).expect("well-formed");
+        assert_eq!(read.detached, Detached::Auto);
+        let early = Record::new(identity, identity, Detached::Auto);
         assert_eq!(Record::parse(&early.text()), Some(early));
         let cut = &record.text()[..40];
         for garbage in ["", "4711", "kennel-lock 1\n", cut, "\0\0\0"] {

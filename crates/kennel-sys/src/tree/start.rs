@@ -13,6 +13,7 @@ use rustix::process::WaitOptions;
 
 use super::Ladder;
 use super::warden::{Orders, Place, Recording};
+use crate::detached::Detached;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
@@ -33,6 +34,8 @@ pub struct Launch<'a> {
     pub cwd: Option<PathBuf>,
     /// How the tree is ended.
     pub ladder: Ladder,
+    /// Which detached services outlive the tree.
+    pub detached: Detached,
     /// The directory for the tree's record, which a later start reads; `None` where there is none to be had.
     pub records: Option<BorrowedFd<'a>>,
 }
@@ -67,6 +70,7 @@ impl Launch<'_> {
             control: theirs.as_raw_fd(),
             served: *ProcessRef::me()?.identity(),
             ladder: self.ladder,
+            detached: self.detached,
             place: Place::new(self.records.map(|dir| dir.as_raw_fd()))?,
             recording,
         };

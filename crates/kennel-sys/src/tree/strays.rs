@@ -1,14 +1,18 @@
 //! The served process as its wardens' subreaper: what a killed warden leaves becomes its child.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::WaitOptions;
 
-use super::descendants;
+use super::kept::{self, Kept};
+use super::record::{self, Record};
+use super::{descendants, services};
 use crate::events;
 use crate::linux as os;
+use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
 
 /// How long a killed stray may take to be gone. One in the middle of a disk's answer may take longer.
@@ -40,18 +44,39 @@ pub(crate) fn remain_subreaper(elders: Vec<u32>) -> io::Result<()> {
     Ok(())
 }
 
+/// Reaps kept services that became children of this process and have ended: any child but `known` ones and those from
+/// before. Not on another thread than the one that starts wardens.
+pub fn reap_kept(known: &[u32]) {
+    let elder = elders();
+    let children = os::children_of_this_process().unwrap_or_default();
+    let mut theirs = children;
+    theirs.retain(|pid| !known.contains(pid) && !elder.contains(pid));
+    for pid in theirs {
+        is_reaped(pid);
+    }
+}
+
 /// Kills and reaps every child of this process but `known` ones and those from before, with all that is
-/// below them; returns how many that were. Due when a warden's exit was not announced by it.
+/// below them; returns how many that were. Due when a warden's exit was not announced by it. Detached services that
+/// others use are spared: those on record in `records`, and those that the warden would have found.
 ///
 /// For a process whose only children are wardens: any other child is a stray. Call it on the thread that
 /// starts them. One that cannot be killed (it changed its user) stays, and is not waited for.
-pub fn end_strays(known: &[u32]) -> io::Result<usize> {
-    let elder = ELDER.lock().unwrap_or_else(PoisonError::into_inner).clone();
+pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<usize> {
+    let elder = elders();
+    let is_stray = |pid: u32| !known.contains(&pid) && !elder.contains(&pid);
+    let mut kept = records.map(kept::identities).unwrap_or_default();
     let deadline = Instant::now() + PATIENCE;
     let mut ended = 0;
     loop {
-        let mut strays =
-            descendants::kill_children(|pid| !known.contains(&pid) && !elder.contains(&pid))?;
+        let mut strays = os::children_of_this_process()?;
+        strays.retain(|&pid| is_stray(pid) && !descendants::is_spared(pid, &kept));
+        // Of each round's own: what was below a killed one is looked at when it is ours.
+        if let Some(dir) = records {
+            kept.extend(kept_among(&strays, dir));
+        }
+        strays.retain(|&pid| !descendants::is_spared(pid, &kept));
+        let mut strays = descendants::kill_children(strays);
         if strays.is_empty() {
             return Ok(ended);
         }
@@ -68,6 +93,40 @@ pub fn end_strays(known: &[u32]) -> io::Result<usize> {
         }
         ended += killed;
     }
+}
+
+/// The services among the strays and what is below them, written down. Without a record of the warden's tree nobody can
+/// say which session was the server's: then there are none.
+fn kept_among(strays: &[u32], dir: BorrowedFd<'_>) -> Vec<Identity> {
+    let Ok(me) = ProcessRef::my_identity() else {
+        return Vec::new();
+    };
+    let mut sessions = Vec::new();
+    let mut policy = None;
+    for cookie in record::cookies(dir).unwrap_or_default() {
+        let Ok(Some(record)) = Record::read(dir, &cookie) else {
+            continue;
+        };
+        let warden_gone = matches!(ProcessRef::find(&record.warden), Ok(None));
+        if record.served.same_process(&me) && warden_gone {
+            sessions.push(record.session);
+            policy.get_or_insert(record.detached);
+        }
+    }
+    let Some(policy) = policy else {
+        return Vec::new();
+    };
+    let mut members = Vec::new();
+    for process in strays.iter().filter_map(|&pid| ProcessRef::open(pid).ok()) {
+        let below = descendants::below(&process).unwrap_or_default();
+        members.extend(below.iter().map(|it| *it.identity()));
+        members.push(*process.identity());
+    }
+    let services = services::kept_among(&members, &sessions, policy, true);
+    for &(identity, reason) in &services {
+        let _ = Kept::now(identity, reason).write(dir);
+    }
+    services.into_iter().map(|(identity, _)| identity).collect()
 }
 
 fn is_reaped(pid: u32) -> bool {

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
+use super::kept::Kept;
 use super::record::Record;
 use super::start::{Exit, Report};
-use super::{COOKIE, Ladder, descendants};
+use super::{COOKIE, Ladder, descendants, services};
 use crate::detach::{Kind, adopt};
+use crate::detached::Detached;
 use crate::events;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
@@ -46,6 +48,7 @@ pub(super) struct Orders {
     pub(super) control: RawFd,
     pub(super) served: Identity,
     pub(super) ladder: Ladder,
+    pub(super) detached: Detached,
     pub(super) place: Place,
     pub(super) recording: Recording,
 }
@@ -81,6 +84,7 @@ impl fmt::Display for Orders {
             control,
             served,
             ladder,
+            detached,
             place,
             recording,
         } = self;
@@ -88,7 +92,7 @@ impl fmt::Display for Orders {
         let records = place.records.unwrap_or(-1);
         write!(
             f,
-            "for={served},control={control},ladder={eof}/{term},tree={},records={records}",
+            "for={served},control={control},ladder={eof}/{term},detached={detached},tree={},records={records}",
             place.cookie
         )?;
         match recording {
@@ -114,6 +118,7 @@ impl Orders {
                 after_eof: Duration::from_millis(eof.parse().ok()?),
                 after_term: Duration::from_millis(term.parse().ok()?),
             },
+            detached: field("detached")?.parse().ok()?,
             place: Place {
                 cookie: field("tree")?.to_owned(),
                 records: (records >= 0).then_some(records),
@@ -158,6 +163,11 @@ struct Warden {
     server_reaped: bool,
     /// Whom the last kill reached.
     killed: Vec<u32>,
+    detached: Detached,
+    /// Where kept services are written down.
+    records: Option<OwnedFd>,
+    /// Detached services that outlive the tree: decided before its first rung.
+    kept: Vec<Identity>,
 }
 
 impl Warden {
@@ -178,7 +188,11 @@ impl Warden {
         let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
 
         let cookie = &orders.place.cookie;
-        let mut record = Record::new(orders.served, *ProcessRef::me()?.identity());
+        let mut record = Record::new(
+            orders.served,
+            *ProcessRef::me()?.identity(),
+            orders.detached,
+        );
         record.note_pipes();
         let keep = |record: &Record| match &records {
             Some(dir) => record.write(dir.as_fd(), cookie),
@@ -237,6 +251,9 @@ impl Warden {
             server: os::pid_of(child)?,
             server_reaped: false,
             killed: Vec::new(),
+            detached: orders.detached,
+            records,
+            kept: Vec::new(),
         };
         if let Err(error) = kept {
             warden.report(&not_recorded(&error));
@@ -254,7 +271,7 @@ impl Warden {
             }
             warden.climb();
         }
-        forget(records.as_ref(), cookie);
+        forget(warden.records.as_ref(), cookie);
         warden.report(&Report::Empty);
         Ok(0)
     }
@@ -269,8 +286,13 @@ impl Warden {
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => {
-                    let ending = matches!(self.rung, Rung::Kill { .. });
-                    return Ok(ending && descendants::only_daemons_left());
+                    // Where nobody is kept, `wait` tells the end of the first rungs.
+                    let ending = match self.rung {
+                        Rung::Serving => false,
+                        Rung::Eof { .. } | Rung::Term { .. } => !self.kept.is_empty(),
+                        Rung::Kill { .. } => true,
+                    };
+                    return Ok(ending && descendants::only_spared_left(&self.kept));
                 }
                 Err(rustix::io::Errno::CHILD) => return Ok(true),
                 Err(rustix::io::Errno::INTR) => {}
@@ -305,6 +327,16 @@ impl Warden {
     fn climb(&mut self) {
         let now = Instant::now();
         let asked = self.stop_signalled() | self.stop_spoken();
+        // Decided before the first rung. Asked again before each: a service whose parent ended at the moment of a look may
+        // have been missed, and whoever uses it is still there.
+        let next_rung = match self.rung {
+            Rung::Serving => asked || !self.served.is_alive(),
+            Rung::Eof { until } | Rung::Term { until } => now >= until,
+            Rung::Kill { .. } => false,
+        };
+        if next_rung {
+            self.decide_who_is_kept();
+        }
         self.rung = match self.rung {
             Rung::Serving if asked => Rung::Eof {
                 until: now + self.ladder.after_eof,
@@ -317,7 +349,7 @@ impl Warden {
             }
             Rung::Eof { until } if now >= until => {
                 // Whom this misses, the next rung finds.
-                let _ = descendants::signal_all(Signal::TERM);
+                let _ = descendants::signal_all(Signal::TERM, &self.kept);
                 Rung::Term {
                     until: now + self.ladder.after_term,
                 }
@@ -326,14 +358,39 @@ impl Warden {
             stay => stay,
         };
         if let Rung::Kill { nap } = &mut self.rung {
-            let killed = descendants::kill_children(|_| true);
-            let killed =
-                killed.unwrap_or_else(|_| kill_without_a_list(self.server, self.server_reaped));
+            let killed = match os::children_of_this_process() {
+                Ok(mut children) => {
+                    children.retain(|&pid| !descendants::is_spared(pid, &self.kept));
+                    descendants::kill_children(children)
+                }
+                Err(_) => kill_without_a_list(self.server, self.server_reaped),
+            };
             *nap = match killed == self.killed {
                 true => (*nap * 2).min(LONGEST_NAP),
                 false => FIRST_NAP,
             };
             self.killed = killed;
+        }
+    }
+
+    /// Finds the detached services that others use, and writes them down before anybody of the tree is ended.
+    fn decide_who_is_kept(&mut self) {
+        if self.detached == Detached::End {
+            return;
+        }
+        // Where the process table cannot be read, nobody can be told from anybody.
+        let Ok(members) = descendants::all(&self.kept) else {
+            return;
+        };
+        let session = self.server.as_raw_pid() as u32;
+        let services =
+            services::kept_among(&members, &[session], self.detached, self.server_reaped);
+        for (identity, reason) in services {
+            self.kept.push(identity);
+            if let Some(dir) = &self.records {
+                // Without a record it is kept by us, but not by whoever comes later.
+                let _ = Kept::now(identity, reason).write(dir.as_fd());
+            }
         }
     }
 
@@ -497,6 +554,7 @@ mod tests {
                 .parse()
                 .expect("well-formed"),
             ladder: Ladder::default(),
+            detached: Detached::Keep,
             place: Place {
                 cookie: "abc".into(),
                 records: Some(9),

@@ -7,10 +7,14 @@
 //! `tk-stubborn ROLL runner N`: starts a family of N and exits at once, as launchers do.
 //! `tk-stubborn ROLL swarm N`: N children, each in a session of its own, then stays.
 //! `tk-stubborn ROLL polite`: signs, and exits at EOF.
+//! `tk-stubborn ROLL levels N M`: a launcher with N launchers below it, each with M workers. Each ignores EOF and adds
+//! itself to the file `ROLL.terminated` on SIGTERM; a launcher exits at once then, a worker takes a moment.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
@@ -51,6 +55,15 @@ fn main() {
             sign(roll);
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
         }
+        ["levels", launchers, workers] => {
+            (0..number(launchers)).for_each(|_| start(roll, &["launcher", workers], true));
+            end_on_term(roll, Duration::ZERO)
+        }
+        ["launcher", workers] => {
+            (0..number(workers)).for_each(|_| start(roll, &["worker"], true));
+            end_on_term(roll, Duration::ZERO)
+        }
+        ["worker"] => end_on_term(roll, Duration::from_millis(100)),
         _ => panic!("tk-stubborn does not know {words:?}"),
     }
 }
@@ -90,6 +103,26 @@ fn stay(roll: &Path) {
     sign(roll);
     loop {
         rustix::event::pause();
+    }
+}
+
+/// Stays until SIGTERM, records it, takes its time and exits.
+fn end_on_term(roll: &Path, time: Duration) {
+    let signals = Signals::catch(&[Signal::TERM]).expect("signals can be caught");
+    sign(roll);
+    let mut terminated = roll.as_os_str().to_owned();
+    terminated.push(".terminated");
+    let mut until = None;
+    loop {
+        let left = until.map(|until: Instant| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return;
+        }
+        kennel_sys::events::sleep(&[signals.as_fd()], &[], left).expect("a sleep");
+        while signals.next().is_some() {
+            sign(Path::new(&terminated));
+            until.get_or_insert_with(|| Instant::now() + time);
+        }
     }
 }
 

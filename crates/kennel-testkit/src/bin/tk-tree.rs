@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kennel_sys::tree::{self, Ladder, Launch, Report};
+use kennel_sys::tree::{self, Detached, Ladder, Launch, Report};
 use rustix::event::{PollFd, PollFlags, poll};
 
 fn main() -> ExitCode {
@@ -69,6 +69,7 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
             after_eof,
             after_term,
         },
+        detached: detached(),
         records: Some(records.as_fd()),
     };
     let tree = match recorded {
@@ -113,7 +114,7 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
                 tree.wait().expect("the warden is reaped");
                 println!(
                     "strays {}",
-                    tree::end_strays(&[]).expect("strays can be ended")
+                    tree::end_strays(&[], Some(records.as_fd())).expect("strays can be ended")
                 );
                 break;
             }
@@ -135,4 +136,10 @@ fn directory(path: &str) -> OwnedFd {
 
 fn millis(text: &str) -> Duration {
     Duration::from_millis(text.parse().expect("milliseconds"))
+}
+
+/// What a test wants to become of detached services.
+fn detached() -> Detached {
+    let word = std::env::var("TK_DETACHED").unwrap_or_default();
+    word.parse().unwrap_or_default()
 }

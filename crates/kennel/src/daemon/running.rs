@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::house::House;
-use super::server::{ladder, os};
+use super::server::{detached, ladder, os};
 use super::station::Station;
 use super::tasks::Descriptor;
 use crate::shim::lines::{CHUNK, Inbox, Spoken};
@@ -79,6 +79,7 @@ impl Running {
             env: Some(hello.env.iter().map(pair).collect()),
             cwd: Some(os(&hello.spec.cwd).into()),
             ladder: ladder(hello),
+            detached: detached(hello),
             records,
         }
         .start()?;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Lost, Text};
 use kennel_core::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
-use kennel_sys::tree::{self, Exit, Ladder, Report, Tree};
+use kennel_sys::tree::{self, Detached, Exit, Ladder, Report, Tree};
 use rustix::io::Errno;
 
 use super::house::House;
@@ -266,10 +266,13 @@ impl Attendant {
         // One that somebody else has reaped is reaped.
         let _ = tree.reap();
         let warden = self.station.warden.take();
+        let mut known = self.house.pool.wardens();
+        known.extend(self.house.upgrade.asked.get());
+        // A service that outlived an earlier server is our child now, and may have ended since.
+        tree::reap_kept(&known);
         if !announced {
-            let mut known = self.house.pool.wardens();
-            known.extend(self.house.upgrade.asked.get());
-            let strays = tree::end_strays(&known);
+            let records = self.house.meeting.trees().ok();
+            let strays = tree::end_strays(&known, records.as_ref().map(|dir| dir.as_fd()));
             self.house.log.line(format_args!(
                 "warden {} ended unannounced; strays ended: {}",
                 warden.unwrap_or_default(),
@@ -403,6 +406,12 @@ pub(super) fn ladder(hello: &ClientHello) -> Ladder {
         after_eof: Duration::from_millis(after_eof),
         after_term: Duration::from_millis(after_term),
     }
+}
+
+/// Which detached services outlive the server. A word of another build that is not known is none.
+pub(super) fn detached(hello: &ClientHello) -> Detached {
+    let word = hello.spec.detached.as_deref();
+    word.and_then(|word| word.parse().ok()).unwrap_or_default()
 }
 
 /// Why the server could not be started, as a shell would say it, and a shell's exit code for that.

@@ -1,6 +1,11 @@
 //! Servers that nobody can talk to any more, and that Kennel did not start.
 
+use std::collections::HashSet;
+
 use kennel_sys::orphans::{self, Orphan};
+use kennel_sys::process::ProcessRef;
+use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_sys::tree::Families;
 
 use serde::Serialize;
 
@@ -18,7 +23,22 @@ const WHY: &str = "nobody can talk to it or hear it any more: what it holds is f
 /// All suspects there are, as far as this process may look.
 pub(super) fn all() -> Result<Vec<Orphan>, String> {
     let only = std::env::var(ONLY).ok();
-    orphans::find(only.as_deref()).map_err(|error| format!("cannot look at processes: {error}"))
+    let mut found = orphans::find(only.as_deref())
+        .map_err(|error| format!("cannot look at processes: {error}"))?;
+    // Services that outlived their server were kept on purpose, with what is below them.
+    let user = RuntimeDir::find_of_user().ok().flatten();
+    let kept = user.as_ref().map(crate::kept::living).unwrap_or_default();
+    if let (false, Ok(families)) = (kept.is_empty(), Families::now()) {
+        let roots = kept.iter().map(|kept| kept.identity.pid());
+        let spared: HashSet<u32> = roots.flat_map(|pid| families.of(pid)).collect();
+        found.retain(|orphan| {
+            let below = orphan.below.iter().map(ProcessRef::pid);
+            !below
+                .chain([orphan.process.pid()])
+                .any(|pid| spared.contains(&pid))
+        });
+    }
+    Ok(found)
 }
 
 /// A process that may be an orphan or not, as `--json` shows it. Kennel never ends one.

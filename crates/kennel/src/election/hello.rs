@@ -230,6 +230,7 @@ mod tests {
                 in_turn: false,
                 hibernate: None,
                 replace: true,
+                detached: None,
             },
             env,
             shares: kennel_core::hello::Shares::default(),

@@ -9,7 +9,7 @@ use kennel_guard::{Held, Owner};
 use kennel_sys::lock::Lock;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
-use kennel_sys::tree::{self, Ladder, Launch, Tree};
+use kennel_sys::tree::{self, Detached, Ladder, Launch, Tree};
 
 use super::Args;
 use super::answer::{Answer, Voice};
@@ -20,6 +20,7 @@ use super::sessions::Sessions;
 use super::start::Home;
 use super::watch::{Await, PASSED_ON, Stage, Watch};
 use crate::sources::Sources;
+use crate::timers;
 
 /// Nobody is in the way, and nobody will be until the server listens.
 pub(super) struct Ready {
@@ -76,7 +77,7 @@ impl Ready {
             ready_timeout: args.ready_timeout,
             replaced: self.replaced,
             starting: self.starting,
-            _home: self.home,
+            home: self.home,
             _held: self.held,
             _legacy: self.legacy,
             life,
@@ -128,6 +129,7 @@ impl Ready {
                 after_eof: Duration::ZERO,
                 after_term: args.stop_after,
             },
+            detached: outliving(args),
             records: self.home.as_ref().map(|home| home.trees.as_fd()),
         };
         match detached {
@@ -193,6 +195,15 @@ pub(super) fn not_recorded(name: &str, what: &str, why: &dyn std::fmt::Display) 
              {why}; make room there, or run it in the foreground, without --detach"
         ),
     )
+}
+
+/// Which detached processes outlive the server. The server may be one itself.
+fn outliving(args: &Args) -> Detached {
+    let variable = || timers::value("detached", &None, timers::detached).unwrap_or_default();
+    match args.detached.or_else(variable) {
+        None | Some(Detached::Auto) => Detached::AutoGuard,
+        Some(chosen) => chosen,
+    }
 }
 
 fn ours(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<OwnedFd> {

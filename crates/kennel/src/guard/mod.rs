@@ -28,6 +28,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use kennel_guard::Owner;
+use kennel_sys::tree::Detached;
 
 use answer::{Answer, Voice};
 pub(crate) use detach::guardian;
@@ -35,7 +36,7 @@ use port::Takeover;
 use start::Start;
 
 use crate::start_error::{self, Attempt};
-use crate::{duration, values};
+use crate::{duration, timers, values};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -72,6 +73,14 @@ pub(crate) struct Args {
     /// How long the server has to end by itself once it was asked to
     #[arg(long, value_name = "D", default_value = "2s", value_parser = duration::parse)]
     stop_after: Duration,
+
+    /// Which processes that detached themselves (setsid) outlive the server: auto, keep or end
+    /// [default: KENNEL_DETACHED, else auto]
+    ///
+    /// auto: services beside the server that listen on a socket and have a connection from outside its process tree, and
+    /// known ones (gpg-agent, adb, build daemons). A server that detaches itself is none. keep: all. end: none.
+    #[arg(long, value_name = "WHICH", value_parser = timers::detached)]
+    detached: Option<Detached>,
 
     /// For programs rather than people
     #[arg(long)]

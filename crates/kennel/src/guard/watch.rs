@@ -60,7 +60,7 @@ pub(super) struct Watch {
     /// Until the server listens, others that want its ports wait.
     pub(super) starting: Vec<Lock>,
     /// Keeps cleaners of temporary files away.
-    pub(super) _home: Option<Home>,
+    pub(super) home: Option<Home>,
     pub(super) _held: Vec<Held>,
     pub(super) _legacy: Vec<Lock>,
     pub(super) life: Life,
@@ -219,7 +219,8 @@ impl Watch {
                 // The warden was killed: its child died with it, and the rest is ours to end.
                 Ok(None) | Err(_) => {
                     let _ = self.tree.wait();
-                    let _ = tree::end_strays(&[]);
+                    let trees = self.home.as_ref().map(|home| home.trees.as_fd());
+                    let _ = tree::end_strays(&[], trees);
                     return Some(self.ended(Some("its warden was killed")));
                 }
             }

@@ -1,7 +1,7 @@
 //! The table: columns as wide as they must be, and a line as wide as it may be.
 
 use super::words::{self, Mood};
-use crate::listing::Entry;
+use crate::listing::{Entry, Mode};
 
 const GAP: &str = "  ";
 /// Narrower than this, nobody knows what was cut.
@@ -151,7 +151,7 @@ fn details(entry: &Entry) -> Vec<String> {
         let saved = words::bytes(entry.saved_bytes);
         details.push(format!("saves {saved} against a server for each"));
     }
-    let why = entry.why.as_ref();
+    let why = entry.why.as_ref().filter(|_| entry.mode != Mode::Kept);
     details.extend(why.map(|why| format!("on its own: {}", words::printable(why))));
     details
 }

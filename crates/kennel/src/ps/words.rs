@@ -73,7 +73,8 @@ pub(crate) fn memory(entry: &Entry) -> u64 {
 /// How often its servers were asked something. Nobody counts what goes to ports, or to a server that is not there.
 pub(crate) fn requests(entry: &Entry) -> Option<u64> {
     let asked = entry.servers.iter().map(|server| server.state.requests);
-    (entry.mode != Mode::Guard && !entry.is_at_rest()).then(|| asked.sum())
+    let counted = !matches!(entry.mode, Mode::Guard | Mode::Kept);
+    (counted && !entry.is_at_rest()).then(|| asked.sum())
 }
 
 /// How long it takes for an answer; of several servers, the slowest. Only a daemon measures.
@@ -104,6 +105,7 @@ pub(crate) fn mode(mode: Mode) -> &'static str {
         Mode::Solo => "solo",
         Mode::Shared => "shared",
         Mode::Guard => "guard",
+        Mode::Kept => "kept",
     }
 }
 
@@ -188,6 +190,13 @@ pub(crate) fn notes(entry: &Entry, now: u64) -> Vec<String> {
     notes.extend(restarts(entry, now));
     let guarded = entry.guarded.as_ref();
     notes.extend(guarded.map(|guarded| guard(entry, guarded)));
+    if let (Mode::Kept, Some(why)) = (entry.mode, &entry.why) {
+        notes.push(format!(
+            "outlived its server: {}; `kennel stop {}` ends it",
+            printable(why),
+            entry.key
+        ));
+    }
     notes
 }
 

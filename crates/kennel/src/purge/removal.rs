@@ -12,6 +12,7 @@ use super::inventory::{FLAT, Inventory, NESTED, STORES, is_removable};
 use super::plain_state::more_than_state;
 use crate::judged_dir::JudgedDir;
 use crate::meeting::{DAEMON_LOCK, SPAWN_LOCK};
+use crate::ps::words::printable;
 
 /// The locks of a key or store, in the order in which whoever needs both takes them.
 const LOCKS: &[&str] = &[SPAWN_LOCK, DAEMON_LOCK, "lock"];
@@ -47,6 +48,17 @@ fn nothing_left_over(user: &RuntimeDir) -> Result<(), String> {
     let trees = user
         .existing_subdir("trees")
         .map_err(|error| error.to_string())?;
+    let kept = crate::kept::living(user);
+    if !kept.is_empty() {
+        let services: Vec<String> = kept
+            .iter()
+            .map(|it| format!("{} (pid {})", printable(&it.command), it.identity.pid()))
+            .collect();
+        return Err(format!(
+            "services that outlived their server run: {}; `kennel stop --all` first",
+            services.join(", ")
+        ));
+    }
     let left = trees.map(|trees| tree::find_leftovers(trees.as_fd()));
     match left {
         None => Ok(()),

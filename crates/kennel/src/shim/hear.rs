@@ -1,6 +1,7 @@
 //! What the shim hears, and what it does about it: from its app, its own server and that one's warden.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use kennel_core::message::{Line, Message};
@@ -321,7 +322,8 @@ impl Shim {
             // The warden was killed: its child died with it, and the rest is ours to end.
             None => {
                 let _ = server.tree.wait();
-                let _ = tree::end_strays(&[]);
+                let records = self.records.get().map(|records| records.trees.as_fd());
+                let _ = tree::end_strays(&[], records);
                 self.server_is_gone();
             }
         }
@@ -342,6 +344,8 @@ impl Shim {
         if let Some(mut upstream) = self.server.take() {
             let _ = upstream.server.tree.wait();
         }
+        // A service that outlived an earlier server is our child now, and may have ended since.
+        tree::reap_kept(&[]);
         if self.resting || self.coming_back.is_some() {
             // It was put down: how it took that is nobody's exit code.
             self.last_exit = None;

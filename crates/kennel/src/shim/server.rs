@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use kennel_core::hello::App;
 use kennel_core::session::Replay;
 use kennel_sys::process::ProcessRef;
-use kennel_sys::tree::{Exit, Ladder, Launch, Report, Tree};
+use kennel_sys::tree::{Detached, Exit, Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
@@ -39,6 +39,8 @@ pub(crate) struct Spec {
     pub(crate) command: Vec<OsString>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) ladder: Ladder,
+    /// Which detached services outlive the server.
+    pub(crate) detached: Detached,
     /// What is sent again to the next server.
     pub(crate) replay: Replay,
     /// Whether a server whose files changed is replaced by another.
@@ -167,6 +169,7 @@ impl Server {
             env: None,
             cwd: spec.cwd.clone(),
             ladder: spec.ladder,
+            detached: spec.detached,
             records,
         }
         .start()?;

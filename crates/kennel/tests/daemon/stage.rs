@@ -348,6 +348,7 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
             in_turn: false,
             hibernate: None,
             replace: true,
+            detached: None,
         },
         env,
         shares: Shares::default(),

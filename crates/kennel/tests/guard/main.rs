@@ -9,6 +9,7 @@ mod owner;
 mod passing;
 mod quiet;
 mod real_servers;
+mod self_detaching;
 mod sessions;
 mod stage;
 mod state;

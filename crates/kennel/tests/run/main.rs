@@ -12,6 +12,7 @@ mod pipes;
 mod places;
 mod planted;
 mod secret;
+mod services;
 mod shared;
 mod shortage;
 mod solo;

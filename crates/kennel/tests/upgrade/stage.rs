@@ -198,6 +198,7 @@ pub(crate) fn visit_like(scope: &Scope, run: &Command, build: &str, program: &Pa
             in_turn: false,
             hibernate: None,
             replace: true,
+            detached: None,
         },
         env,
         shares: Shares::default(),

@@ -98,6 +98,7 @@ fn wanted(key: &str) -> Wanted {
                 in_turn: false,
                 hibernate: None,
                 replace: true,
+                detached: None,
             },
             env: vec![(
                 Text::from(&b"PATH"[..]),

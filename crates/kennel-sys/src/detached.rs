@@ -1,0 +1,85 @@
+//! What becomes of a server's detached services when its tree ends: a setting.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which detached processes outlive their server's tree. Detached is a process that left the server's session
+/// (`setsid`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Detached {
+    /// Those that listen on a socket and serve a process outside the tree, and known services (`gpg-agent`, `adb`,
+    /// build daemons).
+    #[default]
+    Auto,
+    /// As [`Auto`](Detached::Auto), for a server with ports, which may detach itself: once its direct process is gone,
+    /// detached processes are the server, and only known services are kept.
+    AutoGuard,
+    /// All of them.
+    Keep,
+    /// None.
+    End,
+}
+
+/// Text that is no [`Detached`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of auto, keep and end")]
+pub struct UnknownDetached(String);
+
+impl fmt::Display for Detached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Detached::Auto => "auto",
+            Detached::AutoGuard => "auto-guard",
+            Detached::Keep => "keep",
+            Detached::End => "end",
+        })
+    }
+}
+
+impl FromStr for Detached {
+    type Err = UnknownDetached;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Detached::Auto),
+            "auto-guard" => Ok(Detached::AutoGuard),
+            "keep" => Ok(Detached::Keep),
+            "end" => Ok(Detached::End),
+            other => Err(UnknownDetached(other.to_owned())),
+        }
+    }
+}
+
+/// Why a detached process outlived its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A process outside the tree was connected to it.
+    Used,
+    /// It is a service that is known to be shared.
+    Known,
+    /// It listens where connections cannot be seen: in another network namespace, or without `sock_diag`.
+    Unseen,
+    /// Whoever started the server wanted it kept.
+    Asked,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Used => "used",
+            Reason::Known => "known",
+            Reason::Unseen => "unseen",
+            Reason::Asked => "asked",
+        })
+    }
+}
+
+impl FromStr for Reason {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Reason::Used, Reason::Known, Reason::Unseen, Reason::Asked];
+        let fits = |reason: &Reason| reason.to_string() == text;
+        all.into_iter().find(fits).ok_or(())
+    }
+}

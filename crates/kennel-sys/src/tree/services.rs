@@ -1,0 +1,184 @@
+//! Which detached descendants are services for others, and so outlive their tree (the exception of rule 2).
+//!
+//! The unit is a session other than the server's: a launcher that detached itself and the server it waits for are one
+//! service. A session is kept if one of its processes is a known service, or has a listening socket with a
+//! connection from outside the tree, or has one where connections cannot be seen.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::detached::{Detached, Reason};
+use crate::linux::{self as os, Connections};
+use crate::process::{Identity, ProcessRef};
+
+/// Names of programs that serve everyone of their user, whoever started them.
+const KNOWN_NAMES: &[&str] = &[
+    "gpg-agent",
+    "ssh-agent",
+    "keyboxd",
+    "dirmngr",
+    "scdaemon",
+    "adb",
+    "sccache",
+    "watchman",
+    "buckd",
+    "buck2d",
+    "buck2-daemon",
+    "bazel",
+    "VBCSCompiler",
+    "codegraph",
+    "godot-ai",
+];
+
+/// Words of a command line that name such a service behind an interpreter: whole words, or the last part of a path.
+const KNOWN_WORDS: &[&str] = &[
+    "org.gradle.launcher.daemon.bootstrap.GradleDaemon",
+    "org.jetbrains.kotlin.daemon.KotlinCompileDaemon",
+    "com.facebook.buck.cli.bootstrapper.ClassLoaderBootstrapper",
+    "VBCSCompiler.dll",
+    "codegraph",
+    "codegraph.js",
+    "godot-ai",
+    "godot_ai",
+];
+
+/// How much of a command line is looked through for a known word: the program's name is not behind hundreds of them.
+const MOST_WORDS: usize = 256;
+
+/// The first processes of each detached session that is kept, with why. `members` are all processes of the tree,
+/// `sessions` those that its servers lead; `server_gone` says whether the direct process of the server has ended.
+pub(super) fn kept_among(
+    members: &[Identity],
+    sessions: &[u32],
+    policy: Detached,
+    server_gone: bool,
+) -> Vec<(Identity, Reason)> {
+    if policy == Detached::End {
+        return Vec::new();
+    }
+    let mut by_session: HashMap<u32, Vec<(Identity, u32)>> = HashMap::new();
+    for &member in members {
+        // A process that ended while it was looked at is nobody's service.
+        if let Ok(stat) = os::stat(member.pid())
+            && !sessions.contains(&stat.session)
+        {
+            let unit = by_session.entry(stat.session).or_default();
+            unit.push((member, stat.parent));
+        }
+    }
+    if by_session.is_empty() {
+        return Vec::new();
+    }
+    let tree = Sockets::of(members);
+    let mut kept = Vec::new();
+    for unit in by_session.values() {
+        let mut reasons = unit.iter().filter_map(|(member, _)| match policy {
+            Detached::Keep => Some(Reason::Asked),
+            Detached::AutoGuard if server_gone => is_known(member.pid()).then_some(Reason::Known),
+            _ => reason_to_keep(member.pid(), &tree),
+        });
+        let Some(reason) = reasons.next() else {
+            continue;
+        };
+        let inside = |pid: u32| unit.iter().any(|(member, _)| member.pid() == pid);
+        let first = unit.iter().filter(|(_, parent)| !inside(*parent));
+        // Asked again: now the answers were about these very processes (rule 6).
+        let alive = first.filter(|(it, _)| ProcessRef::find(it).is_ok_and(|it| it.is_some()));
+        kept.extend(alive.map(|(it, _)| (*it, reason)));
+    }
+    kept
+}
+
+/// The sockets of a tree, and all connections there are, as far as they can be seen.
+struct Sockets {
+    of: HashMap<u32, Vec<u64>>,
+    all: HashSet<u64>,
+    connections: Option<Connections>,
+    namespace: Option<u64>,
+}
+
+impl Sockets {
+    fn of(members: &[Identity]) -> Sockets {
+        let held = |it: &Identity| Some((it.pid(), os::sockets_of(it.pid()).ok()?));
+        let of: HashMap<u32, Vec<u64>> = members.iter().filter_map(held).collect();
+        Sockets {
+            all: of.values().flatten().copied().collect(),
+            of,
+            connections: Connections::now().ok(),
+            namespace: os::network_namespace_of("self").ok(),
+        }
+    }
+}
+
+fn reason_to_keep(pid: u32, tree: &Sockets) -> Option<Reason> {
+    if is_known(pid) {
+        return Some(Reason::Known);
+    }
+    // One whose descriptors are closed to us cannot be told from one without sockets.
+    let sockets = tree.of.get(&pid).filter(|sockets| !sockets.is_empty())?;
+    let theirs = os::network_namespace_of(&pid.to_string()).ok();
+    match &tree.connections {
+        Some(connections) if theirs == tree.namespace => connections
+            .has_peer_outside(sockets, &tree.all)
+            .then_some(Reason::Used),
+        _ => {
+            let listening = os::listening_in_namespace_of(pid).ok()?;
+            let listens = sockets.iter().any(|inode| listening.contains(inode));
+            listens.then_some(Reason::Unseen)
+        }
+    }
+}
+
+fn is_known(pid: u32) -> bool {
+    let words = os::command_line(pid).unwrap_or_default();
+    let words: Vec<&str> = words.iter().take(MOST_WORDS).map(String::as_str).collect();
+    names_known_service(os::command_name(pid).as_deref(), &words)
+}
+
+fn names_known_service(name: Option<&str>, words: &[&str]) -> bool {
+    let last_part = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+    let program = words
+        .first()
+        .map(|word| last_part(word))
+        .unwrap_or_default();
+    // Bazel's server calls itself `bazel(workspace)`.
+    let program = program.split('(').next().unwrap_or_default();
+    let is_program = |known: &&str| name == Some(*known) || program == *known;
+    let is_word = |word: &&str| KNOWN_WORDS.contains(&last_part(word).as_str());
+    KNOWN_NAMES.iter().any(|known| is_program(&known)) || words.iter().skip(1).any(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_services_are_known_by_name_or_behind_their_interpreter() {
+        for (name, line) in [
+            ("gpg-agent", "gpg-agent --homedir /home/a/.gnupg --daemon"),
+            ("adb", "adb -L tcp:5037 fork-server server --reply-fd 4"),
+            ("java", "bazel(thing) --add-opens=java.base/java.nio"),
+            (
+                "java",
+                "/opt/java/bin/java -Xmx512m org.gradle.launcher.daemon.bootstrap.GradleDaemon 8.5",
+            ),
+            ("node", "node /home/a/.npm/bin/codegraph serve --mcp"),
+            ("python3", "/usr/bin/python3 -m godot_ai --transport http"),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(names_known_service(Some(name), &words), "{line}");
+        }
+    }
+
+    #[test]
+    fn others_are_not_known_though_they_mention_one() {
+        for (name, line) in [
+            ("node", "node server.js --agent gpg-agent-like"),
+            ("sleep", "sleep 1000"),
+            ("sh", "sh -c adb-wrapper"),
+            ("chrome", "/opt/chrome --remote-debugging-port=0"),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(!names_known_service(Some(name), &words), "{line}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Detached services that outlived their server, as `ps` lists and `stop` ends them.
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use kennel_sys::process::Identity;
+use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_sys::tree::{self, Kept, Reason};
+
+use crate::daemon::ServerState;
+use crate::listing::{Entry, Mode, Server};
+use crate::sources::Sources;
+
+/// How long a service has to end after SIGTERM.
+const AFTER_TERM: Duration = Duration::from_secs(5);
+
+/// All that live. Looking changes nothing.
+pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
+    living(user).iter().map(entry).collect()
+}
+
+pub(crate) fn living(user: &RuntimeDir) -> Vec<Kept> {
+    let trees = user.existing_subdir("trees").ok().flatten();
+    let kept = trees.map(|trees| tree::kept(trees.as_fd()).unwrap_or_default());
+    kept.unwrap_or_default()
+}
+
+/// Ends the service that an entry lists, with everything below it. Whether it is gone.
+pub(crate) fn end(entry: &Entry) -> bool {
+    let identity: Option<Identity> = entry.identity.as_deref().and_then(|it| it.parse().ok());
+    let user = RuntimeDir::find_of_user().ok().flatten();
+    let (Some(identity), Some(user)) = (identity, user) else {
+        return false;
+    };
+    let Some(service) = living(&user).into_iter().find(|it| it.identity == identity) else {
+        return true;
+    };
+    match user.existing_subdir("trees") {
+        Ok(Some(trees)) => tree::end_kept(trees.as_fd(), &service, AFTER_TERM).unwrap_or(false),
+        _ => false,
+    }
+}
+
+fn entry(kept: &Kept) -> Entry {
+    let pid = kept.identity.pid();
+    let name = match kept.command.is_empty() {
+        true => pid.to_string(),
+        false => kept.command.clone(),
+    };
+    Entry {
+        key: format!("kept-{pid}"),
+        name,
+        command: vec![kept.command.clone()],
+        cwd: String::new(),
+        mode: Mode::Kept,
+        daemon_pid: None,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        since: kept.since,
+        state: "kept".to_owned(),
+        why: Some(why(kept.reason).to_owned()),
+        owner: None,
+        servers: vec![Server {
+            state: ServerState {
+                pid,
+                class: None,
+                since: kept.since,
+                requests: 0,
+                latency_us: None,
+                clients: 0,
+                sources: Sources::default(),
+            },
+            rss_bytes: None,
+            stale: false,
+        }],
+        clients: Vec::new(),
+        saved_bytes: 0,
+        restarts: 0,
+        last_restart: None,
+        idle_since: None,
+        guarded: None,
+        identity: Some(kept.identity.to_string()),
+    }
+}
+
+fn why(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Used => "a process outside its server's tree was connected to it",
+        Reason::Known => "it is a service that is known to be shared",
+        Reason::Unseen => "it listens, and who is connected cannot be seen",
+        Reason::Asked => "--detached keep",
+    }
+}

@@ -1,0 +1,146 @@
+//! Servers that start one detached backend for all sessions: it lives while a session uses it.
+
+use std::process::{Command, Stdio};
+
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, Scope, bin, run, wait_for};
+use serde_json::{Value, json};
+
+use crate::stage::{daemons, kennel, listing};
+
+fn session(scope: &Scope, options: &[&str]) -> Command {
+    let mut command = kennel(scope);
+    command
+        .args(["run", "--stop-after", "50ms,50ms"])
+        .args(options)
+        .arg("--")
+        .arg(bin("tk-backend"))
+        .arg("serve")
+        .arg(scope.path("backend.sock"))
+        .arg(scope.roll());
+    command
+}
+
+#[track_caller]
+fn backend_of(client: &mut Client) -> u32 {
+    let told = client.call("ask", json!({}));
+    let text = told["content"][0]["text"].as_str();
+    text.and_then(|text| text.parse().ok())
+        .unwrap_or_else(|| panic!("no pid: {told}"))
+}
+
+fn kept(scope: &Scope) -> Vec<Value> {
+    let all = listing(scope).into_iter();
+    all.filter(|entry| entry["mode"] == "kept").collect()
+}
+
+#[test]
+fn a_backend_that_other_sessions_use_outlives_the_session_that_started_it() {
+    let scope = Scope::new("three");
+    let mut sessions: Vec<Client> = Vec::new();
+    for _ in 0..3 {
+        sessions.push(Client::begin(&mut session(&scope, &["--share", "never"])));
+    }
+    let backend = backend_of(&mut sessions[0]);
+    for session in &mut sessions {
+        assert_eq!(backend_of(session), backend, "one backend for all");
+    }
+    let process = ProcessRef::open(backend).unwrap();
+    let mut first = sessions.remove(0);
+    first.close();
+    assert_eq!(first.wait().code(), Some(0));
+    for session in &mut sessions {
+        assert_eq!(backend_of(session), backend, "a session lost its backend");
+    }
+    let shown = kept(&scope);
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert_eq!(shown[0]["servers"][0]["pid"], backend);
+    assert!(shown[0]["why"].as_str().unwrap().contains("connected"));
+    let table = run(kennel(&scope).arg("ps"));
+    assert!(
+        table.stdout.contains("outlived its server"),
+        "{}",
+        table.stdout
+    );
+
+    for mut session in sessions {
+        session.close();
+        assert_eq!(session.wait().code(), Some(0));
+    }
+    assert!(process.is_alive(), "it is in nobody's tree any more");
+    let key = shown[0]["key"].as_str().unwrap();
+    let stopped = run(kennel(&scope).args(["stop", key]));
+    assert_eq!(stopped.code(), Some(0), "{}", stopped.stderr);
+    assert!(!process.is_alive());
+    assert_eq!(kept(&scope).len(), 0);
+}
+
+#[test]
+fn rule_2_a_backend_of_one_session_goes_with_it() {
+    let scope = Scope::new("one");
+    let mut client = Client::begin(&mut session(&scope, &["--share", "never"]));
+    let backend = ProcessRef::open(backend_of(&mut client)).unwrap();
+    client.close();
+    assert_eq!(client.wait().code(), Some(0));
+    wait_for("the backend to be gone", || {
+        (!backend.is_alive()).then_some(())
+    });
+    assert_eq!(kept(&scope).len(), 0);
+}
+
+#[test]
+fn a_backend_that_others_use_outlives_a_shared_server_and_its_daemon() {
+    let scope = Scope::new("shared");
+    let mut shared = Client::begin(&mut session(&scope, &["--share", "always"]));
+    let backend = backend_of(&mut shared);
+    let process = ProcessRef::open(backend).unwrap();
+    let mut other = Client::begin(&mut session(&scope, &["--share", "never"]));
+    assert_eq!(backend_of(&mut other), backend);
+    let all = listing(&scope);
+    let daemon = all.iter().find(|entry| entry["mode"] == "shared").unwrap();
+    let stop = run(kennel(&scope).args(["stop", daemon["key"].as_str().unwrap()]));
+    assert_eq!(stop.code(), Some(0), "{}", stop.stderr);
+    assert_eq!(backend_of(&mut other), backend, "it lost its backend");
+    assert_eq!(kept(&scope).len(), 1);
+    drop(shared);
+    wait_for("the daemon to end", || {
+        daemons(&scope).is_empty().then_some(())
+    });
+    assert_eq!(backend_of(&mut other), backend, "it lost its backend");
+    other.close();
+    assert_eq!(other.wait().code(), Some(0));
+    assert!(process.is_alive());
+    let stop = run(kennel(&scope).args(["stop", "--all"]));
+    assert_eq!(stop.code(), Some(0), "{}", stop.stderr);
+    assert!(!process.is_alive());
+}
+
+#[test]
+fn detached_end_ends_what_others_use() {
+    let scope = Scope::new("end");
+    let options = ["--share", "never", "--detached", "end"];
+    let mut first = Client::begin(&mut session(&scope, &options));
+    let backend = ProcessRef::open(backend_of(&mut first)).unwrap();
+    let mut user = scope
+        .command(bin("tk-backend"))
+        .arg("use")
+        .arg(scope.path("backend.sock"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    first.close();
+    assert_eq!(first.wait().code(), Some(0));
+    wait_for("the backend to be gone", || {
+        (!backend.is_alive()).then_some(())
+    });
+    user.kill().unwrap();
+    user.wait().unwrap();
+    let wrong = run(kennel(&scope).args(["run", "--detached", "maybe", "--", "true"]));
+    assert_eq!(wrong.code(), Some(2));
+    assert!(
+        wrong.stderr.contains("none of auto, keep and end"),
+        "{}",
+        wrong.stderr
+    );
+}
