@@ -1,5 +1,6 @@
 //! Why there is no guard.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -10,8 +11,8 @@ use kennel_sys::runtime_dir::DirError;
 use crate::owner::OwnerError;
 
 /// Why a guard could not be had. Its text is the whole message for a person: what is the matter, who
-/// is concerned, what to do.
-#[derive(Debug, thiserror::Error)]
+/// is concerned, what to do. Its debug text is the same: that is what `fn main() -> Result<(), Refusal>` prints.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// Somebody else has the store.
@@ -55,6 +56,12 @@ pub enum Refusal {
     },
 }
 
+impl fmt::Debug for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Refusal {
     /// Whether somebody else has the store: another attempt may work later.
     pub fn is_in_use(&self) -> bool {
@@ -64,5 +71,19 @@ impl Refusal {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Refusal {
         let what = what.into();
         |source| Refusal::Io { what, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_main_prints_of_a_refusal_is_its_text() {
+        let refusal = Refusal::io("open the store diary.db")(io::ErrorKind::NotFound.into());
+        let text = "cannot open the store diary.db: entity not found";
+        assert_eq!(refusal.to_string(), text);
+        // The standard library prints the debug text of what `main` returns.
+        assert_eq!(format!("Error: {refusal:?}"), format!("Error: {text}"));
     }
 }

@@ -979,6 +979,22 @@ pub mod tree {
         unsupported()
     }
 
+    /// A process tree that is on record.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Recorded {
+        /// Whom its warden serves.
+        pub served: Identity,
+        /// The warden.
+        pub warden: Identity,
+        /// The pid of its first process.
+        pub first: u32,
+    }
+
+    /// Unsupported.
+    pub fn recorded(_dir: BorrowedFd<'_>) -> io::Result<Vec<Recorded>> {
+        unsupported()
+    }
+
     /// Who is below whom: nobody can be looked at.
     #[derive(Debug)]
     pub struct Families(());
@@ -987,6 +1003,11 @@ pub mod tree {
         /// Unsupported.
         pub fn now() -> io::Result<Families> {
             unsupported()
+        }
+
+        /// Nobody.
+        pub fn children(&self, _pid: u32) -> Vec<u32> {
+            Vec::new()
         }
 
         /// The process alone.

@@ -2,11 +2,12 @@
 //! record whose process is gone (rule 6).
 
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
-use kennel_sys::tree::Families;
+use kennel_sys::tree::{self, Families, Recorded};
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{ClientState, DaemonState, Restart, STATE, ServerState};
@@ -70,7 +71,7 @@ pub(crate) enum Mode {
 pub(crate) struct Server {
     #[serde(flatten)]
     pub(crate) state: ServerState,
-    /// What its direct process holds in memory now.
+    /// What its process tree holds in memory now.
     pub(crate) rss_bytes: Option<u64>,
     /// What it was started from has changed on disk since.
     #[serde(default)]
@@ -145,7 +146,7 @@ pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
     let user = RuntimeDir::find_of_user()?;
     all.extend(user.iter().flat_map(guards::entries));
     all.extend(user.iter().flat_map(crate::kept::entries));
-    weigh(&mut all);
+    weigh(&mut all, &trees());
     all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));
     Ok(all)
 }
@@ -244,15 +245,41 @@ fn saved(servers: &[Server]) -> u64 {
     servers.iter().map(beyond_the_first).sum()
 }
 
-/// What each server holds, with all it started: what a launcher started is the server itself.
-fn weigh(entries: &mut [Entry]) {
+/// The process trees on record.
+fn trees() -> Vec<Recorded> {
+    let user = RuntimeDir::find_of_user().ok().flatten();
+    let trees = user.and_then(|user| user.existing_subdir("trees").ok()?);
+    let recorded = trees.map(|trees| tree::recorded(trees.as_fd()));
+    recorded.and_then(Result::ok).unwrap_or_default()
+}
+
+/// What each server holds, with its whole process tree. Where the process that was started is gone, a launcher that left a
+/// server behind, the server is shown in its place.
+fn weigh(entries: &mut [Entry], trees: &[Recorded]) {
     let families = Families::now().ok();
     for entry in entries {
+        let identity = entry.identity.as_deref();
+        let served: Option<Identity> = identity.and_then(|text| text.parse().ok());
         for server in &mut entry.servers {
             let pid = server.state.pid;
-            let family = families.as_ref().map_or(vec![pid], |all| all.of(pid));
-            let held: Vec<u64> = family.into_iter().filter_map(rss).collect();
-            server.rss_bytes = (!held.is_empty()).then(|| held.iter().sum());
+            let tree = trees.iter().find(|tree| {
+                let is_theirs = |served: &Identity| tree.served.same_process(served);
+                tree.first == pid && served.as_ref().is_some_and(is_theirs)
+            });
+            let warden = tree.and_then(|tree| ProcessRef::find(&tree.warden).ok().flatten());
+            let family = |pid| families.as_ref().map_or(vec![pid], |all| all.of(pid));
+            let family_rss = |pid| family(pid).into_iter().filter_map(rss).sum::<u64>();
+            let tops = match (&warden, &families) {
+                (Some(warden), Some(families)) => families.children(warden.pid()),
+                _ => vec![pid],
+            };
+            let held = tops.iter().map(|&top| family_rss(top)).sum::<u64>();
+            server.rss_bytes = (held > 0).then_some(held);
+            if !tops.contains(&pid)
+                && let Some(largest) = tops.into_iter().max_by_key(|&top| family_rss(top))
+            {
+                server.state.pid = largest;
+            }
         }
         entry.saved_bytes = saved(&entry.servers);
     }

@@ -37,6 +37,8 @@ mod meeting;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod output;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod printed;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod ps;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod purge;

@@ -174,6 +174,11 @@ impl Families {
         children_by_parent().map(Families)
     }
 
+    /// The children of a process.
+    pub fn children(&self, pid: u32) -> Vec<u32> {
+        self.0.get(&pid).cloned().unwrap_or_default()
+    }
+
     /// A process and everyone below it.
     pub fn of(&self, pid: u32) -> Vec<u32> {
         let mut everyone = vec![pid];

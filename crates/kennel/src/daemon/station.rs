@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
 use kennel_core::message::{Key, Owned};
-use kennel_core::mux::{Class, Lane, Mux, Out, Policy};
+use kennel_core::mux::{Class, Lane, Mux, Note, Out, Policy, Side};
 use kennel_core::time::Moment;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,7 @@ use super::server;
 use super::spare::give_back;
 use super::state::TALK;
 use super::tasks::{Descriptor, Notify, first_of, moments};
+use crate::printed::Printed;
 use crate::shim::lines::{Spoken, max_line};
 use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
@@ -59,6 +60,10 @@ pub(super) struct Station {
     width: Width,
     /// Its process and all that comes of it, while it is there.
     pub(super) running: RefCell<Option<Rc<Running>>>,
+    /// What it printed on stdout that is no message.
+    printed: RefCell<Printed>,
+    /// The last line of its process was none.
+    printed_text: Cell<bool>,
     /// The files its process was started from.
     pub(super) sources: RefCell<Sources>,
     /// When they were last looked at.
@@ -103,6 +108,8 @@ impl Station {
             cut: RefCell::default(),
             width: Width::default(),
             running: RefCell::default(),
+            printed: RefCell::default(),
+            printed_text: Cell::default(),
             sources: RefCell::default(),
             looked: Cell::new(None),
             stale: Cell::new(false),
@@ -195,16 +202,38 @@ impl Station {
             self.used.at(at);
         }
         let now = house.moment(at);
-        match line {
-            Spoken::Seen(line) => self.mux.borrow_mut().from_server(line, now),
+        let seen = match line {
+            Spoken::Seen(line) => {
+                self.mux.borrow_mut().from_server(line, now);
+                Some(line)
+            }
             Spoken::Taken(line, scan) => {
                 self.mux.borrow_mut().from_server_owned(line, &scan, now);
+                None
             }
-        }
+        };
         self.settle_for(house, None, at);
+        if self.printed_text.take()
+            && let Some(line) = seen
+        {
+            self.log_printed(house, line.bytes(), at);
+        }
         self.learn_era(house);
         house.upgrade.stir();
         self.make_way(house);
+    }
+
+    /// Writes down what the server printed on stdout and is no message.
+    fn log_printed(&self, house: &House, line: &[u8], at: Instant) {
+        if let Some(telling) = self.printed.borrow_mut().line(line, at) {
+            if let Some(words) = telling.left_out() {
+                house.log.line(words);
+            }
+            let text = &telling.text;
+            house
+                .log
+                .line(format_args!("server says: (on stdout) {text}"));
+        }
     }
 
     /// Its process is to be replaced, if its files changed and nobody would miss it; whether it is.
@@ -507,7 +536,11 @@ impl Station {
             let note = self.mux.borrow_mut().poll_note();
             match note {
                 None => break,
-                Some(note) => house.log.line(note),
+                Some(note) => {
+                    let by_server = matches!(note, Note::Malformed(Side::Server, _));
+                    self.printed_text.set(self.printed_text.get() | by_server);
+                    house.log.line(note);
+                }
             }
         }
     }

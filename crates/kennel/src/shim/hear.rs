@@ -13,6 +13,7 @@ use kennel_sys::tree::{self, Report};
 use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
 use super::{End, Sharing, Shim, Upstream, millis_until};
+use crate::printed::Printed;
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt};
 
@@ -250,7 +251,7 @@ impl Shim {
                 match self.session.from_upstream(line) {
                     Verdict::Forward => self.to_app.push_last(&mut server.from),
                     Verdict::Replace(line) => self.to_app.push(&line),
-                    Verdict::Drop => {}
+                    Verdict::Drop => tell_printed(&mut self.printed, line.bytes()),
                     Verdict::Abandon => abandoned = true,
                 }
             }
@@ -406,4 +407,22 @@ fn asks_something(line: Line<'_>) -> bool {
         Ok(Message::Batch(_)) => true,
         Ok(Message::Notification(_) | Message::Response(_)) | Err(_) => false,
     }
+}
+
+/// Tells on stderr what the server printed on stdout and is no message: a session with a server of its own has no log.
+fn tell_printed(printed: &mut Printed, line: &[u8]) {
+    let Some(telling) = printed.line(line, Instant::now()) else {
+        return;
+    };
+    if let Some(words) = telling.left_out() {
+        crate::warn(&words);
+    }
+    let hint = match telling.is_first {
+        true => " (only messages belong there; the app does not see it)",
+        false => "",
+    };
+    crate::warn(&format!(
+        "the server printed text on stdout{hint}: {}",
+        telling.text
+    ));
 }

@@ -61,6 +61,7 @@ use width::Width;
 use crate::election::{self, Elected, Pending, Policy, Wanted};
 use crate::meeting::Meeting;
 use crate::output::Output;
+use crate::printed::Printed;
 use crate::values;
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
@@ -163,6 +164,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         introduced: false,
         refused: None,
         answered_once: false,
+        printed: Printed::default(),
         started_once: false,
         limit: RestartLimit::default(),
         upstream_answered: false,
@@ -244,6 +246,8 @@ struct Shim {
     refused: Option<u8>,
     /// Whether any server ever said anything: one that dies before that is broken, not unlucky.
     answered_once: bool,
+    /// What its own servers printed on stdout that is no message.
+    printed: Printed,
     started_once: bool,
     limit: RestartLimit,
     /// The present upstream, or the last one, has answered something.

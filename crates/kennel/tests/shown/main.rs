@@ -3,6 +3,7 @@
 
 mod full;
 mod logs;
+mod printed;
 mod pty;
 mod stage;
 mod table;

@@ -207,3 +207,31 @@ fn what_a_launcher_started_is_what_the_server_holds() {
     // The launcher itself is in it, too.
     assert!(shown > kilobytes * 1024, "{shown}: {kilobytes} kB");
 }
+
+#[test]
+fn a_server_whose_launcher_is_gone_is_shown_in_its_place_with_its_memory() {
+    for share in ["never", "always"] {
+        let scope = Scope::new("launcher");
+        // What a shell starts in the background has no stdin of its own accord.
+        let line = format!(
+            "exec 3<&0; {} <&3 & echo $$ >&2; exit 0",
+            bin("tk-server").display()
+        );
+        let mut command = kennel(&scope);
+        command.args(["run", "--stop-after", "50ms,50ms", "--share", share]);
+        command.args(["--", "sh", "-c", &line]);
+        command.env("TESTKIT_ROLL", scope.roll());
+        let mut client = Client::begin(&mut command);
+        let server = server_of(&mut client);
+        let shown = wait_for("the server is shown", || {
+            let entry = listing(&scope).pop()?;
+            let shown = &entry["servers"][0];
+            (shown["pid"] == server).then(|| shown.clone())
+        });
+        let memory = shown["rss_bytes"].as_u64();
+        assert!(
+            memory.is_some_and(|bytes| bytes > 100_000),
+            "{share}: {shown}"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Which process trees are on record, for whoever shows them.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::record::{Record, cookies};
+use crate::process::Identity;
+
+/// A process tree that is on record, for whoever shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Whom its warden serves.
+    pub served: Identity,
+    /// The warden, the parent of all that is left of the tree.
+    pub warden: Identity,
+    /// The pid that the first process of the tree has or had.
+    pub first: u32,
+}
+
+/// The process trees that are on record in `dir`, those whose warden is gone included.
+pub fn recorded(dir: BorrowedFd<'_>) -> io::Result<Vec<Recorded>> {
+    let mut trees = Vec::new();
+    for cookie in cookies(dir)? {
+        if let Ok(Some(record)) = Record::read(dir, &cookie) {
+            trees.push(Recorded {
+                served: record.served,
+                warden: record.warden,
+                first: record.session,
+            });
+        }
+    }
+    Ok(trees)
+}
