@@ -43,9 +43,6 @@ mod process {
 /// Of `kennel`.
 #[path = "../../crates/kennel/src/duration.rs"]
 mod duration;
-#[cfg_attr(not(test), expect(dead_code, reason = "only what reads is used here"))]
-#[path = "../../crates/kennel/src/judged_dir.rs"]
-mod judged_dir;
 /// Of `kennel`.
 #[path = "../../crates/kennel/src/key"]
 mod key {
@@ -74,22 +71,9 @@ mod meeting;
 #[expect(dead_code, unused_imports, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/sharing/mod.rs"]
 mod sharing;
-/// How long a line may be, where the program keeps it.
-mod shim {
-    pub(crate) mod lines {
-        pub(crate) const DEFAULT_MAX_LINE: usize = 128 << 20;
-        pub(crate) const LEAST_MAX_LINE: usize = 256 * 1024;
-    }
-}
-/// Of `kennel`.
-#[path = "../../crates/kennel/src/size.rs"]
-mod size;
 #[expect(dead_code, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/timers.rs"]
 mod timers;
-#[expect(dead_code, reason = "only what reads is used here")]
-#[path = "../../crates/kennel/src/values.rs"]
-mod values;
 #[expect(dead_code, reason = "only what reads and edits is used here")]
 #[path = "../../crates/kennel/src/wrap"]
 mod wrap {
