@@ -177,7 +177,8 @@ impl Client {
     }
 }
 
-fn socket_of(place: &Place) -> io::Result<PathBuf> {
+/// Where clients without a shim connect.
+pub(crate) fn socket_of(place: &Place) -> io::Result<PathBuf> {
     let log = place.daemon_log()?;
     let dir = log.parent().expect("a file is in a directory");
     let mut entries = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path());

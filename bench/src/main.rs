@@ -8,6 +8,7 @@
 )]
 
 mod app_death;
+mod bounds;
 #[cfg(target_os = "linux")]
 mod caller;
 mod crowd;
@@ -82,6 +83,7 @@ benchmarks:
   long-lines   lines of 1, 8 and 32 MB, and the memory they leave behind
   crowd        1 to 1000 clients on one server
   sleeper      nine clients beside one that reads nothing for a minute
+  bounds       peers that send lines without end, and requests that nobody answers
   exit-event   from the kill of a process to the event, against a bare loop
   recovery     from the kill of a server or a daemon to the next answer
   app-death    from the kill of an app to the end of its server, pipe held open
@@ -115,6 +117,7 @@ const BENCHMARKS: &[Benchmark] = &[
     benchmark("long-lines", long_lines::run, [90, 12]),
     benchmark("crowd", crowd::run, [5, 1]),
     benchmark("sleeper", sleeper, [70, 4]),
+    benchmark("bounds", bounds::run, [40, 15]),
     benchmark("exit-event", exit_event, [8, 1]),
     benchmark("recovery", recovery::run, [12, 2]),
     benchmark("app-death", app_death::run, [10, 1]),

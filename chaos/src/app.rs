@@ -17,6 +17,8 @@ use crate::rules::Broken;
 
 /// How many requests one app leaves open.
 const OPEN: usize = 24;
+/// The longest line that sessions take: the least that Kennel allows.
+const MAX_LINE: usize = 256 * 1024;
 /// How much of what a session said on stderr is kept.
 const WORDS: usize = 4096;
 
@@ -86,6 +88,8 @@ pub(crate) enum What {
     Tool(String),
     /// The line that has to come back, to the byte.
     Echo(String),
+    /// An answer that is longer than the session takes: an error instead.
+    TooLong,
     /// Whatever the answer is.
     Any,
 }
@@ -109,6 +113,7 @@ impl App {
             }
             None => (None, Stdio::piped()),
         };
+        command.env("KENNEL_MAX_LINE", "256K");
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -229,6 +234,11 @@ impl App {
         let ms = chance.below(longest.max(1));
         let asked = match (self.kind, chance.below(10)) {
             (Kind::Plain, 0) => self.any("die", "{}", "die"),
+            (Kind::Plain, 2) => {
+                let params = format!(r#"{{"bytes":{}}}"#, 2 * MAX_LINE);
+                self.send("long", &params, What::TooLong);
+                "long"
+            }
             (Kind::Plain, 1) => self.any("slow", &format!(r#"{{"ms":{ms}}}"#), "slow"),
             (Kind::Plain, _) => {
                 // Nobody who parses and prints it again would write it like this.
@@ -345,9 +355,10 @@ impl App {
                 self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
                 self.send("tools/list", "{}", What::Any);
             }
+            What::TooLong if well => return broken(BOUNDS, "a line that is too long passed"),
             // Its server had died too often: a person would start it again.
             What::Initialize => self.leave(),
-            What::Tool(_) | What::Echo(_) | What::Any => {}
+            What::Tool(_) | What::Echo(_) | What::TooLong | What::Any => {}
         }
         self.answers += u64::from(well);
         self.errors += u64::from(!well);
@@ -364,6 +375,7 @@ impl App {
 
 pub(crate) const ANSWERS: &str = "4 every request gets exactly one answer";
 pub(crate) const BYTES: &str = "11 bytes pass unchanged";
+pub(crate) const BOUNDS: &str = "what one peer sends is bounded";
 pub(crate) const STDOUT: &str = "12 stdout is the protocol";
 
 impl Drop for App {

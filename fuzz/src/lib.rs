@@ -52,28 +52,20 @@ mod key {
 #[cfg_attr(not(test), expect(dead_code, reason = "only what reads is used here"))]
 #[path = "../../crates/kennel/src/judged_dir.rs"]
 mod judged_dir;
-#[path = "../../crates/kennel/src/size.rs"]
-mod size;
-#[expect(dead_code, reason = "only its bounds are used here")]
-#[path = "../../crates/kennel/src/shim/lines/too_long.rs"]
-mod too_long;
-#[expect(dead_code, reason = "only what reads is used here")]
-#[path = "../../crates/kennel/src/values.rs"]
-mod values;
-mod shim {
-    pub(crate) mod lines {
-        pub(crate) use crate::too_long::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
-    }
-}
 #[expect(dead_code, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/meeting.rs"]
 mod meeting;
 #[expect(dead_code, unused_imports, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/sharing/mod.rs"]
 mod sharing;
+#[path = "../../crates/kennel/src/size.rs"]
+mod size;
 #[expect(dead_code, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/timers.rs"]
 mod timers;
+#[expect(dead_code, reason = "only what reads is used here")]
+#[path = "../../crates/kennel/src/values.rs"]
+mod values;
 #[expect(dead_code, reason = "only what reads and edits is used here")]
 #[path = "../../crates/kennel/src/wrap"]
 mod wrap {

@@ -1,5 +1,10 @@
 //! Sizes as people write them: `64K`, `8M`, `128MiB`, `1G`.
 
+/// The longest line where nobody says otherwise, in bytes.
+pub(crate) const DEFAULT_MAX_LINE: usize = 128 << 20;
+/// No limit may be lower: buffers have about that much anyway.
+pub(crate) const LEAST_MAX_LINE: usize = 256 * 1024;
+
 /// Why a text is no size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadSize(String);

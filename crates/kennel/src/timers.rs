@@ -8,7 +8,7 @@ use kennel_core::lifetime;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::tree::Detached;
 
-use crate::shim::lines::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
+use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 use crate::{duration, size};
 
 #[derive(Debug, Clone, clap::Args)]

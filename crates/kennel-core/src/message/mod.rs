@@ -31,6 +31,7 @@ pub use line::{error_reply, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
 pub use owned::Owned;
 pub use repair::repaired;
+pub use reply::{INITIALIZE_LIMIT, long_initialize};
 pub use scan::{Scan, Seen};
 
 pub(crate) use id::only_same_number;

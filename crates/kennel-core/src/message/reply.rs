@@ -7,6 +7,8 @@ use super::{Key, Malformed, Request, error_reply, notification, quoted, result_r
 pub const IN_FLIGHT_LIMIT: usize = 10_000;
 /// How long an id or a progress token may be, in bytes.
 pub const NAME_LIMIT: usize = 1024;
+/// How long `initialize` may be, in bytes.
+pub const INITIALIZE_LIMIT: usize = 1 << 20;
 
 pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
@@ -101,6 +103,12 @@ pub(crate) fn has_long_name(request: &Request<'_>) -> bool {
 /// To a request whose id or progress token is longer than [`NAME_LIMIT`]: they are kept until it is answered.
 pub(crate) fn long_name(id: &[u8]) -> Vec<u8> {
     let message = format!("the id or the progress token is longer than {NAME_LIMIT} bytes");
+    error_reply(id, INVALID_REQUEST, &message, None)
+}
+
+/// To an `initialize` that is longer than [`INITIALIZE_LIMIT`].
+pub fn long_initialize(id: &[u8]) -> Vec<u8> {
+    let message = format!("initialize is longer than {INITIALIZE_LIMIT} bytes: send less");
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 

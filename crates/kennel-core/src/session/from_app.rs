@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::message::repair::Meant;
-use crate::message::reply::has_long_name;
+use crate::message::reply::{INITIALIZE_LIMIT, has_long_name};
 use crate::message::{Batch, Id, Key, Line, Malformed, Message, Notification, Request, Response};
 
 use super::batch::{self, Edit};
@@ -207,6 +207,12 @@ impl Session {
     }
 
     fn initialize_from_app(&mut self, line: &[u8], request: &Request<'_>, key: Key) -> Fate {
+        // It is kept for every later upstream, in more than one copy on its way there.
+        if line.len() > INITIALIZE_LIMIT {
+            self.to_app
+                .push_back(reply::long_initialize(request.id.raw()));
+            return Fate::Stop;
+        }
         if self.handshake.is_some() {
             let refused = reply::second_initialize(request.id.raw());
             self.to_app.push_back(refused);

@@ -9,7 +9,7 @@ use super::ending::Ending;
 use super::in_flight::Awaited;
 
 pub(super) use crate::message::reply::{
-    cancelled, duplicate_id, long_name, malformed, malformed_answer, odd_id, pong,
+    cancelled, duplicate_id, long_initialize, long_name, malformed, malformed_answer, odd_id, pong,
     second_initialize, too_many,
 };
 

@@ -312,3 +312,25 @@ fn a_batch_is_refused_where_the_version_has_none_and_taken_apart_from_the_server
     assert_eq!(play.heard(1), [result("1", "1")]);
     assert_eq!(play.heard(2), [result("1", "2")]);
 }
+
+#[test]
+fn a_client_with_too_many_requests_in_flight_is_refused_and_others_are_not() {
+    use kennel_core::session::IN_FLIGHT_LIMIT;
+    let mut play = Play::legacy(2);
+    let mut first = String::new();
+    for id in 0..IN_FLIGHT_LIMIT {
+        let minted = play.asks(1, &call(&format!("\"a{id}\""), "a"));
+        if id == 0 {
+            first = minted;
+        }
+    }
+    play.client(1, &call("\"more\"", "a"));
+    let [refused] = &play.heard(1)[..] else {
+        panic!("one answer");
+    };
+    assert!(refused.contains("-32000"), "{refused}");
+    play.asks(2, &call("1", "b"));
+    play.server(&result(&first, "{}"));
+    assert_eq!(play.heard(1), [result("\"a0\"", "{}")]);
+    play.asks(1, &call("\"more\"", "a"));
+}

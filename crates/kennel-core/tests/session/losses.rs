@@ -343,3 +343,37 @@ fn errors_say_how_the_server_ended_and_when_the_next_may_start() {
     play.lose();
     assert!(!play.app_heard()[0].contains("SIGKILL"));
 }
+
+#[test]
+fn past_the_limit_a_request_is_refused_and_an_answer_makes_room() {
+    use kennel_core::session::IN_FLIGHT_LIMIT;
+    let mut play = Play::legacy();
+    for id in 1..=IN_FLIGHT_LIMIT {
+        play.app(&request(&id.to_string(), "x"));
+    }
+    assert_eq!(play.upstream_heard().len(), IN_FLIGHT_LIMIT);
+    play.app(&request("\"more\"", "x"));
+    assert_eq!(play.upstream_heard(), [""; 0]);
+    let [refused] = &play.app_heard()[..] else {
+        panic!("one answer");
+    };
+    assert!(refused.contains("-32000") && refused.contains("too_many_requests"));
+    play.upstream(&result("1"));
+    assert_eq!(play.app_heard(), [result("1")]);
+    play.app(&request("\"more\"", "x"));
+    assert_eq!(play.upstream_heard(), [request("\"more\"", "x")]);
+}
+
+#[test]
+fn an_initialize_that_is_too_long_is_refused() {
+    let mut play = Play::detached();
+    let text = "x".repeat(1 << 20);
+    let long = INITIALIZE.replacen(
+        "\"params\":{",
+        &format!("\"params\":{{\"x\":\"{text}\","),
+        1,
+    );
+    play.app(&long);
+    assert_eq!(play.session.greeting(), None);
+    assert!(play.app_heard()[0].contains("initialize is longer than"));
+}

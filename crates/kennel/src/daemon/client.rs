@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use kennel_core::hello::{ClientHello, Control, Lost, Solo, VOID};
 use kennel_core::lifetime::{ClientId, Sight};
-use kennel_core::message::{Key, Line, Message, error_reply, result_reply};
+use kennel_core::message::{
+    INITIALIZE_LIMIT, Key, Line, Message, error_reply, long_initialize, result_reply,
+};
 use kennel_core::mux::{self, Class, Era, Opening};
 use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
@@ -323,6 +325,9 @@ impl Visit<'_> {
             }
             (Opening::Probe, Some(id)) if self.house.is_known_to_be_legacy() => {
                 return self.link.to_client.push(&no_such_method(id));
+            }
+            (Opening::Legacy(_), Some(id)) if line.bytes().len() > INITIALIZE_LIMIT => {
+                return self.link.to_client.push(&long_initialize(id));
             }
             (Opening::Legacy(class), _) if shares.legacy => class,
             (Opening::Modern(class), _) if shares.modern => class,

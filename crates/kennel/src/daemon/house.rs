@@ -70,8 +70,9 @@ pub(super) struct House {
     next_id: Cell<u64>,
 }
 
-/// What a daemon may hold beside two lines of the greatest length, in bytes.
-const BESIDE_LINES: usize = 16 << 20;
+/// What a daemon may hold beside two lines of the greatest length, in bytes. Little: each long line is in large pages, and
+/// takes up to 2 MB more than it has.
+const BESIDE_LINES: usize = 4 << 20;
 
 impl House {
     pub(super) fn new(

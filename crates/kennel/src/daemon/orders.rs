@@ -7,7 +7,7 @@ use std::time::Duration;
 use kennel_core::lifetime::Policy;
 use kennel_sys::process::Identity;
 
-use crate::shim::lines::DEFAULT_MAX_LINE;
+use crate::size::DEFAULT_MAX_LINE;
 
 /// Where the election does not say how long a start may take.
 const ALARM: Duration = Duration::from_secs(5);

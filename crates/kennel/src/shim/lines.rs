@@ -8,7 +8,9 @@ mod too_long;
 
 pub(crate) use inbox::{Inbox, Spoken};
 pub(crate) use outbox::Outbox;
-pub(crate) use too_long::{DEFAULT_MAX_LINE, LEAST_MAX_LINE, TooLong, max_line, set_max_line};
+pub(crate) use too_long::{TooLong, max_line, set_max_line};
+
+use crate::size::LEAST_MAX_LINE;
 
 use super::spare;
 

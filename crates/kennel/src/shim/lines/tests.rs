@@ -232,3 +232,49 @@ fn what_cannot_be_written_now_waits_in_order() {
     assert_eq!(written, b"one\ntwo\n");
     assert!(outbox.is_empty());
 }
+
+#[test]
+fn lines_that_are_too_long_are_told_of_in_turn_wherever_the_bytes_were_cut() {
+    set_max_line(LEAST_MAX_LINE);
+    let long = "x".repeat(LEAST_MAX_LINE + 1);
+    let mut chance = kennel_testkit::Rng::seeded("lines that are too long");
+    for _ in 0..kennel_testkit::count(50) {
+        let (mut text, mut expected) = (Vec::new(), Vec::new());
+        for id in 0..8 {
+            let (line, told) = match chance.below(5) {
+                0 => (
+                    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{long}"}}"#),
+                    Some(format!("too long: {id}")),
+                ),
+                1 => (
+                    format!(r#"{{"params":["{long}"],"jsonrpc":"2.0","id":{id}}}"#),
+                    Some(format!("too long: {id}")),
+                ),
+                2 => (format!("{long}\u{18}"), None),
+                _ => (format!("short {id}"), Some(format!("short {id}"))),
+            };
+            text.extend_from_slice(line.as_bytes());
+            text.push(b'\n');
+            expected.extend(told);
+        }
+        let (mut inbox, mut heard, mut rest) = (Inbox::default(), Vec::new(), &text[..]);
+        while !rest.is_empty() {
+            let most = [700, 70_000, 700_000][chance.below(3) as usize];
+            let cut = rest.len().min(1 + chance.below(most) as usize);
+            feed(&mut inbox, &rest[..cut]);
+            rest = &rest[cut..];
+            loop {
+                while let Some(line) = inbox.next_line() {
+                    heard.push(String::from_utf8_lossy(line).into_owned());
+                }
+                let Some(line) = inbox.next_too_long(false) else {
+                    break;
+                };
+                let id = line.id.unwrap_or_default();
+                heard.push(format!("too long: {}", String::from_utf8_lossy(&id)));
+            }
+            assert!(inbox.bytes.capacity() <= AMPLE + CHUNK);
+        }
+        assert_eq!(heard, expected);
+    }
+}

@@ -5,10 +5,8 @@ use std::cell::Cell;
 use kennel_core::hello::VOID;
 use kennel_core::message::{Scan, error_reply};
 
-/// The longest line where nobody says otherwise.
-pub(crate) const DEFAULT_MAX_LINE: usize = 128 << 20;
-/// No limit may be lower: buffers have about that much anyway.
-pub(crate) const LEAST_MAX_LINE: usize = 256 * 1024;
+use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
+
 /// How much of the end of a skipped line is kept: many SDKs write the id last.
 const TAIL: usize = 512;
 
