@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
@@ -85,7 +86,8 @@ fn say_going(stream: &UnixStream) {
 }
 
 /// Tells one of our own user's, for which something is lacking here, to have a server of its own.
-fn say_shortage(house: &House, stream: &UnixStream, error: &io::Error) {
+pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) {
+    let stream = stream.as_fd();
     let ours = rustix::process::geteuid();
     if rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.uid) != Ok(ours) {
         return;

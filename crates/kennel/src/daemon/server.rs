@@ -430,7 +430,7 @@ fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
 }
 
 /// Whether a start failed for want of something that says nothing about the server.
-fn is_shortage(errno: i32) -> bool {
+pub(super) fn is_shortage(errno: i32) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
     shortages.contains(&Errno::from_raw_os_error(errno))
 }

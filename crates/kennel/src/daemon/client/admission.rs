@@ -1,7 +1,8 @@
 //! Whether a client may be served here. What it may do is decided by what the kernel says of its process, never by its
 //! own word: a confined process must not have anything done for it outside its confinement.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::process::ExitCode;
 
 use kennel_core::hello::ClientHello;
@@ -11,24 +12,43 @@ use kennel_sys::process::ProcessRef;
 use super::Link;
 use crate::confined;
 use crate::daemon::house::House;
+use crate::daemon::server::is_shortage;
 use crate::former_key;
 use crate::key::{self, variables};
 
-/// Whether a client with this hello is served; why it must go dedicated, for people.
-pub(super) fn of_hello(house: &House, link: &Link, hello: &ClientHello) -> Result<(), String> {
+/// Why a client is not served.
+pub(super) enum Refusal {
+    /// It must go dedicated; why, for people.
+    Apart(String),
+    /// This daemon lacks what it takes to look at the client, such as descriptors: it may come back later.
+    Shortage(io::Error),
+}
+
+impl<T: Into<String>> From<T> for Refusal {
+    fn from(why: T) -> Refusal {
+        Refusal::Apart(why.into())
+    }
+}
+
+/// Whether a client with this hello is served.
+pub(super) fn of_hello(house: &House, link: &Link, hello: &ClientHello) -> Result<(), Refusal> {
     let theirs = confinement_of(link)?;
     fits(house, hello, &theirs)?;
     let clients = house.clients.borrow();
     let is_taken = |other: &Link| other.has_session(&hello.session) && !is_same(link, other);
     match clients.values().any(|other| is_taken(other)) {
-        true => Err("its session is another process's".to_owned()),
+        true => Err("its session is another process's".into()),
         false => Ok(()),
     }
 }
 
 /// Whether a client without a hello may use what the first client with a hello wanted; why not, for people.
 pub(super) fn of_bare(house: &House, link: &Link) -> Result<(), String> {
-    if confinement_of(link)? != *confined::ours()? {
+    let theirs = confinement_of(link).map_err(|refusal| match refusal {
+        Refusal::Apart(why) => why,
+        Refusal::Shortage(error) => format!("this daemon cannot look at it: {error}"),
+    })?;
+    if theirs != *confined::ours()? {
         return Err("it is not confined as this daemon is".to_owned());
     }
     let first = house.first_hello.borrow();
@@ -72,12 +92,24 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
 }
 
 /// What confines the process at the other end of the connection.
-fn confinement_of(link: &Link) -> Result<Confinement, String> {
-    let process = link.peer.as_ref().ok_or("its process cannot be seen")?;
-    let theirs = Confinement::of(process)
-        .map_err(|error| format!("what confines its process cannot be read: {error}"))?;
+fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
+    let of_shortage = |error: &io::Error| error.raw_os_error().is_some_and(is_shortage);
+    let Some(process) = link.peer.as_ref() else {
+        // A peer is referred to by a descriptor, too.
+        return Err(match File::open("/dev/null") {
+            Err(error) if of_shortage(&error) => Refusal::Shortage(error),
+            _ => "its process cannot be seen".into(),
+        });
+    };
+    let theirs = match Confinement::of(process) {
+        Ok(theirs) => theirs,
+        Err(error) if of_shortage(&error) => return Err(Refusal::Shortage(error)),
+        Err(error) => {
+            return Err(format!("what confines its process cannot be read: {error}").into());
+        }
+    };
     match theirs.is_filtered() {
-        true => Err(confined::FILTERED.to_owned()),
+        true => Err(confined::FILTERED.into()),
         false => Ok(theirs),
     }
 }

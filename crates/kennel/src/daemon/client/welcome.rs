@@ -9,7 +9,9 @@ use kennel_core::lifetime::{ClientId, Sight};
 use kennel_core::message::{Line, Message, error_reply};
 use kennel_sys::process::{Identity, ProcessRef};
 
-use super::{Link, MODEST, Visit, admission};
+use super::admission::{self, Refusal};
+use super::{Link, MODEST, Visit};
+use crate::daemon::accept;
 use crate::daemon::house::House;
 use crate::daemon::socket::Socket;
 use crate::daemon::tasks::{first_of, moments};
@@ -48,8 +50,13 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
     link.to_client.goes_straight_to(Rc::downgrade(socket));
     match ClientHello::parse(&first.line) {
         Some(Ok(hello)) => {
-            if let Err(why) = admission::of_hello(house, link, &hello) {
-                return Some(turn_away(house, socket, why).await);
+            match admission::of_hello(house, link, &hello) {
+                Ok(()) => {}
+                Err(Refusal::Apart(why)) => return Some(turn_away(house, socket, why).await),
+                Err(Refusal::Shortage(error)) => {
+                    accept::say_shortage(house, socket, &error);
+                    return Some(format!("it cannot be looked at for now: {error}"));
+                }
             }
             // Rule 6: where the connection's process is another one, its word is checked.
             match announced(&hello, &link.processes()) {
