@@ -144,7 +144,7 @@ fn names_known_service(name: Option<&str>, words: &[&str]) -> bool {
     let program = program.split('(').next().unwrap_or_default();
     let is_program = |known: &&str| name == Some(*known) || program == *known;
     let is_word = |word: &&str| KNOWN_WORDS.contains(&last_part(word).as_str());
-    KNOWN_NAMES.iter().any(|known| is_program(&known)) || words.iter().skip(1).any(is_word)
+    KNOWN_NAMES.iter().any(is_program) || words.iter().skip(1).any(is_word)
 }
 
 #[cfg(test)]
