@@ -102,7 +102,7 @@ fn ten_sessions_hibernate_together_and_share_a_server_when_they_wake() {
 fn a_shared_server_hibernates_only_while_all_its_clients_want_that() {
     let scope = Scope::new("one-wants");
     // The one that has it started wants none of it.
-    let mut other = Client::begin(&mut shared_with(&scope, &["--hibernate", "0"]));
+    let mut other = Client::begin(&mut shared_with(&scope, &["--hibernate", "never"]));
     let mut sleepy = Client::begin(&mut shared_with(&scope, &["--hibernate", "100ms"]));
     let server = server_of(&mut sleepy);
     kennel_sys::events::sleep(&[], &[], Some(Duration::from_secs(1))).unwrap();
