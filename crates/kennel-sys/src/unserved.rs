@@ -917,6 +917,10 @@ pub mod tree {
         pub fn wait(&mut self) -> io::Result<()> {
             match self.0 {}
         }
+        /// The process of this server that is stopped.
+        pub fn stopped(&self) -> io::Result<Option<Stopped>> {
+            match self.0 {}
+        }
         /// Whether the warden has ended.
         pub fn ended(&mut self) -> io::Result<bool> {
             match self.0 {}
@@ -1014,6 +1018,20 @@ pub mod tree {
         pub fn of(&self, pid: u32) -> Vec<u32> {
             vec![pid]
         }
+    }
+
+    /// A process of a server that is stopped.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Stopped {
+        /// Its pid.
+        pub pid: u32,
+        /// The debugger that traces it, if one does.
+        pub tracer: Option<u32>,
+    }
+
+    /// Nobody.
+    pub fn stopped(_tops: &[u32], _families: &Families) -> Option<Stopped> {
+        None
     }
 
     /// No warden here: 1, as for anything that failed.

@@ -71,6 +71,7 @@ fn entry(kept: &Kept) -> Entry {
             },
             rss_bytes: None,
             stale: false,
+            stopped: None,
         }],
         clients: Vec::new(),
         saved_bytes: 0,

@@ -15,6 +15,7 @@ use crate::guard::record::{self as guards, Guarded};
 use crate::meeting::Meeting;
 use crate::sharing::ServersToml;
 use crate::sources::Sources;
+use crate::stopped::StoppedProcess;
 
 /// Where solo sessions write down who they are.
 const SOLO: &str = "solo";
@@ -76,6 +77,9 @@ pub(crate) struct Server {
     /// What it was started from has changed on disk since.
     #[serde(default)]
     pub(crate) stale: bool,
+    /// Its process that is stopped now, if one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stopped: Option<StoppedProcess>,
 }
 
 /// The state of a session whose server starts again when somebody asks for something.
@@ -275,6 +279,8 @@ fn weigh(entries: &mut [Entry], trees: &[Recorded]) {
             };
             let held = tops.iter().map(|&top| family_rss(top)).sum::<u64>();
             server.rss_bytes = (held > 0).then_some(held);
+            let stopped = families.as_ref().and_then(|all| tree::stopped(&tops, all));
+            server.stopped = stopped.map(StoppedProcess::from);
             if !tops.contains(&pid)
                 && let Some(largest) = tops.into_iter().max_by_key(|&top| family_rss(top))
             {
@@ -294,6 +300,7 @@ pub(crate) fn looked_at(state: ServerState) -> Server {
         },
         rss_bytes: None,
         stale,
+        stopped: None,
     }
 }
 

@@ -61,6 +61,8 @@ mod start_error;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod stop;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod stopped;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod terminal;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod this_build;

@@ -361,6 +361,14 @@ impl Mux {
         self.latency.median()
     }
 
+    /// When the oldest request was made that a client waits for; `None` if none is pending. A subscription that
+    /// lasts until somebody ends it does not count.
+    pub fn pending_since(&self) -> Option<Moment> {
+        let awaited = |call: &&Call| call.kind != Kind::Listen && !call.waiters.is_empty();
+        let pending = self.calls.in_flight().filter(awaited);
+        pending.filter_map(|call| call.asked).min()
+    }
+
     /// Whether another client may join: not once the server asked something that could be any
     /// client's, and no second one in a private class.
     pub fn takes_newcomers(&self) -> bool {

@@ -1,7 +1,7 @@
 //! `/proc`: read, never believed alone. Whoever reads here verifies its reference afterwards.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -258,6 +258,14 @@ pub(crate) fn fd_identity(pid: u32, fd: u32) -> io::Result<(u64, u64)> {
     require_our_own()?;
     let meta = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).map_err(gone)?;
     Ok((meta.dev(), meta.ino()))
+}
+
+/// The same, only where the descriptor is a pipe or a socket.
+pub(crate) fn stream_identity(pid: u32, fd: u32) -> Option<(u64, u64)> {
+    require_our_own().ok()?;
+    let meta = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    let is_stream = meta.file_type().is_fifo() || meta.file_type().is_socket();
+    is_stream.then(|| (meta.dev(), meta.ino()))
 }
 
 /// Whether a process has any of `files` open; an error where its table may not be read.

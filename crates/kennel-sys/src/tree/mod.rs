@@ -27,6 +27,7 @@ mod record;
 mod recorded;
 mod services;
 mod start;
+mod stopped;
 mod strays;
 mod warden;
 
@@ -39,6 +40,7 @@ pub use kept::{Kept, end_kept, kept};
 pub use leftovers::{Ended, end_leftovers, find_leftovers, orphaned_wardens};
 pub use recorded::{Recorded, recorded};
 pub use start::{Exit, Launch, Report, Tree};
+pub use stopped::{Stopped, stopped};
 pub use strays::{become_subreaper, end_strays, reap_kept};
 pub(crate) use strays::{elders, remain_subreaper};
 pub(crate) use warden::close_at_exec_from;

@@ -14,12 +14,12 @@ use kennel_sys::signals::Signals;
 
 use super::carried::Carried;
 use super::client::Link;
+use super::clock::Clock;
 use super::life::Life;
 use super::log::Log;
 use super::pool::Pool;
 use super::start::{self, sweep};
 use super::state::Restart;
-use super::station::Clock;
 use super::tasks::{Descriptor, Notify};
 use super::upgrade::Upgrade;
 use crate::meeting::Meeting;
@@ -148,6 +148,11 @@ impl House {
     /// A time that was looked up before, on the daemon's own clock.
     pub(super) fn moment(&self, at: Instant) -> Moment {
         self.clock.at(at)
+    }
+
+    /// When a moment of the daemon's own clock was.
+    pub(super) fn instant(&self, moment: Moment) -> Instant {
+        self.clock.instant(moment)
     }
 
     /// A server of this daemon has shown whether it knows the modern era. One that did so once is not

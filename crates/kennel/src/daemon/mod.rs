@@ -12,6 +12,7 @@
 //! | `station` | one server's place: its clients, and what is on its way to it |
 //! | `running` | its process while it runs: its pipes, and what came of them |
 //! | `server` | its process, from the start until nothing is left of it |
+//! | `stopped` | whether its process is stopped while requests wait |
 //! | `life` | when to end, and how |
 //! | `upgrade`, `resume` | how it becomes a newer build, and goes on as one |
 //! | `carried` | all that it takes to go on |
@@ -22,6 +23,7 @@
 mod accept;
 mod carried;
 mod client;
+mod clock;
 mod dormant;
 mod house;
 mod lanes;
@@ -39,6 +41,7 @@ mod spare;
 mod start;
 mod state;
 mod station;
+mod stopped;
 mod tasks;
 mod upgrade;
 mod watch;

@@ -18,7 +18,7 @@ use super::house::House;
 use super::running::{Complaints, Course, Running, Voice};
 use super::station::Station;
 use super::tasks::{self, Descriptor, first_of, moments, when};
-use super::{dormant, start, watch};
+use super::{dormant, start, stopped, watch};
 use crate::shim::ending;
 use crate::sources::Sources;
 use crate::start_error::{self, Attempt};
@@ -144,7 +144,7 @@ impl Attendant {
         // Dropped when it is stopped: none of it counts any more.
         let mut deserted = Some(Box::pin(deserted(house, station, house.linger)));
         let mut dormant = Some(Box::pin(dormant::dormant(station)));
-        let mut keeps_time = Some(Box::pin(station.keep_time(house)));
+        let mut keeps_time = Some(Box::pin(stopped::keep_time(house, station, tree)));
         loop {
             let mut course = running.course.get();
             // Not before it is known to have run at all: one that could not be started is silent, too.

@@ -26,6 +26,7 @@ use super::running::Running;
 use super::server;
 use super::spare::give_back;
 use super::state::TALK;
+use super::stopped::StopWatch;
 use super::tasks::{Descriptor, Notify, first_of, moments};
 use crate::printed::Printed;
 use crate::shim::lines::{Spoken, max_line};
@@ -78,6 +79,7 @@ pub(super) struct Station {
     pub(super) pid: Cell<Option<u32>>,
     pub(super) since: Cell<u64>,
     pub(super) used: Used,
+    pub(super) stop_watch: StopWatch,
     /// It ended instead of an answer to `server/discover`.
     ended_on_discover: Cell<bool>,
     /// Its first process was ended by a signal.
@@ -119,6 +121,7 @@ impl Station {
             pid: Cell::new(None),
             since: Cell::new(super::start::now()),
             used: Used::now(),
+            stop_watch: StopWatch::default(),
             ended_on_discover: Cell::new(false),
             killed: Cell::new(false),
             closing: Flag::default(),
@@ -193,6 +196,7 @@ impl Station {
     }
 
     pub(super) fn hear_server(&self, house: &House, line: Spoken<'_>, at: Instant) {
+        self.stop_watch.server_spoke(at);
         // What it says by itself is of use to nobody in particular.
         if !self.is_quiet() {
             if self.used.is_longer_ago_than(TALK, at) {
@@ -308,6 +312,11 @@ impl Station {
     pub(super) fn latency_us(&self) -> Option<u64> {
         let latency = self.mux.borrow().latency()?;
         u64::try_from(latency.as_micros()).ok()
+    }
+
+    /// When the oldest pending request was made.
+    pub(super) fn pending_since(&self) -> Option<Moment> {
+        self.mux.borrow().pending_since()
     }
 
     pub(super) fn clients(&self) -> usize {
@@ -460,6 +469,7 @@ impl Station {
     /// A line for the server. At once, if none waits: nobody is woken for it then.
     fn tell_server(&self, lane: Lane, mut line: Owned, by: Option<ClientId>, at: Instant) {
         self.used.at(at);
+        self.stop_watch.request_sent();
         let mut cut = self.cut.borrow_mut();
         if cut.is_none()
             && self.lanes.borrow().is_empty()
@@ -589,24 +599,5 @@ impl Chunk {
             let line = line.trim_ascii_end();
             (self.done < start + line.len()).then_some(line)
         })
-    }
-}
-
-/// Moments of the daemon's own clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
-    from: Moment,
-    start: Instant,
-}
-
-impl Clock {
-    /// Goes on from this moment.
-    pub(super) fn start(from: Moment) -> Clock {
-        let start = Instant::now();
-        Clock { from, start }
-    }
-
-    pub(super) fn at(self, at: Instant) -> Moment {
-        self.from + at.saturating_duration_since(self.start)
     }
 }

@@ -55,6 +55,10 @@ const CHECKS: &[Check] = &[
         look: runtime::daemons,
     },
     Check {
+        name: "server processes",
+        look: runtime::servers,
+    },
+    Check {
         name: "records",
         look: runtime::records,
     },

@@ -11,6 +11,7 @@ use kennel_sys::runtime_dir::{DirError, MeetingPlace, RuntimeDir, Unwritable};
 use kennel_sys::{net, tree};
 
 use super::Finding;
+use crate::listing;
 use crate::meeting::{DAEMON_LOCK, Meeting};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -149,6 +150,22 @@ fn listens(meeting: &Meeting, generation: &str, daemon: &ProcessRef) -> bool {
 fn is_starting(process: &ProcessRef) -> bool {
     let line = std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
     line.split(|&byte| byte == 0).nth(1) == Some(b"daemon")
+}
+
+/// Servers that are stopped.
+pub(super) fn servers() -> Result<Vec<Finding>, String> {
+    let entries = listing::all().map_err(|_| UNUSABLE)?;
+    let stopped = entries.iter().flat_map(|entry| {
+        let stopped = entry.servers.iter().filter_map(|server| server.stopped);
+        stopped.map(|stopped| Finding {
+            check: "server processes",
+            what: format!("the server of {} is {}", entry.name, stopped.state()),
+            why: "its requests wait until it is continued",
+            mend: stopped.fix(),
+            pid: Some(stopped.pid),
+        })
+    });
+    Ok(stopped.collect())
 }
 
 /// Records of sessions that were killed, and what is no record.

@@ -147,6 +147,7 @@ impl Kept {
         self.record.entry.servers = vec![listing::Server {
             state,
             stale: false,
+            stopped: None,
             rss_bytes: None,
         }];
         self.write()

@@ -4,6 +4,7 @@ use super::table::{Look, lines};
 use super::words;
 use crate::daemon::{ClientState, Restart, ServerState};
 use crate::listing::{Entry, Mode, Server};
+use crate::stopped::StoppedProcess;
 
 const NOW: u64 = 1_000_000;
 
@@ -40,6 +41,7 @@ pub(crate) fn entry(name: &str, apps: &[&str]) -> Entry {
             state,
             rss_bytes: Some(60 << 20),
             stale: false,
+            stopped: None,
         }],
         clients: apps.iter().map(client).collect(),
         saved_bytes: 120 << 20,
@@ -122,6 +124,22 @@ fn a_state_is_a_word_or_two() {
     };
     assert_eq!(of(|_| {}), "serving");
     assert_eq!(of(|it| it.servers[0].stale = true), "stale");
+    let stopped = StoppedProcess {
+        pid: 4711,
+        debugger: None,
+    };
+    for state in ["serving", "idle"] {
+        let mut entry = entry("x", &["a"]);
+        entry.state = state.to_owned();
+        entry.servers[0].stale = true;
+        entry.servers[0].stopped = Some(stopped);
+        assert_eq!(words::state(&entry, NOW).0, "stopped");
+        let notes = words::notes(&entry, NOW).join("\n");
+        assert!(
+            notes.contains("continue it with: kill -CONT 4711"),
+            "{notes}"
+        );
+    }
     assert_eq!(of(|it| it.servers.clear()), "starting");
     assert_eq!(
         of(|it| {

@@ -17,8 +17,10 @@ pub(crate) enum Mood {
 /// Where it stands, as short as a column wants it.
 pub(crate) fn state(entry: &Entry, now: u64) -> (String, Mood) {
     let stale = entry.servers.iter().any(|server| server.stale);
+    let stopped = entry.servers.iter().any(|server| server.stopped.is_some());
     let serverless = entry.servers.is_empty() && !entry.clients.is_empty();
     let (word, mood) = match entry.state.as_str() {
+        "serving" | "idle" | "idle, owner gone" if stopped => ("stopped", Mood::Odd),
         "serving" if stale => ("stale", Mood::Odd),
         "serving" if entry.mode == Mode::Shared && serverless => match entry.restarts {
             0 => ("starting", Mood::Quiet),
@@ -180,13 +182,13 @@ pub(crate) fn age(since: u64, now: u64) -> String {
 
 /// What is not as usual, in whole sentences: who may wonder, and why.
 pub(crate) fn notes(entry: &Entry, now: u64) -> Vec<String> {
+    let stopped = entry.servers.iter().filter_map(|server| server.stopped);
+    let mut notes: Vec<String> = stopped.map(|stopped| stopped.report()).collect();
     let stale = entry.servers.iter().filter(|server| server.stale);
-    let mut notes: Vec<String> = stale
-        .map(|server| {
-            let pid = server.state.pid;
-            format!("server {pid} is stale: its files changed since it was started")
-        })
-        .collect();
+    notes.extend(stale.map(|server| {
+        let pid = server.state.pid;
+        format!("server {pid} is stale: its files changed since it was started")
+    }));
     notes.extend(restarts(entry, now));
     let guarded = entry.guarded.as_ref();
     notes.extend(guarded.map(|guarded| guard(entry, guarded)));

@@ -239,6 +239,7 @@ impl Shim {
             return;
         };
         let open = server.read();
+        self.stopped.server_spoke();
         let busy = !self.session.is_quiet();
         let mut abandoned = false;
         loop {

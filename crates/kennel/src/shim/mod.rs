@@ -25,6 +25,7 @@ mod server;
 mod sleep;
 pub(crate) mod spare;
 mod stderr;
+mod stopped;
 mod watch;
 pub(crate) mod width;
 
@@ -55,6 +56,7 @@ use server::Server;
 pub(crate) use server::Spec;
 use sleep::Alarmed;
 use stderr::StderrQueue;
+use stopped::StoppedCheck;
 use watch::{Watch, Watched, Who};
 use width::Width;
 
@@ -153,6 +155,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         for_now: None,
         coming_back: None,
         hibernation: spec.hibernate.map(Hibernation::after),
+        stopped: StoppedCheck::default(),
         resting: false,
         election: None,
         suspect: None,
@@ -227,6 +230,7 @@ struct Shim {
     /// The daemon that is there again, while our own server ends.
     coming_back: Option<Box<Link>>,
     hibernation: Option<Hibernation>,
+    stopped: StoppedCheck,
     /// It has no upstream, and wants none before somebody asks for something.
     resting: bool,
     election: Option<Watched<Pending>>,
@@ -317,6 +321,7 @@ impl Shim {
             self.arrive();
             self.start_if_due();
             self.stop_waiting_if_due();
+            self.check_for_stop();
             self.pass_on();
             if let Some(end) = self.over() {
                 return Ok(end);

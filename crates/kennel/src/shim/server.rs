@@ -101,6 +101,7 @@ impl Spec {
                     state: state(running),
                     rss_bytes: None,
                     stale: false,
+                    stopped: None,
                 })
                 .into_iter()
                 .collect(),

@@ -87,11 +87,8 @@ impl Shim {
                 Some(Who::Stderr | Who::ServerIn) | None => {}
             }
         }
-        if ready.alarmed
-            && let Some(alarm) = &mut self.alarm
-        {
-            alarm.rings_at = None;
-            alarm.alarm.set(None);
+        if ready.alarmed {
+            self.turn_off_alarm();
         }
         Ok(ready)
     }
@@ -137,6 +134,14 @@ impl Shim {
         alarm.alarm.set(Some(timeout));
         alarm.rings_at = Some(moment);
         None
+    }
+
+    /// Turns the alarm off: it is set again for the next moment, if there is one.
+    pub(super) fn turn_off_alarm(&mut self) {
+        if let Some(alarm) = &mut self.alarm {
+            alarm.rings_at = None;
+            alarm.alarm.set(None);
+        }
     }
 
     /// Tells the kernel, where it has changed. `true` if the app's input is ready without an event.
@@ -191,6 +196,7 @@ impl Shim {
             leave_at,
             self.answers_until.filter(|_| !self.session.is_idle()),
             self.next_rest(),
+            self.stopped.next(),
             self.next_count(),
             self.next_look_for_a_daemon(),
             spare::due(),

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, bin, run, tool, wait_for};
 
 use crate::stage::{Ward, session};
@@ -56,7 +58,13 @@ fn what_cannot_be_looked_at_is_not_ok() {
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
     write(&ward, "home/.cursor/mcp.json", "{");
     let said = ward.kennel(&["doctor"]).stdout;
-    for check in ["daemons", "records", "leftovers", "commands"] {
+    for check in [
+        "daemons",
+        "server processes",
+        "records",
+        "leftovers",
+        "commands",
+    ] {
         assert!(
             said.contains(&format!("!!  {check}: it cannot be looked at")),
             "{said}"
@@ -81,6 +89,32 @@ fn a_record_that_cannot_be_read_is_found() {
     let found = ward.findings("records");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0]["mend"], format!("rm -- {}", record.display()));
+}
+
+#[test]
+fn a_stopped_server_is_found_with_the_command_that_continues_it() {
+    let ward = Ward::new();
+    let mut client = session(&ward);
+    let pid = client.request("pid", serde_json::json!({}))["result"].as_u64();
+    let pid = u32::try_from(pid.unwrap()).unwrap();
+    let server = ProcessRef::open(pid).unwrap();
+    wait_for("the session is listed", || {
+        let listed = ward.kennel(&["ps", "--json"]).stdout;
+        listed.contains(&pid.to_string()).then_some(())
+    });
+    assert!(ward.findings("server processes").is_empty());
+    server.signal(Signal::STOP).unwrap();
+    let found = wait_for("the stopped server is found", || {
+        ward.findings("server processes").pop()
+    });
+    assert_eq!(found["pid"], pid);
+    assert_eq!(found["mend"], format!("kill -CONT {pid}"));
+    let what = format!("the server of tk-server is stopped (SIGSTOP, pid {pid})");
+    assert_eq!(found["what"], what);
+    server.signal(Signal::CONT).unwrap();
+    wait_for("nothing is found", || {
+        ward.findings("server processes").is_empty().then_some(())
+    });
 }
 
 #[test]

@@ -74,6 +74,25 @@ fn rule_10_an_idle_session_through_a_daemon_sleeps_and_so_does_the_daemon() {
 }
 
 #[test]
+fn rule_10_sessions_and_daemon_sleep_after_a_slow_answer() {
+    let scope = Scope::new("idle-slow");
+    let mut clients = [solo(&scope), shared(&scope)].map(|mut command| Client::begin(&mut command));
+    // Long enough for the timer that looks for a stopped server: it is turned off by the answer.
+    let ids = clients
+        .each_mut()
+        .map(|client| client.send("slow", serde_json::json!({"ms": 5_000})));
+    for (client, id) in clients.iter_mut().zip(ids) {
+        assert_eq!(client.answer(id)["result"], "slow");
+    }
+    sleep_well(&[
+        ("shim", clients[0].pid()),
+        ("shim of a shared server", clients[1].pid()),
+        ("daemon", the_daemon(&scope).pid()),
+    ]);
+    clients.iter_mut().for_each(serves);
+}
+
+#[test]
 fn rule_10_a_daemon_that_lingers_sleeps() {
     let scope = Scope::new("idle-lingering");
     let mut client = Client::begin(&mut shared_with(&scope, &["--linger", "1h"]));

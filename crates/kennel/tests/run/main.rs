@@ -17,6 +17,7 @@ mod shared;
 mod shortage;
 mod solo;
 mod stage;
+mod stopped;
 mod strangers;
 mod unread_stderr;
 mod unseen;

@@ -1,5 +1,7 @@
 //! `kennel ps`.
 
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, Scope, bin, wait_for};
 
 use crate::pty::Pty;
@@ -25,6 +27,45 @@ fn a_restart_is_told_with_its_reason_and_its_time() {
         said.contains("restarted once, last ") && said.contains(&told),
         "{said}"
     );
+}
+
+#[test]
+fn a_stopped_server_is_shown_as_stopped_until_it_is_continued() {
+    let scope = Scope::new("ps-stopped");
+    let (mut shared, mut solo) = (shared(&scope), session(&scope, &["--share", "never"]));
+    let servers =
+        [&mut shared, &mut solo].map(|client| ProcessRef::open(server_of(client)).unwrap());
+    let shown = || {
+        let entries = listing(&scope);
+        let stopped = entries
+            .iter()
+            .map(|entry| entry["servers"][0]["stopped"]["pid"].as_u64());
+        let stopped: Vec<u64> = stopped.collect::<Option<_>>()?;
+        (stopped.len() == servers.len()).then_some(stopped)
+    };
+    wait_for("both are listed", || {
+        let serving = says(&scope, &["ps"]).matches(" serving ").count();
+        (serving == 2).then_some(())
+    });
+    assert_eq!(shown(), None);
+    for server in &servers {
+        server.signal(Signal::STOP).unwrap();
+    }
+    let stopped = wait_for("both are shown as stopped", shown);
+    let said = says(&scope, &["ps"]);
+    assert_eq!(said.matches(" stopped ").count(), 4, "{said}");
+    for server in &servers {
+        let pid = server.pid();
+        assert!(stopped.contains(&u64::from(pid)), "{pid}: {stopped:?}");
+        let fix = format!("continue it with: kill -CONT {pid}\n");
+        assert!(said.contains(&fix), "{said}");
+        server.signal(Signal::CONT).unwrap();
+    }
+    wait_for("both are shown as serving", || {
+        let said = says(&scope, &["ps"]);
+        (said.matches(" serving ").count() == 2 && !said.contains("stopped")).then_some(())
+    });
+    assert_eq!(shown(), None);
 }
 
 #[test]

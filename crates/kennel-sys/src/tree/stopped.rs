@@ -1,0 +1,45 @@
+//! Whether a server is stopped: by a signal (SIGSTOP, SIGTSTP) or by a debugger.
+
+use std::io;
+
+use super::{Families, Tree};
+use crate::linux as os;
+
+/// A process of a server that is stopped, and so reads no requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Its pid.
+    pub pid: u32,
+    /// The debugger that traces it, if one does. SIGCONT does not continue it then.
+    pub tracer: Option<u32>,
+}
+
+impl Tree {
+    /// The process of this server that is stopped, if one is. Reads the process table.
+    pub fn stopped(&self) -> io::Result<Option<Stopped>> {
+        let families = Families::now()?;
+        let tops = families.children(self.warden().pid());
+        Ok(stopped(&tops, &families))
+    }
+}
+
+/// The first stopped process among `tops`, the topmost processes of a server, and those below them that share their
+/// stdin if it is a pipe or a socket: a launcher and the server it started. Other descendants do not count: a server
+/// may stop a child on purpose.
+pub fn stopped(tops: &[u32], families: &Families) -> Option<Stopped> {
+    tops.iter().find_map(|&top| {
+        let stdin = os::stream_identity(top, 0);
+        let mut readers = vec![top];
+        let mut seen = 0;
+        while let Some(&pid) = readers.get(seen) {
+            seen += 1;
+            if os::stat(pid).is_ok_and(|stat| stat.stopped) {
+                let tracer = os::tracer_of(pid).ok().flatten();
+                return Some(Stopped { pid, tracer });
+            }
+            let shares_stdin = |&pid: &u32| stdin.is_some() && os::stream_identity(pid, 0) == stdin;
+            readers.extend(families.children(pid).into_iter().filter(shares_stdin));
+        }
+        None
+    })
+}
