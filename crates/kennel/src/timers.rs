@@ -98,6 +98,17 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
     }
 }
 
+/// What the value of this timer is in `servers.toml`, for a value that is no text.
+pub(crate) fn what_to_write(name: &str) -> &'static str {
+    match name {
+        "stop-after" => "one or two durations, written as a text: \"30s\" or \"2s,10s\"",
+        "hibernate" => "a duration or never, written as a text: \"30m\"",
+        "max-line" => "a size such as 128M, written as a text: \"128M\"",
+        "detached" => "\"auto\", \"keep\" or \"end\"",
+        _ => "a duration, written as a text: \"30s\"",
+    }
+}
+
 impl Timers {
     /// Takes what is written down for a timer, unless a flag or a variable says otherwise.
     pub(crate) fn fill(&mut self, written: Vec<(&'static str, String)>) {

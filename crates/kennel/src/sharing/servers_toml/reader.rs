@@ -173,7 +173,11 @@ impl Reader<'_> {
     ) -> Option<(&'static str, String)> {
         let checked = match item.as_str() {
             Some(text) => timers::check(name, text).map(|()| text.to_owned()),
-            None => Err("write a duration as a text: \"30s\"".to_owned()),
+            None => Err(format!(
+                "{} is {}",
+                name.replace('-', "_"),
+                timers::what_to_write(name)
+            )),
         };
         match checked {
             Ok(text) => Some((name, text)),

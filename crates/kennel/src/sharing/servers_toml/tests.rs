@@ -278,7 +278,22 @@ fn a_mistake_is_told_with_its_line_and_column() {
             5,
             "is a list",
         ),
-        ("[[server]]\nmatch = \"a\"\nlinger = 5", 3, 1, "as a text"),
+        ("[[server]]\nmatch = \"a\"\nlinger = 5", 3, 1, "a duration"),
+        (
+            "[defaults]\nmax_line = 134217728",
+            2,
+            1,
+            "max_line is a size such as 128M",
+        ),
+        ("[defaults]\nmax_line = \"big\"", 2, 1, "is not a size"),
+        ("[defaults]\nmax_line = \"8K\"", 2, 1, "256K is the least"),
+        (
+            "[defaults]\ndetached = true",
+            2,
+            1,
+            "\"auto\", \"keep\" or \"end\"",
+        ),
+        ("[defaults]\nstop_after = 5", 2, 1, "one or two durations"),
         (
             "[[server]]\nmatch = \"a\"\nenv_key = \"A\"",
             3,
