@@ -10,7 +10,7 @@ pub(crate) use inbox::{Inbox, Spoken};
 pub(crate) use outbox::Outbox;
 pub(crate) use too_long::{TooLong, max_line, set_max_line};
 
-use crate::size::LEAST_MAX_LINE;
+use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 
 use super::spare;
 

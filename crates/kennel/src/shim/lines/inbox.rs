@@ -112,10 +112,14 @@ impl Inbox {
         }
     }
 
-    /// The line that has not ended is too long: forgets it, and skips what is still to come of it.
+    /// The line that has not ended is too long: forgets it, and skips what is still to come of it. Does nothing while a
+    /// whole line waits to be taken: that one has ended, and whatever follows it must not be skipped in its place.
     pub(crate) fn skip_line(&mut self, no_room: bool) {
+        if newline(&self.bytes[self.searched..]).is_some() {
+            return;
+        }
         if self.skipped.is_none() {
-            let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
+            let scan = self.scan.take().filter(|_| !self.scan_is_old);
             let skipped = Skipped::new(&self.bytes[self.taken..], scan, no_room);
             self.skipped = Some(Box::new(skipped));
         }
@@ -167,7 +171,7 @@ impl Inbox {
     /// A whole line that is too long; `true` if nobody has to be told of it.
     fn pass_over(&mut self, end: usize) -> bool {
         let scan = self.scan.take();
-        let skipped = Skipped::new(&self.bytes[self.taken..end], scan.as_deref(), false);
+        let skipped = Skipped::new(&self.bytes[self.taken..end], scan, false);
         self.skipped = Some(Box::new(skipped));
         self.taken = end + 1;
         (self.last, self.searched) = (self.taken, self.taken);

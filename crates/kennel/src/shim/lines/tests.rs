@@ -278,3 +278,44 @@ fn lines_that_are_too_long_are_told_of_in_turn_wherever_the_bytes_were_cut() {
         assert_eq!(heard, expected);
     }
 }
+
+#[test]
+fn a_line_that_has_ended_is_not_skipped_and_nor_is_the_one_behind_it() {
+    let mut inbox = Inbox::default();
+    feed(&mut inbox, b"{\"id\":1,\"result\":\"x");
+    assert!(lines(&mut inbox).is_empty());
+    feed(&mut inbox, b"\"}\nfirst\n");
+    inbox.skip_line(true);
+    feed(&mut inbox, b"second\n");
+    let expected = [&b"{\"id\":1,\"result\":\"x\"}"[..], b"first", b"second"];
+    assert_eq!(lines(&mut inbox), expected);
+    // One that has not ended is.
+    feed(&mut inbox, b"{\"id\":2,\"result\":\"x");
+    inbox.skip_line(true);
+    feed(&mut inbox, b"x\"}\nthird\n");
+    assert!(lines(&mut inbox).is_empty());
+    let told = inbox.next_too_long(false).unwrap();
+    assert_eq!(told.id.as_deref(), Some(&b"2"[..]));
+    assert_eq!(lines(&mut inbox), [b"third"]);
+}
+
+#[test]
+fn the_id_of_a_line_that_is_too_long_is_found_wherever_it_was_cut_and_kept_if_it_is_short() {
+    set_max_line(LEAST_MAX_LINE);
+    let long = "x".repeat(LEAST_MAX_LINE);
+    let told = |line: String, cut: usize| {
+        let mut inbox = Inbox::default();
+        feed(&mut inbox, &line.as_bytes()[..cut]);
+        assert!(lines(&mut inbox).is_empty());
+        feed(&mut inbox, &line.as_bytes()[cut..]);
+        feed(&mut inbox, b"\n");
+        assert!(lines(&mut inbox).is_empty());
+        inbox.next_too_long(false).unwrap().id
+    };
+    // It came with the end of the line, after a beginning that was looked at.
+    let before = "x".repeat(CHUNK);
+    let line = format!(r#"{{"a":"{before}","id":7,"params":"{long}"}}"#);
+    assert_eq!(told(line, CHUNK + 1).as_deref(), Some(&b"7"[..]));
+    let line = format!(r#"{{"id":"{before}","params":"{long}"}}"#);
+    assert_eq!(told(line, 10), None);
+}

@@ -4,8 +4,9 @@ use std::cell::Cell;
 
 use kennel_core::hello::VOID;
 use kennel_core::message::{Scan, error_reply};
+use kennel_core::session::NAME_LIMIT;
 
-use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
+use super::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 
 /// How much of the end of a skipped line is kept: many SDKs write the id last.
 const TAIL: usize = 512;
@@ -31,7 +32,7 @@ pub(crate) fn set_max_line(bytes: usize) {
 /// A line that was too long and is not kept, as far as its beginning and its end tell what it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TooLong {
-    /// As spelled.
+    /// As spelled; none that is longer than [`NAME_LIMIT`].
     pub(crate) id: Option<Vec<u8>>,
     /// It answers something; otherwise it asks or tells something.
     pub(crate) is_answer: bool,
@@ -99,17 +100,17 @@ pub(super) struct Skipped {
 }
 
 impl Skipped {
-    /// The line begins like this; `scan` is what was seen of it, if anything.
-    pub(super) fn new(begun: &[u8], scan: Option<&Scan>, no_room: bool) -> Skipped {
-        let mut fresh = Scan::default();
-        let scan = scan.unwrap_or_else(|| {
-            fresh.look_at(&begun[..begun.len().min(LEAST_MAX_LINE)]);
-            &fresh
-        });
+    /// The line begins like this; `scan` is what was seen of it before, if anything.
+    pub(super) fn new(begun: &[u8], scan: Option<Box<Scan>>, no_room: bool) -> Skipped {
+        let mut scan = scan.unwrap_or_default();
+        scan.look_at(begun);
         let seen = scan.seen(begun);
         let mut skipped = Skipped {
             line: TooLong {
-                id: seen.id.map(<[u8]>::to_vec),
+                id: seen
+                    .id
+                    .filter(|id| id.len() <= NAME_LIMIT)
+                    .map(<[u8]>::to_vec),
                 is_answer: seen.is_answer,
                 why: match no_room {
                     true => Why::NoRoom,
@@ -161,7 +162,12 @@ fn id_at_end(line: &[u8]) -> Option<&[u8]> {
         let (before, key) = last_scalar(before)?;
         let before = before.trim_ascii_end();
         match key {
-            b"\"id\"" if before.ends_with(b",") || before.ends_with(b"{") => return Some(value),
+            b"\"id\"" if before.ends_with(b",") || before.ends_with(b"{") => {
+                // It becomes part of an answer.
+                return serde_json::from_slice::<serde_json::Value>(value)
+                    .is_ok()
+                    .then_some(value);
+            }
             b"\"jsonrpc\"" => rest = before.strip_suffix(b",")?,
             _ => return None,
         }
@@ -208,6 +214,9 @@ mod tests {
             (r#"xx\"id\":12}"#, None),
             (r#"xx,"id":"a\"b"}"#, None),
             (r#"xx,"id":null}"#, None),
+            (r#"xx,"id":1-2}"#, None),
+            (r#"xx,"id":007}"#, None),
+            ("xx,\"id\":\"a\tb\"}", None),
             (r#"xx,"other":1}"#, None),
             (r#"xx"id":1"#, None),
             ("}", None),
