@@ -9,6 +9,7 @@
 //! | `message` | one line |
 //! | `mux` | a schedule of several clients and a server, a step on each line: see `mux.rs` |
 //! | `session` | a schedule of an app and its upstreams: see `session.rs` |
+//! | `lines` | what a reader of lines reads, and how it is cut: see `lines.rs` |
 //! | `hello` | a first line, or one of Kennel's own |
 //! | `record` | what a daemon, a warden or `wrap` wrote down |
 //! | `lock` | the content of a lock's file |
@@ -18,6 +19,7 @@
 mod configuration;
 mod hello;
 mod ledger;
+mod lines;
 mod lock;
 mod message;
 mod mux;
@@ -58,6 +60,12 @@ mod meeting;
 #[expect(dead_code, unused_imports, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/sharing/mod.rs"]
 mod sharing;
+/// Of `kennel`. What reads lines keeps a long line's memory there.
+#[path = "../../crates/kennel/src/shim"]
+mod shim {
+    #[cfg_attr(not(test), expect(dead_code, reason = "nobody waits here"))]
+    pub(crate) mod spare;
+}
 #[path = "../../crates/kennel/src/size.rs"]
 mod size;
 #[expect(dead_code, reason = "only what reads is used here")]
@@ -96,6 +104,8 @@ pub enum Target {
     Mux,
     /// `kennel_core::session`
     Session,
+    /// What cuts bytes into lines, in shim and daemon
+    Lines,
     /// `kennel_core::hello`
     Hello,
     /// `daemon.json`, the record of a tree, and what `wrap` remembers
@@ -110,10 +120,11 @@ pub enum Target {
 
 impl Target {
     /// All of them.
-    pub const ALL: [Target; 8] = [
+    pub const ALL: [Target; 9] = [
         Target::Message,
         Target::Mux,
         Target::Session,
+        Target::Lines,
         Target::Hello,
         Target::Record,
         Target::Lock,
@@ -127,6 +138,7 @@ impl Target {
             Target::Message => "message",
             Target::Mux => "mux",
             Target::Session => "session",
+            Target::Lines => "lines",
             Target::Hello => "hello",
             Target::Record => "record",
             Target::Lock => "lock",
@@ -141,6 +153,7 @@ impl Target {
             Target::Message => message::check(bytes),
             Target::Mux => mux::check(bytes),
             Target::Session => session::check(bytes),
+            Target::Lines => lines::check(bytes),
             Target::Hello => hello::check(bytes),
             Target::Record => record::check(bytes),
             Target::Lock => lock::check(bytes),

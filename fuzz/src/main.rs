@@ -23,7 +23,8 @@ mod engine {
 #[cfg(not(feature = "engine"))]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: kennel-fuzz message|mux|session|hello|record|lock|servers|wrap FILE...";
+    let usage =
+        "usage: kennel-fuzz message|mux|session|lines|hello|record|lock|servers|wrap FILE...";
     let target: kennel_fuzz::Target = arguments.next().ok_or(usage)?.parse()?;
     for file in arguments {
         target.check(&std::fs::read(file)?);

@@ -41,6 +41,11 @@ fn every_kept_schedule_of_upstreams_is_answered_once() {
 }
 
 #[test]
+fn every_kept_stream_is_cut_into_its_lines() {
+    holds(Target::Lines);
+}
+
+#[test]
 fn every_kept_hello_means_the_same_when_it_is_said_again() {
     holds(Target::Hello);
 }

@@ -22,8 +22,8 @@ Examples:
   cargo run -p kennel-fuzz -- mux FILE   one find once more, without the engine";
 
 /// What there is to throw at, as `fuzz/src/lib.rs` has it.
-const TARGETS: [&str; 8] = [
-    "message", "mux", "session", "hello", "record", "lock", "servers", "wrap",
+const TARGETS: [&str; 9] = [
+    "message", "mux", "session", "lines", "hello", "record", "lock", "servers", "wrap",
 ];
 
 /// What counts for reached: every branch, and what was compared there.
