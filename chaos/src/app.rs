@@ -1,15 +1,15 @@
 //! An app and its session: what it asks for, and whether what it hears is an answer to that.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::Rng;
+use kennel_testkit::{Keeper, KeptPipes, Rng};
 use serde_json::Value;
 
 use crate::cast::files_of;
@@ -27,7 +27,7 @@ const WORDS: usize = 4096;
 pub(crate) enum Around {
     /// Nothing: this process is the app.
     Nothing,
-    /// The app is a process that only started it; its pipes are ours, and stay open when it dies.
+    /// The app is a process that only started it; its pipes are held by a [`Keeper`], and stay open when it dies.
     Held,
     /// A shell that passes its stdio on.
     Launcher,
@@ -58,7 +58,7 @@ pub(crate) struct App {
     child: Child,
     /// The same by identity: once it is reaped, its pid may be anybody's.
     pub(crate) starter: ProcessRef,
-    stdin: Option<ChildStdin>,
+    stdin: Option<PipeWriter>,
     /// What its stdin is called in the list of a process's open files. Whoever has it belongs to its session.
     pipe: PathBuf,
     /// Where the shell writes down which process the session is.
@@ -78,6 +78,8 @@ pub(crate) struct App {
     said: Arc<Mutex<String>>,
     /// The reading end of a full stderr that nobody ever reads.
     _unread: Option<OwnedFd>,
+    /// Holds its pipes: this process is an ancestor, and would be its app if it held them.
+    _keeper: Option<Keeper>,
 }
 
 /// What was asked for.
@@ -114,19 +116,33 @@ impl App {
             None => (None, Stdio::piped()),
         };
         command.env("KENNEL_MAX_LINE", "256K");
+        let (keeper, pipes) = match around {
+            Around::Nothing => {
+                let ((input, writer), (reader, output)) = (std::io::pipe()?, std::io::pipe()?);
+                let pipes = KeptPipes {
+                    input,
+                    output,
+                    writer,
+                    reader,
+                };
+                (None, pipes)
+            }
+            _ => {
+                let (keeper, pipes) = Keeper::start()?;
+                (Some(keeper), pipes)
+            }
+        };
+        let pipe = std::fs::read_link(format!("/proc/self/fd/{}", pipes.input.as_raw_fd()))?;
         let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdin(pipes.input)
+            .stdout(pipes.output)
             .stderr(stderr)
             .spawn()?;
-        // It holds the writing end.
+        // It holds the session's ends.
         drop(command);
         let starter = ProcessRef::open(child.id())?;
-        let stdin = child.stdin.take().expect("it is piped");
-        let pipe = std::fs::read_link(format!("/proc/self/fd/{}", stdin.as_raw_fd()))?;
-        let stdout = child.stdout.take().expect("it is piped");
         std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines() {
+            for line in BufReader::new(pipes.reader).lines() {
                 let Ok(line) = line else { break };
                 if heard.send((number, Some(line))).is_err() {
                     return;
@@ -143,7 +159,7 @@ impl App {
             shared,
             kind,
             around,
-            stdin: Some(stdin),
+            stdin: Some(pipes.writer),
             pipe,
             starter,
             shim: None,
@@ -158,6 +174,7 @@ impl App {
             errors: 0,
             said,
             _unread: unread,
+            _keeper: keeper,
             child,
         };
         app.initialize();

@@ -151,12 +151,10 @@ impl Watch {
         if let Starter::Gone(role) = self.starter {
             return Some(Reason::StarterGone(role));
         }
-        if let Some(gone) = self
-            .watched()
-            .iter()
-            .find(|watched| !watched.process.is_alive())
+        if let Starter::Watch(origin) = &mut self.starter
+            && let Err(role) = origin.outlive_ended()
         {
-            return Some(Reason::StarterGone(gone.role));
+            return Some(Reason::StarterGone(role));
         }
         let now = self.shared.now();
         let mut lifetime = self.shared.lifetime();
@@ -181,7 +179,7 @@ impl Watch {
 
     fn watched(&self) -> &[Watched] {
         match &self.starter {
-            Starter::Watch(watched) => watched,
+            Starter::Watch(origin) => &origin[..],
             Starter::Gone(_) | Starter::Nobody => &[],
         }
     }

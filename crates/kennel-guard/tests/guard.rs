@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use kennel_guard::{Guard, announce_owner};
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Scope, bin, on_each_kernel, wait_for};
+use kennel_testkit::{Keeper, Scope, bin, on_each_kernel, wait_for};
 
 /// A `tk-guarded` that is told things and tells things. Its stdin stays open in our hands.
 struct Guarded {
@@ -366,7 +366,7 @@ fn the_parent_watch_can_be_switched_off_by_the_builder_and_by_the_environment() 
         (&["parent=off"][..], None, false),
     ] {
         let scope = Scope::new("switch");
-        // A parent that starts it in the background, with the pipe we hold, and waits to be killed.
+        // A parent that starts it in the background, with pipes that a stranger holds, and waits to be killed.
         let program = bin("tk-guarded");
         let line = format!(
             "exec 3<&0; {} {} <&3 & sleep 1000",
@@ -374,16 +374,17 @@ fn the_parent_watch_can_be_switched_off_by_the_builder_and_by_the_environment() 
             arguments.join(" ")
         );
         let mut command = scope.command("sh");
+        let (_keeper, pipes) = Keeper::start().unwrap();
         command
             .args(["-c", &line])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdin(pipes.input)
+            .stdout(pipes.output);
         if let Some(value) = value {
             command.env("KENNEL_PARENT_WATCH", value);
         }
         let mut parent = command.spawn().unwrap();
-        let mut stdout = BufReader::new(parent.stdout.take().unwrap());
-        let mut stdin = parent.stdin.take().unwrap();
+        let mut stdout = BufReader::new(pipes.reader);
+        let mut stdin = pipes.writer;
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         if value == Some("garbage") {

@@ -147,6 +147,48 @@ impl ProcessRef {
         })
     }
 
+    /// The living ancestors of `child`, nearest first, `most` of them at most. An ancestor that cannot be seen ends the
+    /// search. Costs one reading of `/proc` each, where [`parent_of`](Self::parent_of) costs three: a process that got
+    /// the pid of a dead parent is told by its start, which is after the child's.
+    pub(crate) fn ancestors_of(child: &ProcessRef, most: usize) -> Vec<Identity> {
+        let mut ancestors = Vec::new();
+        let Ok(mut below) = os::stat(child.pid()) else {
+            return ancestors;
+        };
+        if !child.is_alive() {
+            return ancestors;
+        }
+        while ancestors.len() < most && below.parent != 0 {
+            let Ok((ancestor, stat)) = ProcessRef::open_with_stat(below.parent) else {
+                break;
+            };
+            if stat.start > below.start {
+                break;
+            }
+            ancestors.push(ancestor.identity);
+            below = stat;
+        }
+        ancestors
+    }
+
+    fn open_with_stat(pid: u32) -> io::Result<(ProcessRef, os::ProcessStat)> {
+        if !features().pidfd {
+            let process = ProcessRef::open_by_start(pid)?;
+            let stat = os::stat(pid)?;
+            let same = process.identity.start == Some(stat.start);
+            return same.then_some((process, stat)).ok_or_else(|| gone(pid));
+        }
+        let handle = os::open_process(pid)?;
+        let unique = os::unique_of(handle.as_fd(), features().pidfs)?;
+        let stat = os::stat(pid)?;
+        let identity = identity_of(pid, unique, Some(stat.start));
+        if os::exited(handle.as_fd()) {
+            return Err(gone(pid));
+        }
+        let handle = Some(handle);
+        Ok((ProcessRef { identity, handle }, stat))
+    }
+
     /// The process that was written down, if it is still alive; `None` if it is gone, whoever has its
     /// pid now. `Unsupported` if it was written down in another pid namespace: from here it cannot be told.
     pub fn find(identity: &Identity) -> io::Result<Option<ProcessRef>> {
@@ -261,7 +303,10 @@ impl ProcessRef {
 
 /// What can be said about `pid`. The caller makes sure that it stays with one process meanwhile.
 fn read_identity(pid: u32, unique: Option<u64>) -> Identity {
-    let start = os::stat(pid).ok().map(|stat| stat.start);
+    identity_of(pid, unique, os::stat(pid).ok().map(|stat| stat.start))
+}
+
+fn identity_of(pid: u32, unique: Option<u64>, start: Option<u64>) -> Identity {
     if let (None, Some(start)) = (unique, start) {
         let_the_tick_pass(start);
     }

@@ -13,22 +13,34 @@
 //! it started us. So with any other parent whose session is not ours, though we did not leave it: a
 //! `systemd --user`, or another subreaper.
 //!
+//! When one of them ends, the app may live on: a helper started us, and exits. So ancestors above the app are recorded at
+//! the start, and not watched. At the end of a watched process, and only then, descriptors are looked at: the nearest
+//! ancestor **above** it that holds the far end of our stdin or stdout is the app, and is watched from then on. Nobody else
+//! who holds it counts: a daemonized child of the app cannot be told from a helper that keeps a dead app's pipe open.
+//!
 //! With neither a pipe nor a socket on stdin nobody talks to us. Then a process that leads a session of
 //! its own was detached on purpose, and a child of init in init's own session was started by it: nobody
 //! is watched. Any other parent is.
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::FileType;
 
 use crate::linux as os;
 use crate::peer::Peer;
-use crate::process::ProcessRef;
+use crate::process::{Identity, ProcessRef};
 
 /// How many launchers may stand between an app and us.
 const MOST_LAUNCHERS: usize = 32;
+
+/// How many ancestors above the app are recorded, in case it is not the app.
+const MOST_ANCESTORS: usize = 6;
+
+/// Below all of them: any ancestor may outlive it as the app, and it outlives nobody as such.
+const NO_ANCESTOR: isize = -1;
 
 /// Why a process is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,13 +60,116 @@ pub struct Watched {
     pub role: Role,
     /// The process.
     pub process: ProcessRef,
+    /// How far it is above us among our ancestors: 0 for the parent, [`NO_ANCESTOR`] for others.
+    height: isize,
+}
+
+/// Who is watched, and who may turn out to be the app.
+#[derive(Debug)]
+pub struct Origin {
+    watched: Vec<Watched>,
+    /// The ancestors above the app, nearest first, with their heights. By identity: descriptors of all of them would be as
+    /// many again as a session has.
+    ancestors: Vec<(isize, Identity)>,
+}
+
+impl Deref for Origin {
+    type Target = [Watched];
+
+    fn deref(&self) -> &[Watched] {
+        &self.watched
+    }
+}
+
+impl Origin {
+    /// Looks whether the app lives on though a watched process has ended. If an ancestor above that one holds the far end
+    /// of our stdin or stdout, it is the app, and alone is watched from now on. An error names the role of the one whose
+    /// end is our end.
+    pub fn outlive_ended(&mut self) -> Result<(), Role> {
+        let ended = self.watched.iter().filter(|it| !it.process.is_alive());
+        let Some((height, role)) = ended.map(|it| (it.height, it.role)).max_by_key(|it| it.0)
+        else {
+            return Ok(());
+        };
+        let far_ends = FarEnds::of_this_process();
+        let watched = self.watched.iter();
+        let mut candidates: Vec<(isize, Identity)> = watched
+            .map(|it| (it.height, *it.process.identity()))
+            .chain(self.ancestors.drain(..))
+            .filter(|(at, _)| *at > height)
+            .collect();
+        candidates.sort_by_key(|(at, _)| *at);
+        let holder = candidates.iter().enumerate().find_map(|(place, it)| {
+            let process = ProcessRef::find(&it.1).ok().flatten()?;
+            far_ends.are_held_by(&process).then_some((place, process))
+        });
+        let Some((place, process)) = holder else {
+            return Err(role);
+        };
+        self.ancestors = candidates.split_off(place + 1);
+        self.watched = vec![Watched {
+            role: Role::App,
+            process,
+            height: candidates[place].0,
+        }];
+        Ok(())
+    }
+}
+
+/// The other ends of our stdin and stdout.
+struct FarEnds {
+    /// Pipes, and what a descriptor of the far end may do: write into our stdin, read from our stdout.
+    pipes: Vec<((u64, u64), os::Access)>,
+    /// The inodes of sockets.
+    sockets: Vec<u64>,
+}
+
+impl FarEnds {
+    fn of_this_process() -> FarEnds {
+        let ours = [
+            (rustix::stdio::stdin(), os::Access::Write),
+            (rustix::stdio::stdout(), os::Access::Read),
+        ];
+        let mut ends = FarEnds {
+            pipes: Vec::new(),
+            sockets: Vec::new(),
+        };
+        for (fd, access) in ours {
+            let Ok(stat) = rustix::fs::fstat(fd) else {
+                continue;
+            };
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Fifo => ends.pipes.push(((stat.st_dev, stat.st_ino), access)),
+                FileType::Socket => {
+                    let peer = os::Connections::now().ok();
+                    ends.sockets
+                        .extend(peer.and_then(|all| all.unix_peer_of(stat.st_ino)));
+                }
+                _ => {}
+            }
+        }
+        ends
+    }
+
+    /// Whether a process has one of them open. One whose descriptors may not be seen has not.
+    fn are_held_by(&self, process: &ProcessRef) -> bool {
+        let pid = process.pid();
+        let pipe = |(pipe, access): &((u64, u64), os::Access)| {
+            os::holds_file_with(pid, *pipe, *access).unwrap_or(false)
+        };
+        let held = self.pipes.iter().any(pipe) || {
+            let theirs = os::sockets_of(pid).unwrap_or_default();
+            self.sockets.iter().any(|inode| theirs.contains(inode))
+        };
+        held && process.is_alive()
+    }
 }
 
 /// What a look at our origin found.
 #[derive(Debug)]
 pub enum Starter {
     /// Watch these: the end of any one of them means that the app is gone.
-    Watch(Vec<Watched>),
+    Watch(Origin),
     /// The process of this role was gone already when we looked.
     Gone(Role),
     /// There is nobody to watch: only EOF on stdin counts.
@@ -66,8 +181,11 @@ pub fn capture() -> io::Result<Starter> {
     let stdio = Stdio::of_this_process();
     let peer = Peer::of_stdin().ok().flatten();
     let Some(parent) = ProcessRef::parent()? else {
-        return Ok(match stdin_maker(peer, &[]) {
-            Some(maker) => Starter::Watch(vec![maker]),
+        return Ok(match stdin_maker(peer, &[], &[]) {
+            Some(maker) => Starter::Watch(Origin {
+                watched: vec![maker],
+                ancestors: Vec::new(),
+            }),
             None => Starter::Nobody,
         });
     };
@@ -98,21 +216,34 @@ pub fn capture() -> io::Result<Starter> {
         return Ok(Starter::Gone(Role::App));
     }
 
-    let maker = stdin_maker(peer, &line);
+    let ancestors = ancestors_above(&line);
+    let maker = stdin_maker(peer, &line, &ancestors);
     let mut watched = Vec::new();
-    let launchers = line.len() > 1;
-    let app = if launchers { line.pop() } else { None };
+    let top = line.len() as isize - 1;
+    let app = if top > 0 { line.pop() } else { None };
     let parent = line.into_iter().next();
     watched.extend(parent.map(|process| Watched {
         role: Role::Parent,
         process,
+        height: 0,
     }));
     watched.extend(app.map(|process| Watched {
         role: Role::App,
         process,
+        height: top,
     }));
     watched.extend(maker);
-    Ok(Starter::Watch(watched))
+    Ok(Starter::Watch(Origin { watched, ancestors }))
+}
+
+/// The ancestors above the last of `line`, with their heights.
+fn ancestors_above(line: &[ProcessRef]) -> Vec<(isize, Identity)> {
+    let Some(top) = line.last() else {
+        return Vec::new();
+    };
+    let above = ProcessRef::ancestors_of(top, MOST_ANCESTORS);
+    let heights = line.len() as isize..;
+    heights.zip(above).collect()
 }
 
 /// Whether the switch leaves the watch on: one that is off ([`crate::env::switch`]) disarms it; any other value, or
@@ -219,16 +350,23 @@ fn started_by_systemd(process: &ProcessRef) -> bool {
 /// The living maker of our stdin. One that is gone already is no evidence: a helper may have made
 /// the pair and left. Known by pid alone it counts only as one of our ancestors: a number may have
 /// changed hands since.
-fn stdin_maker(peer: Option<Peer>, line: &[ProcessRef]) -> Option<Watched> {
+fn stdin_maker(
+    peer: Option<Peer>,
+    line: &[ProcessRef],
+    above: &[(isize, Identity)],
+) -> Option<Watched> {
     let process = peer?.process?;
-    let in_line = line
-        .iter()
-        .any(|ancestor| ancestor.identity().same_process(process.identity()));
-    let believed = crate::kernel::features().peer_pidfd || in_line;
+    let is_it = |it: &Identity| it.same_process(process.identity());
+    let place = line.iter().position(|it| is_it(it.identity()));
+    let believed = crate::kernel::features().peer_pidfd || place.is_some();
     let myself = process.pid() == std::process::id();
+    let place = place.map(|place| place as isize);
+    let place = place.or_else(|| above.iter().find(|(_, it)| is_it(it)).map(|it| it.0));
+    let height = place.unwrap_or(NO_ANCESTOR);
     (believed && !myself).then_some(Watched {
         role: Role::StdinPeer,
         process,
+        height,
     })
 }
 

@@ -328,11 +328,30 @@ pub mod starter {
         pub process: ProcessRef,
     }
 
+    /// Who is watched.
+    #[derive(Debug)]
+    pub struct Origin(Vec<Watched>);
+
+    impl std::ops::Deref for Origin {
+        type Target = [Watched];
+
+        fn deref(&self) -> &[Watched] {
+            &self.0
+        }
+    }
+
+    impl Origin {
+        /// Nobody is watched, so nobody ends.
+        pub fn outlive_ended(&mut self) -> Result<(), Role> {
+            Ok(())
+        }
+    }
+
     /// What a look at our origin found.
     #[derive(Debug)]
     pub enum Starter {
         /// Watch these.
-        Watch(Vec<Watched>),
+        Watch(Origin),
         /// Gone already.
         Gone(Role),
         /// Nobody to watch.

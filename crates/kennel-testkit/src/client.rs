@@ -1,25 +1,28 @@
 //! A scripted MCP client: JSON lines to a process and from it, every wait with a deadline (lesson 42).
 
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{BufRead as _, BufReader, PipeWriter, Read, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use serde_json::{Value, json};
 
 use crate::canary::Canary;
+use crate::keeper::Keeper;
 use crate::wait::{DEADLINE, wait_for};
 
 /// A started process, spoken to on its stdin and heard on its stdout and stderr.
 #[derive(Debug)]
 pub struct Client {
     child: Child,
-    stdin: Option<ChildStdin>,
+    stdin: Option<PipeWriter>,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     next_id: u64,
     /// Where Kennel writes down what runs, if it was told.
     runtime_dir: Option<PathBuf>,
+    _keeper: Option<Keeper>,
 }
 
 /// How a process ended, and what it had said that nobody had read yet.
@@ -51,13 +54,40 @@ impl Client {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let stdin = child.stdin.take().map(OwnedFd::from);
         Client {
-            stdin: child.stdin.take(),
+            stdin: stdin.map(PipeWriter::from),
             stdout: lines_of("stdout", child.stdout.take().expect("stdout is a pipe")),
             stderr: lines_of("stderr", child.stderr.take().expect("stderr is a pipe")),
             child,
             next_id: 1,
             runtime_dir: runtime_dir(command),
+            _keeper: None,
+        }
+    }
+
+    /// Starts the command with pipes that a [`Keeper`] holds: they stay open when the command dies, and this process, an
+    /// ancestor, does not hold them.
+    #[track_caller]
+    pub fn start_with_kept_pipes(command: &mut Command) -> Client {
+        let (keeper, pipes) =
+            Keeper::start().unwrap_or_else(|error| panic!("cannot start cat: {error}"));
+        let mut child = command
+            .stdin(pipes.input)
+            .stdout(pipes.output)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        // The command keeps the ends it was given until it gets others.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Client {
+            stdin: Some(pipes.writer),
+            stdout: lines_of("stdout", pipes.reader),
+            stderr: lines_of("stderr", child.stderr.take().expect("stderr is a pipe")),
+            child,
+            next_id: 1,
+            runtime_dir: runtime_dir(command),
+            _keeper: Some(keeper),
         }
     }
 

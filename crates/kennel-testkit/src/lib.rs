@@ -8,6 +8,7 @@
 mod canary;
 mod chance;
 mod client;
+mod keeper;
 mod kernels;
 mod scope;
 mod wait;
@@ -15,6 +16,7 @@ mod wait;
 pub use canary::{CANARY, Canary};
 pub use chance::{Rng, count, full, seed};
 pub use client::{Client, Ended, run};
+pub use keeper::{Keeper, KeptPipes};
 pub use kernels::{on_each_kernel, on_each_kernel_alone, try_with_pid, with_pid};
 pub use scope::{Scope, bin, tool};
 pub use wait::{DEADLINE, wait_for, wait_until};

@@ -19,9 +19,9 @@ pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
 };
 pub(crate) use procfs::{
-    age, boot_id, children_of_this_process, command_line, command_name, environ_has, exists,
-    fd_identity, first_argument, holds_file, is_kennel, now_in_ticks, pid_namespace, processes,
-    resident, runs_our_program, seen_in_proc, session_of, sockets_of, stat, stream_identity,
-    thread_count_of_this_process, tracer_of,
+    Access, ProcessStat, age, boot_id, children_of_this_process, command_line, command_name,
+    environ_has, exists, fd_identity, first_argument, holds_file, holds_file_with, is_kennel,
+    now_in_ticks, pid_namespace, processes, resident, runs_our_program, seen_in_proc, session_of,
+    sockets_of, stat, stream_identity, thread_count_of_this_process, tracer_of,
 };
 pub(crate) use sockets::{Connections, listening_in_namespace_of, network_namespace_of};

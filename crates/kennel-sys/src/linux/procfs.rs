@@ -283,6 +283,34 @@ pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
     Ok(false)
 }
 
+/// What a descriptor was opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Whether a process has `file` open for `access`; an error where its table may not be read.
+pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: Access) -> io::Result<bool> {
+    require_our_own()?;
+    // The link of a descriptor has the mode that it was opened with.
+    let bit = match access {
+        Access::Read => 0o400,
+        Access::Write => 0o200,
+    };
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(gone)? {
+        let path = entry?.path();
+        let (Ok(meta), Ok(link)) = (std::fs::metadata(&path), std::fs::symlink_metadata(&path))
+        else {
+            continue;
+        };
+        if (meta.dev(), meta.ino()) == file && link.mode() & bit != 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The inodes of the sockets a process has open; an error where its table may not be read.
 pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
     require_our_own()?;

@@ -76,6 +76,12 @@ impl Connections {
         Ok(connections)
     }
 
+    /// The inode at the other end of a unix socket.
+    pub(crate) fn unix_peer_of(&self, inode: u64) -> Option<u64> {
+        let socket = self.unix.iter().find(|socket| socket.inode == inode)?;
+        socket.peer.filter(|&peer| peer != 0)
+    }
+
     /// Whether a socket in `listening` has a connection whose other end is none of `inside`. Connections that were
     /// accepted belong to `inside` themselves.
     pub(crate) fn has_peer_outside(&self, listening: &[u64], inside: &HashSet<u64>) -> bool {

@@ -8,11 +8,14 @@ use kennel_core::message::{Line, Message};
 use kennel_core::mux::{self, Opening};
 use kennel_core::session::{SERVER_RESTARTED, Session, Unsent, Verdict};
 use kennel_sys::process::ProcessRef;
+use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::{self, Report};
 
+use super::end::{End, Gone};
 use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
-use super::{End, Sharing, Shim, Upstream, millis_until};
+use super::watch::Who;
+use super::{Sharing, Shim, Upstream, millis_until};
 use crate::printed::Printed;
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt};
@@ -27,9 +30,13 @@ impl Shim {
         {
             return Ok(Some(End::Signal(signal)));
         }
-        let starter_gone = ready.starter_stirs && !self.watched().all(ProcessRef::is_alive);
-        if starter_gone || ready.app_is_deaf {
-            return Ok(Some(End::AppIsGone));
+        if ready.starter_stirs && !self.watched().all(ProcessRef::is_alive) {
+            if let Err(role) = self.outlive_starter()? {
+                return Ok(Some(End::without_app(&self.stdin, Gone::Starter(role))));
+            }
+        }
+        if ready.app_is_deaf {
+            return Ok(Some(End::without_app(&self.stdin, Gone::Reader)));
         }
         if ready.server_complains {
             self.hear_complaints();
@@ -64,6 +71,20 @@ impl Shim {
             self.hear_app()?;
         }
         Ok(None)
+    }
+
+    /// Somebody who was watched has ended. Goes on with the app, if that is another.
+    fn outlive_starter(&mut self) -> io::Result<Result<(), Role>> {
+        let Starter::Watch(origin) = &mut self.starter else {
+            return Ok(Ok(()));
+        };
+        if let Err(role) = origin.outlive_ended() {
+            return Ok(Err(role));
+        }
+        for exit in origin.iter().filter_map(|it| it.process.exit_fd()) {
+            self.watch.add_once(exit, Who::Starter)?;
+        }
+        Ok(Ok(()))
     }
 
     pub(super) fn hear_app(&mut self) -> io::Result<()> {

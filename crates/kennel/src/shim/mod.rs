@@ -13,6 +13,7 @@
 mod app;
 pub(crate) mod budget;
 mod client;
+mod end;
 mod for_now;
 mod hear;
 pub(crate) mod lines;
@@ -47,6 +48,7 @@ use rustix::event::epoll::Event;
 
 use app::Input;
 use budget::RestartLimit;
+use end::{End, Gone};
 use for_now::ForNow;
 use lines::{Inbox, Outbox};
 use link::Link;
@@ -185,7 +187,10 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         happened: Vec::new(),
     };
     match shim.serve() {
-        Ok(end) => end.code(),
+        Ok(end) => {
+            end.say_why();
+            end.code()
+        }
         Err(error) => crate::fail(&format!("the session ended: {error}")),
     }
 }
@@ -282,33 +287,10 @@ struct Upstream {
     lost: bool,
 }
 
-/// How the shim ends.
-enum End {
-    /// The app has closed its side, and everything was answered.
-    AppIsDone(Option<Exit>),
-    /// The app is gone.
-    AppIsGone,
-    Signal(Signal),
-    /// The server cannot be started at all.
-    Refused(u8),
-}
-
-impl End {
-    fn code(self) -> ExitCode {
-        ExitCode::from(match self {
-            End::AppIsDone(None | Some(Exit::Code(0))) | End::AppIsGone => 0,
-            End::AppIsDone(Some(Exit::Code(code))) => u8::try_from(code).unwrap_or(1),
-            End::AppIsDone(Some(Exit::Signal(signal))) => 128u8.wrapping_add(signal as u8),
-            End::Signal(signal) => 128u8.wrapping_add(signal.as_raw() as u8),
-            End::Refused(code) => code,
-        })
-    }
-}
-
 impl Shim {
     fn serve(&mut self) -> io::Result<End> {
-        if let Starter::Gone(_) = self.starter {
-            return Ok(End::AppIsGone);
+        if let Starter::Gone(role) = self.starter {
+            return Ok(End::without_app(&self.stdin, Gone::Starter(role)));
         }
         if self.sharing.is_some() && election::is_readable(&self.stdin) {
             // Before there is anybody to tell: so the daemon hears it together with the hello.
@@ -378,7 +360,7 @@ impl Shim {
             return Some(End::Refused(code));
         }
         if self.to_app.flush(|bytes| self.stdout.write(bytes)).is_err() {
-            return Some(End::AppIsGone);
+            return Some(End::without_app(&self.stdin, Gone::Reader));
         }
         if !self.session.app_is_done() || !self.session.is_idle() || !self.to_app.is_empty() {
             return None;

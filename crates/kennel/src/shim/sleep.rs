@@ -213,7 +213,7 @@ impl Shim {
 
     pub(super) fn watched(&self) -> impl Iterator<Item = &ProcessRef> {
         let watched = match &self.starter {
-            Starter::Watch(watched) => watched.as_slice(),
+            Starter::Watch(origin) => &origin[..],
             Starter::Gone(_) | Starter::Nobody => &[],
         };
         watched.iter().map(|watched| &watched.process)

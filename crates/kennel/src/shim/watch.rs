@@ -69,6 +69,14 @@ impl Watch {
         Ok(epoll::add(&self.0, fd, data(who), EventFlags::IN)?)
     }
 
+    /// The same for something that may be waited for already.
+    pub(super) fn add_once(&self, fd: BorrowedFd<'_>, who: Who) -> io::Result<()> {
+        match epoll::add(&self.0, fd, data(who), EventFlags::IN) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Something to be waited for when it is [wanted](Watched::want).
     pub(super) fn over<F: AsFd>(&self, inner: F, who: Who) -> Watched<F> {
         Watched {

@@ -79,7 +79,7 @@ impl<'a> Scene<'a> {
     fn start_app(&mut self) {
         let line = self.session();
         let mut app = match self.cell.around {
-            Around::PipeHeld => self.app_whose_pipes_we_hold(&line),
+            Around::PipeHeld => self.app_whose_pipes_are_kept(&line),
             Around::Zombie => self.app(&["subreaper"], &line),
             Around::Launcher => {
                 let script = format!("{}; sleep 1000", line.join(" "));
@@ -89,7 +89,10 @@ impl<'a> Scene<'a> {
         };
         app.env("KENNEL_FEATURES_OFF", self.cell.off)
             .env("TESTKIT_ROLL", self.scope.roll());
-        self.apps.push(Client::start(&mut app));
+        self.apps.push(match self.cell.around {
+            Around::PipeHeld => Client::start_with_kept_pipes(&mut app),
+            _ => Client::start(&mut app),
+        });
         self.started += 1;
     }
 
@@ -100,9 +103,9 @@ impl<'a> Scene<'a> {
         app
     }
 
-    /// An app that passed its own stdin and stdout on to the session: their other ends are ours, and
+    /// An app that passed its own stdin and stdout on to the session: a stranger holds their other ends, and they
     /// stay open whatever becomes of it. So there is neither EOF nor a lost reader, only its death.
-    fn app_whose_pipes_we_hold(&self, line: &[String]) -> Command {
+    fn app_whose_pipes_are_kept(&self, line: &[String]) -> Command {
         let line = line.join(" ");
         let mut app = self.scope.command("sh");
         app.arg("-c").arg(format!(

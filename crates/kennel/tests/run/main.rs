@@ -5,6 +5,7 @@ mod busy;
 mod cleaner;
 mod cold;
 mod confined;
+mod helpers;
 mod idle;
 mod limits;
 mod overdue;

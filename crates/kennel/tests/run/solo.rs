@@ -379,23 +379,30 @@ fn rule_2_whoever_is_killed_nothing_is_left_once_nobody_is_there() {
         for victim in ["app", "shim", "app-and-shim"] {
             for signal in [Signal::KILL, Signal::TERM] {
                 let scope = Scope::new("matrix");
-                // We hold the pipe open: no EOF will ever come.
+                // A stranger holds the pipes open: no EOF will ever come. (An ancestor that holds them would be the app.)
+                let (their_input, our_input) = std::io::pipe().unwrap();
+                let (our_output, their_output) = std::io::pipe().unwrap();
+                let mut keeper = scope
+                    .command("sleep")
+                    .arg("1000")
+                    .stdin(our_output)
+                    .stdout(our_input)
+                    .spawn()
+                    .unwrap();
+                let told = scope.path("shim");
                 let line = stubborn(&scope).join(" ");
                 let line = format!(
-                    "exec 3<&0 </dev/null; {line} <&3 & echo $!; exec 3<&-; exec sleep 1000"
+                    "exec 3<&0 </dev/null; {line} <&3 & echo $! >{0}.new; mv {0}.new {0}; exec 3<&-; exec sleep 1000",
+                    told.display()
                 );
                 let mut app = scope
                     .command("sh")
                     .args(["-c", &line])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
+                    .stdin(their_input)
+                    .stdout(their_output)
                     .spawn()
                     .unwrap();
-                let _held = app.stdin.take();
-                // Kept: a shim whose stdout nobody reads any more ends.
-                let mut stdout = BufReader::new(app.stdout.take().unwrap());
-                let mut shim = String::new();
-                stdout.read_line(&mut shim).unwrap();
+                let shim = wait_for("the shim", || std::fs::read_to_string(&told).ok());
                 let shim = ProcessRef::open(shim.trim().parse().unwrap()).unwrap();
                 let family = members(&scope, 3);
                 if victim.contains("app") {
@@ -405,8 +412,10 @@ fn rule_2_whoever_is_killed_nothing_is_left_once_nobody_is_there() {
                     shim.signal(signal).unwrap();
                 }
                 all_gone(&scope, &family, "sleep");
-                app.kill().unwrap();
-                app.wait().unwrap();
+                for child in [&mut app, &mut keeper] {
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                }
             }
         }
     });
