@@ -11,7 +11,7 @@
 #[expect(dead_code, reason = "nothing is read from descriptors here")]
 mod inbox;
 #[path = "../../crates/kennel/src/shim/lines/too_long.rs"]
-#[cfg_attr(not(test), expect(dead_code, reason = "there is no log here"))]
+#[expect(dead_code, reason = "there is no log here")]
 mod too_long;
 
 use inbox::{Inbox, Spoken};
