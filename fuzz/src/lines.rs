@@ -281,8 +281,9 @@ fn is_told_well(told: &TooLong, line: &[u8], seen: usize, no_room: bool) {
         assert!(id.len() <= NAME_LIMIT, "such an id is not kept");
         assert!(line.windows(id.len()).any(|part| part == id));
     }
-    // What a whole line says is known only of one that is JSON.
-    let Ok(whole) = serde_json::from_slice::<Envelope<'_>>(line) else {
+    // What a whole line says is known only of one that is JSON, all of it text.
+    let text = str::from_utf8(line).ok();
+    let Some(whole) = text.and_then(|text| serde_json::from_str::<Envelope<'_>>(text).ok()) else {
         return;
     };
     let offset = |value: &RawValue| value.get().as_ptr() as usize - line.as_ptr() as usize;

@@ -68,22 +68,32 @@ fn who_goes_on_writing_to_the_stdout_of_a_dead_server_holds_nobody_up() {
             .custom_flags(OFlags::NONBLOCK.bits() as i32)
             .open(format!("/proc/{}/fd/1", server.pid()))
             .unwrap();
+        // Several writers and a large pipe: it is never empty, also where cores are few.
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, 1 << 20);
         let enough = Arc::new(AtomicBool::new(false));
-        let is_enough = Arc::clone(&enough);
-        let writer = std::thread::spawn(move || {
-            let noise = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/noise\"}\n".repeat(500);
-            while !is_enough.load(Ordering::Relaxed) {
-                // Full now, or closed for good.
-                let _ = (&stdout).write(&noise);
-            }
-        });
+        let writer = |_| {
+            let (stdout, is_enough) = (stdout.try_clone().unwrap(), Arc::clone(&enough));
+            std::thread::spawn(move || {
+                let noise =
+                    b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/noise\"}\n".repeat(80);
+                while !is_enough.load(Ordering::Relaxed) {
+                    // Full now, or closed for good.
+                    if (&stdout).write(&noise).is_err() {
+                        std::thread::yield_now();
+                    }
+                }
+            })
+        };
+        let writers: Vec<_> = (0..4).map(writer).collect();
         server.signal(Signal::KILL).unwrap();
         wait_for("the server is gone", || (!server.is_alive()).then_some(()));
         serves(&mut other);
         serves(&mut client);
         assert_ne!(server_of(&mut client).pid(), server.pid());
         enough.store(true, Ordering::Relaxed);
-        writer.join().unwrap();
+        for writer in writers {
+            writer.join().unwrap();
+        }
     }
 }
 
