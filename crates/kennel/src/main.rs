@@ -19,6 +19,7 @@ mod duration;
 mod election;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod former_key;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod guard;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod interpreter;
