@@ -7,7 +7,8 @@
 //! | fact | where it is read |
 //! |---|---|
 //! | the eight kinds of namespaces, `time` included | `/proc/<pid>/ns/…` |
-//! | the root directory (device and inode) | `/proc/<pid>/root` |
+//! | the root directory (device, inode and mount) | `/proc/<pid>/root` |
+//! | the user and group ids, and the further groups | `/proc/<pid>/status` |
 //! | the five capability sets | `/proc/<pid>/status` |
 //! | `NoNewPrivs`, the seccomp mode and the number of filters | `/proc/<pid>/status` |
 //! | the label of the security module | `/proc/<pid>/attr/current` |
@@ -26,8 +27,10 @@ use crate::process::ProcessRef;
 pub struct Confinement {
     /// `mnt:[4026531832]` and the like; `-` for a kind that this kernel does not have.
     pub(crate) namespaces: Vec<String>,
-    /// Device and inode.
-    pub(crate) root: (u64, u64),
+    /// Device, inode and the id of the mount.
+    pub(crate) root: (u64, u64, u64),
+    /// User ids, group ids and further groups, as the kernel spells them.
+    pub(crate) ids: [String; 3],
     /// Inheritable, permitted, effective, bounding, ambient.
     pub(crate) capabilities: [u64; 5],
     pub(crate) label: Vec<u8>,
@@ -65,6 +68,7 @@ impl Confinement {
         !self.is_filtered()
             && self.namespaces == other.namespaces
             && self.root == other.root
+            && self.ids == other.ids
             && self.label == other.label
             && sets.all(|(ours, others)| ours & others == *others)
     }
@@ -73,7 +77,8 @@ impl Confinement {
     pub fn facts(&self) -> Vec<String> {
         let Confinement {
             namespaces,
-            root: (device, inode),
+            root: (device, inode, mount),
+            ids,
             capabilities: [inheritable, permitted, effective, bounding, ambient],
             label,
             no_new_privs,
@@ -81,7 +86,8 @@ impl Confinement {
             seccomp_filters,
         } = self;
         let mut facts = namespaces.clone();
-        facts.push(format!("root {device} {inode}"));
+        facts.push(format!("root {device} {inode} {mount}"));
+        facts.push(format!("ids {ids:?}"));
         facts.push(format!(
             "capabilities {inheritable:x} {permitted:x} {effective:x} {bounding:x} {ambient:x}"
         ));
@@ -125,13 +131,15 @@ mod tests {
     #[test]
     fn each_fact_changes_the_text() {
         let base = ours();
-        let mut others = vec![base.clone(); 6];
+        let mut others = vec![base.clone(); 8];
         others[0].namespaces[0] = "mnt:[1]".into();
         others[1].root.1 += 1;
         others[2].capabilities[3] ^= 1;
         others[3].label = b"confined".to_vec();
         others[4].no_new_privs ^= true;
         others[5].seccomp_filters += 1;
+        others[6].root.2 += 1;
+        others[7].ids[2] += " 4242";
         for other in &others {
             assert_ne!(other.facts(), base.facts());
         }

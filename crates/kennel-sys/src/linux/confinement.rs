@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, makedev, openat, readlinkat, statx};
 use rustix::io::Errno;
 
 use super::procfs::require_our_own;
@@ -20,14 +20,20 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(format!("/proc/{process}"), flags, Mode::empty())?;
     let ns = openat(&dir, "ns", flags, Mode::empty())?;
-    let root = statat(&dir, "root/.", AtFlags::empty())?;
+    // The mount as well: a read-only bind of `/` has the device and inode of `/`.
+    let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+    let root = statx(&dir, "root/.", AtFlags::empty(), wanted)?;
     let status = status(&dir)?;
     Ok(Confinement {
         namespaces: NAMESPACES
             .iter()
             .map(|kind| namespace(&ns, kind))
             .collect::<io::Result<_>>()?,
-        root: (root.st_dev, root.st_ino),
+        root: (
+            makedev(root.stx_dev_major, root.stx_dev_minor),
+            root.stx_ino,
+            root.stx_mnt_id,
+        ),
         label: label(&dir)?,
         ..status
     })
@@ -73,8 +79,9 @@ fn parse_status(text: &str) -> Option<Confinement> {
     let uncounted = u32::from(seccomp_mode == 2 && field("Seccomp_filters").is_none());
     Some(Confinement {
         namespaces: Vec::new(),
-        root: (0, 0),
+        root: (0, 0, 0),
         label: Vec::new(),
+        ids: ["Uid", "Gid", "Groups"].map(|name| field(name).unwrap_or_default().to_owned()),
         capabilities: [
             set("CapInh")?,
             set("CapPrm")?,
@@ -99,12 +106,13 @@ fn content(dir: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tSeccomp:\t2\nUmask:\t0022\nCapInh:\t0\nCapPrm:\t1f\nCapEff:\t10\nCapBnd:\tff\nCapAmb:\t1\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n";
+    const STATUS: &str = "Name:\tSeccomp:\t2\nUmask:\t0022\nUid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t8 9 \nCapInh:\t0\nCapPrm:\t1f\nCapEff:\t10\nCapBnd:\tff\nCapAmb:\t1\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n";
 
     #[test]
     fn the_status_of_a_process_is_read_whatever_its_name_is() {
         let read = parse_status(STATUS).expect("a status");
         assert_eq!(read.capabilities, [0, 0x1f, 0x10, 0xff, 1]);
+        assert_eq!(read.ids, ["7\t7\t7\t7", "8\t8\t8\t8", "8 9"]);
         assert!(read.no_new_privs);
         assert_eq!((read.seccomp_mode, read.seccomp_filters), (2, 3));
         let older = STATUS.replace("Seccomp_filters:\t3\n", "");

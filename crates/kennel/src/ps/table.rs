@@ -114,13 +114,13 @@ fn colour(mood: Mood) -> u8 {
 /// What `--wide` adds.
 fn details(entry: &Entry) -> Vec<String> {
     let daemon = entry.daemon_pid.map(|pid| format!(", daemon {pid}"));
-    let mut details = vec![format!(
+    let mut details = vec![words::printable(&format!(
         "key {} ({}), version {}{}",
         entry.key,
         words::mode(entry.mode),
         entry.version,
         daemon.unwrap_or_default()
-    )];
+    ))];
     let command = entry.command.join(" ");
     details.push(words::printable(&format!(
         "runs {command} in {}",

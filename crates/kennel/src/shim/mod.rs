@@ -70,6 +70,9 @@ use crate::values;
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
+/// How many times the first time of `--stop-after` answers of a shared server are waited for once the app has closed
+/// its input: 30 s by default, for a busy machine.
+const PATIENCE_AFTER_EOF: u32 = 6;
 /// What is left of a tree that lost both its guardians gets this long after SIGTERM.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 
@@ -379,12 +382,13 @@ impl Shim {
     }
 
     /// The app has closed its input. A server of its own would end by that; a daemon and its servers do not, so answers are
-    /// waited for as long as a server may take to end, counted from the last one. One that has not answered yet may
-    /// still be starting.
+    /// waited for some times as long as a server may take to end, counted from the last one. One that has not answered
+    /// yet may still be starting.
     fn stop_waiting_if_due(&mut self) {
+        let patience = self.spec.ladder.after_eof * PATIENCE_AFTER_EOF;
         let patience = match &self.sharing {
-            Some(_) if self.answered_once => self.spec.ladder.after_eof,
-            Some(sharing) => sharing.start_timeout.max(self.spec.ladder.after_eof),
+            Some(_) if self.answered_once => patience,
+            Some(sharing) => sharing.start_timeout.max(patience),
             None => return,
         };
         if !self.session.app_is_done() || self.session.is_idle() {

@@ -183,7 +183,7 @@ fn a_peer_in_namespaces_of_its_own_gets_nothing_done() {
 mod needs_root {
     use super::*;
 
-    /// Each kind of namespace alone, another root directory, and a capability less.
+    /// Each kind of namespace alone, a capability less, and other groups.
     #[test]
     fn a_peer_that_is_confined_in_any_one_way_gets_nothing_done() {
         let daemon = Daemon::start("each-way");
@@ -196,8 +196,12 @@ mod needs_root {
             let before = ["unshare", more, "--fork", "--kill-child"];
             gets_nothing(&daemon, || visitor(&daemon, &before, &[]), "");
         }
-        let less = ["setpriv", "--bounding-set", "-sys_ptrace"];
-        gets_nothing(&daemon, || visitor(&daemon, &less, &[]), "its key");
+        for less in [
+            ["setpriv", "--bounding-set", "-sys_ptrace"],
+            ["setpriv", "--groups", "4242"],
+        ] {
+            gets_nothing(&daemon, || visitor(&daemon, &less, &[]), "its key");
+        }
         daemon.stop();
     }
 }

@@ -384,7 +384,7 @@ const SHELL: &[(&str, &str, usize)] = &[
     ),
     (
         "server of tmux",
-        "TMUX_TMPDIR=$D tmux -f /dev/null new-session -d 'exec sleep 1000'",
+        "SHELL=/bin/sh TMUX_TMPDIR=$D tmux -f /dev/null new-session -d 'exec sleep 1000'",
         2,
     ),
     (
