@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     Many,
     /// Answers one line at a time, with the bytes it was asked with.
     Plain,
+    /// It starts a detached service, and answers from there.
+    Backed,
     /// The first, and it left detached processes behind that ignore whoever asks them to go.
     Family,
 }
@@ -250,6 +252,7 @@ impl App {
         let tag = format!("a{}r{}", self.number, self.next_id);
         let ms = chance.below(longest.max(1));
         let asked = match (self.kind, chance.below(10)) {
+            (Kind::Backed, _) => self.any("tools/call", r#"{"name":"ask","arguments":{}}"#, "ask"),
             (Kind::Plain, 0) => self.any("die", "{}", "die"),
             (Kind::Plain, 2) => {
                 let params = format!(r#"{{"bytes":{}}}"#, 2 * MAX_LINE);

@@ -14,6 +14,8 @@ pub(crate) enum Role {
     Daemon,
     Warden,
     Server,
+    /// A detached process of a server, which others use.
+    Service,
     Owner,
     Guard,
     /// It belongs to nobody here, and nobody may touch it.
@@ -129,7 +131,8 @@ fn role_of(words: &[String]) -> Role {
         .map_or("", |program| program.rsplit('/').next().unwrap_or_default());
     let first = words.get(1).map_or("", String::as_str);
     match (program, first) {
-        ("tk-shared" | "tk-server" | "tk-ports" | "tk-stubborn", _) => Role::Server,
+        ("exe" | "tk-backend", "back") => Role::Service,
+        ("tk-shared" | "tk-server" | "tk-ports" | "tk-stubborn" | "tk-backend", _) => Role::Server,
         (_, "detach" | "stay" | "family") => Role::Server,
         ("sleep", _) => Role::Other,
         (_, "daemon") => Role::Daemon,

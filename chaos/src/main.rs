@@ -19,6 +19,7 @@ mod intruders;
 mod plan;
 mod report;
 mod rules;
+mod services;
 mod settle;
 mod steps;
 mod strangers;

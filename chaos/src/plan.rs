@@ -46,6 +46,8 @@ pub(crate) enum Act {
     Haunt,
     /// A confined process says hello to a daemon, with a command and a newer build of its own.
     Intrude,
+    /// An app begins a session whose server starts a detached service, or somebody outside begins to use such a service.
+    Service,
     /// A command of Kennel's.
     Command(&'static [&'static str]),
     /// The runtime directory is removed under everyone.
@@ -105,6 +107,7 @@ const TABLE: &[(u64, Act)] = &[
     (16, Act::Impersonate),
     (10, Act::Haunt),
     (14, Act::Intrude),
+    (24, Act::Service),
     (14, Act::Command(&["ps", "--json"])),
     (4, Act::Command(&["doctor", "--json"])),
     (4, Act::Command(&["logs", "tk-shared"])),

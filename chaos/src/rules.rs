@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cast::{Cast, Member, Role, files_of};
 use crate::intruders;
+use crate::services;
 use crate::world::World;
 
 /// A rule that was broken, and how.
@@ -62,6 +63,11 @@ const RULES: &[Rule] = &[
         name: "3 no false reap: a guarded server goes on",
         patience: AT_ONCE,
         look: no_guard_cut,
+    },
+    Rule {
+        name: "3 no false reap: a service that others use goes on",
+        patience: AT_ONCE,
+        look: no_service_cut,
     },
     Rule {
         name: "5 nothing acknowledged is lost, nothing unknown is repeated",
@@ -241,6 +247,10 @@ fn no_guard_cut(world: &mut World, _: &Cast) -> Vec<String> {
     let cut = world.guards.iter().filter(|guard| guard.was_cut());
     cut.map(|guard| format!("guard {} has ended; it said: {}", guard.pid(), guard.said()))
         .collect()
+}
+
+fn no_service_cut(world: &mut World, _: &Cast) -> Vec<String> {
+    services::lost(world)
 }
 
 fn once_at_most(world: &mut World, _: &Cast) -> Vec<String> {

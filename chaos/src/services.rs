@@ -17,14 +17,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Used {
     pub(crate) service: ProcessRef,
-    _connection: UnixStream,
+    pub(crate) _connection: UnixStream,
     /// `kennel stop` ends it too.
     pub(crate) may_end: bool,
 }
 
 /// Begins a session whose server has a service, or connects to the service of one.
 pub(crate) fn serve_or_use(world: &mut World, cast: &Cast, whom: u64, how: u64) -> Result<String> {
-    let Some(service) = cast.pick(Role::Service, whom).filter(|_| how % 3 != 0) else {
+    let Some(service) = cast
+        .pick(Role::Service, whom)
+        .filter(|_| !how.is_multiple_of(3))
+    else {
         return world.join_backed();
     };
     let pid = service.process.pid();

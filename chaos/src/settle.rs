@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::app::{ANSWERS, App};
 use crate::cast::{Cast, Role, files_of};
 use crate::rules::{Broken, Judge, entries, walk};
+use crate::services;
 use crate::steps::thaw;
 use crate::world::World;
 
@@ -269,11 +270,20 @@ fn nothing_is_left(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
         if !reaped {
             reaped = true;
             let _ = world.kennel(&["reap"]).stdout(Stdio::null()).status();
+            // What was kept because we used it stays until somebody stops it.
+            if services::any_was_met(world, cast) {
+                world.used.clear();
+                let mut stop = world.kennel(&["stop", "--all"]);
+                let _ = stop.stdout(Stdio::null()).status();
+            }
         } else if world.unrecorded {
             let servers = cast.of(Role::Server);
             let servers =
                 servers.filter(|server| world.is_excused(server) && !world.is_recorded(server));
-            servers.for_each(|server| drop(server.process.signal(Signal::KILL)));
+            let services = cast.of(Role::Service);
+            servers
+                .chain(services)
+                .for_each(|it| drop(it.process.signal(Signal::KILL)));
         }
         Err(left)
     })
@@ -284,7 +294,8 @@ pub(crate) fn left(cast: &Cast) -> Option<String> {
     let one = cast
         .kennel()
         .next()
-        .or_else(|| cast.of(Role::Server).next())?;
+        .or_else(|| cast.of(Role::Server).next())
+        .or_else(|| cast.of(Role::Service).next())?;
     Some(format!(
         "{:?} {}: {}",
         one.role,

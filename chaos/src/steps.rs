@@ -10,6 +10,7 @@ use crate::cast::{Cast, Member, Role};
 use crate::install;
 use crate::intruders;
 use crate::plan::{Act, Step};
+use crate::services;
 use crate::strangers;
 use crate::world::World;
 
@@ -80,6 +81,7 @@ pub(crate) fn perform(world: &mut World, step: Step) -> Result<String> {
         Act::Impersonate => strangers::impersonate(world, how)?,
         Act::Haunt => strangers::haunt(world, &cast, whom)?,
         Act::Intrude => intruders::intrude(world, whom, how)?,
+        Act::Service => services::serve_or_use(world, &cast, whom, how)?,
         Act::Command(words) => {
             world.run(words)?;
             String::new()

@@ -205,6 +205,20 @@ fn rule_3_a_guarded_server_that_is_cut_is_seen() {
 }
 
 #[test]
+fn rule_3_a_service_that_is_cut_is_seen() {
+    let mut world = World::begin("").unwrap();
+    let mut service = waits(&world).spawn().unwrap();
+    world.used.push(crate::services::Used {
+        service: kennel_sys::process::ProcessRef::open(service.id()).unwrap(),
+        _connection: std::os::unix::net::UnixStream::pair().unwrap().0,
+        may_end: false,
+    });
+    service.kill().unwrap();
+    service.wait().unwrap();
+    breaks(&mut world, "3 no false reap: a service");
+}
+
+#[test]
 fn rules_4_11_and_12_what_an_app_must_not_hear_is_seen() {
     let mut world = World::begin("").unwrap();
     let command = waits(&world);

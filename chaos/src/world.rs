@@ -17,6 +17,7 @@ use crate::faults::Disk;
 use crate::guarded::Guarded;
 use crate::install;
 use crate::rules::{Broken, stamp};
+use crate::services::Used;
 
 /// Nothing reads the answer of the bystanders; that they live is enough.
 const BYSTANDERS: usize = 3;
@@ -27,6 +28,10 @@ pub(crate) struct World {
     pub(crate) bystanders: Vec<Child>,
     /// Confined processes that speak to daemons.
     pub(crate) intruders: Vec<Child>,
+    /// Detached services that are used from here.
+    pub(crate) used: Vec<Used>,
+    /// Those that were connected to from here at any time, by identity.
+    pub(crate) met: BTreeSet<String>,
     pub(crate) commands: Vec<Running>,
     heard: (Sender<Heard>, Receiver<Heard>),
     /// The warden and the served process of each server, as last seen.
@@ -93,7 +98,13 @@ impl World {
     /// A fresh one, on a kernel without the features that are `off`.
     pub(crate) fn begin(off: &'static str) -> std::io::Result<World> {
         let (stash, scope) = (Scope::new("chaos-stash"), Scope::new("chaos"));
-        for program in ["tk-shared", "tk-server", "tk-stubborn", "tk-ports"] {
+        for program in [
+            "tk-shared",
+            "tk-server",
+            "tk-stubborn",
+            "tk-ports",
+            "tk-backend",
+        ] {
             std::fs::copy(bin(program), stash.path(program))?;
         }
         install::newer(&stash.path("kennel"), 0)?;
@@ -107,6 +118,8 @@ impl World {
             guards: Vec::new(),
             bystanders: Vec::new(),
             intruders: Vec::new(),
+            used: Vec::new(),
+            met: BTreeSet::new(),
             commands: Vec::new(),
             heard: channel(),
             chains: BTreeMap::new(),
@@ -189,6 +202,7 @@ impl World {
         match kind {
             Kind::Many => add(&[&path("tk-shared")]),
             Kind::Plain => add(&[&path("tk-server")]),
+            Kind::Backed => unreachable!("not drawn here"),
             Kind::Family => add(&[
                 "sh",
                 "-c",
@@ -234,6 +248,47 @@ impl World {
         Ok(format!("app {number}, {share}, {kind:?}, {around:?}"))
     }
 
+    /// An app begins a session with a server of its own that starts a detached service. Each server has its own, so that
+    /// no service of a dead one is in the way.
+    pub(crate) fn join_backed(&mut self) -> std::io::Result<String> {
+        let number = self.apps.len();
+        let mut command = self.command(self.stash.path("kennel"));
+        command
+            .args(["run", "--stop-after", "500ms,500ms", "--share", "never"])
+            .args(["--", "sh", "-c", "exec \"$0\" serve \"$1.$$\" \"$2\""])
+            .arg(self.stash.path("tk-backend"))
+            .arg(self.stash.path(format!("backend-{number}")))
+            .arg(self.stash.path("roll"));
+        let what = (false, Kind::Backed, Around::Nothing);
+        let told = self.stash.path(format!("shim-{number}"));
+        let mut app = App::start(number, what, command, &told, self.ear())?;
+        if self.commands.iter().any(|command| command.stops) {
+            app.excuse("kennel stop is under way");
+        }
+        self.apps.push(app);
+        Ok(format!("app {number}, with a service"))
+    }
+
+    /// Whether nobody has begun to end the tree that a service is in: its server, warden and session are there, and were
+    /// not told to end.
+    pub(crate) fn tree_is_whole(&mut self, cast: &Cast, service: &Member) -> bool {
+        let above: Vec<&Member> = cast.above(service).collect();
+        let is_well = |role| {
+            above.iter().any(|it| {
+                let told = self.ended.contains(&it.process.identity().to_string());
+                it.role == role && !told && !it.stopped && it.process.is_alive()
+            })
+        };
+        let well = [Role::Server, Role::Warden, Role::Shim]
+            .into_iter()
+            .all(is_well);
+        let mut apps = self.apps.iter_mut().filter(|app| app.kind == Kind::Backed);
+        well && apps.any(|app| {
+            let its = above.iter().any(|it| app.is_of(&it.process));
+            its && app.ready && app.may_end.is_none() && app.is_open()
+        })
+    }
+
     fn shell(&self, script: &str) -> Command {
         let mut command = self.command("sh");
         command.args(["-c", script]);
@@ -265,6 +320,7 @@ impl World {
                 }
             }
             self.guards.iter_mut().for_each(Guarded::excuse);
+            self.used.iter_mut().for_each(|it| it.may_end = true);
         }
         let removes = words[0] == "purge";
         self.unrecorded |= removes;
@@ -361,11 +417,13 @@ impl World {
         cookie.is_some_and(|cookie| trees.join(cookie).exists())
     }
 
-    /// How many keys there can be: one for each server that somebody wants to share.
+    /// How many keys there can be: one for each server that somebody wants to share, and one for each session in a time
+    /// namespace of its own.
     pub(crate) fn keys_wanted(&self) -> usize {
         let kinds = [Kind::Many, Kind::Plain, Kind::Family];
         let wanted = |kind: &&Kind| self.apps.iter().any(|app| app.kind == **kind);
-        kinds.iter().filter(wanted).count()
+        let apart = |app: &&App| app.around == Around::Tomorrow;
+        kinds.iter().filter(wanted).count() + self.apps.iter().filter(apart).count()
     }
 
     /// What was done with side effects, and how often.
