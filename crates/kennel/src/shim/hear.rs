@@ -30,10 +30,11 @@ impl Shim {
         {
             return Ok(Some(End::Signal(signal)));
         }
-        if ready.starter_stirs && !self.watched().all(ProcessRef::is_alive) {
-            if let Err(role) = self.outlive_starter()? {
-                return Ok(Some(End::without_app(&self.stdin, Gone::Starter(role))));
-            }
+        if ready.starter_stirs
+            && !self.watched().all(ProcessRef::is_alive)
+            && let Err(role) = self.outlive_starter()?
+        {
+            return Ok(Some(End::without_app(&self.stdin, Gone::Starter(role))));
         }
         if ready.app_is_deaf {
             return Ok(Some(End::without_app(&self.stdin, Gone::Reader)));
