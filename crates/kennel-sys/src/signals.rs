@@ -210,7 +210,7 @@ fn bit(number: i32) -> u64 {
 }
 
 /// A file that may not grow any more (`ulimit -f`) is an error to whoever writes it from now on, and not the end of this
-/// process. What is executed inherits that: see [`obey_file_size_limit`].
+/// process. What is executed inherits that; the warden undoes it for the server.
 pub fn survive_file_size_limit() {
     // SAFETY: ignoring a signal installs no code of ours.
     unsafe {

@@ -3,7 +3,7 @@
 //!
 //! A process is suspected if stdin and stdout are pipes or sockets, as a server on stdio has them, the kernel says that
 //! no process can read its stdout, and its parent, or the parent of its launchers, adopted it. A suspect is an orphan
-//! only if nothing in [`doubts`] speaks for it: no process can write to its stdin either, and nobody can reach it, or
+//! only if nothing in `doubts.rs` speaks for it: no process can write to its stdin either, and nobody can reach it, or
 //! waits for it, in another way. In doubt it is shown, and never ended.
 
 mod doubts;
@@ -58,7 +58,7 @@ pub struct Evidence {
     pub no_reader: bool,
 }
 
-/// What [`Orphan::end`] did.
+/// What [`end`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ended {
     /// Processes that are gone.
