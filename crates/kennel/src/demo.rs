@@ -220,9 +220,10 @@ impl Session {
     fn begin(stage: &Path, part: Part, shared: bool) -> io::Result<Session> {
         goes_on()?;
         let (stdin, to): (PipeReader, PipeWriter) = io::pipe()?;
-        let part = match part {
-            Part::Server => "server",
-            Part::Stubborn => "stubborn",
+        let (part, stderr) = match part {
+            Part::Server => ("server", Stdio::inherit()),
+            // A session whose app is gone says so; here that is the story.
+            Part::Stubborn => ("stubborn", Stdio::null()),
         };
         let share = if shared { "always" } else { "never" };
         let program = std::env::current_exe()?;
@@ -236,6 +237,7 @@ impl Session {
             .env("KENNEL_RUNTIME_DIR", stage.join("run"))
             .stdin(stdin)
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .spawn()?;
         let from = BufReader::new(app.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
         let mut session = Session {
@@ -290,16 +292,35 @@ impl Session {
         Ok(everyone)
     }
 
-    /// Kills the app; what is returned keeps its pipe open.
-    fn kill_app(mut self) -> io::Result<Option<PipeWriter>> {
+    /// Kills the app. The process that is returned keeps its pipes open; it is no ancestor of the session, so nobody takes
+    /// it for the app.
+    fn kill_app(mut self) -> io::Result<Holder> {
+        let from = self.from.get_ref().as_fd().try_clone_to_owned()?;
+        let to = self.to.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let holder = Command::new("sleep")
+            .arg("30")
+            .stdin(from)
+            .stdout(to)
+            .spawn()
+            .map(Holder)?;
         self.app.kill()?;
         self.app.wait()?;
-        Ok(self.to.take())
+        Ok(holder)
     }
 
     fn end(mut self) -> io::Result<()> {
         self.to = None;
         self.app.wait().map(drop)
+    }
+}
+
+/// A process that goes with the show.
+struct Holder(Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
