@@ -101,6 +101,11 @@ fn one_that_is_to_be_kept_is_marked_and_kept_and_so_is_a_sessions_own() {
         let path = server(&scope);
         let mut client = Client::begin(&mut kennel_run(&scope, options, &path));
         let old = server_of(&mut client);
+        // The record of a session is written a moment after its first answer.
+        wait_for("it is listed", || {
+            let listed = run(scope.command(this()).args(["ps", "--json"])).stdout;
+            listed.contains("\"servers\"").then_some(())
+        });
         install(&scope, &path);
         wait_for("it is stale", || is_stale(&scope).then_some(()));
         let changed = Instant::now();

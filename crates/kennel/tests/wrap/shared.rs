@@ -21,8 +21,8 @@ fn as_cursor(person: &Person, name: &str, cwd: &Path) -> Command {
         command.env(name, value.as_str().unwrap());
     }
     command.env("EDITOR", "vim").env("SOME_TOOLCHAIN", "/opt/x");
-    // Where this machine gets packages from, and whom it trusts on the network, counts; the other app is not told.
-    let counts = ["PIP_", "UV_", "NPM_CONFIG_", "NODE_", "SSL_CERT_"];
+    // Where this machine gets packages from, and whom it trusts on the network and what is loaded into it counts; the other app is not told.
+    let counts = ["PIP_", "UV_", "NPM_CONFIG_", "NODE_", "SSL_CERT_", "LD_"];
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().to_uppercase();
         if counts.iter().any(|it| text.starts_with(it)) || text.ends_with("_PROXY") {
