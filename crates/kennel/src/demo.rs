@@ -212,7 +212,7 @@ fn since(start: Instant) -> String {
 struct Session {
     app: Child,
     to: Option<PipeWriter>,
-    from: BufReader<ChildStdout>,
+    from: Option<BufReader<ChildStdout>>,
     asked: u32,
 }
 
@@ -243,7 +243,7 @@ impl Session {
         let mut session = Session {
             app,
             to: Some(to),
-            from,
+            from: Some(from),
             asked: 0,
         };
         session.ask(
@@ -255,6 +255,7 @@ impl Session {
 
     fn ask(&mut self, method: &str, params: &str) -> io::Result<u32> {
         let to = self.to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        let from = self.from.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         // One that was under way when a server died is answered with an error: ask again, as an app would.
         for _ in 0..50 {
             self.asked += 1;
@@ -264,7 +265,7 @@ impl Session {
                 self.asked
             )?;
             let mut line = String::new();
-            if self.from.read_line(&mut line)? == 0 {
+            if from.read_line(&mut line)? == 0 {
                 return Err(io::Error::other("the session is gone"));
             }
             if let Some((_, result)) = line.split_once(r#""result":{"pid":"#) {
@@ -292,14 +293,14 @@ impl Session {
         Ok(everyone)
     }
 
-    /// Kills the app. The process that is returned keeps its pipes open; it is no ancestor of the session, so nobody takes
-    /// it for the app.
+    /// Kills the app. The process that is returned keeps its pipes open, and it alone: it is no ancestor of the session, as
+    /// we are, so nobody takes it for the app.
     fn kill_app(mut self) -> io::Result<Holder> {
-        let from = self.from.get_ref().as_fd().try_clone_to_owned()?;
+        let from = self.from.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let to = self.to.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let holder = Command::new("sleep")
             .arg("30")
-            .stdin(from)
+            .stdin(from.into_inner())
             .stdout(to)
             .spawn()
             .map(Holder)?;
