@@ -26,6 +26,11 @@ struct Open {
 }
 
 impl Batches {
+    /// Whether a client waits for the answers of a batch.
+    pub(super) fn is_open_for(&self, client: ClientId) -> bool {
+        self.open.values().any(|batch| batch.client == client)
+    }
+
     /// Forgets those of a client that is gone.
     pub(super) fn leave(&mut self, client: ClientId) {
         self.open.retain(|_, batch| batch.client != client);

@@ -59,8 +59,10 @@ impl Mux {
             Err(why) => {
                 let side = Side::Client(client);
                 self.notes.push(Note::Malformed(side, why));
-                // An id that is taken is another request's: to that one, this would be the answer.
-                let is_taken = |key: &Key| self.is_asked(client, key);
+                // An id that is taken is another request's: to that one, this would be the answer. What a batch has of
+                // its answers was not said yet, so while one is open any id may be taken.
+                let has_batch = self.batches.is_open_for(client);
+                let is_taken = |key: &Key| has_batch || self.is_asked(client, key);
                 for refused in reply::malformed(line, why, is_taken) {
                     self.say(client, refused);
                 }
