@@ -128,29 +128,30 @@ fn p50(mut times: Vec<Duration>) -> f64 {
     micros(percentile(&times, 50))
 }
 
-/// A request and its answer, on one processor.
-fn round_trips(kennels: &[PathBuf; ARMS], trips: usize, batches: usize) -> io::Result<Vec<Metric>> {
-    let _quiet = Quiet::here();
-    let text = "x".repeat(80);
+/// What each way to a server takes by name: with its own server, and at a daemon that runs.
+type Names = [(Way, &'static str); 2];
+
+/// Starts a session of each arm, prepares it, and measures batches of `count` times, each time one arm after the other.
+fn measured(
+    kennels: &[PathBuf; ARMS],
+    names: Names,
+    allowance: f64,
+    [count, batches]: [usize; 2],
+    prepare: impl Fn(&mut Route) -> io::Result<()>,
+    once: impl Fn(&mut Route, &Place, Way) -> io::Result<Duration>,
+) -> io::Result<Vec<Metric>> {
     let mut metrics = Vec::new();
-    for (way, name) in [
-        (Way::Solo, "round trip, dedicated, us"),
-        (Way::Daemon, "round trip, shared, us"),
-    ] {
+    for (way, name) in names {
         let places = places(kennels)?;
         let mut routes = started(&places, way)?;
-        for route in &mut routes {
-            for _ in 0..WARM_UP {
-                route.echo(&text)?;
-            }
-        }
+        routes.iter_mut().try_for_each(&prepare)?;
         let batches = in_turns(batches, |arm| {
-            let times = (0..trips).map(|_| routes[arm].echo(&text));
+            let times = (0..count).map(|_| once(&mut routes[arm], &places[arm], way));
             Ok(p50(times.collect::<io::Result<_>>()?))
         })?;
         metrics.push(Metric {
             name,
-            allowance: ALLOWANCE,
+            allowance,
             batches,
         });
     }
@@ -162,56 +163,56 @@ fn started(places: &[Place], way: Way) -> io::Result<Vec<Route>> {
     places.iter().map(route).collect()
 }
 
-/// From the start of `kennel run` to the answer to `initialize`: with a server of its own, and at a daemon that runs.
+/// A request and its answer, on one processor.
+fn round_trips(kennels: &[PathBuf; ARMS], trips: usize, batches: usize) -> io::Result<Vec<Metric>> {
+    let _quiet = Quiet::here();
+    let text = "x".repeat(80);
+    let names = [
+        (Way::Solo, "round trip, dedicated, us"),
+        (Way::Daemon, "round trip, shared, us"),
+    ];
+    let warm_up = |route: &mut Route| (0..WARM_UP).try_for_each(|_| route.echo(&text).map(drop));
+    measured(
+        kennels,
+        names,
+        ALLOWANCE,
+        [trips, batches],
+        warm_up,
+        |route, _, _| route.echo(&text),
+    )
+}
+
+/// From the start of `kennel run` to the answer to `initialize`. The first session of each arm keeps its daemon running.
 fn starts(kennels: &[PathBuf; ARMS], starts: usize, batches: usize) -> io::Result<Vec<Metric>> {
-    let mut metrics = Vec::new();
-    for (way, name) in [
+    let names = [
         (Way::Solo, "start, dedicated, us"),
         (Way::Daemon, "warm attach, us"),
-    ] {
-        let places = places(kennels)?;
-        // They keep the daemons running.
-        let mut first = started(&places, way)?;
-        for route in &mut first {
-            route.initialize()?;
-        }
-        let batches = in_turns(batches, |arm| {
-            let times = (0..starts).map(|_| first_answer(&places[arm], way));
-            Ok(p50(times.collect::<io::Result<_>>()?))
-        })?;
-        metrics.push(Metric {
-            name,
-            allowance: ATTACH_ALLOWANCE,
-            batches,
-        });
-    }
-    Ok(metrics)
+    ];
+    measured(
+        kennels,
+        names,
+        ATTACH_ALLOWANCE,
+        [starts, batches],
+        |route| route.initialize().map(drop),
+        |_, place, way| first_answer(place, way),
+    )
 }
 
 /// A line of 8 MB there and back.
 fn long_lines(kennels: &[PathBuf; ARMS], batches: usize) -> io::Result<Vec<Metric>> {
     let text = "x".repeat(LONG_LINE);
-    let mut metrics = Vec::new();
-    for (way, name) in [
+    let names = [
         (Way::Solo, "8 MB line, dedicated, us"),
         (Way::Daemon, "8 MB line, shared, us"),
-    ] {
-        let places = places(kennels)?;
-        let mut routes = started(&places, way)?;
-        for route in &mut routes {
-            route.echo(&text)?;
-        }
-        let batches = in_turns(batches, |arm| {
-            let times = (0..3).map(|_| routes[arm].echo(&text));
-            Ok(p50(times.collect::<io::Result<_>>()?))
-        })?;
-        metrics.push(Metric {
-            name,
-            allowance: ALLOWANCE,
-            batches,
-        });
-    }
-    Ok(metrics)
+    ];
+    measured(
+        kennels,
+        names,
+        ALLOWANCE,
+        [3, batches],
+        |route| route.echo(&text).map(drop),
+        |route, _, _| route.echo(&text),
+    )
 }
 
 /// What a shim and a daemon hold, as their share. One arm after the other: two that run at once share their program.
