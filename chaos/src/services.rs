@@ -1,5 +1,5 @@
-//! Detached services: a server starts one that others use. It lives while somebody outside of the server's tree is
-//! connected to it, whatever becomes of the server and its session.
+//! Detached services that a server starts and other processes use. Rule: a service lives while a process outside the
+//! server's tree is connected to it, even after the server and its session have ended.
 
 use std::io::{BufRead, BufReader, Result, Write};
 use std::os::unix::net::UnixStream;
