@@ -4,5 +4,6 @@
 mod checks;
 mod leftovers;
 mod orphans;
+mod shells;
 mod stage;
 mod zoo;

@@ -2,10 +2,8 @@
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Stdio};
 
-use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Rng, count, tool, wait_for};
+use kennel_testkit::{tool, wait_for};
 use serde_json::Value;
 
 use crate::stage::{Family, Ward};
@@ -134,7 +132,8 @@ const ABANDONED: &[(&str, &str, &str)] = &[
     (
         "writer of a file that is followed",
         "keep(open(base, 'w')); \
-        other('import sys, time; f = open(sys.argv[1]); time.sleep(1000)')",
+        other('import sys, time; f = open(sys.argv[1]); open(sys.argv[1] + \".other\", \"w\"); time.sleep(1000)'); \
+        await_file(base + '.other')",
         "reads",
     ),
     (
@@ -162,6 +161,8 @@ def keep(it):
     return it
 def ready():
     open(base + '.ready', 'w').close()
+def await_file(path):
+    while not os.path.exists(path): time.sleep(0.01)
 def child(words, **options):
     return keep(subprocess.Popen(words, stdin=subprocess.DEVNULL, **options))
 def unix_server(name):
@@ -224,6 +225,19 @@ impl Zoo {
             file.exists().then_some(())
         });
     }
+
+    /// Waits until a process waits for a lock on the file of a shape.
+    fn has_waiter(&self, number: usize) {
+        use std::os::unix::fs::MetadataExt;
+        let file = self.ward.scope.path(format!("shape-{number}"));
+        let inode = format!(":{}", file.metadata().unwrap().ino());
+        wait_for(&format!("a waiter for the lock of shape {number}"), || {
+            let locks = std::fs::read_to_string("/proc/locks").unwrap();
+            let mut waiters = locks.lines().filter(|line| line.contains("->"));
+            let of_file = |line: &str| line.split(' ').any(|word| word.ends_with(&inode));
+            waiters.any(of_file).then_some(())
+        });
+    }
 }
 
 #[test]
@@ -239,10 +253,9 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
         zoo.ward.family(&[], &["sleep", "1000"]),
     ];
     (0..=ABANDONED.len()).for_each(|number| zoo.is_ready(number));
-    wait_for("two processes wait for locks", || {
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
-        (locks.lines().filter(|line| line.contains("->")).count() >= 2).then_some(())
-    });
+    let waited_for = ABANDONED.iter().enumerate();
+    let waited_for = waited_for.filter(|(_, (.., words))| *words == "waits for");
+    waited_for.for_each(|(number, _)| zoo.has_waiter(number));
     innocents
         .iter_mut()
         .chain(&mut guilty)
@@ -288,175 +301,8 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
     );
 }
 
-/// Innocent shapes as a shell makes them: a line of bash that puts something in the background and exits, and how many
-/// processes stay. `$D` is a directory of its own. The tools that are used must be installed.
-const SHELL: &[(&str, &str, usize)] = &[
-    (
-        "pipeline whose producer has finished",
-        "true | sleep 1000 | cat >$D/out &",
-        2,
-    ),
-    (
-        "filter of a finished producer",
-        "echo x | (sleep 1000; cat) | cat >$D/out &",
-        3,
-    ),
-    (
-        "filter that has not read its input, and whose reader has finished",
-        "echo x | sleep 1000 | true &",
-        1,
-    ),
-    (
-        "pipeline whose reader has finished",
-        "sleep 1000 | sleep 1000 | true &",
-        2,
-    ),
-    (
-        "job with a process substitution for its errors",
-        "true | sleep 1000 2> >(cat >$D/err) | true &",
-        2,
-    ),
-    (
-        "job with a process substitution to write to",
-        "true | sleep 1000 3> >(cat >$D/out) | true &",
-        2,
-    ),
-    (
-        "job with a process substitution to read from",
-        "true | sleep 1000 3< <(sleep 1000) >$D/out &",
-        2,
-    ),
-    (
-        "job that two substitutions feed",
-        "cat <(sleep 1000) <(sleep 1000) >$D/out &",
-        3,
-    ),
-    (
-        "tail and grep",
-        "touch $D/log; tail -f $D/log | grep x | cat >$D/out &",
-        3,
-    ),
-    (
-        "tee to a file and a reader",
-        "sleep 1000 | tee $D/copy | cat >$D/out &",
-        3,
-    ),
-    ("nohup job", "nohup sleep 1000 >$D/nohup.out 2>&1 &", 1),
-    ("disowned job", "true | sleep 1000 >$D/out & disown", 1),
-    (
-        "daemon without stdio, as cron",
-        "setsid sleep 1000 </dev/null >/dev/null 2>&1 &",
-        1,
-    ),
-    ("job whose stdout is closed", "true | sleep 1000 >&- &", 1),
-    ("job whose stdin is closed", "sleep 1000 <&- | true &", 1),
-    (
-        "coprocess",
-        "coproc cat; exec 3>&${COPROC[1]}; sleep 1000 >&3 &",
-        2,
-    ),
-    (
-        "reader and writer of a named pipe",
-        "mkfifo $D/p; cat <$D/p >$D/out & sleep 1000 >$D/p &",
-        2,
-    ),
-    (
-        "filter between named pipes",
-        "mkfifo $D/q $D/r; sleep 1000 <>$D/q >$D/r & cat <$D/r >$D/out &",
-        2,
-    ),
-    ("xargs", "echo 1000 | xargs sleep | cat >$D/out &", 3),
-    (
-        "jobs of make",
-        "printf 'all: a b\\na b:\\n\\tsleep 1000\\n' >$D/Makefile; make -s -j2 -C $D | cat >$D/out &",
-        4,
-    ),
-    (
-        "holder of a lock and a waiter",
-        "true | flock $D/lock sleep 1000 >$D/out & \
-        while flock -n $D/lock true; do :; done; flock $D/lock true &",
-        3,
-    ),
-    (
-        "script with a terminal",
-        "script -qc 'exec sleep 1000' $D/typescript </dev/null >/dev/null 2>&1 &",
-        2,
-    ),
-    (
-        "server of tmux",
-        "SHELL=/bin/sh TMUX_TMPDIR=$D tmux -f /dev/null new-session -d 'exec sleep 1000'",
-        2,
-    ),
-    (
-        "sqlite3 that is fed",
-        "sleep 1000 | sqlite3 $D/db >$D/out &",
-        2,
-    ),
-    (
-        "subshell with a loop, as of at",
-        "true | (while :; do sleep 1000; done) >$D/out 2>&1 &",
-        2,
-    ),
-    (
-        "group that is read",
-        "true | { sleep 1000; echo; } | cat >$D/out &",
-        3,
-    ),
-];
-
-#[test]
-fn pipelines_jobs_and_daemons_of_a_shell_are_neither_offered_nor_ended() {
-    let mut wards: Vec<(Ward, &str, Vec<ProcessRef>)> = Vec::new();
-    for (name, line, stay) in SHELL {
-        let ward = Ward::new();
-        let missing = ["tmux", "sqlite3", "script", "make"]
-            .iter()
-            .any(|program| line.contains(&format!("{program} ")) && tool(program).is_none());
-        if missing {
-            continue;
-        }
-        shell(&ward, line);
-        let mut there = Vec::new();
-        wait_for(&format!("{name}: {stay} processes stay"), || {
-            there = ward.scope.survivors();
-            (there.len() == *stay).then_some(())
-        });
-        wards.push((ward, name, there));
-    }
-    assert!(wards.len() >= 20, "most of the tools are installed");
-    std::thread::scope(|threads| {
-        for part in wards.chunks(wards.len().div_ceil(4)) {
-            threads.spawn(move || part.iter().for_each(spared));
-        }
-    });
-}
-
-fn spared((ward, name, there): &(Ward, &str, Vec<ProcessRef>)) {
-    let report = ward.doctor();
-    assert!(offered(&report).is_empty(), "{name}: {report:#}");
-    let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
-    assert_eq!(ended.code(), Some(0), "{name}: {}", ended.stderr);
-    assert!(
-        there.iter().all(ProcessRef::is_alive),
-        "{name}: {}",
-        ended.stdout
-    );
-}
-
-/// Runs a line of bash in a session of its own, as a terminal does; bash exits at once.
-fn shell(ward: &Ward, line: &str) {
-    let mut bash = ward.command("setsid");
-    bash.args(["--wait", "bash", "-c", line])
-        .env("D", ward.scope.dir())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut bash: Child = bash.spawn().unwrap();
-    bash.wait().unwrap();
-}
-
 /// The pids of orphans that `doctor` would have ended.
-fn offered(report: &Value) -> Vec<u32> {
+pub(crate) fn offered(report: &Value) -> Vec<u32> {
     let findings = report["findings"].as_array().unwrap().iter();
     let findings = findings.filter(|finding| finding["check"] == "orphans");
     let mut pids: Vec<u32> = findings
@@ -464,85 +310,4 @@ fn offered(report: &Value) -> Vec<u32> {
         .collect();
     pids.sort_unstable();
     pids
-}
-
-/// One stage of a random pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Exits and leaves nothing in the pipe.
-    Finished,
-    /// Exits and leaves a line in the pipe.
-    Wrote,
-    /// Stays.
-    Stays,
-}
-
-#[test]
-fn of_random_pipelines_exactly_the_members_with_both_ends_abandoned_are_ended() {
-    const AT_ONCE: u32 = 4;
-    std::thread::scope(|threads| {
-        for first in 0..AT_ONCE {
-            threads.spawn(move || {
-                (first..count(80))
-                    .step_by(AT_ONCE as usize)
-                    .for_each(pipelines);
-            });
-        }
-    });
-}
-
-fn pipelines(round: u32) {
-    let mut rng = Rng::seeded(&format!("pipelines {round}"));
-    let ward = Ward::new();
-    let mut orphans: Vec<String> = Vec::new();
-    let mut innocents: Vec<String> = Vec::new();
-    let mut lines = String::new();
-    for _ in 0..1 + rng.below(4) {
-        let stages: Vec<Stage> = (0..2 + rng.below(5))
-            .map(|_| [Stage::Finished, Stage::Wrote, Stage::Stays][rng.below(3) as usize])
-            .collect();
-        let mut words: Vec<String> = Vec::new();
-        for (at, stage) in stages.iter().enumerate() {
-            words.push(match stage {
-                Stage::Finished => "true".to_owned(),
-                Stage::Wrote => "echo x 2>/dev/null".to_owned(),
-                Stage::Stays => {
-                    let seconds = (1000 + orphans.len() + innocents.len()).to_string();
-                    let left = at.checked_sub(1).map(|left| stages[left]);
-                    let right = stages.get(at + 1).copied();
-                    let alone = left == Some(Stage::Finished)
-                        && right.is_some_and(|right| right != Stage::Stays);
-                    match alone {
-                        true => orphans.push(seconds.clone()),
-                        false => innocents.push(seconds.clone()),
-                    }
-                    format!("sleep {seconds}")
-                }
-            });
-        }
-        lines.push_str(&format!("{} >$D/out &\n", words.join(" | ")));
-    }
-    shell(&ward, &lines);
-    let wanted = orphans.len() + innocents.len();
-    let mut there: Vec<(String, ProcessRef)> = Vec::new();
-    wait_for("whoever stays is there, and nobody else", || {
-        let seconds = |process: &ProcessRef| Some(process.command_line()?.get(1)?.clone());
-        let survivors = ward.scope.survivors();
-        let count = survivors.len();
-        let named = survivors.into_iter();
-        there = named
-            .filter_map(|process| Some((seconds(&process)?, process)))
-            .collect();
-        (count == wanted && there.len() == wanted).then_some(())
-    });
-    let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
-    assert_eq!(ended.code(), Some(0), "round {round}: {}", ended.stderr);
-    for (seconds, process) in &there {
-        assert_eq!(
-            process.is_alive(),
-            !orphans.contains(seconds),
-            "round {round}: sleep {seconds} of\n{lines}{}",
-            ended.stdout
-        );
-    }
 }
