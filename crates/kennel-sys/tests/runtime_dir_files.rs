@@ -50,6 +50,27 @@ fn lesson_4_a_file_appears_complete() {
 }
 
 #[test]
+fn a_hard_link_to_a_file_elsewhere_is_neither_read_nor_written() {
+    let scope = Scope::new("hard-link");
+    let dir = dir(&scope);
+    let elsewhere = scope.path("elsewhere");
+    std::fs::write(&elsewhere, "theirs").unwrap();
+    std::fs::set_permissions(&elsewhere, PermissionsExt::from_mode(0o400)).unwrap();
+    std::fs::hard_link(&elsewhere, dir.path().join("record")).unwrap();
+    assert!(dir.read_small("record", 100).is_err());
+    for access in [Access::Read, Access::ReadWrite, Access::Create] {
+        let error = dir.open_file("record", access).unwrap_err();
+        assert!(error.to_string().contains("record"), "{error}");
+    }
+    let mode = elsewhere.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o400, "made writable through a link");
+    // What is replaced as a whole is ours again, and the other file is as it was.
+    dir.write_whole("record", b"ours").unwrap();
+    assert_eq!(dir.read_small("record", 100).unwrap().unwrap(), b"ours");
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "theirs");
+}
+
+#[test]
 fn lesson_15_a_file_that_is_too_large_or_a_link_or_no_file_is_not_read() {
     let scope = Scope::new("foreign-file");
     let dir = dir(&scope);

@@ -512,7 +512,13 @@ fn rule_6_a_record_of_another_version_or_that_cannot_be_read_ends_nobody() {
 fn needs_root_rule_9_a_record_of_another_user_ends_nobody() {
     let scope = Scope::new("foreign-record");
     std::fs::create_dir(scope.path("trees")).unwrap();
-    let mut bystander = scope.command("sleep").arg("1000").spawn().unwrap();
+    let cookie = "0123456789abcdef".repeat(2);
+    let mut bystander = scope
+        .command("sleep")
+        .arg("1000")
+        .env("KENNEL_TREE", &cookie)
+        .spawn()
+        .unwrap();
     let dead = {
         let mut gone = scope.command("sleep").arg("1000").spawn().unwrap();
         let identity = *ProcessRef::open(gone.id()).unwrap().identity();
@@ -522,7 +528,7 @@ fn needs_root_rule_9_a_record_of_another_user_ends_nobody() {
     };
     let server = *ProcessRef::open(bystander.id()).unwrap().identity();
     let text = format!("kennel-tree 1\nserved {dead}\nwarden {dead}\nsession 0\nserver {server}\n");
-    let record = scope.path("trees").join("0123456789abcdef".repeat(2));
+    let record = scope.path("trees").join(cookie);
     std::fs::write(&record, text).unwrap();
     std::os::unix::fs::chown(&record, Some(65534), Some(65534)).unwrap();
     next_start(&scope);

@@ -329,6 +329,18 @@ pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
     Ok(sockets)
 }
 
+/// The value of a variable in the environment that a process was started with, `None` if it has no such variable; an
+/// error where the environment cannot be read.
+pub(crate) fn environ_value(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
+    require_our_own()?;
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).map_err(gone)?;
+    let value = |entry: &[u8]| {
+        let rest = entry.strip_prefix(name.as_bytes())?;
+        Some(rest.strip_prefix(b"=")?.to_vec())
+    };
+    Ok(environ.split(|&byte| byte == 0).find_map(value))
+}
+
 /// Whether the environment a process was started with holds `pair` (`NAME=value`).
 pub(crate) fn environ_has(pid: u32, pair: &str) -> bool {
     require_our_own()

@@ -40,7 +40,7 @@ impl Access {
 }
 
 impl RuntimeDir {
-    /// Opens a file of this directory: a regular one, ours, and no symbolic link.
+    /// Opens a file of this directory: a regular one, ours, no symbolic link, and without a second name (hard link).
     pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, DirError> {
         let name = self.single(name.as_ref())?;
         self.open_plain(name, access)
@@ -75,6 +75,13 @@ impl RuntimeDir {
             let whose = format!("belongs to uid {}, not to uid {}", meta.uid(), our_uid());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, whose));
         }
+        // Replaced or removed since it was opened, it has none.
+        if meta.nlink() > 1 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a hard link: the file has another name elsewhere, and is not used",
+            ));
+        }
         if access != Access::Read && meta.mode() & 0o600 != 0o600 {
             rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         }
@@ -86,7 +93,7 @@ impl RuntimeDir {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entry = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
         let meta = File::from(entry.try_clone()?).metadata()?;
-        if meta.is_file() && meta.uid() == our_uid() {
+        if meta.is_file() && meta.uid() == our_uid() && meta.nlink() <= 1 {
             chmod(entry.as_fd(), Mode::RUSR | Mode::WUSR)?;
         }
         Ok(())

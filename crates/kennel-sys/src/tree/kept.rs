@@ -5,14 +5,13 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::Signal;
 
 use super::descendants;
-use super::record::names_in;
+use super::record::{is_own_file, names_in};
 use crate::detached::Reason;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
@@ -99,9 +98,7 @@ impl Kept {
     fn read(dir: BorrowedFd<'_>, name: &str) -> io::Result<Option<Kept>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
-        // Nobody is spared, shown or ended on another user's word (rule 9).
-        let meta = file.metadata()?;
-        if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
+        if !is_own_file(&file.metadata()?) {
             return Ok(None);
         }
         let mut text = String::new();

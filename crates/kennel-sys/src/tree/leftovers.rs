@@ -9,16 +9,18 @@ use rustix::process::Signal;
 
 use super::kept::{self, Kept};
 use super::record::{self, Record};
-use super::{COOKIE, descendants, services};
+use super::{members, services};
 use crate::detached::Reason;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 
 /// After this long, what does not go on SIGKILL is left: nobody waits for a stuck disk.
 const LAST_RUNG: Duration = Duration::from_secs(5);
+/// Most trees inside one another that one call ends: each may be abandoned only when the one around it has ended.
+const MOST_NESTED: usize = 4;
 
 /// What [`end_leftovers`] did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
     /// Trees of which nothing is left now.
     pub trees: usize,
@@ -28,17 +30,36 @@ pub struct Ended {
     pub attended: usize,
     /// Processes that would not go: out of our reach, or stuck in the kernel. Their tree stays on record.
     pub left: usize,
+    /// Files that are called like a record and cannot be read as one, each with the reason. They were left alone.
+    pub skipped: Vec<String>,
 }
 
 /// Ends what is left of every tree on record in `dir` that nobody is in charge of any more:
 /// SIGTERM, `after_term` for it to work, then SIGKILL until nobody is found.
 ///
-/// A process counts as left over if its environment carries the tree's cookie, if it is the very
-/// server on record, if it is in the server's session and has one of the server's pipes open, or if
-/// it is below one of these.
+/// Which processes are left over is what the kernel confirms (`members`): a record alone ends nobody. A file that is no
+/// record, such as a link, is skipped, and named in [`Ended::skipped`].
 pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
     let mut ended = Ended::default();
     let _ = kept::sweep(dir);
+    for _ in 0..MOST_NESTED {
+        let pass = end_abandoned(dir, after_term)?;
+        // A tree inside another is in charge of a warden that was a member of that one: it may be abandoned only now.
+        let again = pass.processes > 0 && pass.left == 0;
+        ended = Ended {
+            trees: ended.trees + pass.trees,
+            processes: ended.processes + pass.processes,
+            ..pass
+        };
+        if !again {
+            break;
+        }
+    }
+    Ok(ended)
+}
+
+fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
+    let mut ended = Ended::default();
     // All are asked before the first is waited for: whoever starts waits for one rung, not for one a tree.
     let asked = Instant::now();
     // Counted from here on: most exit on this signal, and are gone before their tree's turn comes.
@@ -61,7 +82,11 @@ pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<En
             Ok(record) => record,
             // Ended by somebody else at this moment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
+            // A link, a socket, a file without permissions: no record of ours, and no reason to fail.
+            Err(error) => {
+                ended.skipped.push(format!("{cookie}: {error}"));
+                continue;
+            }
         };
         // Written by a later version, perhaps: nobody is ended on a record we cannot read.
         let Some(record) = record else {
@@ -205,7 +230,7 @@ struct Found {
 }
 
 fn find_members(dir: BorrowedFd<'_>, cookie: &str, record: &Record) -> io::Result<Found> {
-    let mut left = members(cookie, record)?;
+    let mut left = members::living(cookie, record)?;
     if left.is_empty() {
         let services = Vec::new();
         return Ok(Found { left, services });
@@ -219,66 +244,4 @@ fn find_members(dir: BorrowedFd<'_>, cookie: &str, record: &Record) -> io::Resul
     let spared = kept::spared(&found);
     left.retain(|process| !spared.contains(&process.pid()));
     Ok(Found { left, services })
-}
-
-fn members(cookie: &str, record: &Record) -> io::Result<Vec<ProcessRef>> {
-    let mark = format!("{COOKIE}={cookie}");
-    let spared = our_own_line()?;
-    let children = descendants::children_by_parent()?;
-    let mut members: Vec<ProcessRef> = Vec::new();
-    for pid in os::processes()? {
-        if !spared.contains(&pid) && belongs(pid, &mark, record) {
-            // Asked again behind the reference: now the answer is about this very process (rule 6).
-            let found = ProcessRef::open(pid).ok();
-            members
-                .extend(found.filter(|process| belongs(pid, &mark, record) && process.is_alive()));
-        }
-    }
-    let mut known: HashSet<u32> = members.iter().map(ProcessRef::pid).collect();
-    let mut next = 0;
-    while next < members.len() {
-        let parent = members[next].pid();
-        for &pid in children.get(&parent).into_iter().flatten() {
-            let spared = spared.contains(&pid) || descendants::is_a_daemon_of_ours(pid);
-            if spared || !known.insert(pid) {
-                continue;
-            }
-            let Ok(process) = ProcessRef::open(pid) else {
-                continue;
-            };
-            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent);
-            if is_child && process.is_alive() && members[next].is_alive() {
-                members.push(process);
-            }
-        }
-        next += 1;
-    }
-    Ok(members)
-}
-
-fn belongs(pid: u32, mark: &str, record: &Record) -> bool {
-    if descendants::is_a_daemon_of_ours(pid) {
-        return false;
-    }
-    if os::environ_has(pid, mark) {
-        return true;
-    }
-    let in_session = record.session != 0
-        && os::stat(pid).is_ok_and(|stat| stat.session == record.session)
-        && os::holds_file(pid, &record.pipes).unwrap_or(false);
-    let is_server = record.server.is_some_and(|server| {
-        server.pid() == pid && ProcessRef::find(&server).is_ok_and(|found| found.is_some())
-    });
-    in_session || is_server
-}
-
-/// We may ourselves have been started from inside such a tree: neither we nor whoever started us.
-fn our_own_line() -> io::Result<HashSet<u32>> {
-    let mut line = HashSet::from([std::process::id()]);
-    let mut ancestor = ProcessRef::parent()?;
-    while let Some(process) = ancestor {
-        line.insert(process.pid());
-        ancestor = ProcessRef::parent_of(&process).unwrap_or(None);
-    }
-    Ok(line)
 }

@@ -23,6 +23,7 @@
 mod descendants;
 mod kept;
 mod leftovers;
+mod members;
 mod record;
 mod recorded;
 mod services;

@@ -82,9 +82,7 @@ impl Record {
     pub(super) fn read(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<Option<Record>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat(dir, cookie, flags, Mode::empty())?);
-        // Whoever is written down here may be ended: on nobody's word but our own (rule 9).
-        let meta = file.metadata()?;
-        if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
+        if !is_own_file(&file.metadata()?) {
             return Ok(None);
         }
         let mut text = String::new();
@@ -154,6 +152,12 @@ pub(super) fn remove(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
     let _ = rustix::fs::unlinkat(dir, aside(cookie), AtFlags::empty());
     rustix::fs::unlinkat(dir, cookie, AtFlags::empty())?;
     Ok(())
+}
+
+/// Whether a file can be a record of ours: no other user wrote it (rule 9), and it is not a file from somewhere else that
+/// a hard link put here. A record that was replaced since it was opened has no name left.
+pub(super) fn is_own_file(meta: &std::fs::Metadata) -> bool {
+    meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.nlink() <= 1
 }
 
 /// Where a record is written before it takes its name.

@@ -103,7 +103,7 @@ impl fmt::Display for Orders {
 }
 
 impl Orders {
-    fn parse(text: &OsStr) -> Option<Orders> {
+    pub(super) fn parse(text: &OsStr) -> Option<Orders> {
         let text = text.to_str()?;
         let field = |name: &str| {
             text.split(',')

@@ -191,6 +191,11 @@ impl Made {
                 ended.processes
             ));
         }
+        for skipped in &ended.skipped {
+            log.line(format_args!(
+                "no record of a process tree, left alone: {skipped}"
+            ));
+        }
         let generation = random_word()?;
         let path = meeting.socket_path(&generation)?;
         let listener = listen_at(&path)

@@ -1,0 +1,180 @@
+//! Which processes belong to a tree on record that nobody is in charge of, as the kernel confirms it.
+//!
+//! Any process of the user can write a record, and a record can name any process. So a process is a member only if
+//! - its environment has the tree's own cookie; or
+//! - its environment has no cookie, and it is in the session that the tree's server led, holds one of the server's
+//!   pipes, and started after the server; or
+//! - it is below one of these.
+//!
+//! Never a member: a process with the cookie of another tree, and a process below a living warden.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::io;
+
+use super::record::Record;
+use super::warden::Orders;
+use super::{COOKIE, descendants};
+use crate::linux as os;
+use crate::process::ProcessRef;
+
+/// Most ancestors that are looked at.
+const MOST_ANCESTORS: usize = 64;
+
+/// What the environment of a process says about the tree it was started in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    This,
+    Another,
+    /// It has none, or it cannot be read.
+    None,
+}
+
+impl Mark {
+    fn of(pid: u32, cookie: &str) -> Mark {
+        match os::environ_value(pid, COOKIE) {
+            Ok(Some(value)) if value == cookie.as_bytes() => Mark::This,
+            Ok(Some(_)) => Mark::Another,
+            Ok(None) | Err(_) => Mark::None,
+        }
+    }
+}
+
+/// The living members of a tree.
+pub(super) fn living(cookie: &str, record: &Record) -> io::Result<Vec<ProcessRef>> {
+    let spared = our_own_line()?;
+    let table = Table::now(cookie, record)?;
+    let mut members: Vec<ProcessRef> = Vec::new();
+    for pid in os::processes()? {
+        if !spared.contains(&pid) && table.belongs(pid) {
+            // Asked again behind the reference: now the answer is about this very process (rule 6).
+            let found = ProcessRef::open(pid).ok();
+            members.extend(found.filter(|process| table.belongs(pid) && process.is_alive()));
+        }
+    }
+    let mut known: HashSet<u32> = members.iter().map(ProcessRef::pid).collect();
+    let mut next = 0;
+    while next < members.len() {
+        let parent = members[next].pid();
+        for &pid in table.children.get(&parent).into_iter().flatten() {
+            let spared = spared.contains(&pid) || descendants::is_a_daemon_of_ours(pid);
+            if spared || !known.insert(pid) {
+                continue;
+            }
+            let Ok(process) = ProcessRef::open(pid) else {
+                continue;
+            };
+            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent)
+                && Mark::of(pid, cookie) != Mark::Another;
+            if is_child && process.is_alive() && members[next].is_alive() {
+                members.push(process);
+            }
+        }
+        next += 1;
+    }
+    Ok(members)
+}
+
+/// The process table at one moment, and the tree that is looked for in it.
+struct Table<'a> {
+    cookie: &'a str,
+    record: &'a Record,
+    children: HashMap<u32, Vec<u32>>,
+    parents: HashMap<u32, u32>,
+    /// The session on record was led by a server, as far as the kernel can still say.
+    session_fits: bool,
+}
+
+impl Table<'_> {
+    fn now<'a>(cookie: &'a str, record: &'a Record) -> io::Result<Table<'a>> {
+        let children = descendants::children_by_parent()?;
+        let parents = children
+            .iter()
+            .flat_map(|(&parent, children)| children.iter().map(move |&child| (child, parent)))
+            .collect();
+        Ok(Table {
+            cookie,
+            record,
+            children,
+            parents,
+            session_fits: session_fits(cookie, record),
+        })
+    }
+
+    fn belongs(&self, pid: u32) -> bool {
+        let confirmed = match Mark::of(pid, self.cookie) {
+            Mark::This => true,
+            Mark::Another => false,
+            Mark::None => self.session_fits && self.is_in_session(pid),
+        };
+        confirmed && !descendants::is_a_daemon_of_ours(pid) && !self.is_below_a_warden(pid)
+    }
+
+    /// Whether a process is in the server's session, with one of the pipes that the server was handed. A server's
+    /// session has no terminal, and nobody in it is older than the server.
+    fn is_in_session(&self, pid: u32) -> bool {
+        let server_start = self.record.server.and_then(|server| server.start);
+        let fits = |stat: os::ProcessStat| {
+            stat.session == self.record.session
+                && !stat.terminal
+                && server_start.is_some_and(|start| start <= stat.start)
+        };
+        os::stat(pid).is_ok_and(fits) && os::holds_file(pid, &self.record.pipes).unwrap_or(false)
+    }
+
+    /// Whether a living warden is in charge of a process, whatever the record says. A warden that is itself a member of
+    /// this tree is not: it belongs to a tree inside it.
+    fn is_below_a_warden(&self, pid: u32) -> bool {
+        let mut current = pid;
+        for _ in 0..MOST_ANCESTORS {
+            let Some(&parent) = self.parents.get(&current) else {
+                return false;
+            };
+            if is_warden(parent) && Mark::of(parent, self.cookie) != Mark::This {
+                return true;
+            }
+            current = parent;
+        }
+        false
+    }
+}
+
+/// Whether the session on record is one that a warden made: its server led it, and is gone, as it is after its warden's
+/// end; or it lives, and has the tree's cookie.
+fn session_fits(cookie: &str, record: &Record) -> bool {
+    let Some(server) = record.server else {
+        return false;
+    };
+    if record.session == 0 || server.pid() != record.session {
+        return false;
+    }
+    match ProcessRef::open(record.session) {
+        Ok(leader) => {
+            leader.identity().same_process(&server)
+                && Mark::of(leader.pid(), cookie) == Mark::This
+                && leader.is_alive()
+        }
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether a process is a warden, of this build or of another.
+pub(super) fn is_warden(pid: u32) -> bool {
+    let ordered = |words: Vec<String>| {
+        let orders = words.get(2).map(OsStr::new);
+        words.get(1).is_some_and(|word| word == "warden")
+            && orders.and_then(Orders::parse).is_some()
+    };
+    os::is_kennel(pid) && os::command_line(pid).is_some_and(ordered)
+}
+
+/// We may ourselves have been started from inside such a tree: neither we nor our ancestors are members.
+fn our_own_line() -> io::Result<HashSet<u32>> {
+    let mut line = HashSet::from([std::process::id()]);
+    let mut ancestor = ProcessRef::parent()?;
+    while let Some(process) = ancestor {
+        line.insert(process.pid());
+        ancestor = ProcessRef::parent_of(&process).unwrap_or(None);
+    }
+    Ok(line)
+}

@@ -1,0 +1,252 @@
+//! Records that no warden wrote. Any process of the user can write into `trees/`: a record alone ends nobody, spares
+//! nobody and stops no start.
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use kennel_sys::Signal;
+use kennel_sys::process::{Identity, ProcessRef};
+use kennel_testkit::{Scope, bin, on_each_kernel, wait_for};
+
+const COOKIE: &str = "0123456789abcdef0123456789abcdef";
+
+/// The identity of a process that has ended.
+fn dead(scope: &Scope) -> Identity {
+    let mut gone = scope.command("sleep").arg("1000").spawn().unwrap();
+    let identity = *ProcessRef::open(gone.id()).unwrap().identity();
+    gone.kill().unwrap();
+    gone.wait().unwrap();
+    identity
+}
+
+fn identity_of(child: &Child) -> Identity {
+    *ProcessRef::open(child.id()).unwrap().identity()
+}
+
+fn trees(scope: &Scope) -> PathBuf {
+    let trees = scope.path("trees");
+    std::fs::create_dir_all(&trees).unwrap();
+    trees
+}
+
+/// Writes the record of a tree whose warden and served process are gone.
+fn plant(scope: &Scope, cookie: &str, rest: &str) {
+    let dead = dead(scope);
+    let text = format!("kennel-tree 1\nserved {dead}\nwarden {dead}\n{rest}");
+    std::fs::write(trees(scope).join(cookie), text).unwrap();
+}
+
+/// What the next start said.
+fn next_start(scope: &Scope) -> String {
+    let output = scope
+        .command(bin("tk-tree"))
+        .arg("next-start")
+        .arg(trees(scope))
+        .arg("50")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A process in a session of its own, with a pipe for its stdin.
+fn innocent(scope: &Scope, set: impl Fn(&mut Command)) -> Child {
+    let mut command = scope.command("setsid");
+    command.args(["sleep", "1000"]).stdin(Stdio::piped());
+    set(&mut command);
+    let child = command.spawn().unwrap();
+    wait_for("its own session", || {
+        let sid = rustix::process::getsid(rustix::process::Pid::from_raw(child.id() as i32));
+        let leads = sid.is_ok_and(|sid| sid.as_raw_pid() as u32 == child.id());
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", child.id()));
+        (leads && name.is_ok_and(|name| name == "sleep\n")).then_some(())
+    });
+    child
+}
+
+/// What a planted record says of a process: all that can be seen of it from outside.
+fn described(child: &Child) -> String {
+    let pipe = std::fs::metadata(format!("/proc/{}/fd/0", child.id())).unwrap();
+    format!(
+        "session {}\nserver {}\npipe {}:{}\n",
+        child.id(),
+        identity_of(child),
+        pipe.dev(),
+        pipe.ino()
+    )
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn rule_6_a_planted_record_does_not_end_the_process_it_names() {
+    on_each_kernel(|| {
+        let scope = Scope::new("planted");
+        let mut plain = innocent(&scope, |_| {});
+        let mut of_another_tree = innocent(&scope, |command| {
+            command.env("KENNEL_TREE", "f".repeat(32));
+        });
+        for child in [&mut plain, &mut of_another_tree] {
+            plant(
+                &scope,
+                COOKIE,
+                &format!("session 0\nserver {}\n", identity_of(child)),
+            );
+            next_start(&scope);
+            assert_eq!(child.try_wait().unwrap(), None, "named as the server");
+            plant(&scope, COOKIE, &described(child));
+            next_start(&scope);
+            assert_eq!(child.try_wait().unwrap(), None, "session and pipe");
+        }
+        end(plain);
+        end(of_another_tree);
+    });
+}
+
+#[test]
+fn a_process_with_the_cookie_of_an_abandoned_tree_is_ended() {
+    let scope = Scope::new("cookie");
+    let mut member = innocent(&scope, |command| {
+        command.env("KENNEL_TREE", COOKIE);
+    });
+    plant(&scope, COOKIE, "session 0\n");
+    next_start(&scope);
+    assert!(!member.wait().unwrap().success());
+    assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 0);
+}
+
+/// A tree whose warden lives, and whose server has two processes: one without the tree's cookie.
+struct Served {
+    child: Child,
+    warden: ProcessRef,
+    members: Vec<Identity>,
+}
+
+impl Served {
+    fn start(scope: &Scope) -> Served {
+        let (stubborn, roll) = (bin("tk-stubborn"), scope.roll());
+        let (stubborn, roll) = (stubborn.display(), roll.display());
+        let script = format!("env -i {stubborn} {roll} stay & {stubborn} {roll} stay");
+        let mut child = scope
+            .command(bin("tk-tree"))
+            .arg("serve")
+            .arg(trees(scope))
+            .args(["3600000", "3600000", "--", "sh", "-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let warden = lines.find_map(|line| {
+            let identity = line.unwrap().strip_prefix("warden ")?.parse().ok()?;
+            ProcessRef::find(&identity).unwrap()
+        });
+        let members = wait_for("both processes of the server", || {
+            let signed = scope.signed();
+            (signed.len() == 2).then_some(signed)
+        });
+        Served {
+            child,
+            warden: warden.unwrap(),
+            members,
+        }
+    }
+
+    fn record(scope: &Scope) -> PathBuf {
+        let record = wait_for("a whole record", || {
+            let entries = std::fs::read_dir(trees(scope)).unwrap();
+            let mut paths = entries.map(|entry| entry.unwrap().path());
+            paths.find(|path| {
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                text.contains("\nserver ")
+            })
+        });
+        record
+    }
+
+    fn live(&self) -> usize {
+        let lives = |it: &&Identity| ProcessRef::find(it).unwrap().is_some();
+        self.members.iter().filter(lives).count()
+    }
+}
+
+#[test]
+fn a_record_that_calls_a_living_warden_dead_does_not_end_its_tree() {
+    on_each_kernel(|| {
+        let scope = Scope::new("living-warden");
+        let mut served = Served::start(&scope);
+        let record = Served::record(&scope);
+        let text = std::fs::read_to_string(&record).unwrap();
+        let rest = text.lines().filter(|line| {
+            !["kennel-tree", "served", "warden"]
+                .iter()
+                .any(|word| line.starts_with(word))
+        });
+        let rest: String = rest.map(|line| format!("{line}\n")).collect();
+        let name = record.file_name().unwrap().to_str().unwrap();
+        plant(&scope, name, &rest);
+        // The same under another name: then session and pipes are all that would say whose they are.
+        plant(&scope, COOKIE, &rest);
+        next_start(&scope);
+        assert_eq!(served.live(), 2, "ended below a living warden");
+        served.child.kill().unwrap();
+        served.child.wait().unwrap();
+    });
+}
+
+#[test]
+fn rule_2_a_leftover_without_the_cookie_is_known_by_session_and_pipes() {
+    on_each_kernel(|| {
+        let scope = Scope::new("no-cookie");
+        let mut served = Served::start(&scope);
+        Served::record(&scope);
+        served.child.kill().unwrap();
+        served.warden.signal(Signal::KILL).unwrap();
+        served.child.wait().unwrap();
+        wait_for("the warden to end", || {
+            (!served.warden.is_alive()).then_some(())
+        });
+        assert!(served.live() > 0, "else this would show nothing");
+        next_start(&scope);
+        assert_eq!(served.live(), 0);
+        assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn links_and_other_odd_files_among_the_records_are_skipped_and_named() {
+    let scope = Scope::new("odd-files");
+    let mut member = innocent(&scope, |command| {
+        command.env("KENNEL_TREE", COOKIE);
+    });
+    plant(&scope, COOKIE, "session 0\n");
+    let (link, socket, directory) = ("0".repeat(32), "1".repeat(32), "2".repeat(32));
+    std::os::unix::fs::symlink("/etc/passwd", trees(&scope).join(&link)).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(trees(&scope).join(&socket)).unwrap();
+    std::fs::create_dir(trees(&scope).join(&directory)).unwrap();
+    let said = next_start(&scope);
+    assert!(said.contains(&link) && said.contains(&socket), "{said}");
+    assert!(!member.wait().unwrap().success(), "the start went on");
+    assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 3);
+}
+
+#[test]
+fn a_hard_link_among_the_records_is_no_record() {
+    let scope = Scope::new("hard-link");
+    let member = innocent(&scope, |command| {
+        command.env("KENNEL_TREE", COOKIE);
+    });
+    plant(&scope, COOKIE, "session 0\n");
+    std::fs::hard_link(trees(&scope).join(COOKIE), scope.path("elsewhere")).unwrap();
+    next_start(&scope);
+    assert!(ProcessRef::find(&identity_of(&member)).unwrap().is_some());
+    assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 1);
+    end(member);
+}
