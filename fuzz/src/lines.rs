@@ -16,8 +16,7 @@ mod too_long;
 
 use inbox::{Inbox, Spoken};
 use kennel_core::hello::VOID;
-use kennel_core::message::{Line, Message};
-use kennel_core::session::NAME_LIMIT;
+use kennel_core::message::{LONGEST_ID, Line, Message};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -34,8 +33,6 @@ const DEFAULT_MAX_LINE: usize = 128 << 10;
 
 /// What a reader may hold beside a line: the room in front, and what it makes room for at once.
 const SLACK: usize = MORE + 4 * CHUNK;
-/// How much of the end of a line is looked at for its id.
-const TAIL: usize = 512;
 
 /// Something that is read at once.
 struct Piece {
@@ -288,7 +285,7 @@ fn is_told_well(told: &TooLong, line: &[u8], seen: usize, no_room: bool) {
         told.is_answer && told.id.is_some()
     );
     if let Some(id) = &told.id {
-        assert!(id.len() <= NAME_LIMIT, "such an id is not kept");
+        assert!(id.len() <= LONGEST_ID, "such an id is not kept");
         assert!(line.windows(id.len()).any(|part| part == id));
     }
     // What a whole line says is known only of one that is JSON, all of it text.
@@ -311,15 +308,13 @@ fn is_told_well(told: &TooLong, line: &[u8], seen: usize, no_room: bool) {
     for value in answers {
         assert!(told.is_answer || offset(value) >= seen, "it is an answer");
     }
-    let (Some(id), Some(value)) = (id, whole.id) else {
+    let Some(id) = id else {
         return;
     };
-    let is_first = offset(value) + id.len() < seen && id.len() <= NAME_LIMIT;
-    let is_name = !id.starts_with(b"[") && !id.starts_with(b"{");
-    let ending = [b",\"id\":", id, b"}"].concat();
-    let is_last = is_name && line.ends_with(&ending) && ending.len() <= TAIL;
-    let is_integer = id.iter().all(|byte| byte.is_ascii_digit());
-    if is_first || is_last && (is_integer || id.starts_with(b"\"")) {
+    let digits = id.strip_prefix(b"-").unwrap_or(id);
+    let is_integer = digits.iter().all(u8::is_ascii_digit);
+    let is_object = line.trim_ascii_start().starts_with(b"{");
+    if is_object && id.len() < LONGEST_ID && (is_integer || id.starts_with(b"\"")) {
         assert!(told.id.is_some(), "its id can be read");
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use kennel_core::message::{
-    Line, Malformed, Message, Outcome, Part, Scan, error_reply, result_reply, splice_id,
+    BATCH_LIMIT, Line, Malformed, Message, Outcome, Part, Scan, error_reply, result_reply,
+    splice_id,
 };
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -51,6 +52,8 @@ fn agrees_with_serde(line: &[u8], parsed: &Result<Message<'_>, Malformed>) {
         Ok(_) => assert!(json, "no JSON"),
         // It shows before the end of the line is seen.
         Err(Malformed::Shape(_)) => {}
+        // No line here is that long.
+        Err(Malformed::LongBatch) => assert!(line.len() > 2 * BATCH_LIMIT),
         Err(Malformed::NotJson { at }) => {
             assert!(!json, "JSON");
             assert!(*at <= line.len(), "{at} is not in the line");

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::BATCH_LIMIT;
+
 /// Why a line is no message. Its text completes "dropped a line from the server: …"; it never quotes
 /// the line, which may hold secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +28,9 @@ pub enum Malformed {
 
     /// JSON, but no message of JSON-RPC 2.0.
     Shape(&'static str),
+
+    /// A batch of more than [`BATCH_LIMIT`] messages.
+    LongBatch,
 }
 
 impl fmt::Display for Malformed {
@@ -36,6 +41,10 @@ impl fmt::Display for Malformed {
             Malformed::NotText { at } => write!(f, "not UTF-8 after {at} bytes"),
             Malformed::NotJson { at } => write!(f, "not JSON at byte {at}"),
             Malformed::Shape(why) => write!(f, "not JSON-RPC 2.0: {why}"),
+            Malformed::LongBatch => write!(
+                f,
+                "a batch of more than {BATCH_LIMIT} messages: send several batches"
+            ),
         }
     }
 }

@@ -7,11 +7,17 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Se
 use serde_json::value::RawValue;
 
 use super::scan::MEMBERS;
-use super::{Id, Inside, Key, Malformed, Part, Place, parse, quoted};
+use super::{Id, Inside, Key, Malformed, Part, Place, quoted};
+
+/// Maximum bytes of a value that is written canonically: its members are collected and sorted on the way, which takes
+/// up to twenty times its length.
+pub(crate) const CANONICAL_LIMIT: usize = 2 << 20;
 
 impl<'a> Part<'a> {
     /// The bytes as they stand, which are text.
     pub(crate) fn text(&self) -> &'a str {
+        #[cfg(test)]
+        tests::EXAMINED.set(tests::EXAMINED.get() + self.bytes.len());
         str::from_utf8(self.bytes).unwrap_or_default()
     }
 
@@ -99,15 +105,14 @@ impl<'a> Part<'a> {
         Ok(Some(here))
     }
 
-    /// What is in this array. Nothing, if it is none.
-    pub(crate) fn elements(&self) -> Vec<Part<'a>> {
-        let mut elements = Vec::new();
+    /// Calls `each` with every element of this array, in order; never, if it is none. Nothing is collected: an array of
+    /// `0,0,0` would take many times its own length.
+    pub(crate) fn for_each_element(&self, mut each: impl FnMut(Part<'a>)) {
         if self.bytes.starts_with(b"[") {
             let mut json = serde_json::Deserializer::from_str(self.text());
             // The line was checked before: it cannot fail half-way.
-            let _ = json.deserialize_seq(Elements(&mut elements));
+            let _ = json.deserialize_seq(Elements(|raw| each(self.inside(raw))));
         }
-        elements.iter().map(|raw| self.inside(raw)).collect()
     }
 
     /// What this string means. `None`: it is none, or means no text.
@@ -129,21 +134,26 @@ impl<'a> Part<'a> {
     }
 
     /// The same text for the same value: keys sorted, no white space, one spelling for every string.
-    /// Numbers stay as they are spelled, and so does what is nested beyond reason.
-    pub(crate) fn canonical(&self) -> String {
+    /// Numbers stay as they are spelled, and so does a value that is nested beyond reason or longer than
+    /// [`CANONICAL_LIMIT`].
+    pub(crate) fn canonical(&self) -> Cow<'a, str> {
+        if self.bytes.len() > CANONICAL_LIMIT {
+            return Cow::Borrowed(self.text());
+        }
         let mut written = String::new();
         write_canonical(self, 0, &mut written);
-        written
+        Cow::Owned(written)
     }
 
     /// What the keys of this object mean, sorted. None, if it is no object.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<_> = self.members().into_iter().map(|(key, _)| key).collect();
+        let members = self.members().into_iter();
+        let mut keys: Vec<_> = members.map(|(key, _)| key.into_owned()).collect();
         keys.sort();
         keys
     }
 
-    fn members(&self) -> Vec<(String, &'a RawValue)> {
+    fn members(&self) -> Vec<(Cow<'a, str>, &'a RawValue)> {
         let mut members = Vec::new();
         if self.bytes.starts_with(b"{") {
             let mut json = serde_json::Deserializer::from_str(self.text());
@@ -177,12 +187,13 @@ fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
         }
         b'[' if depth < DEEPEST => {
             written.push('[');
-            for (nth, element) in value.elements().iter().enumerate() {
-                if nth > 0 {
+            let mut is_first = true;
+            value.for_each_element(|element| {
+                if !std::mem::take(&mut is_first) {
                     written.push(',');
                 }
-                write_canonical(element, depth + 1, written);
-            }
+                write_canonical(&element, depth + 1, written);
+            });
             written.push(']');
         }
         b'"' => match value.string() {
@@ -236,7 +247,7 @@ impl<'a> DeserializeSeed<'a> for IsCalled<'_> {
     }
 }
 
-struct Members<'m, 'a>(&'m mut Vec<(String, &'a RawValue)>);
+struct Members<'m, 'a>(&'m mut Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Visitor<'a> for Members<'_, 'a> {
     type Value = ();
@@ -257,12 +268,12 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
 pub(super) struct AnyKey;
 
 impl<'a> DeserializeSeed<'a> for AnyKey {
-    type Value = String;
+    type Value = Cow<'a, str>;
 
-    fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<String, D::Error> {
+    fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<Cow<'a, str>, D::Error> {
         Ok(match Spelled::of(key)? {
-            Spelled::AsMeant(key) => key.to_owned(),
-            Spelled::Escaped(key) => String::from_utf8_lossy(&key).into_owned(),
+            Spelled::AsMeant(key) => Cow::Borrowed(key),
+            Spelled::Escaped(key) => Cow::Owned(String::from_utf8_lossy(&key).into_owned()),
         })
     }
 }
@@ -302,18 +313,18 @@ impl Visitor<'_> for Bytes {
     }
 }
 
-struct Elements<'e, 'a>(&'e mut Vec<&'a RawValue>);
+struct Elements<F>(F);
 
-impl<'a> Visitor<'a> for Elements<'_, 'a> {
+impl<'a, F: FnMut(&'a RawValue)> Visitor<'a> for Elements<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an array")
     }
 
-    fn visit_seq<S: SeqAccess<'a>>(self, mut array: S) -> Result<(), S::Error> {
+    fn visit_seq<S: SeqAccess<'a>>(mut self, mut array: S) -> Result<(), S::Error> {
         while let Some(raw) = array.next_element()? {
-            self.0.push(raw);
+            (self.0)(raw);
         }
         Ok(())
     }
@@ -321,8 +332,43 @@ impl<'a> Visitor<'a> for Elements<'_, 'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::super::Message;
     use super::*;
+
+    thread_local! {
+        /// How many bytes this thread checked again to be text.
+        pub(super) static EXAMINED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn elements<'a>(array: &Part<'a>) -> Vec<Part<'a>> {
+        let mut elements = Vec::new();
+        array.for_each_element(|element| elements.push(element));
+        elements
+    }
+
+    #[test]
+    fn elements_of_a_long_array_cost_no_more_than_its_length() {
+        let examined = |count: usize| {
+            let array = format!("[{}{{}}]", r#"{"name":"x"},"#.repeat(count));
+            let before = EXAMINED.get();
+            part(&array).for_each_element(|tool| {
+                tool.member("name").unwrap();
+            });
+            assert!(!part(&array).canonical().is_empty());
+            EXAMINED.get() - before
+        };
+        let (once, four_times) = (examined(1000), examined(4000));
+        // Quadratic cost would make it sixteen times as much.
+        assert!(four_times < 5 * once, "{once} bytes, then {four_times}");
+    }
+
+    #[test]
+    fn a_value_past_the_limit_is_compared_as_it_is_spelled() {
+        let long = format!("[ {}0]", "0,".repeat(CANONICAL_LIMIT / 2));
+        assert_eq!(part(&long).canonical(), long);
+    }
 
     fn part(text: &str) -> Part<'_> {
         Part::new(100, text)
@@ -337,7 +383,8 @@ mod tests {
             inner.range().start,
             100 + object.text().find("{\"c\"").unwrap()
         );
-        let seven = object.at(&["a/b", "c"]).unwrap().unwrap().elements()[0];
+        let seven = object.at(&["a/b", "c"]).unwrap().unwrap();
+        let seven = elements(&seven)[0];
         assert_eq!(seven.text(), "7");
         assert_eq!(seven.range().start, 100 + object.text().find('7').unwrap());
         assert_eq!(object.member("x"), Ok(None));

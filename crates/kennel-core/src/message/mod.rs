@@ -13,6 +13,7 @@ mod id;
 mod line;
 mod malformed;
 mod member;
+mod outline;
 mod owned;
 mod parse;
 pub(crate) mod repair;
@@ -29,13 +30,15 @@ use std::ops::Range;
 pub use id::{Id, Key};
 pub use line::{error_reply, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
+pub use outline::{LONGEST_ID, Outline};
 pub use owned::Owned;
 pub use repair::repaired;
-pub use reply::{INITIALIZE_LIMIT, long_initialize};
-pub use scan::{Scan, Seen};
+pub use reply::{BATCH_LIMIT, INITIALIZE_LIMIT, long_initialize};
+pub use scan::Scan;
 
 pub(crate) use id::only_same_number;
 pub(crate) use line::quoted;
+pub(crate) use member::CANONICAL_LIMIT;
 pub(crate) use owned::Edit;
 pub(crate) use short::Short;
 
@@ -107,7 +110,7 @@ pub enum Outcome<'a> {
     Error(Part<'a>),
 }
 
-/// The messages of a batch, none of which is a batch itself; at least one.
+/// The messages of a batch, none of which is a batch itself; at least one, and at most [`BATCH_LIMIT`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch<'a> {
     /// In the order of the line.

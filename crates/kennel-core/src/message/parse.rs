@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use super::glance;
 use super::member::AnyKey;
 use super::{
-    Batch, Id, Line, Malformed, Member, Message, Method, Notification, Outcome, Part, Request,
-    Response,
+    BATCH_LIMIT, Batch, Id, Line, Malformed, Member, Message, Method, Notification, Outcome, Part,
+    Request, Response,
 };
 
 pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
@@ -192,6 +192,7 @@ fn parse_batch(line: &str) -> Result<Message<'_>, Malformed> {
             let mut members = Vec::new();
             while let Some(raw) = array.next_element::<&'a RawValue>()? {
                 let parsed = match raw.get().as_bytes()[0] {
+                    _ if members.len() == BATCH_LIMIT => Err(Malformed::LongBatch),
                     b'{' => parse_object(self.line, raw.get()),
                     _ => Err(Malformed::Shape("a member of a batch is no object")),
                 };
@@ -249,7 +250,7 @@ fn is_two_point_zero(part: Part<'_>) -> bool {
     part.bytes == b"\"2.0\"" || means_it(part.text())
 }
 
-pub(super) fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {
+fn part_of<'a>(line: &'a str, raw: &'a RawValue) -> Part<'a> {
     let text = raw.get();
     let start = offset(line, text);
     Part::new(start, text)

@@ -1,39 +1,80 @@
 //! Lines that are no messages, and what can be made of them: a line with its text repaired, or at least the id of whoever
 //! waits for it. Nobody is to wait for an answer that was dropped for one wrong byte.
 
-use std::borrow::Cow;
+use std::fmt;
+use std::ops::ControlFlow;
 
+use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Id, Malformed, Message};
+use super::{Malformed, Message, Outline};
 
 /// A byte order mark.
 const BOM: &str = "\u{feff}";
 
+/// Maximum bytes of a line that is repaired: it is copied, and once more under another id.
+const LONGEST_REPAIRED: usize = 64 << 20;
+/// Maximum bytes that a repair adds to a line.
+const MOST_ADDED: usize = 1 << 20;
+
 /// The same line as JSON: with U+FFFD where it is not UTF-8, and with escapes where a string has a control character.
-/// `None`: that does not make it a message.
+/// `None`: that does not make it a message, or makes it much longer.
 pub fn repaired(line: &[u8], why: Malformed) -> Option<Vec<u8>> {
-    if !matches!(why, Malformed::NotText { .. } | Malformed::NotJson { .. }) || !is_structured(line)
+    if !matches!(why, Malformed::NotText { .. } | Malformed::NotJson { .. })
+        || !is_structured(line)
+        || line.len() > LONGEST_REPAIRED
     {
         return None;
     }
-    let text = String::from_utf8_lossy(line);
-    let mut repaired = Vec::with_capacity(text.len() + 16);
-    let mut in_string = false;
-    let mut escaped = false;
-    for byte in text.bytes() {
-        match byte {
-            0..b' ' if in_string && !escaped => {
-                repaired.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
-                continue;
-            }
-            b'"' if !escaped => in_string = !in_string,
-            _ => {}
-        }
-        escaped = in_string && byte == b'\\' && !escaped;
-        repaired.push(byte);
+    // First counted, then written: each byte may become six.
+    let mut length = 0;
+    let most = line.len() + MOST_ADDED;
+    repair_to(line, |piece| {
+        length += piece.len();
+        length <= most
+    });
+    if length > most {
+        return None;
     }
+    let mut repaired = Vec::with_capacity(length + 1);
+    repair_to(line, |piece| {
+        repaired.extend_from_slice(piece);
+        true
+    });
     Message::parse(&repaired).is_ok().then_some(repaired)
+}
+
+/// Hands out the repaired line in pieces, until `goes_on` says that no more are wanted.
+fn repair_to(line: &[u8], mut goes_on: impl FnMut(&[u8]) -> bool) {
+    let (mut in_string, mut escaped) = (false, false);
+    for chunk in line.utf8_chunks() {
+        let text = chunk.valid().as_bytes();
+        let mut written = 0;
+        for (at, &byte) in text.iter().enumerate() {
+            match byte {
+                0..b' ' if in_string && !escaped => {
+                    let escape = format!("\\u{byte:04x}");
+                    if !goes_on(&text[written..at]) || !goes_on(escape.as_bytes()) {
+                        return;
+                    }
+                    written = at + 1;
+                    continue;
+                }
+                b'"' if !escaped => in_string = !in_string,
+                _ => {}
+            }
+            escaped = in_string && byte == b'\\' && !escaped;
+        }
+        if !goes_on(&text[written..]) {
+            return;
+        }
+        if !chunk.invalid().is_empty() {
+            escaped = false;
+            if !goes_on("\u{fffd}".as_bytes()) {
+                return;
+            }
+        }
+    }
 }
 
 /// Whether a line is meant as JSON-RPC, and is no other text.
@@ -46,8 +87,10 @@ fn is_structured(line: &[u8]) -> bool {
 /// What a line that is no message says of itself, as far as that can be told.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meant {
-    /// Its id as spelled, if it has one that can be answered.
+    /// Its id as spelled, if it has one that can be answered, and no other.
     pub(crate) id: Option<String>,
+    /// All ids that it has and that can be answered. Nobody knows which of several is meant.
+    pub(crate) ids: Vec<String>,
     /// It has an id, or several, whatever they are.
     pub(crate) has_id: bool,
     pub(crate) has_method: bool,
@@ -57,92 +100,54 @@ pub(crate) struct Meant {
 impl Meant {
     /// Reads the keys of an object that need not be well-formed. `None`: it is no object.
     pub(crate) fn of(line: &[u8]) -> Option<Meant> {
-        let text = String::from_utf8_lossy(line);
-        let text = text.trim_start().trim_start_matches(BOM).trim_start();
-        let mut meant = Meant::default();
-        let mut ids = 0;
-        for (key, value) in members(text.strip_prefix('{')?) {
-            match &*key {
-                "id" => {
-                    ids += 1;
-                    meant.has_id = true;
-                    meant.id = answerable(value);
-                }
-                "method" => meant.has_method = true,
-                "result" | "error" => meant.has_outcome = true,
-                _ => {}
-            }
+        let mut outline = Outline::default();
+        outline.feed(line);
+        outline.is_object().then(|| Meant {
+            id: outline.id(),
+            ids: outline.ids(),
+            has_id: outline.has_id(),
+            has_method: outline.has_method(),
+            has_outcome: outline.has_outcome(),
+        })
+    }
+
+    /// The ids of those who may wait for this line as an answer.
+    pub(crate) fn answers(self) -> Vec<String> {
+        match (self.has_method, self.id) {
+            (true, _) => Vec::new(),
+            (false, Some(id)) => vec![id],
+            (false, None) => self.ids,
         }
-        if ids != 1 {
-            meant.id = None;
-        }
-        Some(meant)
     }
 }
 
-/// An id that an answer can carry.
-fn answerable(value: &str) -> Option<String> {
-    let raw: &RawValue = serde_json::from_str(value).ok()?;
-    let id = Id::alone(raw.get()).filter(Id::is_acceptable)?;
-    Some(String::from_utf8_lossy(id.raw()).into_owned())
-}
+/// Calls `each` with every element of an array, until that says that no more are wanted; never, if it is no array or is
+/// malformed. Nothing is collected.
+pub(crate) fn for_each_element(line: &[u8], each: impl FnMut(&[u8]) -> ControlFlow<()>) {
+    struct Elements<F>(F);
 
-/// The members of an object, of which this is the text behind its `{`: each key, and the text up to the comma or bracket
-/// that ends its value.
-fn members(text: &str) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let key = rest.trim_start().strip_prefix('"')?;
-        let end = string_end(key)?;
-        let behind = key[end + 1..].trim_start().strip_prefix(':')?;
-        // What is cut off has no end, and may be something else.
-        let length = value_end(behind).unwrap_or(0);
-        rest = behind[length..].strip_prefix(',').unwrap_or_default();
-        let key = &key[..end];
-        let key = match key.contains('\\') {
-            true => {
-                serde_json::from_str(&format!("\"{key}\"")).map_or(Cow::Borrowed(key), Cow::Owned)
+    impl<'a, F: FnMut(&[u8]) -> ControlFlow<()>> Visitor<'a> for Elements<F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "an array")
+        }
+
+        fn visit_seq<S: SeqAccess<'a>>(mut self, mut array: S) -> Result<(), S::Error> {
+            while let Some(raw) = array.next_element::<&RawValue>()? {
+                if (self.0)(raw.get().as_bytes()).is_break() {
+                    return Err(S::Error::custom("no more are wanted"));
+                }
             }
-            false => Cow::Borrowed(key),
-        };
-        Some((key, &behind[..length]))
-    })
-}
-
-/// Where a string ends, of which this is the text behind its first quote.
-fn string_end(text: &str) -> Option<usize> {
-    let mut escaped = false;
-    text.bytes().position(|byte| {
-        let ends = byte == b'"' && !escaped;
-        escaped = byte == b'\\' && !escaped;
-        ends
-    })
-}
-
-/// Where a value ends that is followed by a comma or a closing bracket of what it is in.
-fn value_end(text: &str) -> Option<usize> {
-    let mut depth = 0usize;
-    let (mut in_string, mut escaped) = (false, false);
-    text.bytes().position(|byte| {
-        if in_string {
-            in_string = byte != b'"' || escaped;
-            escaped = byte == b'\\' && !escaped;
-            return false;
+            Ok(())
         }
-        match byte {
-            b'"' => in_string = true,
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth > 0 => depth -= 1,
-            b',' | b'}' | b']' if depth == 0 => return true,
-            _ => {}
-        }
-        false
-    })
-}
+    }
 
-/// The elements of an array, well-formed or not; none, if it is no array.
-pub(crate) fn elements(line: &[u8]) -> Vec<&RawValue> {
-    serde_json::from_slice(line).unwrap_or_default()
+    if serde_json::from_slice::<&RawValue>(line).is_ok_and(|it| it.get().starts_with('[')) {
+        let mut json = serde_json::Deserializer::from_slice(line);
+        // It was checked before: it ends early only if no more are wanted.
+        let _ = json.deserialize_seq(Elements(each));
+    }
 }
 
 /// Whether anybody may wait for an answer to this line of an app: it is no message, but meant as one.
@@ -180,6 +185,44 @@ mod tests {
         ] {
             assert_eq!(repair(beyond_repair), None);
         }
+    }
+
+    #[test]
+    fn a_repair_that_would_make_a_line_much_longer_is_not_made() {
+        let line = |bad: &[u8], count: usize| {
+            let text = bad.repeat(count);
+            [
+                b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"",
+                &text[..],
+                b"\"}",
+            ]
+            .concat()
+        };
+        // A control character becomes six bytes, a byte that is no text three.
+        for (bad, added) in [(b"\x01", 5), (b"\xff", 2)] {
+            let most = MOST_ADDED / added;
+            let repaired = repair(&line(bad, most)).expect("it grows as much as it may");
+            assert_eq!(repaired.len(), line(bad, most).len() + most * added);
+            assert_eq!(repair(&line(bad, most + 1)), None);
+        }
+    }
+
+    #[test]
+    fn elements_are_seen_until_no_more_are_wanted() {
+        let seen = |line: &str, most: usize| {
+            let mut seen = Vec::new();
+            for_each_element(line.as_bytes(), |element| {
+                seen.push(String::from_utf8_lossy(element).into_owned());
+                match seen.len() < most {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
+            seen
+        };
+        assert_eq!(seen(r#" [1, {"a":[2]}, 3]"#, 2), ["1", r#"{"a":[2]}"#]);
+        assert_eq!(seen("[1,2", 9), [""; 0]);
+        assert_eq!(seen("{}", 9), [""; 0]);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! What Kennel answers to a request that goes no further, whoever it stands between.
 
+use std::ops::ControlFlow;
+
 use super::repair::{self, Meant};
 use super::{Key, Malformed, Request, error_reply, notification, quoted, result_reply};
 
 /// How many requests of one session may be without an answer.
 pub const IN_FLIGHT_LIMIT: usize = 10_000;
+/// Maximum messages of a batch. More than that take many times their own length in memory.
+pub const BATCH_LIMIT: usize = 10_000;
 /// How long an id or a progress token may be, in bytes.
 pub const NAME_LIMIT: usize = 1024;
 /// How long `initialize` may be, in bytes.
@@ -44,18 +48,15 @@ pub(crate) fn malformed(
         return Vec::new();
     }
     let code = match why {
-        Malformed::Shape(_) => INVALID_REQUEST,
+        Malformed::Shape(_) | Malformed::LongBatch => INVALID_REQUEST,
         _ => PARSE_ERROR,
     };
     let message = why.to_string();
-    let members = repair::elements(line).into_iter();
-    let mut meant: Vec<_> = members.map(|it| Meant::of(it.get().as_bytes())).collect();
-    if meant.is_empty() {
-        meant.push(Meant::of(line));
-    }
+    let nameless = || error_reply(b"null", code, &message, None);
     let mut refused = Vec::new();
     let mut has_nameless = false;
-    for meant in meant.into_iter().map(Option::unwrap_or_default) {
+    let mut refuse = |meant: Option<Meant>| {
+        let meant = meant.unwrap_or_default();
         let is_answer = meant.has_outcome && !meant.has_method;
         let is_notification = meant.has_method && !meant.has_id;
         let is_free = |id: &String| Key::of(id.as_bytes()).is_some_and(|key| !is_taken(&key));
@@ -65,9 +66,27 @@ pub(crate) fn malformed(
             // One is enough, however many members a batch has.
             None => has_nameless = true,
         }
+    };
+    let mut members = 0;
+    if why != Malformed::LongBatch {
+        repair::for_each_element(line, |member| {
+            members += 1;
+            if members > BATCH_LIMIT {
+                return ControlFlow::Break(());
+            }
+            refuse(Meant::of(member));
+            ControlFlow::Continue(())
+        });
+    }
+    // Too many to be answered one by one.
+    if why == Malformed::LongBatch || members > BATCH_LIMIT {
+        return vec![nameless()];
+    }
+    if members == 0 {
+        refuse(Meant::of(line));
     }
     if has_nameless {
-        refused.push(error_reply(b"null", code, &message, None));
+        refused.push(nameless());
     }
     refused
 }

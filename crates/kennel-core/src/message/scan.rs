@@ -47,15 +47,6 @@ pub struct Scan {
     inside: [Looked; KEYS.len()],
 }
 
-/// What is known of a line whose end is not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen<'a> {
-    /// Its id, as spelled, if that came.
-    pub id: Option<&'a [u8]>,
-    /// It has a result or an error.
-    pub is_answer: bool,
-}
-
 /// What must come next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -86,12 +77,10 @@ struct Text {
 const KEYS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
 /// Which of them it is.
 type Key = usize;
-const ID: Key = 1;
 const METHOD: Key = 2;
 /// Those whose values are looked into, one level deep.
 const PARAMS: Key = 3;
 const RESULT: Key = 4;
-const ERROR: Key = 5;
 /// Whoever asks for one of these members need not search for it.
 pub(super) const MEMBERS: [&str; 2] = ["_meta", "task"];
 
@@ -140,16 +129,6 @@ impl Scan {
     pub fn begins_a_call(&self) -> bool {
         let goes_on = !matches!(self.next, Next::Refused | Next::Nothing);
         goes_on && self.parts[METHOD].is_some()
-    }
-
-    /// What the part of `line` that was looked at tells of the whole, of which the rest may never be seen.
-    pub fn seen<'a>(&self, line: &'a [u8]) -> Seen<'a> {
-        let id = self.parts[ID].clone().and_then(|range| line.get(range));
-        let began = |key: Key| self.parts[key].is_some() || self.key == Some(key);
-        Seen {
-            id,
-            is_answer: began(RESULT) || began(ERROR),
-        }
     }
 
     /// Fills the envelope of this line, if it is an object and nothing else.

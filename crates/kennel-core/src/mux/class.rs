@@ -62,7 +62,8 @@ impl Class {
         Some(Class {
             kind: Kind::Legacy,
             version,
-            capabilities: capabilities.map_or_else(|| "{}".to_owned(), |it| it.canonical()),
+            capabilities: capabilities
+                .map_or_else(|| "{}".to_owned(), |it| it.canonical().into_owned()),
             names: capabilities.map_or_else(Vec::new, |it| it.keys()),
         })
     }
@@ -194,7 +195,7 @@ impl Envelope {
     pub(super) fn told(params: &Part<'_>) -> Result<String, Malformed> {
         let version = params.at(&["_meta", VERSION])?;
         let capabilities = params.at(&["_meta", CAPABILITIES])?;
-        let told = [version, capabilities].map(|it| it.map_or(String::new(), |it| it.canonical()));
+        let told = [version, capabilities].map(|it| it.map_or("".into(), |it| it.canonical()));
         Ok(told.join(" "))
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use crate::lifetime::ClientId;
 use crate::message::repair::{self, Meant};
@@ -44,21 +45,50 @@ impl Mux {
             return self.from_server(&repaired, now);
         }
         self.notes.push(Note::Malformed(Side::Server, why));
-        let meant = Meant::of(line).unwrap_or_default();
-        match meant.id {
-            Some(_) if meant.has_method => {
-                let is_open = |key: &Key| self.asks.is_open(key);
-                for refused in reply::malformed(line, why, is_open) {
-                    self.tell_server(Lane::Own, refused);
+        let mut ids = Vec::new();
+        match Meant::of(line) {
+            Some(meant) if meant.has_method => {
+                if meant.id.is_some() {
+                    self.refuse_server(line, why);
                 }
             }
-            Some(id) => {
-                let instead = reply::malformed_answer(id.as_bytes(), why);
-                return self.from_server(&instead, now);
+            Some(meant) => ids = meant.answers(),
+            None => {
+                ids = self.pending_in_batch(line);
+                if why == Malformed::LongBatch {
+                    self.refuse_server(line, why);
+                }
             }
-            None => {}
+        }
+        for id in ids {
+            let instead = reply::malformed_answer(id.as_bytes(), why);
+            self.from_server(&instead, now);
         }
         self.let_go(now);
+    }
+
+    /// The ids of the calls without an answer that this batch, which is malformed or too long, has answers for.
+    fn pending_in_batch(&self, line: &[u8]) -> Vec<String> {
+        let calls = self.calls.in_flight().count();
+        let mut pending = BTreeSet::new();
+        repair::for_each_element(line, |member| {
+            let ids = Meant::of(member).unwrap_or_default().answers();
+            let ids = ids.iter().filter_map(|id| Key::of(id.as_bytes()));
+            let answered = ids.filter_map(|key| minted(&key));
+            pending.extend(answered.filter(|it| self.calls.get(*it).is_some()));
+            match pending.len() < calls {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        pending.into_iter().map(|it| it.to_string()).collect()
+    }
+
+    fn refuse_server(&mut self, line: &[u8], why: Malformed) {
+        let refused = reply::malformed(line, why, |key| self.asks.is_open(key));
+        for line in refused {
+            self.tell_server(Lane::Own, line);
+        }
     }
 
     fn message_from_server(&mut self, said: &Said<'_>, message: &Message<'_>, now: Moment) {

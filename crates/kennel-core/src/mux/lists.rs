@@ -61,6 +61,9 @@ struct Entry {
 }
 
 impl List {
+    /// Maximum bytes of a request that may wait for another's answer.
+    const LONGEST_LINE: usize = 16 * 1024;
+
     pub(super) fn of(method: &str) -> Option<List> {
         match method {
             "tools/list" => Some(List::Tools),
@@ -143,7 +146,13 @@ impl Mux {
         request: &Request<'_>,
         list: List,
     ) -> Result<(), Refused> {
-        let Some(key) = self.list_key(request, list)? else {
+        // The line is kept for as long as it waits with others.
+        let is_long = from.said.bytes().len() > List::LONGEST_LINE;
+        let key = match is_long {
+            true => None,
+            false => self.list_key(request, list)?,
+        };
+        let Some(key) = key else {
             let kind = match list {
                 List::Discover => Kind::Discover,
                 _ => Kind::Plain,

@@ -173,10 +173,17 @@ impl Mux {
                 let id = id.and_then(|id| id.string());
                 id.is_some_and(|id| self.tasks.owner(&id) == call.session.as_ref())
             };
-            let all = tasks.elements();
-            let own: Vec<_> = all.iter().filter(|it| is_own(it)).map(Part::text).collect();
-            if own.len() < all.len() {
-                kept = format!("[{}]", own.join(","));
+            let (mut own, mut all_are) = (String::from("["), true);
+            tasks.for_each_element(|task| match is_own(&task) {
+                true => {
+                    own.push_str(if own.len() > 1 { "," } else { "" });
+                    own.push_str(task.text());
+                }
+                false => all_are = false,
+            });
+            if !all_are {
+                own.push(']');
+                kept = own;
                 edits.push((tasks, kept.as_bytes()));
             }
         }

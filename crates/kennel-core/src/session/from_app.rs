@@ -1,5 +1,6 @@
 //! What follows from a line of the app.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::message::repair::Meant;
@@ -74,17 +75,20 @@ impl Session {
 
     /// What the app meant as an answer is none: the server, which waits for it, is told so.
     fn malformed_answer_of_app(&mut self, line: &[u8], why: Malformed) {
-        let answer = Meant::of(line).filter(|meant| meant.has_outcome && !meant.has_method);
-        if let Some(id) = answer.and_then(|meant| meant.id)
-            && let Some(key) = Key::of(id.as_bytes())
-            && let Some(shown) = self.reverse.answer(&key)
-        {
-            let id = match shown {
-                Shown::AsItIs => id.into_bytes(),
-                Shown::As(id) => id,
-            };
-            let instead = reply::malformed_answer(&id, why);
-            self.to_upstream.push_back(instead);
+        let Some(meant) = Meant::of(line).filter(|meant| meant.has_outcome) else {
+            return;
+        };
+        for id in meant.answers() {
+            if let Some(key) = Key::of(id.as_bytes())
+                && let Some(shown) = self.reverse.answer(&key)
+            {
+                let id = match shown {
+                    Shown::AsItIs => id.into_bytes(),
+                    Shown::As(id) => id,
+                };
+                let instead = reply::malformed_answer(&id, why);
+                self.to_upstream.push_back(instead);
+            }
         }
     }
 
@@ -116,12 +120,18 @@ impl Session {
             match self.judge_app(line, &member.message, true) {
                 Fate::Stop => untouched = false,
                 Fate::InTurn if !clear => in_turn.push(member),
-                Fate::InTurn | Fate::AtOnce => at_once.push(member.whole.bytes().to_vec()),
+                Fate::InTurn | Fate::AtOnce => {
+                    at_once.push(Cow::Borrowed(member.whole.bytes()));
+                }
                 Fate::AtOnceAs(edit) => {
                     untouched = false;
-                    at_once.push(edit.of_member(member));
+                    at_once.push(Cow::Owned(edit.of_member(member)));
                 }
             }
+        }
+        // Before it is put together again: a long one is not copied for nothing.
+        if clear && untouched {
+            return Verdict::Forward;
         }
         // A later member may have cancelled an earlier one, and a still later one have taken its id.
         let mut seen = BTreeSet::new();
@@ -139,7 +149,6 @@ impl Session {
         }
         match batch::join(at_once) {
             None => Verdict::Drop,
-            Some(_) if clear && untouched => Verdict::Forward,
             Some(rest) if clear => Verdict::Replace(rest),
             Some(rest) => {
                 self.to_upstream.push_back(rest);

@@ -1,5 +1,8 @@
 //! What follows from a line of the upstream.
 
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+
 use crate::message::repair::{self, Meant};
 use crate::message::{
     Batch, Id, Key, Line, Malformed, Message, Notification, Outcome, Request, Response,
@@ -67,33 +70,90 @@ impl Session {
     /// A line that is no message. If its text can be repaired, it is one. Else whoever waits for it gets an error: the
     /// app where it was meant as an answer, the server where it was meant as a request.
     fn malformed_from_upstream(&mut self, line: &[u8], why: Malformed) -> Verdict {
-        let instead = match repair::repaired(line, why) {
-            Some(repaired) => {
-                self.notes.push(Note::Repaired(Side::Upstream, why));
-                repaired
-            }
-            None => {
-                self.notes.push(Note::Malformed(Side::Upstream, why));
-                let meant = Meant::of(line).unwrap_or_default();
-                let Some(id) = meant.id else {
-                    return Verdict::Drop;
-                };
-                if meant.has_method {
-                    let is_open = |key: &Key| self.reverse.is_open(key);
-                    let refused = reply::malformed(line, why, is_open);
-                    self.to_upstream.extend(refused);
-                    return Verdict::Drop;
-                }
-                reply::malformed_answer(id.as_bytes(), why)
-            }
+        if let Some(repaired) = repair::repaired(line, why) {
+            self.notes.push(Note::Repaired(Side::Upstream, why));
+            let Ok(message) = Message::parse(&repaired) else {
+                return Verdict::Drop;
+            };
+            return match self.message_from_upstream(&repaired, &message) {
+                Verdict::Forward => Verdict::Replace(repaired),
+                other => other,
+            };
+        }
+        self.notes.push(Note::Malformed(Side::Upstream, why));
+        let Some(meant) = Meant::of(line) else {
+            return self.malformed_batch_from_upstream(line, why);
         };
-        let Ok(message) = Message::parse(&instead) else {
+        if meant.id.is_some() && meant.has_method {
+            let is_open = |key: &Key| self.reverse.is_open(key);
+            let refused = reply::malformed(line, why, is_open);
+            self.to_upstream.extend(refused);
             return Verdict::Drop;
+        }
+        let mut errors = Vec::new();
+        for id in meant.answers() {
+            if self.error_instead(&id, why, &mut errors).is_break() {
+                return Verdict::Abandon;
+            }
+        }
+        let last = errors.pop();
+        self.to_app.extend(errors);
+        last.map_or(Verdict::Drop, Verdict::Replace)
+    }
+
+    /// A batch that is malformed or too long. Those who wait for the answers in it get an error each.
+    fn malformed_batch_from_upstream(&mut self, line: &[u8], why: Malformed) -> Verdict {
+        let mut errors = Vec::new();
+        let mut done = ControlFlow::Continue(());
+        repair::for_each_element(line, |member| {
+            for id in Meant::of(member).unwrap_or_default().answers() {
+                done = self.error_instead(&id, why, &mut errors);
+                if done.is_break() {
+                    return done;
+                }
+            }
+            match self.in_flight.is_empty() && !self.is_greeting() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        if why == Malformed::LongBatch {
+            let refused = reply::malformed(line, why, |_| false);
+            self.to_upstream.extend(refused);
+        }
+        match (done, batch::join(errors)) {
+            (ControlFlow::Break(()), errors) => {
+                self.to_app.extend(errors);
+                Verdict::Abandon
+            }
+            (ControlFlow::Continue(()), Some(errors)) => Verdict::Replace(errors),
+            (ControlFlow::Continue(()), None) => Verdict::Drop,
+        }
+    }
+
+    /// Adds the error that the app is to hear in the place of the upstream's answer under this id, if anybody waits for
+    /// that. Breaks if the upstream has to go.
+    fn error_instead(
+        &mut self,
+        id: &str,
+        why: Malformed,
+        errors: &mut Vec<Vec<u8>>,
+    ) -> ControlFlow<()> {
+        let instead = reply::malformed_answer(id.as_bytes(), why);
+        let Ok(message) = Message::parse(&instead) else {
+            return ControlFlow::Continue(());
         };
         match self.message_from_upstream(&instead, &message) {
-            Verdict::Forward => Verdict::Replace(instead),
-            other => other,
+            Verdict::Forward => errors.push(instead),
+            Verdict::Replace(other) => errors.push(other),
+            Verdict::Drop => {}
+            Verdict::Abandon => return ControlFlow::Break(()),
         }
+        ControlFlow::Continue(())
+    }
+
+    fn is_greeting(&self) -> bool {
+        matches!(self.phase, Phase::Greeting)
     }
 
     /// A line does not overtake what the app was to be told before it.
@@ -114,10 +174,10 @@ impl Session {
         let mut kept = Vec::new();
         for member in &batch.members {
             match self.judge_upstream(&member.message) {
-                Fate::Pass => kept.push(member.whole.bytes().to_vec()),
+                Fate::Pass => kept.push(Cow::Borrowed(member.whole.bytes())),
                 Fate::PassAs(edit) => {
                     untouched = false;
-                    kept.push(edit.of_member(member));
+                    kept.push(Cow::Owned(edit.of_member(member)));
                 }
                 Fate::Stop => untouched = false,
                 Fate::Abandon => {
@@ -126,11 +186,11 @@ impl Session {
                 }
             }
         }
-        match batch::join(kept) {
-            None => Verdict::Drop,
-            Some(_) if untouched => Verdict::Forward,
-            Some(rest) => Verdict::Replace(rest),
+        // Before it is put together again: a long one is not copied for nothing.
+        if untouched {
+            return Verdict::Forward;
         }
+        batch::join(kept).map_or(Verdict::Drop, Verdict::Replace)
     }
 
     fn judge_upstream(&mut self, message: &Message<'_>) -> Fate {

@@ -222,6 +222,11 @@ impl InFlight {
             .map(|request| &request.id[..])
     }
 
+    /// Whether no request is without its answer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
     /// Whether there is no room for another one.
     pub(super) fn is_full(&self) -> bool {
         self.requests.len() >= IN_FLIGHT_LIMIT

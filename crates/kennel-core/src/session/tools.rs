@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::message::{Part, Request};
+use crate::message::{CANONICAL_LIMIT, Part, Request};
 
 use super::offer::digest;
 
@@ -17,6 +17,8 @@ pub(super) struct Tools {
     repeatable: BTreeMap<Box<str>, bool>,
     bytes: usize,
     listed: Option<Listed>,
+    /// A page of this list was too long to be looked at: nothing is known until the app lists the tools again.
+    is_unknown: bool,
 }
 
 /// How the app asked for the list, and what the first page of it was.
@@ -31,6 +33,8 @@ impl Tools {
     const LIMIT: usize = 1 << 20;
     /// What a name costs beside its own bytes.
     const EACH: usize = 64;
+    /// Maximum bytes of a page that is looked at. A longer one is passed on, and nothing is learned of its list.
+    const LONGEST_PAGE: usize = CANONICAL_LIMIT;
     /// A longer question is not asked again.
     const LONGEST_REQUEST: usize = 16 * 1024;
 
@@ -41,6 +45,15 @@ impl Tools {
         if is_first_page {
             self.forget();
         }
+        if self.is_unknown {
+            return;
+        }
+        if result.bytes().len() > Tools::LONGEST_PAGE {
+            // It may name a tool of another page that must not be called twice.
+            self.forget();
+            self.is_unknown = true;
+            return;
+        }
         let Ok(Some(tools)) = result.member("tools") else {
             return;
         };
@@ -50,13 +63,13 @@ impl Tools {
                 page: digest(&tools),
             });
         }
-        for tool in tools.elements() {
+        tools.for_each_element(|tool| {
             if let Ok(Some(name)) = tool.member("name")
                 && let Some(name) = name.string()
             {
                 self.note(&name, may_repeat(&tool));
             }
-        }
+        });
     }
 
     /// The app is told that the list has changed.
@@ -76,6 +89,9 @@ impl Tools {
 
     /// Whether this answer shows another list than the app knows.
     pub(super) fn differ(&self, result: &Part<'_>) -> bool {
+        if result.bytes().len() > Tools::LONGEST_PAGE {
+            return self.listed.is_some();
+        }
         match (&self.listed, result.member("tools")) {
             (Some(listed), Ok(Some(tools))) => listed.page != digest(&tools),
             // It was told meanwhile, or there is nothing to compare.

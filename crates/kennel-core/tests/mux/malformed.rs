@@ -1,5 +1,6 @@
 //! Lines that are no messages: whoever waits for an answer gets one.
 
+use kennel_core::message::BATCH_LIMIT;
 use kennel_core::mux::{Note, Side};
 
 use crate::play::{Play, call, reason, refusal, request, result};
@@ -37,6 +38,37 @@ fn an_answer_beyond_repair_is_an_error_with_the_clients_own_id() {
         assert_eq!(reason(&heard[0]), "malformed_answer");
         assert_eq!(heard.len(), 1);
     }
+    play.nobody_hears();
+}
+
+#[test]
+fn an_answer_with_two_ids_and_a_batch_that_is_malformed_or_too_long_leave_nobody_waiting() {
+    let mut play = Play::legacy(2);
+    let notice = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
+    let many = vec![notice; BATCH_LIMIT].join(",");
+    for broken in [
+        r#"{"jsonrpc":"2.0","id":7,"result":{},"id":7}"#.to_owned(),
+        r#"{"jsonrpc":"2.0","id":7,"result":{},"id":999}"#.to_owned(),
+        r#"[{"jsonrpc":"2.0","id":7,"result":{}},7]"#.to_owned(),
+        format!(r#"[{many},{{"jsonrpc":"2.0","id":7,"result":{{}}}}]"#),
+    ] {
+        let minted = play.asks(1, &call(r#""x""#, "a"));
+        play.server(&broken.replace(r#""id":7"#, &format!(r#""id":{minted}"#)));
+        let heard = play.heard(1);
+        assert_eq!(heard.len(), 1);
+        assert_eq!(refusal(&heard[0]), (r#""x""#.into(), -32603));
+        assert_eq!(reason(&heard[0]), "malformed_answer");
+    }
+    // The server is told of its long batch, once.
+    let told = play.server_heard();
+    assert_eq!(told.len(), 1);
+    assert_eq!(refusal(&told[0]), ("null".into(), -32600));
+    play.nobody_hears();
+
+    play.client(1, &format!("[{many},{notice}]"));
+    let heard = play.heard(1);
+    assert_eq!(heard.len(), 1);
+    assert_eq!(refusal(&heard[0]), ("null".into(), -32600));
     play.nobody_hears();
 }
 

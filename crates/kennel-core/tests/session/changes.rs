@@ -129,6 +129,34 @@ fn tools_are_compared_with_what_the_app_last_saw() {
 }
 
 #[test]
+fn nothing_is_learned_of_a_list_with_a_page_that_is_very_long() {
+    let same = &welcome("1", ALL);
+    let mut play = greeted_by(same);
+    let long = format!(r#"a","y":"{}"#, "y".repeat(3 << 20));
+    for (cursor, names) in [("", ["a"]), ("", [&long]), (r#"{"cursor":"2"}"#, ["b"])] {
+        let asked = match cursor {
+            "" => request("1", "tools/list"),
+            _ => format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{cursor}}}"#),
+        };
+        play.app(&asked);
+        play.upstream(&tools("1", &names));
+        assert_eq!(play.app_heard(), [tools("1", &names)]);
+    }
+    play.upstream_heard();
+    // Neither is the list compared, nor is a tool of it called twice.
+    assert_eq!(next(&mut play, same), (vec![], vec![]));
+
+    // It looks again, and the next server has a very long list: that is another one.
+    play.app(&request("2", "tools/list"));
+    play.upstream(&tools("2", &["a"]));
+    play.upstream_heard();
+    play.app_heard();
+    next(&mut play, same);
+    play.upstream(&tools(r#""kennel-1""#, &[&long]));
+    assert_eq!(play.app_heard(), [changed("tools")]);
+}
+
+#[test]
 fn nobody_is_asked_for_an_app_that_does_not_listen() {
     let mut play = greeted_by(&welcome("1", r#""tools":{}"#));
     play.app(&request("1", "tools/list"));

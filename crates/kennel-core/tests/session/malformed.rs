@@ -1,8 +1,9 @@
 //! Lines that are no messages: whoever waits for an answer gets one.
 
+use kennel_core::message::BATCH_LIMIT;
 use kennel_core::session::{Note, Side, Verdict};
 
-use crate::play::{Play, error, request, result};
+use crate::play::{Play, error, notice, request, result};
 
 /// What the app hears of a line of the upstream's that need not be text.
 fn app_hears(play: &mut Play, line: &[u8]) -> String {
@@ -71,6 +72,72 @@ fn an_answer_beyond_repair_is_an_error_with_the_apps_own_id() {
     play.upstream(r#"{"jsonrpc":"2.0","id":9"#);
     play.upstream("Listening on {\"id\":7}");
     assert_eq!(play.app_heard(), [""; 0]);
+}
+
+#[test]
+fn an_answer_with_two_ids_is_an_error_for_all_who_may_be_meant() {
+    let mut play = Play::modern();
+    let answer = |one: &str, other: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{one},"result":{{}},"id":{other}}}"#)
+    };
+    for (one, other, answered) in [
+        ("7", "7", &["7"][..]),
+        ("7", r#""7""#, &["7"]),
+        ("7", "99", &["7"]),
+        ("7", "8", &["7", "8"]),
+        ("true", "7", &["7"]),
+    ] {
+        for id in answered {
+            play.app(&request(id, "tools/call"));
+        }
+        play.upstream(&answer(one, other));
+        let heard = play.app_heard();
+        let heard: Vec<_> = heard.iter().map(|line| error(line)).collect();
+        let expected = answered.iter().map(|id| ((*id).to_owned(), -32603));
+        assert_eq!(heard, expected.collect::<Vec<_>>(), "{one} {other}");
+        assert!(play.session.is_idle());
+    }
+    // The other way round.
+    play.upstream(&request("5", "sampling/createMessage"));
+    play.app_heard();
+    play.app(&answer("5", "5"));
+    assert_eq!(
+        error(play.upstream_heard().last().unwrap()),
+        ("5".into(), -32603)
+    );
+    assert!(play.session.is_quiet());
+}
+
+#[test]
+fn a_batch_of_too_many_messages_is_one_error_and_its_answers_are_errors() {
+    let mut play = Play::modern();
+    let batch = |member: &str, count: usize| format!("[{}]", vec![member; count].join(","));
+    let ping = notice("x");
+    play.app(&batch(&ping, BATCH_LIMIT));
+    assert_eq!(play.upstream_heard().len(), 1);
+    for member in [&ping, "1", r#"{"id":1}"#] {
+        play.app(&batch(member, BATCH_LIMIT + 1));
+        let heard = play.app_heard();
+        assert_eq!(heard.len(), 1, "{member}");
+        assert_eq!(error(&heard[0]), ("null".into(), -32600));
+    }
+    assert_eq!(play.upstream_heard(), [""; 0]);
+
+    for id in ["7", "8", "9"] {
+        play.app(&request(id, "tools/call"));
+    }
+    play.upstream_heard();
+    let many = batch(&ping, BATCH_LIMIT);
+    let answers = [result("7"), result("99"), result("8")].join(",");
+    play.upstream(&format!("[{},{answers}]", &many[1..many.len() - 1]));
+    let told = play.app_heard();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].matches("malformed_answer").count(), 2, "{told:?}");
+    assert_eq!(error(&play.upstream_heard()[0]), ("null".into(), -32600));
+    // Also of one that is malformed otherwise.
+    play.upstream(&format!("[{},7]", result("9")));
+    assert_eq!(play.app_heard()[0].matches("malformed_answer").count(), 1);
+    assert!(play.session.is_idle());
 }
 
 #[test]

@@ -36,14 +36,12 @@ impl RestartLimit {
             true => 0,
             false => self.fruitless.saturating_add(1),
         };
-        let wait = match self.restarts.len() {
-            0 => Duration::ZERO,
-            earlier => FIRST_WAIT * (1 << (earlier - 1).min(10)),
-        };
-        let wait = wait.min(match answered {
-            true => LONGEST_AFTER_WORK,
-            false => LONGEST,
-        });
+        let earlier = self.restarts.len();
+        let after_work = backoff(earlier).min(LONGEST_AFTER_WORK);
+        // Servers that worked before say nothing against the one that failed now: only failures in a row do.
+        let failed_before = self.fruitless.saturating_sub(1) as usize;
+        let after_failures = backoff(earlier.min(failed_before)).min(LONGEST);
+        let wait = after_work.max(after_failures);
         self.restarts.push_back(now + wait);
         self.not_before = Some(now + wait);
         // As many as matter for the longest wait.
@@ -67,6 +65,14 @@ impl RestartLimit {
     pub(crate) fn is_forgotten(&self, now: Instant) -> bool {
         let is_old = |start: &Instant| now.saturating_duration_since(*start) >= WITHIN;
         self.restarts.iter().all(is_old)
+    }
+}
+
+/// How long the next start waits after so many before it.
+fn backoff(earlier: usize) -> Duration {
+    match earlier {
+        0 => Duration::ZERO,
+        _ => FIRST_WAIT * (1 << (earlier - 1).min(10)),
     }
 }
 
@@ -105,6 +111,16 @@ mod tests {
         // One that works again has the short waits.
         let next = limit.lost(now, true).expect("it starts by itself");
         assert!(next - now <= LONGEST_AFTER_WORK);
+    }
+
+    #[test]
+    fn only_failures_in_a_row_make_the_wait_long() {
+        let (_, mut limit) = waits(true, 57);
+        let now = Instant::now();
+        let failures = (0..6).map_while(|_| limit.lost(now, false));
+        let waits: Vec<u128> = failures.map(|at| (at - now).as_millis()).collect();
+        assert_eq!(waits, [500, 500, 500, 500, 800]);
+        assert_eq!(limit.next_attempt(now) - now, Duration::from_millis(1600));
     }
 
     #[test]

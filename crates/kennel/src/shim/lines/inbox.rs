@@ -119,8 +119,7 @@ impl Inbox {
             return;
         }
         if self.skipped.is_none() {
-            let scan = self.scan.take().filter(|_| !self.scan_is_old);
-            let skipped = Skipped::new(&self.bytes[self.taken..], scan, no_room);
+            let skipped = Skipped::new(&self.bytes[self.taken..], no_room);
             self.skipped = Some(Box::new(skipped));
         }
         self.bytes = Vec::new();
@@ -170,8 +169,8 @@ impl Inbox {
 
     /// A whole line that is too long; `true` if nobody has to be told of it.
     fn pass_over(&mut self, end: usize) -> bool {
-        let scan = self.scan.take();
-        let skipped = Skipped::new(&self.bytes[self.taken..end], scan, false);
+        self.scan = None;
+        let skipped = Skipped::new(&self.bytes[self.taken..end], false);
         self.skipped = Some(Box::new(skipped));
         self.taken = end + 1;
         (self.last, self.searched) = (self.taken, self.taken);
