@@ -125,6 +125,8 @@ pub mod orphans {
         pub memory: u64,
         /// How long ago it was started.
         pub age: Duration,
+        /// Whose it is.
+        pub user: Option<u32>,
     }
 
     /// What proves that nobody can talk to a process.

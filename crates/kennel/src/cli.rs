@@ -265,7 +265,10 @@ const DOCTOR_EXAMPLES: &str = "Examples:
 const REAP_EXAMPLES: &str = "Examples:
   kennel reap                           end what is left of Kennel's own servers
   kennel reap --foreign --dry-run       see which orphans others left, and the evidence
-  kennel reap --foreign                 the same, then asks, then ends them";
+  kennel reap --foreign                 the same, then asks, then ends them
+
+A process that computes, writes, or may be of use to another process is shown
+with the reason, and never ended.";
 
 const PURGE_EXAMPLES: &str = "Examples:
   kennel purge --dry-run                see what there is

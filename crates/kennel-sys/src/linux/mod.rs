@@ -1,19 +1,22 @@
 //! Linux: what only this kernel can be asked. The rest of the crate calls these functions by name;
 //! another platform is another folder with the same ones.
 
+mod activity;
 mod confinement;
 mod far_end;
 mod open_files;
 mod pidfd;
 mod procfs;
+mod shared_memory;
 mod sockets;
 
+pub(crate) use activity::{blocked_on_system_v, cpu_time, written_bytes};
 pub(crate) use confinement::confinement;
 pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
 };
 pub(crate) use open_files::{
-    FileKind, OpenFile, blocked_locks, open_files, open_links, reads_only,
+    FileKind, FileStamp, OpenFile, blocked_locks, may_read, open_files, open_links, reads_only,
 };
 pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
@@ -23,5 +26,7 @@ pub(crate) use procfs::{
     environ_has, environ_value, exists, fd_identity, first_argument, holds_file, holds_file_with,
     is_kennel, now_in_ticks, pid_namespace, processes, resident, runs_our_program, seen_in_proc,
     session_of, sockets_of, stat, stream_identity, thread_count_of_this_process, tracer_of,
+    user_of,
 };
+pub(crate) use shared_memory::{SharedMapping, attached, shared_mappings, system_v_users};
 pub(crate) use sockets::{Connections, listening_in_namespace_of, network_namespace_of};

@@ -17,6 +17,19 @@ pub(crate) struct OpenFile {
     pub(crate) writes: bool,
     /// Files on which it holds a lock, as `/proc/locks` names them.
     pub(crate) locks: Vec<String>,
+    /// State of a regular file, to be compared with a later one.
+    pub(crate) stamp: Option<FileStamp>,
+    /// The living process that a pidfd refers to.
+    pub(crate) watched: Option<u32>,
+}
+
+/// Size and time of the last change of a file, and the position of a descriptor in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    pub(crate) size: u64,
+    /// Seconds and nanoseconds.
+    pub(crate) changed: (i64, i64),
+    pub(crate) position: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +41,8 @@ pub(crate) enum FileKind {
     /// A socket, by its inode.
     Socket(u64),
     Regular,
+    /// A POSIX message queue: other processes can open it by its name.
+    MessageQueue,
     Directory,
     /// A device, by its major and minor number.
     Device(u32, u32),
@@ -66,6 +81,12 @@ pub(crate) fn reads_only(pid: u32, fd: u32) -> bool {
     access(&info) == Some((true, false))
 }
 
+/// Whether a process may read through this descriptor; what cannot be seen may.
+pub(crate) fn may_read(pid: u32, fd: u32) -> bool {
+    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    access(&info).is_none_or(|(reads, _)| reads)
+}
+
 /// Waiters for locks: the pids that are blocked, by the file as `/proc/locks` names it.
 pub(crate) fn blocked_locks() -> HashMap<String, Vec<u32>> {
     let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -86,14 +107,41 @@ fn open_file(pid: u32, fd: u32, link: String) -> Option<OpenFile> {
     let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
     // What cannot be read counts as both.
     let (reads, writes) = access(&info).unwrap_or((true, true));
+    let kind = kind(pid, fd, &link);
+    let stamp = (kind == FileKind::Regular).then(|| stamp(pid, fd, &info));
     Some(OpenFile {
         fd,
-        kind: kind(pid, fd, &link),
+        stamp: stamp.flatten(),
+        watched: number(&info, "Pid:").and_then(|pid| u32::try_from(pid).ok()),
+        kind,
         link,
         reads,
         writes,
         locks: locks(&info),
     })
+}
+
+fn stamp(pid: u32, fd: u32, info: &str) -> Option<FileStamp> {
+    let meta = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    Some(FileStamp {
+        size: meta.size(),
+        changed: (meta.mtime(), meta.mtime_nsec()),
+        position: number(info, "pos:")?,
+    })
+}
+
+/// A number that is not negative, behind a word at the start of a line.
+fn number(info: &str, name: &str) -> Option<u64> {
+    let mut lines = info.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// The type of file system that POSIX message queues are in.
+const MESSAGE_QUEUES: i128 = 0x1980_0202;
+
+/// Whether a file is a POSIX message queue; to `stat` it is a regular file.
+fn is_message_queue(path: &str) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == MESSAGE_QUEUES)
 }
 
 fn kind(pid: u32, fd: u32, link: &str) -> FileKind {
@@ -108,7 +156,8 @@ fn kind(pid: u32, fd: u32, link: &str) -> FileKind {
         let name = link.strip_prefix("anon_inode:").unwrap_or(link);
         return FileKind::Kernel(name.trim_matches(['[', ']']).to_owned());
     }
-    let Ok(meta) = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")) else {
+    let path = format!("/proc/{pid}/fd/{fd}");
+    let Ok(meta) = std::fs::metadata(&path) else {
         return FileKind::Unknown;
     };
     let what = meta.file_type();
@@ -116,6 +165,8 @@ fn kind(pid: u32, fd: u32, link: &str) -> FileKind {
         FileKind::NamedPipe
     } else if what.is_dir() {
         FileKind::Directory
+    } else if what.is_file() && is_message_queue(&path) {
+        FileKind::MessageQueue
     } else if what.is_file() {
         FileKind::Regular
     } else if what.is_char_device() || what.is_block_device() {

@@ -187,6 +187,16 @@ pub(crate) fn tracer_of(pid: u32) -> io::Result<Option<u32>> {
     Ok(tracer.filter(|&tracer: &u32| tracer != 0))
 }
 
+/// The user who started a process: its real uid. An error where that cannot be seen.
+pub(crate) fn user_of(pid: u32) -> io::Result<u32> {
+    require_our_own()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(gone)?;
+    let mut lines = status.lines();
+    let uids = lines.find_map(|line| line.strip_prefix("Uid:"));
+    let uid = uids.and_then(|uids| uids.split_whitespace().next()?.parse().ok());
+    uid.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// What a process holds in memory, in bytes.
 pub(crate) fn resident(pid: u32) -> u64 {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm"));

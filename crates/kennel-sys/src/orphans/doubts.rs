@@ -4,20 +4,15 @@
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
+use super::shared::SharedObjects;
+use super::work::{OtherWriters, Work};
 use crate::linux::{self as os, FarEnd, FileKind, OpenFile, Sockets};
 use crate::process::ProcessRef;
 
 /// `/dev/null`, `zero`, `full`, `random` and `urandom`: devices that lead to nobody.
 const HARMLESS_DEVICES: [(u32, u32); 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
 /// Objects of the kernel that only their holder uses.
-const HARMLESS_OBJECTS: [&str; 6] = [
-    "eventfd",
-    "eventpoll",
-    "timerfd",
-    "signalfd",
-    "io_uring",
-    "pidfd",
-];
+const HARMLESS_OBJECTS: [&str; 5] = ["eventfd", "eventpoll", "timerfd", "signalfd", "io_uring"];
 const STDIN: u32 = 0;
 const STDOUT: u32 = 1;
 const STDERR: u32 = 2;
@@ -27,6 +22,9 @@ pub(super) struct Snapshot {
     pub(super) sockets: Sockets,
     blocked: HashMap<String, Vec<u32>>,
     tables: OnceCell<Tables>,
+    shared: SharedObjects,
+    /// Suspects, with everyone below them: that one of these has a file or memory open too speaks for nobody.
+    pub(super) suspects: HashSet<u32>,
 }
 
 /// Open files of every process that shows them.
@@ -39,21 +37,31 @@ struct Tables {
 }
 
 impl Snapshot {
-    pub(super) fn take() -> Snapshot {
+    pub(super) fn take(suspects: HashSet<u32>) -> Snapshot {
         Snapshot {
             sockets: Sockets::all(),
             blocked: os::blocked_locks(),
             tables: OnceCell::new(),
+            shared: SharedObjects::default(),
+            suspects,
         }
     }
 
-    /// Reasons to spare a process tree, in words; none if nobody can use it in any way that is known.
-    pub(super) fn doubts(&self, members: &[&ProcessRef]) -> Vec<String> {
+    /// Reasons to spare a process tree, in words; none if nobody can use it in any way that is known. And what the tree
+    /// has done so far.
+    pub(super) fn doubts(&self, members: &[&ProcessRef]) -> (Vec<String>, Work) {
         let mut doubts = Vec::new();
+        let mut work = Work::of(members);
         let mut files: Vec<(u32, OpenFile)> = Vec::new();
+        let pids: HashSet<u32> = members.iter().map(|member| member.pid()).collect();
         for member in members {
             let pid = member.pid();
             doubts.extend(state_doubts(pid));
+            if self.blocked.values().flatten().any(|&waiter| waiter == pid) {
+                doubts.push(format!("pid {pid} waits for a lock"));
+            }
+            let shared = self.shared.doubts(pid, &pids, &self.suspects);
+            doubts.extend(shared.into_iter().map(|why| format!("pid {pid} {why}")));
             match os::open_files(pid) {
                 Ok(open) => files.extend(open.into_iter().map(|file| (pid, file))),
                 Err(_) if !member.is_alive() => {}
@@ -64,7 +72,7 @@ impl Snapshot {
         }
         let tree = Tree {
             snapshot: self,
-            pids: members.iter().map(|member| member.pid()).collect(),
+            pids,
             files: &files,
         };
         let of_files = files.iter().filter_map(|(pid, file)| {
@@ -72,7 +80,13 @@ impl Snapshot {
             Some(format!("pid {pid} {why}"))
         });
         doubts.extend(of_files);
-        doubts
+        for (pid, file) in &files {
+            if let Some(stamp) = file.stamp.filter(|_| tree.is_own_output(file)) {
+                let name = (*pid, file.fd, file.link.clone());
+                work.add_file(name, stamp, tree.other_writers(file));
+            }
+        }
+        (doubts, work)
     }
 
     /// Whether this process has the same file open.
@@ -145,9 +159,11 @@ impl Tree<'_> {
                 return None;
             }
             FileKind::Kernel(name) if HARMLESS_OBJECTS.contains(&name.as_str()) => return None,
+            FileKind::Kernel(name) if name == "pidfd" => return self.supervised(file),
             FileKind::Kernel(name) if name == "inotify" || name == "fanotify" => {
                 "watches files and may act on their changes".to_owned()
             }
+            FileKind::MessageQueue => format!("has the message queue {link} open"),
             FileKind::NamedPipe => format!("has the named pipe {link} open"),
             FileKind::Device(..) => format!("has the device {link} open"),
             FileKind::Kernel(_) | FileKind::Unknown => {
@@ -229,16 +245,45 @@ impl Tree<'_> {
         }
     }
 
+    /// A pidfd: of a process outside that lives, it is what a supervisor holds.
+    fn supervised(&self, file: &OpenFile) -> Option<String> {
+        let watched = file.watched.filter(|pid| !self.pids.contains(pid))?;
+        Some(format!("watches pid {watched}, as a supervisor does"))
+    }
+
     fn regular(&self, file: &OpenFile) -> Option<String> {
         if file.fd == STDOUT && file.writes {
             return Some(format!("writes its output to {}", file.link));
         }
-        if !file.writes || (file.fd == STDERR && self.is_common_stderr(file)) {
+        if !self.is_own_output(file) {
             return None;
         }
+        let link = &file.link;
         let mut outside = self.outside(file);
-        let (reader, _) = outside.find(|&(pid, fd)| os::reads_only(pid, fd))?;
-        Some(format!("writes to {}, which pid {reader} reads", file.link))
+        if let Some((reader, _)) = outside.find(|&(pid, fd)| os::reads_only(pid, fd)) {
+            return Some(format!("writes to {link}, which pid {reader} reads"));
+        }
+        // A database, or a queue of jobs in one. Processes that only append to a common log wait for nobody.
+        if self.snapshot.is_ours_too(file) {
+            return None;
+        }
+        let living = |&(pid, _): &(u32, u32)| !self.snapshot.suspects.contains(&pid);
+        let mut outside = self.outside(file).filter(living);
+        let (partner, _) = outside.find(|&(pid, fd)| os::may_read(pid, fd))?;
+        Some(format!("shares {link} with pid {partner}"))
+    }
+
+    /// Whether a file is open for writing, and not just as the stderr of many.
+    fn is_own_output(&self, file: &OpenFile) -> bool {
+        file.writes && !(file.fd == STDERR && self.is_common_stderr(file))
+    }
+
+    fn other_writers(&self, file: &OpenFile) -> OtherWriters {
+        let mut outside = self.outside(file);
+        match outside.any(|(pid, fd)| !os::reads_only(pid, fd)) {
+            true => OtherWriters::Some,
+            false => OtherWriters::None,
+        }
     }
 
     fn has_open(&self, link: &str) -> bool {

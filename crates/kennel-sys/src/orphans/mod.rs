@@ -4,9 +4,12 @@
 //! A process is suspected if stdin and stdout are pipes or sockets, as a server on stdio has them, the kernel says that
 //! no process can read its stdout, and its parent, or the parent of its launchers, adopted it. A suspect is an orphan
 //! only if nothing in `doubts.rs` speaks for it: no process can write to its stdin either, and nobody can reach it, or
-//! waits for it, in another way. In doubt it is shown, and never ended.
+//! waits for it, in another way. Nor does it work between two looks (`work.rs`): a job needs no stdin. In doubt it is
+//! shown, and never ended.
 
 mod doubts;
+mod shared;
+mod work;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -18,6 +21,7 @@ use crate::linux::{self as os, Channel, FarEnd, Sockets};
 use crate::process::ProcessRef;
 use crate::tree::children_by_parent;
 use doubts::Snapshot;
+use work::Work;
 
 /// How many launchers may stand before a server.
 const MOST_LAUNCHERS: usize = 32;
@@ -43,8 +47,12 @@ pub struct Orphan {
     pub memory: u64,
     /// How long ago it was started.
     pub age: Duration,
+    /// The user whose processes these are: another one than ours if any of them is another's. None if hidden.
+    pub user: Option<u32>,
     /// The process whose stdin and stdout were looked at.
     server: ProcessRef,
+    /// What all of it had done when it was looked at.
+    work: Work,
 }
 
 /// What proves that nobody can talk to a process.
@@ -76,10 +84,11 @@ pub fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
     }
     // A server that lost its app a moment ago is about to exit: report those that stay.
     crate::events::sleep(&[], &[], Some(SETTLING))?;
-    let snapshot = Snapshot::take();
+    let snapshot = Snapshot::take(everyone_of(&first));
     let children = children_by_parent()?;
     let lasting = first.into_iter().filter_map(|before| {
         let mut now = before.judged_again(&snapshot, &children)?;
+        now.doubts.extend(now.work.since(&before.work));
         for doubt in before.doubts {
             if !now.doubts.contains(&doubt) {
                 now.doubts.push(doubt);
@@ -90,14 +99,23 @@ pub fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
     Ok(lasting.collect())
 }
 
+fn everyone_of(orphans: &[Orphan]) -> HashSet<u32> {
+    let everyone = orphans
+        .iter()
+        .flat_map(|orphan| orphan.below.iter().chain([&orphan.process]));
+    everyone.map(ProcessRef::pid).collect()
+}
+
 /// Ends orphans, each with everyone below it: SIGTERM, `after_term` for all of them to exit, then SIGKILL. An orphan
 /// that is none any more, or is in doubt, is spared. Returns what became of each.
 pub fn end(orphans: &[Orphan], after_term: Duration) -> io::Result<Vec<Ended>> {
-    let snapshot = Snapshot::take();
+    let snapshot = Snapshot::take(everyone_of(orphans));
     let children = children_by_parent()?;
     let condemned = |orphan: &Orphan| -> Vec<ProcessRef> {
         let now = orphan.judged_again(&snapshot, &children);
-        let certain = orphan.is_certain() && now.as_ref().is_some_and(Orphan::is_certain);
+        let is_idle = |now: &Orphan| now.work.since(&orphan.work).is_empty();
+        let is_certain = |now: &Orphan| now.is_certain() && is_idle(now);
+        let certain = orphan.is_certain() && now.as_ref().is_some_and(is_certain);
         now.filter(|_| certain)
             .map(|now| now.below.into_iter().chain([now.process]).collect())
             .unwrap_or_default()
@@ -124,9 +142,9 @@ pub fn end(orphans: &[Orphan], after_term: Duration) -> io::Result<Vec<Ended>> {
 }
 
 fn look(only: Option<&str>) -> io::Result<Vec<Orphan>> {
-    let snapshot = Snapshot::take();
+    let mut snapshot = Snapshot::take(HashSet::new());
     let children = children_by_parent()?;
-    let mut found: Vec<Orphan> = Vec::new();
+    let mut suspects: Vec<Suspect> = Vec::new();
     let mut pids = os::processes()?;
     pids.sort_unstable();
     for pid in pids {
@@ -137,11 +155,20 @@ fn look(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         let Some(suspect) = suspect(pid, &snapshot.sockets) else {
             continue;
         };
-        let known = |known: &Orphan| known.process.pid() == suspect.top.pid();
-        if !found.iter().any(known) {
-            found.push(Orphan::judge(suspect, &snapshot, &children));
+        let known = |known: &Suspect| known.top.pid() == suspect.top.pid();
+        if !suspects.iter().any(known) {
+            suspects.push(suspect);
         }
     }
+    for suspect in &suspects {
+        let below = below(&suspect.top, &children);
+        let everyone = below.iter().chain([&suspect.top]);
+        snapshot.suspects.extend(everyone.map(ProcessRef::pid));
+    }
+    let judged = suspects.into_iter();
+    let mut found: Vec<Orphan> = judged
+        .map(|suspect| Orphan::judge(suspect, &snapshot, &children))
+        .collect();
     // What is below one that is found is found with it.
     let inside: HashSet<u32> = found
         .iter()
@@ -166,7 +193,7 @@ impl Orphan {
         } = suspect;
         let below = below(&top, children);
         let everyone: Vec<&ProcessRef> = [&top].into_iter().chain(&below).collect();
-        let mut doubts = snapshot.doubts(&everyone);
+        let (mut doubts, work) = snapshot.doubts(&everyone);
         doubts.extend(unclear.map(str::to_owned));
         if !evidence.no_writer && doubts.is_empty() {
             doubts.push("another process may write to its stdin".to_owned());
@@ -178,6 +205,8 @@ impl Orphan {
             command: os::command_line(top.pid()).unwrap_or_default(),
             memory: everyone.iter().map(resident).sum(),
             age: os::age(top.pid()),
+            user: user_of(&everyone),
+            work,
             below,
             process: top,
             server,
@@ -193,6 +222,14 @@ impl Orphan {
         let same = same(&self.server, &now.server) && same(&self.process, &now.top);
         same.then(|| Orphan::judge(now, snapshot, children))
     }
+}
+
+/// The first user other than ours whose a process is, or ours.
+fn user_of(everyone: &[&ProcessRef]) -> Option<u32> {
+    let ours = Some(rustix::process::getuid().as_raw());
+    let living = everyone.iter().filter(|process| process.is_alive());
+    let users = living.map(|process| os::user_of(process.pid()).ok());
+    users.fold(ours, |user, other| if user == ours { other } else { user })
 }
 
 type Children = HashMap<u32, Vec<u32>>;

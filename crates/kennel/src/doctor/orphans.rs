@@ -93,7 +93,11 @@ pub(super) fn findings() -> (Vec<Finding>, Vec<InDoubt>) {
         check: CHECK,
         what: told(orphan),
         why: WHY,
-        mend: "kennel reap --foreign".to_owned(),
+        mend: match is_ours(orphan) {
+            true => "kennel reap --foreign",
+            false => "kennel reap --foreign --all-users",
+        }
+        .to_owned(),
         pid: Some(orphan.process.pid()),
     };
     (
@@ -109,8 +113,12 @@ pub(super) fn told(orphan: &Orphan) -> String {
         0 => String::new(),
         count => format!(" and {count} below it"),
     };
+    let user = match is_ours(orphan) {
+        true => String::new(),
+        false => format!(" of {}", user(orphan)),
+    };
     format!(
-        "{} (pid {}{below}, {}, {} old): {evidence}",
+        "{} (pid {}{user}{below}, {}, {} old): {evidence}",
         command(orphan),
         orphan.process.pid(),
         megabytes(orphan.memory),
@@ -132,9 +140,46 @@ pub(super) fn evidence(orphan: &Orphan) -> Vec<String> {
     words
 }
 
+/// Whether all of it belongs to the user who runs this command.
+pub(super) fn is_ours(orphan: &Orphan) -> bool {
+    orphan.user == Some(rustix::process::getuid().as_raw())
+}
+
+/// The user of an orphan, by name if `/etc/passwd` has it.
+pub(super) fn user(orphan: &Orphan) -> String {
+    let Some(uid) = orphan.user else {
+        return "a user that is hidden".to_owned();
+    };
+    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    user_name(&accounts, uid).map_or(format!("uid {uid}"), |name| format!("user {name}"))
+}
+
+/// `name:password:uid:…`
+fn user_name(accounts: &str, uid: u32) -> Option<&str> {
+    let mut accounts = accounts.lines().map(|line| line.split(':'));
+    accounts.find_map(|mut fields| {
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
+}
+
 /// Program and first words: a long command may hold what is not for showing.
 pub(super) fn command(orphan: &Orphan) -> String {
     let words: Vec<&str> = orphan.command.iter().map(String::as_str).take(3).collect();
     let more = if orphan.command.len() > 3 { " …" } else { "" };
     format!("{}{more}", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_named_by_the_accounts_or_not_at_all() {
+        let accounts = "root:x:0:0::/root:/bin/sh\n# nobody\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(user_name(accounts, 1000), Some("ann"));
+        assert_eq!(user_name(accounts, 0), Some("root"));
+        assert_eq!(user_name(accounts, 100), None);
+        assert_eq!(user_name("", 0), None);
+    }
 }

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kennel_sys::orphans::{self as found_orphans, Orphan};
+use kennel_sys::orphans::{self as found_orphans, Ended, Orphan};
 use kennel_sys::tree;
 use serde::Serialize;
 
@@ -28,6 +28,10 @@ pub(crate) struct ReapArgs {
     #[arg(long)]
     foreign: bool,
 
+    /// With --foreign, also orphans of other users
+    #[arg(long, requires = "foreign")]
+    all_users: bool,
+
     /// Do it without asking
     #[arg(long, short)]
     yes: bool,
@@ -46,6 +50,8 @@ struct Done {
     records: usize,
     /// Orphans that Kennel did not start.
     foreign: Vec<Told>,
+    /// Orphans of other users, which are spared without `--all-users`.
+    other_users: Vec<Told>,
     /// Processes that may be orphans, and are spared because that is in doubt.
     in_doubt: Vec<InDoubt>,
     /// Processes that would not go.
@@ -58,12 +64,28 @@ struct Done {
 #[derive(Debug, Serialize)]
 struct Told {
     pid: u32,
+    user: String,
     command: String,
     evidence: Vec<String>,
     memory_bytes: u64,
     age_seconds: u64,
     processes: usize,
     ended: bool,
+}
+
+impl Told {
+    fn of(orphan: &Orphan, ended: Ended) -> Told {
+        Told {
+            pid: orphan.process.pid(),
+            user: orphans::user(orphan),
+            command: orphans::command(orphan),
+            evidence: orphans::evidence(orphan),
+            memory_bytes: orphan.memory,
+            age_seconds: orphan.age.as_secs(),
+            processes: orphan.below.len() + 1,
+            ended: ended.left == 0 && ended.gone > 0,
+        }
+    }
 }
 
 pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
@@ -89,10 +111,25 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
         return code(&done);
     }
     done.in_doubt = in_doubt.iter().map(InDoubt::of).collect();
+    let (found, others): (Vec<Orphan>, Vec<Orphan>) = found
+        .into_iter()
+        .partition(|orphan| args.all_users || orphans::is_ours(orphan));
+    let spared = others.iter().map(|other| Told::of(other, Ended::default()));
+    done.other_users = spared.collect();
     if !args.json {
         found
             .iter()
             .for_each(|orphan| say!("{}", printable(&orphans::told(orphan))));
+        for other in &others {
+            say!("--  another user's: {}", printable(&orphans::told(other)));
+        }
+        if !others.is_empty() {
+            let all = "kennel reap --foreign --all-users";
+            say!(
+                "      to end {} of other users too: {all}",
+                orphans_of(others.len())
+            );
+        }
         done.in_doubt.iter().for_each(InDoubt::show);
     }
     let wanted = match (found.is_empty(), args.dry_run, args.yes) {
@@ -108,6 +145,13 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     };
     foreign(&found, wanted, &mut done);
     conclude(args, &done);
+    let spared = done.foreign.iter().filter(|told| !told.ended).count();
+    if wanted && done.left == 0 && spared > 0 && !args.json {
+        say!(
+            "{} did something meanwhile, and was spared: run it again",
+            orphans_of(spared)
+        );
+    }
     code(&done)
 }
 
@@ -147,15 +191,7 @@ fn foreign(found: &[Orphan], wanted: bool, done: &mut Done) {
     for (index, orphan) in found.iter().enumerate() {
         let ended = ended.get(index).copied().unwrap_or_default();
         done.left += ended.left;
-        let told = Told {
-            pid: orphan.process.pid(),
-            command: orphans::command(orphan),
-            evidence: orphans::evidence(orphan),
-            memory_bytes: orphan.memory,
-            age_seconds: orphan.age.as_secs(),
-            processes: orphan.below.len() + 1,
-            ended: ended.left == 0 && ended.gone > 0,
-        };
+        let told = Told::of(orphan, ended);
         if told.ended {
             done.freed_bytes += orphan.memory;
         }

@@ -94,6 +94,48 @@ fn what_is_not_of_this_ward_is_neither_found_nor_ended() {
     assert!(theirs.child.is_alive());
 }
 
+#[test]
+fn needs_root_an_orphan_of_another_user_is_shown_with_the_name_and_ended_only_with_all_users() {
+    let ward = Ward::new();
+    let own_words = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    let words = [&own_words, SLEEP].concat();
+    let (mut ours, mut theirs) = (ward.family(&[], SLEEP), ward.family(&[], &words));
+    wait_for("it runs as another user", || {
+        let dir = format!("/proc/{}", theirs.child.pid());
+        let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(dir).unwrap());
+        (uid == 65534).then_some(())
+    });
+    ours.kill_app();
+    theirs.kill_app();
+    let pid = theirs.child.pid();
+    let findings = ward.findings("orphans");
+    let of_theirs = findings.iter().find(|finding| finding["pid"] == pid);
+    let of_theirs = of_theirs.unwrap();
+    assert_eq!(of_theirs["mend"], "kennel reap --foreign --all-users");
+    let what = of_theirs["what"].as_str().unwrap();
+    let named = what.contains("of user nobody") || what.contains("of uid 65534");
+    assert!(named, "{what}");
+
+    let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("another user's: sleep"),
+        "{}",
+        ended.stdout
+    );
+    assert!(!ours.child.is_alive() && theirs.child.is_alive());
+    let ended = ward.kennel(&["reap", "--foreign", "--all-users", "--yes", "--json"]);
+    let done: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(done["foreign"][0]["pid"], pid);
+    assert_eq!(done["other_users"].as_array().unwrap().len(), 0);
+    assert!(!theirs.child.is_alive());
+}
+
 /// What becomes of a family, and whether its child is an orphan then.
 const FATES: &[(&[&str], Fate, bool)] = &[
     (&[], Fate::AppKilled, true),

@@ -2,8 +2,9 @@
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
-use kennel_testkit::{tool, wait_for};
+use kennel_testkit::{run, tool, wait_for};
 use serde_json::Value;
 
 use crate::stage::{Family, Ward};
@@ -132,8 +133,7 @@ const ABANDONED: &[(&str, &str, &str)] = &[
     (
         "writer of a file that is followed",
         "keep(open(base, 'w')); \
-        other('import sys, time; f = open(sys.argv[1]); open(sys.argv[1] + \".other\", \"w\"); time.sleep(1000)'); \
-        await_file(base + '.other')",
+        other('import sys, time; f = open(sys.argv[1]); done(); time.sleep(1000)')",
         "reads",
     ),
     (
@@ -148,21 +148,122 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         other('import time; time.sleep(1000)', pass_fds=[r, w])",
         "shares the pipe",
     ),
+    (
+        "job that computes",
+        "thread(lambda: [spin(0.02), time.sleep(0.02)])",
+        "it computes",
+    ),
+    (
+        "job that writes a file, as a download",
+        "f = keep(open(base, 'wb', buffering=0)); thread(lambda: [f.write(b'x'), time.sleep(0.02)])",
+        "writes to",
+    ),
+    (
+        "job that opens, writes and closes files",
+        "thread(lambda: [write_file(8192), time.sleep(0.02)])",
+        "it writes",
+    ),
+    (
+        "user of a database that another process uses",
+        "keep(open(base, 'w+')); \
+        other('import os, sys, time; f = open(sys.argv[1], \"r+\"); done(); time.sleep(1000)')",
+        "shares",
+    ),
+    (
+        "user of named shared memory",
+        "f = open(shm, 'w+b'); f.truncate(4096); keep(mmap.mmap(f.fileno(), 4096)); f.close()",
+        "shared memory",
+    ),
+    (
+        "user of memory that another process has mapped",
+        "keep(mmap.mmap(-1, 4096)); forked()",
+        "shares memory",
+    ),
+    (
+        // Removed at once, and gone with its last user.
+        "user of a System V segment",
+        "i = libc.shmget(os.getpid(), 4096, 0o1600); libc.shmat(i, None, 0); libc.shmctl(i, 0, None)",
+        "shared memory",
+    ),
+    (
+        "user of a System V semaphore",
+        "i = libc.semget(0, 1, 0o1600); made('-s', i); libc.semop(i, struct.pack('HhH', 0, 1, 0), 1)",
+        "System V semaphore",
+    ),
+    (
+        "waiter at a System V semaphore",
+        "i = libc.semget(0, 1, 0o1600); made('-s', i); \
+        blocked(lambda: libc.semop(i, struct.pack('HhH', 0, -1, 0), 1))",
+        "System V semaphore",
+    ),
+    (
+        "sender to a System V message queue",
+        "i = libc.msgget(0, 0o1600); made('-q', i); libc.msgsnd(i, struct.pack('q8s', 1, b'x'), 8, 0)",
+        "System V message queue",
+    ),
+    (
+        "user of a POSIX message queue",
+        "name = ('/' + os.path.basename(shm)).encode(); \
+        assert libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o600, None) > 2; libc.mq_unlink(name)",
+        "message queue",
+    ),
+    (
+        "job that waits for a lock",
+        "other('import fcntl, sys, time; f = open(sys.argv[1], \"w\"); fcntl.flock(f, 2); done(); time.sleep(1000)'); \
+        f = open(base); thread(lambda: fcntl.flock(f, 2))",
+        "waits for a lock",
+    ),
+    (
+        "supervisor",
+        "keep(os.pidfd_open(os.getppid())); pid = int(other('import time; done(); time.sleep(1000)')); \
+        keep(os.pidfd_open(pid))",
+        "as a supervisor does",
+    ),
 ];
 
 /// What the shapes are made of. `other` starts a process outside: adopted by init, and with nothing on its stdio.
 const PRELUDE: &str = "
-import ctypes, fcntl, os, socket, subprocess, sys, time
+import ctypes, fcntl, mmap, os, socket, struct, subprocess, sys, threading, time
 base, port, sock = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+shm = '/dev/shm/' + os.path.basename(os.path.dirname(base))
 libc = ctypes.CDLL(None)
 kept = []
+DONE = '''
+def done():
+    import os, sys
+    open(sys.argv[1] + '.o', 'w').write(str(os.getpid()))
+    os.rename(sys.argv[1] + '.o', sys.argv[1] + '.other')
+'''
 def keep(it):
     kept.append(it)
     return it
 def ready():
     open(base + '.ready', 'w').close()
-def await_file(path):
-    while not os.path.exists(path): time.sleep(0.01)
+def thread(work):
+    def again():
+        while True: work()
+    threading.Thread(target=again, daemon=True).start()
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: pass
+def write_file(size):
+    with open(base, 'wb') as f: f.write(bytes(size))
+def made(kind, number):
+    with open(base + '.ipc', 'w') as f: f.write('%s %d' % (kind, number))
+def blocked(call):
+    thread(call)
+    # semop and semtimedop, of x86-64 and of AArch64.
+    calls = lambda: [open('/proc/self/task/%s/syscall' % task).read().split()[0] for task in os.listdir('/proc/self/task')]
+    while not set(calls()) & {'65', '220', '192', '193'}: time.sleep(0.01)
+def forked():
+    child = os.fork()
+    if child == 0:
+        if os.fork(): os._exit(0)
+        os.setsid()
+        null = os.open('/dev/null', os.O_RDWR)
+        [os.dup2(null, fd) for fd in range(3)]
+        time.sleep(1000)
+    os.waitpid(child, 0)
 def child(words, **options):
     return keep(subprocess.Popen(words, stdin=subprocess.DEVNULL, **options))
 def unix_server(name):
@@ -171,24 +272,61 @@ def unix_server(name):
     s.listen()
 def other(code, pass_fds=()):
     null = subprocess.DEVNULL
-    code = 'import os\\nif os.fork(): os._exit(0)\\nos.setsid()\\n' + code
+    # `done()` says that it has what it shall have; the caller waits for it, and gets its pid.
+    waits = 'done()' in code
+    code = 'import os\\nif os.fork(): os._exit(0)\\nos.setsid()\\n' + DONE + code
     subprocess.run([sys.executable, '-c', code, base], pass_fds=pass_fds, stdin=null, stdout=null, stderr=null)
+    while waits and not os.path.exists(base + '.other'): time.sleep(0.01)
+    return open(base + '.other').read() if waits else None
 ";
 
 /// A server like any other: what it has open leads to itself, to its child or to nobody.
 const ORDINARY: &str = "
-import select, sqlite3
+import multiprocessing, select, sqlite3
 keep(os.pipe()); keep(socket.socketpair()); keep(select.epoll()); keep(open('/dev/urandom')); keep(open('/dev/null'))
 keep(open(base, 'w')); fcntl.flock(kept[-1], 2)
-keep(sqlite3.connect(base + '.db')).execute('create table a(b)')
+db = keep(sqlite3.connect(base + '.db'))
+db.execute('pragma journal_mode=wal'); db.execute('create table a(b)'); db.execute('select * from a').fetchall()
+keep(open(base + '.log', 'a')).write('started'); kept[-1].flush()
+keep(mmap.mmap(-1, 4096))
+keep(multiprocessing.Lock())
 keep(os.eventfd(0)) if hasattr(os, 'eventfd') else None
-child(['sleep', '1000'], stdout=-1, stderr=-1)
+keep(os.pidfd_open(child(['sleep', '1000'], stdout=-1, stderr=-1).pid)); keep(os.pidfd_open(os.getppid()))
+";
+
+/// Two orphans of one server, which use the same database and log.
+const TWIN: &str = "
+import sqlite3
+db = keep(sqlite3.connect(sock + '.db', timeout=60))
+db.execute('pragma journal_mode=wal'); db.execute('create table if not exists a(b)'); db.execute('select * from a').fetchall()
+keep(open(sock + '.log', 'a')).write('started'); kept[-1].flush()
+";
+
+/// A server that appends to a log to which a living process appends too.
+const COMMON_LOG: &str = "
+keep(open(base, 'a'))
+other('import sys, time; f = open(sys.argv[1], \"a\"); done(); time.sleep(1000)')
 ";
 
 struct Zoo {
     ward: Ward,
     tcp: TcpListener,
     _unix: UnixListener,
+}
+
+impl Drop for Zoo {
+    /// Removes what outlives the processes that made it.
+    fn drop(&mut self) {
+        let dir = self.ward.scope.dir();
+        let _ = std::fs::remove_file(Path::new("/dev/shm").join(dir.file_name().unwrap()));
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|ending| ending == "ipc") {
+                let object = std::fs::read_to_string(path).unwrap();
+                let _ = run(self.ward.command("ipcrm").args(object.split(' ')));
+            }
+        }
+    }
 }
 
 impl Zoo {
@@ -248,13 +386,15 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
         .enumerate()
         .map(|(number, (_, code, _))| zoo.start(number, code))
         .collect();
-    let mut guilty = [
-        zoo.start(ABANDONED.len(), ORDINARY),
-        zoo.ward.family(&[], &["sleep", "1000"]),
-    ];
-    (0..=ABANDONED.len()).for_each(|number| zoo.is_ready(number));
+    let orphans = [ORDINARY, TWIN, TWIN, COMMON_LOG];
+    let started = orphans.iter().enumerate();
+    let mut guilty: Vec<Family> = started
+        .map(|(number, code)| zoo.start(ABANDONED.len() + number, code))
+        .collect();
+    guilty.push(zoo.ward.family(&[], &["sleep", "1000"]));
+    (0..ABANDONED.len() + orphans.len()).for_each(|number| zoo.is_ready(number));
     let waited_for = ABANDONED.iter().enumerate();
-    let waited_for = waited_for.filter(|(_, (.., words))| *words == "waits for");
+    let waited_for = waited_for.filter(|(_, (.., words))| words.starts_with("waits for"));
     waited_for.for_each(|(number, _)| zoo.has_waiter(number));
     innocents
         .iter_mut()
@@ -296,7 +436,7 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
     let left = everyone.iter().filter(|process| process.is_alive()).count();
     assert_eq!(
         left,
-        everyone.len() - 3,
+        everyone.len() - guilty.len() - 1,
         "whoever was started beside them lives"
     );
 }

@@ -1,0 +1,95 @@
+//! Work that another process does: CPU time, written bytes, and calls that it is blocked in.
+
+use std::io;
+use std::time::Duration;
+
+use super::procfs::require_our_own;
+
+/// CPU time of a process, of all its threads and of the children that it waited for.
+pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+    let own = process_clock(pid)?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    // Fields 16 and 17 of proc(5): user and system time of waited-for children, in ticks.
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let children = ticks(13)? + ticks(14)?;
+    let per_second = rustix::param::clock_ticks_per_second();
+    Some(own + Duration::from_millis(children * 1000 / per_second))
+}
+
+/// CPU time of a process, in nanoseconds: `stat` counts in ticks of 10 ms.
+fn process_clock(pid: u32) -> Option<Duration> {
+    let pid = i32::try_from(pid).ok()?;
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: writes one number through a pointer to a local variable.
+    if unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes one `timespec` through a pointer to a local variable.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return None;
+    }
+    let nanos = u32::try_from(time.tv_nsec).ok()?;
+    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanos))
+}
+
+/// Bytes that a process wrote so far, to anything; an error where that is hidden.
+pub(crate) fn written_bytes(pid: u32) -> io::Result<u64> {
+    require_our_own()?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let count = text.lines().find_map(|line| line.strip_prefix("wchar:"));
+    let count = count.and_then(|count| count.trim().parse().ok());
+    count.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A call on a System V semaphore or message queue that a thread of a process is blocked in, where the kernel shows it.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) fn blocked_on_system_v(pid: u32) -> Option<&'static str> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    tasks.flatten().find_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("syscall")).ok()?;
+        let number: libc::c_long = text.split(' ').next()?.parse().ok()?;
+        match number {
+            libc::SYS_semop | libc::SYS_semtimedop => Some("semaphore"),
+            libc::SYS_msgsnd | libc::SYS_msgrcv => Some("message queue"),
+            _ => None,
+        }
+    })
+}
+
+/// Other platforms number their calls in other ways.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) fn blocked_on_system_v(_pid: u32) -> Option<&'static str> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_and_written_bytes_grow_with_work() {
+        let me = std::process::id();
+        let (cpu, bytes) = (cpu_time(me), written_bytes(me));
+        let cpu = cpu.expect("our own CPU time");
+        let bytes = bytes.expect("our own bytes");
+        let mut sum = 0u64;
+        while cpu_time(me).expect("our own CPU time") < cpu + Duration::from_millis(5) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        let mut file = tempfile();
+        io::Write::write_all(&mut file, &[0; 8192]).expect("a writable file");
+        assert!(written_bytes(me).expect("our own bytes") >= bytes + 8192);
+        assert_eq!(blocked_on_system_v(me), None);
+    }
+
+    fn tempfile() -> std::fs::File {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create("test", flags).expect("a memfd");
+        file.into()
+    }
+}

@@ -1,0 +1,135 @@
+//! Memory, semaphores and message queues that processes share: mappings of another process, and System V objects.
+
+use std::io;
+
+use super::procfs::require_our_own;
+
+/// A writable mapping that other processes can share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SharedMapping {
+    /// Device and inode, as text: the same memory has the same text in every process.
+    pub(crate) id: String,
+    /// What is mapped; a file that was removed ends in ` (deleted)`.
+    pub(crate) path: String,
+}
+
+impl SharedMapping {
+    /// Whether other processes can open it by a name or a key that they know.
+    pub(crate) fn has_name(&self) -> bool {
+        let path = self.path.as_str();
+        match path.strip_prefix("/SYSV") {
+            // A segment without a key has zeros.
+            Some(key) => !key.starts_with("00000000"),
+            None => path.starts_with("/dev/shm/") && !path.ends_with(" (deleted)"),
+        }
+    }
+}
+
+/// Memory that a process maps writable and shared; an error where its map is hidden.
+pub(crate) fn shared_mappings(pid: u32) -> io::Result<Vec<SharedMapping>> {
+    require_our_own()?;
+    let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let maps = String::from_utf8_lossy(&maps);
+    let mut mappings: Vec<SharedMapping> = maps.lines().filter_map(shared_mapping).collect();
+    mappings.dedup();
+    Ok(mappings)
+}
+
+/// `7f0a-7f0b rw-s 00000000 00:1a 1234    /dev/shm/name`
+fn shared_mapping(line: &str) -> Option<SharedMapping> {
+    let mut words = line.split_whitespace();
+    let (_, access, _) = (words.next()?, words.next()?, words.next()?);
+    let (device, inode) = (words.next()?, words.next()?);
+    let path = words.collect::<Vec<_>>().join(" ");
+    let shared = access.starts_with("rw") && access.ends_with('s');
+    // Devices and objects of the kernel are open files as well, and judged as such.
+    // The first System V segment has the number 0.
+    let memory = (inode != "0" || path.starts_with("/SYSV")) && !path.starts_with("anon_inode:");
+    (shared && memory).then(|| SharedMapping {
+        id: format!("{device} {inode}"),
+        path,
+    })
+}
+
+/// How many processes have attached a System V segment, if `mapping` is one of our IPC namespace.
+pub(crate) fn attached(mapping: &SharedMapping) -> Option<usize> {
+    if !mapping.path.starts_with("/SYSV") {
+        return None;
+    }
+    let id = mapping.id.split(' ').nth(1)?;
+    let table = std::fs::read_to_string("/proc/sysvipc/shm").ok()?;
+    // key shmid perms size cpid lpid nattch …
+    let lines = table.lines().map(|line| line.split_whitespace());
+    let mut lines = lines.map(Iterator::collect::<Vec<_>>);
+    let line = lines.find(|line| line.get(1) == Some(&id))?;
+    line.get(6)?.parse().ok()
+}
+
+/// Processes that used a System V message queue or semaphore last, with the kind and number of the object.
+pub(crate) fn system_v_users() -> Vec<(u32, String)> {
+    let mut users = Vec::new();
+    let rows = |name: &str| -> Vec<Vec<i64>> {
+        let text = std::fs::read_to_string(format!("/proc/sysvipc/{name}")).unwrap_or_default();
+        let row = |line: &str| {
+            line.split_whitespace()
+                .map(|word| word.parse().ok())
+                .collect()
+        };
+        text.lines().skip(1).filter_map(row).collect()
+    };
+    // key msqid perms cbytes qnum lspid lrpid …
+    for row in rows("msg") {
+        if let [_, id, _, _, _, sender, receiver, ..] = row[..] {
+            let pids = [sender, receiver].into_iter();
+            let pids = pids.filter_map(|pid| u32::try_from(pid).ok());
+            users.extend(pids.map(|pid| (pid, format!("message queue {id}"))));
+        }
+    }
+    // key semid perms nsems …
+    for row in rows("sem") {
+        let [_, id, _, count, ..] = row[..] else {
+            continue;
+        };
+        let (Ok(set), Ok(count)) = (i32::try_from(id), i32::try_from(count)) else {
+            continue;
+        };
+        for number in 0..count {
+            // SAFETY: asks for a number by numbers; without a fourth argument, as GETPID has none.
+            let pid = unsafe { libc::semctl(set, number, libc::GETPID) };
+            let pid = u32::try_from(pid).ok().filter(|&pid| pid != 0);
+            users.extend(pid.map(|pid| (pid, format!("semaphore {id}"))));
+        }
+    }
+    users
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_writable_memory_is_told_from_the_rest() {
+        let named = shared_mapping("7f0a-7f0b rw-s 00000000 00:1a 12    /dev/shm/a b");
+        let named = named.expect("shared memory");
+        assert_eq!(
+            (named.id.as_str(), named.path.as_str()),
+            ("00:1a 12", "/dev/shm/a b")
+        );
+        assert!(named.has_name());
+        for (line, name) in [
+            ("1-2 rw-s 0 00:01 3 /SYSV0000002a (deleted)", Some(true)),
+            ("1-2 rw-s 0 00:01 0 /SYSV0000002a (deleted)", Some(true)),
+            ("1-2 rw-s 0 00:01 3 /SYSV00000000 (deleted)", Some(false)),
+            ("1-2 rw-s 0 00:1a 3 /dev/shm/a (deleted)", Some(false)),
+            ("1-2 rw-s 0 00:01 3 /memfd:x (deleted)", Some(false)),
+            ("1-2 rw-s 0 fe:00 3 /home/me/db-shm", Some(false)),
+            ("1-2 r--s 0 fe:00 3 /usr/lib/locale/x", None),
+            ("1-2 rw-p 0 fe:00 3 /usr/lib/x.so", None),
+            ("1-2 rw-s 0 00:0e 9 anon_inode:[io_uring]", None),
+            ("1-2 rw-p 0 00:00 0 [heap]", None),
+        ] {
+            let seen = shared_mapping(line).map(|mapping| mapping.has_name());
+            assert_eq!(seen, name, "{line}");
+        }
+    }
+}

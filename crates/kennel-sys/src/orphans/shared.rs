@@ -1,0 +1,77 @@
+//! Memory, semaphores and message queues through which processes outside may use a suspect.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+
+use crate::linux::{self as os, SharedMapping};
+
+/// Shared objects of all processes at one moment.
+#[derive(Debug, Default)]
+pub(super) struct SharedObjects {
+    /// Processes that map the same memory.
+    mappings: OnceCell<HashMap<String, Vec<u32>>>,
+    /// Last users of System V objects.
+    system_v: OnceCell<Vec<(u32, String)>>,
+}
+
+impl SharedObjects {
+    /// Why somebody outside the tree may use a member through shared objects, to complete "pid 4711 …". `orphaned`:
+    /// processes that are suspects themselves, which need nobody.
+    pub(super) fn doubts(
+        &self,
+        pid: u32,
+        tree: &HashSet<u32>,
+        orphaned: &HashSet<u32>,
+    ) -> Vec<String> {
+        let mut doubts: Vec<String> = Vec::new();
+        match os::shared_mappings(pid) {
+            Ok(mappings) => {
+                let doubt = |mapping| self.memory(mapping, tree, orphaned);
+                doubts.extend(mappings.iter().filter_map(doubt));
+            }
+            // The open files of such a process are hidden too, which is a doubt already.
+            Err(_) => {}
+        }
+        let users = self.system_v.get_or_init(os::system_v_users).iter();
+        let used = users.filter(|(user, _)| *user == pid);
+        doubts.extend(used.map(|(_, object)| format!("uses the System V {object}")));
+        let blocked = os::blocked_on_system_v(pid);
+        doubts.extend(blocked.map(|object| format!("waits at a System V {object}")));
+        doubts.dedup();
+        doubts
+    }
+
+    fn memory(
+        &self,
+        mapping: &SharedMapping,
+        tree: &HashSet<u32>,
+        orphaned: &HashSet<u32>,
+    ) -> Option<String> {
+        let path = &mapping.path;
+        if mapping.has_name() {
+            return Some(format!("has the shared memory {path} open"));
+        }
+        let holders = self.mappings.get_or_init(all_mappings).get(&mapping.id);
+        let holders = holders.map(Vec::as_slice).unwrap_or_default();
+        let mut outside = holders.iter().filter(|pid| !tree.contains(pid));
+        if let Some(other) = outside.find(|pid| !orphaned.contains(pid)) {
+            return Some(format!("shares memory ({path}) with pid {other}"));
+        }
+        // A holder whose map is hidden is counted by the kernel all the same.
+        let hidden = os::attached(mapping).is_some_and(|count| count > holders.len());
+        hidden.then(|| format!("shares memory ({path}) with a process that is hidden"))
+    }
+}
+
+fn all_mappings() -> HashMap<String, Vec<u32>> {
+    let mut holders: HashMap<String, Vec<u32>> = HashMap::new();
+    for pid in os::processes().unwrap_or_default() {
+        for mapping in os::shared_mappings(pid).unwrap_or_default() {
+            let pids = holders.entry(mapping.id).or_default();
+            if pids.last() != Some(&pid) {
+                pids.push(pid);
+            }
+        }
+    }
+    holders
+}
