@@ -94,6 +94,25 @@ impl JudgedDir {
         (regular && is_ours(&stat)).then_some(stat.st_size.unsigned_abs())
     }
 
+    /// Content of a regular file that nobody but us can have written: ours, with one name, and neither the file nor this
+    /// directory writable by others. `None` for everything else.
+    pub(crate) fn read_own_file(&self, name: &OsStr) -> Option<Vec<u8>> {
+        let only_ours = |stat: &Stat| is_ours(stat) && stat.st_mode & 0o022 == 0;
+        if !only_ours(&rustix::fs::fstat(&self.fd).ok()?) {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.fd, name, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !regular || !only_ours(&stat) || stat.st_nlink != 1 {
+            return None;
+        }
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut content).ok()?;
+        Some(content)
+    }
+
     /// Removes a regular file of ours; everything else of that name stays.
     pub(crate) fn remove_own_file(&self, name: &OsStr) -> Result<(), String> {
         if self.own_file(name).is_none() {
@@ -251,6 +270,35 @@ mod tests {
         assert!(JudgedDir::open(&scope.path("no/such")).unwrap().is_none());
         symlink("loop", scope.path("loop")).unwrap();
         assert!(JudgedDir::open(&scope.path("loop")).is_err());
+    }
+
+    #[test]
+    fn only_a_file_that_nobody_else_can_have_written_is_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let scope = Scope::new("judged");
+        let dir = JudgedDir::open(scope.dir()).unwrap().unwrap();
+        let file = scope.path("file");
+        fs::write(&file, "text").unwrap();
+        mode(&file, 0o600);
+        let read = || dir.read_own_file(OsStr::new("file"));
+        assert_eq!(read().as_deref(), Some(&b"text"[..]));
+        for open in [0o620, 0o602] {
+            mode(&file, open);
+            assert_eq!(read(), None, "{open:o}");
+        }
+        mode(&file, 0o600);
+        mode(scope.dir(), 0o770);
+        assert_eq!(read(), None, "its directory is open to a group");
+        mode(scope.dir(), 0o700);
+        fs::hard_link(&file, scope.path("other")).unwrap();
+        assert_eq!(read(), None, "it has another name");
+        fs::remove_file(&file).unwrap();
+        symlink("other", &file).unwrap();
+        assert_eq!(read(), None, "a link");
+        assert_eq!(dir.read_own_file(OsStr::new("nothing")), None);
     }
 
     #[test]

@@ -337,10 +337,11 @@ fn unwrapping(found: &Found, source: &Source, records: &Records) -> Result<Chang
     let record = records.of(source.real());
     let undoing = undo::own_change(&source.text, shape, record.as_ref())
         .map_err(|error| error.to_string())?;
+    let undone = entry::apply(&source.text, &undoing.edits);
     let original = record
         .as_ref()
-        .and_then(|record| records.original(source.real(), record, &source.text));
-    let result = original.unwrap_or_else(|| entry::apply(&source.text, &undoing.edits));
+        .and_then(|record| records.original(source.real(), record, &source.text, &undone));
+    let result = original.unwrap_or(undone);
     let (before, after) = (entries(shape, &source.text)?, entries(shape, &result)?);
     if before.len() != after.len() {
         return Err("its backup has other servers; take kennel out by hand".to_owned());

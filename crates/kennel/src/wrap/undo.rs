@@ -98,25 +98,48 @@ impl Records {
 
     /// What was done to the file that is really at `real`.
     pub(crate) fn of(&self, real: &Path) -> Option<Record> {
-        read(&self.file(real, "json"))
+        let record = self.read(&file_name(real, "json"))?;
+        let record: Record = serde_json::from_slice(&record).ok()?;
+        // A record that was copied from another file's says nothing about this one.
+        let is_of_file = fs::canonicalize(&record.path).is_ok_and(|path| path == real);
+        is_of_file.then_some(record)
+    }
+
+    /// What we wrote here, and nobody else can have written.
+    fn read(&self, name: &OsStr) -> Option<Vec<u8>> {
+        let (_, dir) = self.judged_dir().ok()??;
+        dir.read_own_file(name)
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Record> {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let records = entries.map(|entry| entry.path());
-        let mut records: Vec<Record> = records
-            .filter(|path| path.extension().is_some_and(|ending| ending == "json"))
-            .filter_map(|path| read(&path))
+        let Ok(Some((_, dir))) = self.judged_dir() else {
+            return Vec::new();
+        };
+        let names = dir.names().unwrap_or_default().into_iter();
+        let names = names.filter(|name| Records::wrote(name));
+        let mut records: Vec<Record> = names
+            .filter(|name| Path::new(name).extension() == Some(OsStr::new("json")))
+            .filter_map(|name| serde_json::from_slice(&dir.read_own_file(&name)?).ok())
             .collect();
         records.sort_by(|one, other| one.path.cmp(&other.path));
         records
     }
 
-    /// The file as it was before, if `text` is what `wrap` left there and the backup is whole.
-    pub(crate) fn original(&self, real: &Path, record: &Record, text: &str) -> Option<String> {
-        let backup = fs::read_to_string(self.file(real, "backup")).ok()?;
-        (record.wrapped == hash(text) && record.original == hash(&backup)).then_some(backup)
+    /// The file as it was before, if `text` is what `wrap` left there and the backup is whole. `undone`: `text` without
+    /// Kennel's words. A backup that differs from it in more than white space is not a backup of this file, whoever
+    /// wrote it: nothing but what is shown may be restored.
+    pub(crate) fn original(
+        &self,
+        real: &Path,
+        record: &Record,
+        text: &str,
+        undone: &str,
+    ) -> Option<String> {
+        let backup = self.read(&file_name(real, "backup"))?;
+        let backup = String::from_utf8(backup).ok()?;
+        let whole = record.wrapped == hash(text) && record.original == hash(&backup);
+        (whole && dense(&backup).eq(dense(undone))).then_some(backup)
     }
 
     /// Writes down what is about to be done; the backup first.
@@ -139,6 +162,8 @@ impl Records {
             .recursive(true)
             .mode(0o700)
             .create(&self.dir)?;
+        // A backup may hold secrets: it does not go through a link, nor to another user.
+        self.judged_dir().map_err(io::Error::other)?;
         self.sweep();
         write(&self.file(real, "backup"), original.as_bytes())?;
         let text = serde_json::to_vec(&record).expect("texts have a text");
@@ -184,8 +209,9 @@ fn file_name(real: &Path, ending: &str) -> OsString {
     format!("{}.{ending}", &name[..NAME]).into()
 }
 
-fn read(path: &Path) -> Option<Record> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+/// All of a text but its white space.
+fn dense(text: &str) -> impl Iterator<Item = char> {
+    text.chars().filter(|c| !c.is_whitespace())
 }
 
 /// Whole, or not at all.

@@ -4,6 +4,7 @@
 mod asked;
 mod edited;
 mod fixtures;
+mod forged;
 mod places;
 mod project;
 mod round_trip;
