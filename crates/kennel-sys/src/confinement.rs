@@ -21,12 +21,16 @@ use std::io;
 use crate::linux as os;
 use crate::process::ProcessRef;
 
+/// Every kind the kernel has. `time` counts: a process in another time namespace writes down other start times.
+pub(crate) const NAMESPACES: [&str; 8] =
+    ["mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time"];
+
 /// The facts about one process. Two processes with equal facts are equally confined, unless one is
 /// [filtered](Self::is_filtered).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
-    /// `mnt:[4026531832]` and the like; `-` for a kind that this kernel does not have.
-    pub(crate) namespaces: Vec<String>,
+    /// The inodes of the [`NAMESPACES`]; 0 for a kind that this kernel does not have.
+    pub(crate) namespaces: [u64; NAMESPACES.len()],
     /// Device, inode and the id of the mount.
     pub(crate) root: (u64, u64, u64),
     /// User ids, group ids and further groups, as the kernel spells them.
@@ -85,7 +89,12 @@ impl Confinement {
             seccomp_mode,
             seccomp_filters,
         } = self;
-        let mut facts = namespaces.clone();
+        let namespace = |(kind, inode): (&str, &u64)| format!("{kind} {inode}");
+        let mut facts: Vec<String> = NAMESPACES
+            .into_iter()
+            .zip(namespaces)
+            .map(namespace)
+            .collect();
         facts.push(format!("root {device} {inode} {mount}"));
         facts.push(format!("ids {ids:?}"));
         facts.push(format!(
@@ -100,14 +109,8 @@ impl Confinement {
 
     /// The inode of a namespace, such as `pid`; `None` where this kernel does not have that kind.
     pub fn namespace(&self, kind: &str) -> Option<u64> {
-        let inode = |text: &String| {
-            text.strip_prefix(kind)?
-                .strip_prefix(":[")?
-                .strip_suffix(']')?
-                .parse()
-                .ok()
-        };
-        self.namespaces.iter().find_map(inode)
+        let at = NAMESPACES.iter().position(|it| *it == kind)?;
+        Some(self.namespaces[at]).filter(|inode| *inode != 0)
     }
 }
 
@@ -123,7 +126,6 @@ mod tests {
     fn a_process_and_whoever_looks_at_it_read_the_same() {
         let me = ProcessRef::me().expect("we are here");
         assert_eq!(ours(), Confinement::of(&me).expect("we can be seen"));
-        assert_eq!(ours().namespaces.len(), 8);
         assert!(ours().namespace("pid").is_some());
         assert_eq!(ours().namespace("pi"), None);
     }
@@ -132,7 +134,7 @@ mod tests {
     fn each_fact_changes_the_text() {
         let base = ours();
         let mut others = vec![base.clone(); 8];
-        others[0].namespaces[0] = "mnt:[1]".into();
+        others[0].namespaces[0] = 1;
         others[1].root.1 += 1;
         others[2].capabilities[3] ^= 1;
         others[3].label = b"confined".to_vec();
@@ -163,7 +165,7 @@ mod tests {
         filtered.seccomp_filters = 1;
         assert!(filtered.is_filtered() && !filtered.is_as_free_as(&filtered));
         let mut elsewhere = free.clone();
-        elsewhere.namespaces[7] = "time:[1]".into();
+        elsewhere.namespaces[7] = 1;
         assert!(!elsewhere.is_as_free_as(&free));
     }
 

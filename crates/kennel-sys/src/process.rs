@@ -148,8 +148,8 @@ impl ProcessRef {
     }
 
     /// The living ancestors of `child`, nearest first, `most` of them at most. An ancestor that cannot be seen ends the
-    /// search. Costs one reading of `/proc` each, where [`parent_of`](Self::parent_of) costs three: a process that got
-    /// the pid of a dead parent is told by its start, which is after the child's.
+    /// search. Costs one reading of `/proc` each: a process that got the pid of a dead parent is told by its start, which
+    /// is after the child's.
     pub(crate) fn ancestors_of(child: &ProcessRef, most: usize) -> Vec<Identity> {
         let mut ancestors = Vec::new();
         let Ok(mut below) = os::stat(child.pid()) else {
@@ -159,34 +159,23 @@ impl ProcessRef {
             return ancestors;
         }
         while ancestors.len() < most && below.parent != 0 {
-            let Ok((ancestor, stat)) = ProcessRef::open_with_stat(below.parent) else {
-                break;
-            };
-            if stat.start > below.start {
-                break;
+            let pid = below.parent;
+            match os::stat(pid) {
+                Ok(stat) if !stat.ended() && stat.start <= below.start => {
+                    // Not the wait of `identity_of`: an ancestor also has to hold our pipe before it counts.
+                    ancestors.push(Identity {
+                        pid,
+                        unique: None,
+                        boot: os::boot_id(),
+                        start: Some(stat.start),
+                        namespace: os::pid_namespace(),
+                    });
+                    below = stat;
+                }
+                _ => break,
             }
-            ancestors.push(ancestor.identity);
-            below = stat;
         }
         ancestors
-    }
-
-    fn open_with_stat(pid: u32) -> io::Result<(ProcessRef, os::ProcessStat)> {
-        if !features().pidfd {
-            let process = ProcessRef::open_by_start(pid)?;
-            let stat = os::stat(pid)?;
-            let same = process.identity.start == Some(stat.start);
-            return same.then_some((process, stat)).ok_or_else(|| gone(pid));
-        }
-        let handle = os::open_process(pid)?;
-        let unique = os::unique_of(handle.as_fd(), features().pidfs)?;
-        let stat = os::stat(pid)?;
-        let identity = identity_of(pid, unique, Some(stat.start));
-        if os::exited(handle.as_fd()) {
-            return Err(gone(pid));
-        }
-        let handle = Some(handle);
-        Ok((ProcessRef { identity, handle }, stat))
     }
 
     /// The process that was written down, if it is still alive; `None` if it is gone, whoever has its
@@ -248,6 +237,11 @@ impl ProcessRef {
         let ticks = os::now_in_ticks().saturating_sub(self.identity.start?);
         let per_second = rustix::param::clock_ticks_per_second().max(1);
         Some(Duration::from_millis(ticks * 1000 / per_second))
+    }
+
+    /// What its program calls itself, for people; `None` where that cannot be told.
+    pub fn name(&self) -> Option<String> {
+        os::command_name(self.pid())
     }
 
     /// What it was started as, for people; `None` where that cannot be told.

@@ -13,8 +13,8 @@
 //! it started us. So with any other parent whose session is not ours, though we did not leave it: a
 //! `systemd --user`, or another subreaper.
 //!
-//! When one of them ends, the app may live on: a helper started us, and exits. So ancestors above the app are recorded at
-//! the start, and not watched. At the end of a watched process, and only then, descriptors are looked at: the nearest
+//! When one of them ends, the app may live on: a helper started us, and exits. So ancestors above the app are recorded soon
+//! after the start, and not watched. At the end of a watched process, and only then, descriptors are looked at: the nearest
 //! ancestor **above** it that holds the far end of our stdin or stdout is the app, and is watched from then on. Nobody else
 //! who holds it counts: a daemonized child of the app cannot be told from a helper that keeps a dead app's pipe open.
 //!
@@ -68,9 +68,9 @@ pub struct Watched {
 #[derive(Debug)]
 pub struct Origin {
     watched: Vec<Watched>,
-    /// The ancestors above the app, nearest first, with their heights. By identity: descriptors of all of them would be as
-    /// many again as a session has.
-    ancestors: Vec<(isize, Identity)>,
+    /// The ancestors above the app, nearest first, with their heights, once they were looked for. By identity: descriptors
+    /// of all of them would be as many again as a session has.
+    ancestors: Option<Vec<(isize, Identity)>>,
 }
 
 impl Deref for Origin {
@@ -82,6 +82,16 @@ impl Deref for Origin {
 }
 
 impl Origin {
+    /// Records the ancestors above the app, unless that was done. Not by [`capture`]: it takes as long as all the rest of it,
+    /// and an app that starts us is to be served first.
+    pub fn record_ancestors(&mut self) {
+        if self.ancestors.is_none() {
+            let watched = self.watched.iter().filter(|it| it.role != Role::StdinPeer);
+            let top = watched.max_by_key(|it| it.height);
+            self.ancestors = Some(top.map_or_else(Vec::new, |top| above(&top.process, top.height)));
+        }
+    }
+
     /// Looks whether the app lives on though a watched process has ended. If an ancestor above that one holds the far end
     /// of our stdin or stdout, it is the app, and alone is watched from now on. An error names the role of the one whose
     /// end is our end.
@@ -95,7 +105,7 @@ impl Origin {
         let watched = self.watched.iter();
         let mut candidates: Vec<(isize, Identity)> = watched
             .map(|it| (it.height, *it.process.identity()))
-            .chain(self.ancestors.drain(..))
+            .chain(self.ancestors.take().into_iter().flatten())
             .filter(|(at, _)| *at > height)
             .collect();
         candidates.sort_by_key(|(at, _)| *at);
@@ -106,7 +116,7 @@ impl Origin {
         let Some((place, process)) = holder else {
             return Err(role);
         };
-        self.ancestors = candidates.split_off(place + 1);
+        self.ancestors = Some(candidates.split_off(place + 1));
         self.watched = vec![Watched {
             role: Role::App,
             process,
@@ -184,7 +194,7 @@ pub fn capture() -> io::Result<Starter> {
         return Ok(match stdin_maker(peer, &[], &[]) {
             Some(maker) => Starter::Watch(Origin {
                 watched: vec![maker],
-                ancestors: Vec::new(),
+                ancestors: None,
             }),
             None => Starter::Nobody,
         });
@@ -216,10 +226,11 @@ pub fn capture() -> io::Result<Starter> {
         return Ok(Starter::Gone(Role::App));
     }
 
-    let ancestors = ancestors_above(&line);
-    let maker = stdin_maker(peer, &line, &ancestors);
-    let mut watched = Vec::new();
     let top = line.len() as isize - 1;
+    // The maker of a socket may be one of them.
+    let ancestors = peer.is_some().then(|| above(&line[line.len() - 1], top));
+    let maker = stdin_maker(peer, &line, ancestors.as_deref().unwrap_or_default());
+    let mut watched = Vec::new();
     let app = if top > 0 { line.pop() } else { None };
     let parent = line.into_iter().next();
     watched.extend(parent.map(|process| Watched {
@@ -236,14 +247,10 @@ pub fn capture() -> io::Result<Starter> {
     Ok(Starter::Watch(Origin { watched, ancestors }))
 }
 
-/// The ancestors above the last of `line`, with their heights.
-fn ancestors_above(line: &[ProcessRef]) -> Vec<(isize, Identity)> {
-    let Some(top) = line.last() else {
-        return Vec::new();
-    };
-    let above = ProcessRef::ancestors_of(top, MOST_ANCESTORS);
-    let heights = line.len() as isize..;
-    heights.zip(above).collect()
+/// The ancestors above a process of this height, with their heights.
+fn above(process: &ProcessRef, height: isize) -> Vec<(isize, Identity)> {
+    let above = ProcessRef::ancestors_of(process, MOST_ANCESTORS);
+    (height + 1..).zip(above).collect()
 }
 
 /// Whether the switch leaves the watch on: one that is off ([`crate::env::switch`]) disarms it; any other value, or

@@ -284,6 +284,9 @@ pub mod process {
             match self.0 {}
         }
         /// What it was started as.
+        pub fn name(&self) -> Option<String> {
+            match self.0 {}
+        }
         pub fn command_line(&self) -> Option<Vec<String>> {
             match self.0 {}
         }
@@ -343,6 +346,7 @@ pub mod starter {
     }
 
     impl Origin {
+        pub fn record_ancestors(&mut self) {}
         /// Nobody is watched, so nobody ends.
         pub fn outlive_ended(&mut self) -> Result<(), Role> {
             Ok(())

@@ -1,5 +1,5 @@
-//! The key of version 1, as builds before version 2 computed it: a session looks for their daemon first, so that no second
-//! writer starts beside it. Nothing here may change; all of it goes when no such build is in use any more.
+//! The key of version 1, as builds before version 2 computed it: a session looks for their daemon before it starts one, so
+//! that no second writer starts beside it. Nothing here may change; all of it goes when no such build is in use any more.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -30,11 +30,7 @@ const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE"
 const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
 
 /// The key of what a process with this confinement wants to run. One that is filtered shares nothing, so it needs none.
-pub(crate) fn of(
-    what: &Ingredients<'_>,
-    env_key: Option<&[OsString]>,
-    confinement: &Confinement,
-) -> String {
+fn of(what: &Ingredients<'_>, env_key: Option<&[OsString]>, confinement: &Confinement) -> String {
     let mut fields = Fields::default();
     fields.list(b"kennel key 1", &[]);
     fields.list(b"program", &[program(what).as_os_str().as_bytes()]);

@@ -48,10 +48,10 @@ impl Output {
         Output::of(rustix::stdio::stderr())
     }
 
-    /// Whether it is the very socket that is our stdin: its end of input says nothing about its reader.
-    pub(crate) fn is_stdin(&self) -> bool {
+    /// Whether stdout is the very socket that is our stdin: its end of input says nothing about its reader.
+    pub(crate) fn stdout_is_stdin() -> bool {
         let of = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
-        of(self.inherited).is_ok_and(|ours| of(rustix::stdio::stdin()) == Ok(ours))
+        of(rustix::stdio::stdout()).is_ok_and(|ours| of(rustix::stdio::stdin()) == Ok(ours))
     }
 
     fn of(inherited: BorrowedFd<'static>) -> Output {

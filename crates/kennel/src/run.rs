@@ -1,6 +1,5 @@
 //! `kennel run`: a stdio server behind a shim.
 
-use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -19,7 +18,6 @@ use kennel_sys::tree::Ladder;
 
 use crate::confined;
 use crate::election::Policy;
-use crate::former_key;
 use crate::key::variables::{self, Question};
 use crate::key::{self, Ingredients};
 use crate::sharing::{
@@ -144,8 +142,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
     let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
         key: place.key.clone(),
-        former_key: place.former_key.clone(),
-        at_former: OnceCell::new(),
+        former: Arc::default(),
         hello: Arc::new(place.hello(&args, &timers, &decision, replace, &origin)),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
@@ -209,8 +206,6 @@ struct Place {
     /// Those that somebody named.
     env_key: Option<Vec<OsString>>,
     key: String,
-    /// The one that builds before this version of keys have for the same.
-    former_key: Option<String>,
 }
 
 impl Place {
@@ -227,16 +222,13 @@ impl Place {
             names: &names,
             cache: !args.no_cache,
         };
-        let ours = confined::ours().ok();
-        let key = key::of(&what, ours);
-        let former_key = ours.map(|ours| former_key::of(&what, env_key, ours));
+        let key = key::of(&what, confined::ours().ok());
         Place {
             cwd,
             env,
             names,
             env_key: env_key.map(<[OsString]>::to_vec),
             key,
-            former_key,
         }
     }
 
@@ -355,10 +347,9 @@ pub(crate) fn app(starter: &Starter) -> Option<hello::App> {
     };
     let of = |role| watched.iter().find(|watched| watched.role == role);
     let process = &of(Role::App).or_else(|| of(Role::Parent))?.process;
-    let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
     Some(hello::App {
         pid: process.pid(),
-        name: name.trim_end().to_owned(),
+        name: process.name()?,
     })
 }
 

@@ -1,16 +1,32 @@
 //! A process's confinement, as `/proc` tells it. Whoever reads about another process verifies it afterwards.
+//!
+//! Every start of a session reads this three times (the shim about itself and about the daemon, the daemon about the
+//! shim), while the app waits: so it allocates little and reads nothing twice.
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, makedev, openat, readlinkat, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, makedev, openat, readlinkat_raw, statx};
 use rustix::io::Errno;
 
 use super::procfs::require_our_own;
-use crate::confinement::Confinement;
+use crate::confinement::{Confinement, NAMESPACES};
 
-/// Every kind the kernel has. `time` counts: a process in another time namespace writes down other start times.
-const NAMESPACES: [&str; 8] = ["mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time"];
+/// What `status` says of a confinement.
+const FIELDS: [&str; 11] = [
+    "Uid",
+    "Gid",
+    "Groups",
+    "CapInh",
+    "CapPrm",
+    "CapEff",
+    "CapBnd",
+    "CapAmb",
+    "NoNewPrivs",
+    "Seccomp",
+    "Seccomp_filters",
+];
 /// No file that is read here is longer.
 const LONGEST: usize = 8192;
 
@@ -24,11 +40,12 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
     let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
     let root = statx(&dir, "root/.", AtFlags::empty(), wanted)?;
     let status = status(&dir)?;
+    let mut namespaces = [0; NAMESPACES.len()];
+    for (inode, kind) in namespaces.iter_mut().zip(NAMESPACES) {
+        *inode = namespace(&ns, kind)?;
+    }
     Ok(Confinement {
-        namespaces: NAMESPACES
-            .iter()
-            .map(|kind| namespace(&ns, kind))
-            .collect::<io::Result<_>>()?,
+        namespaces,
         root: (
             makedev(root.stx_dev_major, root.stx_dev_minor),
             root.stx_ino,
@@ -39,67 +56,103 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
     })
 }
 
-/// A link's text and not its target's inode: that is cheaper by half, and says the same.
-fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<String> {
-    match readlinkat(ns, kind, Vec::with_capacity(32)) {
-        Ok(text) => Ok(String::from_utf8_lossy(text.as_bytes()).into_owned()),
-        Err(Errno::NOENT) => Ok("-".to_owned()),
-        Err(errno) => Err(errno.into()),
-    }
+/// The inode of a namespace; 0 for a kind that this kernel does not have. By the link's text, `mnt:[4026531832]`, and not
+/// by its target's inode: that is cheaper by half, and says the same.
+fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
+    let mut buffer = [0; 64];
+    let text = match readlinkat_raw(ns, kind, &mut buffer[..]) {
+        Ok(length) => &buffer[..length],
+        Err(Errno::NOENT) => return Ok(0),
+        Err(errno) => return Err(errno.into()),
+    };
+    let number = text.strip_prefix(kind.as_bytes());
+    let number = number.and_then(|text| text.strip_prefix(b":[")?.strip_suffix(b"]"));
+    let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// The label of the security module; empty where there is none, or one without labels. That holds for every process alike,
+/// so it is found out once.
 fn label(dir: &OwnedFd) -> io::Result<Vec<u8>> {
-    match content(dir, "attr/current") {
-        // No security module, or one without labels.
-        Err(Errno::INVAL | Errno::NOENT | Errno::OPNOTSUPP) => Ok(Vec::new()),
-        content => Ok(content?),
+    static HAS_NONE: AtomicBool = AtomicBool::new(false);
+    if HAS_NONE.load(Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let mut buffer = [0; LONGEST];
+    match content(dir, "attr/current", &mut buffer) {
+        Err(Errno::INVAL | Errno::NOENT | Errno::OPNOTSUPP) => {
+            HAS_NONE.store(true, Ordering::Relaxed);
+            Ok(Vec::new())
+        }
+        content => Ok(content?.to_vec()),
     }
 }
 
 /// What `status` says; namespaces, root and label are left empty.
 fn status(dir: &OwnedFd) -> io::Result<Confinement> {
-    let text = content(dir, "status")?;
-    parse_status(&String::from_utf8_lossy(&text)).ok_or_else(|| {
+    let mut buffer = [0; LONGEST];
+    let text = content(dir, "status", &mut buffer)?;
+    parse_status(text).ok_or_else(|| {
         let words = "/proc says neither NoNewPrivs nor the capabilities of a process";
         io::Error::new(io::ErrorKind::Unsupported, words)
     })
 }
 
-fn parse_status(text: &str) -> Option<Confinement> {
+fn parse_status(text: &[u8]) -> Option<Confinement> {
+    let mut fields: [Option<&str>; FIELDS.len()] = [None; FIELDS.len()];
     // Not by position: a name of a process can hold anything but a newline.
-    let field = |name: &str| {
-        let mut lines = text.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        Some(value.trim())
-    };
-    let number = |name| field(name).map_or(Some(0), |value| value.parse::<u32>().ok());
-    let set = |name| u64::from_str_radix(field(name)?, 16).ok();
-    let seccomp_mode = number("Seccomp")?;
+    for line in text.split(|byte| *byte == b'\n') {
+        let named = |field: &&str| {
+            let value = line.strip_prefix(field.as_bytes());
+            value.is_some_and(|value| value.starts_with(b":"))
+        };
+        if let Some(at) = FIELDS.iter().position(named) {
+            let value = &line[FIELDS[at].len() + 1..];
+            fields[at] = Some(str::from_utf8(value.trim_ascii()).ok()?);
+        }
+    }
+    let [
+        ids @ ..,
+        inheritable,
+        permitted,
+        effective,
+        bounding,
+        ambient,
+        privs,
+        mode,
+        filters,
+    ] = fields;
+    let number = |field: Option<&str>| field.map_or(Some(0), |value| value.parse::<u32>().ok());
+    let set = |field: Option<&str>| u64::from_str_radix(field?, 16).ok();
+    let seccomp_mode = number(mode)?;
     // Before Linux 5.9 nobody counts filters: one at least.
-    let uncounted = u32::from(seccomp_mode == 2 && field("Seccomp_filters").is_none());
+    let uncounted = u32::from(seccomp_mode == 2 && filters.is_none());
     Some(Confinement {
-        namespaces: Vec::new(),
+        namespaces: [0; NAMESPACES.len()],
         root: (0, 0, 0),
         label: Vec::new(),
-        ids: ["Uid", "Gid", "Groups"].map(|name| field(name).unwrap_or_default().to_owned()),
+        ids: ids.map(|field| field.unwrap_or_default().to_owned()),
         capabilities: [
-            set("CapInh")?,
-            set("CapPrm")?,
-            set("CapEff")?,
-            set("CapBnd")?,
-            set("CapAmb")?,
+            set(inheritable)?,
+            set(permitted)?,
+            set(effective)?,
+            set(bounding)?,
+            set(ambient)?,
         ],
-        no_new_privs: field("NoNewPrivs")? != "0",
+        no_new_privs: privs? != "0",
         seccomp_mode,
-        seccomp_filters: number("Seccomp_filters")?.max(uncounted),
+        seccomp_filters: number(filters)?.max(uncounted),
     })
 }
 
-fn content(dir: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
+fn content<'a>(
+    dir: &OwnedFd,
+    name: &str,
+    buffer: &'a mut [u8; LONGEST],
+) -> Result<&'a [u8], Errno> {
     let file = openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut content = Vec::with_capacity(LONGEST);
-    rustix::io::read(&file, rustix::buffer::spare_capacity(&mut content))?;
-    Ok(content)
+    let count = rustix::io::read(&file, &mut buffer[..])?;
+    Ok(&buffer[..count])
 }
 
 #[cfg(test)]
@@ -110,20 +163,25 @@ mod tests {
 
     #[test]
     fn the_status_of_a_process_is_read_whatever_its_name_is() {
-        let read = parse_status(STATUS).expect("a status");
+        let read = parse_status(STATUS.as_bytes()).expect("a status");
         assert_eq!(read.capabilities, [0, 0x1f, 0x10, 0xff, 1]);
         assert_eq!(read.ids, ["7\t7\t7\t7", "8\t8\t8\t8", "8 9"]);
         assert!(read.no_new_privs);
         assert_eq!((read.seccomp_mode, read.seccomp_filters), (2, 3));
         let older = STATUS.replace("Seccomp_filters:\t3\n", "");
-        assert_eq!(parse_status(&older).expect("a status").seccomp_filters, 1);
+        assert_eq!(
+            parse_status(older.as_bytes())
+                .expect("a status")
+                .seccomp_filters,
+            1
+        );
     }
 
     #[test]
     fn a_status_without_what_counts_is_no_status() {
         for missing in ["CapBnd", "NoNewPrivs"] {
             assert!(
-                parse_status(&STATUS.replace(missing, "X")).is_none(),
+                parse_status(STATUS.replace(missing, "X").as_bytes()).is_none(),
                 "{missing}"
             );
         }

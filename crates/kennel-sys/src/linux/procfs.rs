@@ -67,10 +67,14 @@ pub(crate) fn exists(pid: u32) -> bool {
 
 /// A file of the kernel's that is shorter than a page: it is given at once. Whoever does not know that asks six times.
 pub(crate) fn short_text(path: &str) -> io::Result<String> {
+    String::from_utf8(short(path)?).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+fn short(path: &str) -> io::Result<Vec<u8>> {
     let file = std::fs::File::open(path)?;
-    let mut text = Vec::with_capacity(4096);
-    rustix::io::read(&file, spare_capacity(&mut text))?;
-    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+    let mut bytes = Vec::with_capacity(4096);
+    rustix::io::read(&file, spare_capacity(&mut bytes))?;
+    Ok(bytes)
 }
 
 fn parse_stat(text: &str) -> Option<ProcessStat> {
@@ -154,7 +158,7 @@ pub(crate) fn first_argument(pid: u32) -> Option<Vec<u8>> {
 /// The name of a process: of its program, or what it calls itself.
 pub(crate) fn command_name(pid: u32) -> Option<String> {
     require_our_own().ok()?;
-    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name = short(&format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 

@@ -10,6 +10,7 @@
 //! answers sooner than a thread begins.
 
 mod connect;
+mod former;
 mod hello;
 mod newborn;
 mod obey;
@@ -34,6 +35,7 @@ use kennel_sys::process::{Identity, ProcessRef};
 
 use crate::meeting::Meeting;
 use connect::{Door, Reached};
+pub(crate) use former::FormerKey;
 use hello::{Answer, Asked};
 use obey::Obedient;
 pub(crate) use pause::is_readable;
@@ -46,6 +48,8 @@ const AT_ONCE: Duration = Duration::from_millis(10);
 pub(crate) struct Wanted {
     /// Which daemon.
     pub(crate) key: String,
+    /// Or the one at the key of earlier builds.
+    pub(crate) former: Arc<FormerKey>,
     /// What to say to it first.
     pub(crate) hello: Arc<ClientHello>,
     /// And next, if that is known.
@@ -139,8 +143,22 @@ pub(crate) fn elect(wanted: Wanted) -> io::Result<Elected> {
 }
 
 /// [`elect`], with another program to be the daemon.
-fn elect_starting(wanted: Wanted, program: PathBuf) -> io::Result<Elected> {
-    let begun = match at_once(&wanted) {
+fn elect_starting(mut wanted: Wanted, program: PathBuf) -> io::Result<Elected> {
+    let former = Arc::clone(&wanted.former);
+    if let Some(key) = former.decided() {
+        wanted.key = key.to_owned();
+    }
+    let mut found = at_once(&wanted);
+    match found {
+        AtOnce::Nobody => {
+            if let Some(key) = former.look(&wanted.hello) {
+                wanted.key = key.to_owned();
+                found = at_once(&wanted);
+            }
+        }
+        AtOnce::Connected(_) | AtOnce::Begun(..) => former.is_not_used(),
+    }
+    let begun = match found {
         AtOnce::Connected(outcome) => return Ok(Elected::AtOnce(outcome)),
         AtOnce::Begun(reached, asked) => Some((reached, asked)),
         AtOnce::Nobody => None,

@@ -30,7 +30,6 @@ mod stopped;
 mod watch;
 pub(crate) mod width;
 
-use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -62,8 +61,7 @@ use stopped::StoppedCheck;
 use watch::{Watch, Watched, Who};
 use width::Width;
 
-use crate::election::{self, Elected, Pending, Policy, Wanted};
-use crate::meeting::Meeting;
+use crate::election::{self, Elected, FormerKey, Pending, Policy, Wanted};
 use crate::output::Output;
 use crate::printed::Printed;
 use crate::values;
@@ -83,10 +81,7 @@ pub(crate) type Origin = io::Result<Starter>;
 #[derive(Debug)]
 pub(crate) struct Sharing {
     pub(crate) key: String,
-    /// The key of builds before this version of keys.
-    pub(crate) former_key: Option<String>,
-    /// Whether this session meets at the former key: decided when it first looks for a daemon, and for good.
-    pub(crate) at_former: OnceCell<bool>,
+    pub(crate) former: Arc<FormerKey>,
     pub(crate) hello: Arc<ClientHello>,
     pub(crate) policy: Policy,
     pub(crate) start_timeout: Duration,
@@ -101,17 +96,9 @@ impl Sharing {
     }
 
     fn wanted(&self, suspect: Option<ProcessRef>) -> Wanted {
-        // A daemon of the former key runs the same server: a second one beside it would be a second writer. It becomes
-        // this build by the hello, and as long as sessions meet there, others do.
-        let former = self.former_key.as_deref();
-        let at_former = self
-            .at_former
-            .get_or_init(|| former.is_some_and(Meeting::has_daemon));
         Wanted {
-            key: former
-                .filter(|_| *at_former)
-                .unwrap_or(&self.key)
-                .to_owned(),
+            key: self.key.clone(),
+            former: Arc::clone(&self.former),
             hello: Arc::clone(&self.hello),
             policy: self.policy,
             start_timeout: self.start_timeout,
@@ -149,7 +136,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         stdin: watch.over(Input::stdin(), Who::Stdin),
         stdin_open: true,
         stdin_width: Width::default(),
-        ends_apart: !Output::stdout().is_stdin(),
+        ends_apart: !Output::stdout_is_stdin(),
         stdout: watch.over(Output::stdout(), Who::Stdout),
         stderr: watch.over(Output::stderr(), Who::Stderr),
         from_app: Inbox::default(),
@@ -299,6 +286,7 @@ impl Shim {
             // Before there is anybody to tell: so the daemon hears it together with the hello.
             self.hear_app()?;
         }
+        let mut slept = false;
         loop {
             self.count_if_due();
             self.rest_if_due();
@@ -311,7 +299,11 @@ impl Shim {
             if let Some(end) = self.over() {
                 return Ok(end);
             }
+            if slept || self.session.is_idle() {
+                self.record_ancestors();
+            }
             let ready = self.sleep()?;
+            slept = true;
             spare::let_go_if_due();
             if let Some(end) = self.look(&ready)? {
                 return Ok(end);
@@ -444,6 +436,13 @@ impl Shim {
         }
     }
 
+    /// While they live; but not before the first request was answered, if the answer comes at once: the app waits for it.
+    fn record_ancestors(&mut self) {
+        if let Starter::Watch(origin) = &mut self.starter {
+            origin.record_ancestors();
+        }
+    }
+
     /// A subreaper only now: a daemon that an election starts must not become our child.
     fn prepare_for_a_tree(&self) -> io::Result<()> {
         if let Some(records) = self.records.get() {
@@ -454,6 +453,7 @@ impl Shim {
     }
 
     fn start_own(&mut self) {
+        self.record_ancestors();
         if !self.started_once
             && let Err(error) = self.prepare_for_a_tree()
         {

@@ -82,6 +82,7 @@ static SESSIONS: AtomicU32 = AtomicU32::new(0);
 fn wanted(key: &str) -> Wanted {
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
     Wanted {
+        former: Arc::default(),
         key: key.to_owned(),
         hello: Arc::new(ClientHello {
             version: "0".into(),
