@@ -3,6 +3,9 @@
 //! Three arms take turns in every batch: the former build, the former build once more, and this build. The ratio of
 //! the first two is what this machine makes of equal programs (the A/A spread). This build may take the larger of
 //! that spread and a fixed allowance.
+//!
+//! Every place has a copy of its program: how a file came to lie in the page cache decides how many pages of it the kernel
+//! maps around a fault, and that alone makes a fifth of the memory of equal programs. So it belongs to the spread.
 
 use std::io;
 use std::path::PathBuf;
@@ -103,7 +106,7 @@ pub(crate) fn run(options: &Options) -> io::Result<Outcome> {
 }
 
 fn places(kennels: &[PathBuf; ARMS]) -> io::Result<Vec<Place>> {
-    let place = |kennel: &PathBuf| Place::with_kennel(kennel.clone());
+    let place = |kennel: &PathBuf| Place::with_copy_of(kennel);
     kennels.iter().map(place).collect()
 }
 
@@ -224,7 +227,7 @@ fn memory(kennels: &[PathBuf; ARMS], batches: usize) -> io::Result<Vec<Metric>> 
         let mut batch = [[0.0; ARMS]; 3];
         for step in 0..ARMS {
             let arm = (first + step) % ARMS;
-            let place = || Place::with_kennel(kennels[arm].clone());
+            let place = || Place::with_copy_of(&kennels[arm]);
             let (alone, _) = settled(&place()?, Way::Solo, CLIENTS)?;
             let (together, daemon) = settled(&place()?, Way::Daemon, CLIENTS)?;
             let daemon = daemon.ok_or_else(|| io::Error::other("no daemon was started"))?;

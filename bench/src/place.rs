@@ -49,8 +49,15 @@ impl Place {
         Place::with_kennel(beside_us("kennel")?)
     }
 
-    /// A place where another build of Kennel is measured.
-    pub(crate) fn with_kennel(kennel: PathBuf) -> io::Result<Place> {
+    /// A place with a copy of its own of this build of Kennel.
+    pub(crate) fn with_copy_of(kennel: &Path) -> io::Result<Place> {
+        let mut place = Place::with_kennel(kennel.to_owned())?;
+        place.kennel = place.dir.join("kennel");
+        std::fs::copy(kennel, &place.kennel)?;
+        Ok(place)
+    }
+
+    fn with_kennel(kennel: PathBuf) -> io::Result<Place> {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let place = Place {
