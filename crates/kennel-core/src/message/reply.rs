@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::repair::{self, Meant};
-use super::{Key, Malformed, Request, error_reply, notification, quoted, result_reply};
+use super::{Key, LONGEST_ID, Malformed, Request, error_reply, notification, quoted, result_reply};
 
 /// How many requests of one session may be without an answer.
 pub const IN_FLIGHT_LIMIT: usize = 10_000;
@@ -11,6 +11,10 @@ pub const IN_FLIGHT_LIMIT: usize = 10_000;
 pub const BATCH_LIMIT: usize = 10_000;
 /// How long an id or a progress token may be, in bytes.
 pub const NAME_LIMIT: usize = 1024;
+/// Maximum bytes of all ids longer than [`NAME_LIMIT`] that a session has in flight.
+pub(crate) const LONG_IDS_LIMIT: usize = 4 << 20;
+/// Maximum bytes of what is kept of the requests that a server waits for: their ids, and lines to be asked again.
+pub(crate) const SERVER_REQUESTS_LIMIT: usize = 4 << 20;
 /// How long `initialize` may be, in bytes.
 pub const INITIALIZE_LIMIT: usize = 1 << 20;
 
@@ -122,6 +126,35 @@ pub(crate) fn has_long_name(request: &Request<'_>) -> bool {
 /// To a request whose id or progress token is longer than [`NAME_LIMIT`]: they are kept until it is answered.
 pub(crate) fn long_name(id: &[u8]) -> Vec<u8> {
     let message = format!("the id or the progress token is longer than {NAME_LIMIT} bytes");
+    error_reply(id, INVALID_REQUEST, &message, None)
+}
+
+/// To a request of a server whose id is longer than [`NAME_LIMIT`]. One that is much longer is not repeated: the answer
+/// waits until the server reads it.
+pub(crate) fn long_server_id(id: &[u8]) -> Option<Vec<u8>> {
+    const REPEATED: usize = 64 * 1024;
+    if id.len() <= NAME_LIMIT {
+        return None;
+    }
+    let message = format!("the id is longer than {NAME_LIMIT} bytes: use a shorter one");
+    let id = if id.len() > REPEATED { b"null" } else { id };
+    Some(error_reply(id, INVALID_REQUEST, &message, None))
+}
+
+/// In place of a server's answer to `initialize` that is longer than [`INITIALIZE_LIMIT`]: it is kept for all clients.
+pub(crate) fn long_welcome(id: &[u8]) -> Vec<u8> {
+    let message = format!(
+        "the server's answer to initialize is longer than {INITIALIZE_LIMIT} bytes, and is not passed on"
+    );
+    let data = r#"{"reason":"answer_too_long"}"#;
+    error_reply(id, INTERNAL_ERROR, &message, Some(data))
+}
+
+/// To a request of an app whose id is too long, or would be beside the long ids of others.
+pub(crate) fn long_id(id: &[u8]) -> Vec<u8> {
+    let message = format!(
+        "the id is too long: {LONGEST_ID} bytes are the most, and {LONG_IDS_LIMIT} for all ids longer than {NAME_LIMIT} in flight"
+    );
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 

@@ -14,7 +14,7 @@ use crate::message::{Key, Outcome, Part, Request, Response, only_same_number, re
 use crate::time::Moment;
 
 use super::calls::Kind;
-use super::refused::{ambiguous_client, client_gone};
+use super::refused::{ROOTS_LIST_LIMIT, ambiguous_client, client_gone, long_roots_list};
 use super::said::{From, Kept, Said};
 use super::snapshot::{bytes, pairs};
 use super::{Lane, Mux, Note, Side};
@@ -29,6 +29,16 @@ pub(super) struct Ask {
     pub(super) about: About,
     /// What the server knows it by. `None`: the mux itself asks.
     pub(super) server: Option<ServerId>,
+}
+
+impl Ask {
+    fn bytes(&self) -> usize {
+        let line = match &self.about {
+            About::Roots(Some(line)) => line.len(),
+            About::Roots(None) | About::Other => 0,
+        };
+        line + self.server.as_ref().map_or(0, |server| server.raw.len())
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,6 +63,9 @@ pub(super) struct Asks {
     #[serde(with = "pairs")]
     by_server: BTreeMap<Key, i64>,
     minted: i64,
+    /// Of what is kept of the server's requests.
+    #[serde(default)]
+    bytes: usize,
     /// Tasks that clients began for the server; the latest.
     client_tasks: VecDeque<(String, ClientId)>,
 }
@@ -67,6 +80,16 @@ enum Whom {
 impl Asks {
     /// How many tasks of clients are remembered.
     const CLIENT_TASKS: usize = 256;
+
+    /// Whether the server waits for so many answers that it may not ask more.
+    fn is_full(&self) -> bool {
+        self.by_server.len() >= reply::IN_FLIGHT_LIMIT || self.bytes >= reply::SERVER_REQUESTS_LIMIT
+    }
+
+    /// How many bytes are kept of what waits for an answer.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
 
     /// Whether the server waits for the answer to such a request.
     pub(super) fn is_open(&self, server_key: &Key) -> bool {
@@ -84,6 +107,7 @@ impl Asks {
             about,
             server,
         };
+        self.bytes += ask.bytes();
         self.open.insert(self.minted, ask);
         self.minted
     }
@@ -133,6 +157,8 @@ impl Asks {
 
     fn close(&mut self, minted: i64) -> Option<Ask> {
         let ask = self.open.remove(&minted)?;
+        // What an older build wrote down was not counted.
+        self.bytes = self.bytes.saturating_sub(ask.bytes());
         if let Some(server) = &ask.server {
             self.by_server.remove(&server.key);
         }
@@ -158,6 +184,9 @@ impl Mux {
         now: Moment,
     ) {
         let id = request.id;
+        if let Some(refused) = reply::long_server_id(id.raw()) {
+            return self.tell_server(Lane::Own, refused);
+        }
         let key = id.key();
         if !key.is_acceptable() {
             self.tell_server(Lane::Own, reply::odd_id(id.raw()));
@@ -169,12 +198,18 @@ impl Mux {
             self.notes.push(Note::DuplicateId(Side::Server, key));
             return;
         }
+        if self.asks.is_full() {
+            return self.tell_server(Lane::Own, reply::too_many(id.raw()));
+        }
         let server = ServerId {
             key,
             raw: id.raw().to_vec(),
         };
         match &*request.method.name() {
             "ping" => self.tell_server(Lane::Own, reply::pong(id.raw())),
+            "roots/list" if said.bytes().len() > ROOTS_LIST_LIMIT => {
+                self.tell_server(Lane::Own, long_roots_list(id.raw()));
+            }
             "roots/list" => self.roots_from_server(Kept::new(said, &id.part()), server, now),
             method => match self.whom(request, method) {
                 Whom::One(client) => {
@@ -281,6 +316,7 @@ impl Mux {
         if let Outcome::Result(result) = response.outcome
             && let Ok(Some(task)) = result.at_if_any(&["task", "taskId"])
             && let Some(task) = task.string()
+            && task.len() <= reply::NAME_LIMIT
         {
             let tasks = &mut self.asks.client_tasks;
             tasks.push_back((task.into_owned(), from.client));

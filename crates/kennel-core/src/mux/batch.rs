@@ -15,7 +15,13 @@ use super::{Mux, Note, Out};
 pub(super) struct Batches {
     open: BTreeMap<u64, Open>,
     next: u64,
+    /// How many bytes of answers each client's batches keep until they are complete.
+    #[serde(default)]
+    bytes: BTreeMap<ClientId, usize>,
 }
+
+/// Maximum bytes of answers that are kept for the batches of one client. Past it, answers become errors.
+const ANSWERS_LIMIT: usize = 16 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Open {
@@ -31,8 +37,20 @@ impl Batches {
         self.open.values().any(|batch| batch.client == client)
     }
 
+    /// How many bytes of answers are kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.values().sum()
+    }
+
+    /// Whether no more answers are kept for a client's batches. A first one always is.
+    fn is_full(&self, client: ClientId, more: usize) -> bool {
+        let before = self.bytes.get(&client).copied().unwrap_or_default();
+        before > 0 && before + more > ANSWERS_LIMIT
+    }
+
     /// Forgets those of a client that is gone.
     pub(super) fn leave(&mut self, client: ClientId) {
+        self.bytes.remove(&client);
         self.open.retain(|_, batch| batch.client != client);
     }
 }
@@ -88,15 +106,29 @@ impl Mux {
 
     /// A request of a batch has its answer, or will have none.
     pub(super) fn one_less(&mut self, number: u64, answer: Option<Vec<u8>>) {
-        let Some(batch) = self.batches.open.get_mut(&number) else {
+        let Some(client) = self.batches.open.get(&number).map(|batch| batch.client) else {
             return;
         };
+        let answer = answer.map(|line| match self.batches.is_full(client, line.len()) {
+            true => long_batch_answer(&line),
+            false => line,
+        });
+        let more = answer.as_ref().map_or(0, Vec::len);
+        *self.batches.bytes.entry(client).or_default() += more;
+        let batch = self.batches.open.get_mut(&number).expect("it is open");
         batch.answers.extend(answer);
         batch.waiting -= 1;
         if batch.waiting > 0 {
             return;
         }
         let done = self.batches.open.remove(&number).expect("it is open");
+        let sent: usize = done.answers.iter().map(Vec::len).sum();
+        let bytes = self.batches.bytes.entry(client).or_default();
+        // What an older build wrote down was not counted.
+        *bytes = bytes.saturating_sub(sent);
+        if *bytes == 0 {
+            self.batches.bytes.remove(&client);
+        }
         if !done.answers.is_empty() {
             let mut line = vec![b'['];
             line.extend(done.answers.join(&b','));
@@ -106,4 +138,16 @@ impl Mux {
             self.out.push_back(Out::ToClient { client, line });
         }
     }
+}
+
+/// In place of an answer that is not kept until its batch is complete.
+fn long_batch_answer(line: &[u8]) -> Vec<u8> {
+    let message = format!(
+        "the answers of the batches of this session are longer than {ANSWERS_LIMIT} bytes: send requests one by one"
+    );
+    let data = r#"{"reason":"batch_too_long","outcome":"unknown","replayed":false}"#;
+    let message_of = Message::parse(line).ok();
+    let id = message_of.and_then(|it| it.id());
+    let id = id.map_or(&b"null"[..], |id| id.raw());
+    error_reply(id, reply::INTERNAL_ERROR, &message, Some(data))
 }

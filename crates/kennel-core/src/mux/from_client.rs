@@ -32,7 +32,7 @@ impl Mux {
             return;
         }
         match Message::parse(line) {
-            Ok(message) if self.holds(client, line.bytes(), &message) => {}
+            Ok(message) if self.takes(client, line.bytes(), &message) => {}
             parsed => self.hear_client(client, line.bytes(), parsed, now),
         }
         self.let_go(now);

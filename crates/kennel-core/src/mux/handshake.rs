@@ -91,6 +91,17 @@ impl Mux {
         id: &Part<'_>,
         response: &Response<'_>,
     ) {
+        if let Outcome::Result(_) = response.outcome
+            && said.bytes().len() > reply::INITIALIZE_LIMIT
+        {
+            let instead = reply::long_welcome(id.bytes());
+            if let Ok(Message::Response(response)) = Message::parse(&instead)
+                && let Some(id) = response.id
+            {
+                let said = Said::line(&instead);
+                return self.initialize_answered(call, &said, &id.part(), &response);
+            }
+        }
         match response.outcome {
             Outcome::Result(result) => {
                 self.handshake.state = State::Answered(Kept::new(said, id));

@@ -121,6 +121,12 @@ impl Mux {
         held + self.bytes_in_turn(client)
     }
 
+    /// How many bytes are held for clients and the server beside the lines on their way: questions of the server,
+    /// subscriptions, answers for batches that are not complete.
+    pub fn holds(&self) -> usize {
+        self.asks.bytes() + self.subscriptions.bytes() + self.batches.bytes()
+    }
+
     /// The requests of a client that wait until it is known whether it may stay.
     pub fn held_of(&self, client: ClientId) -> Vec<Key> {
         let waiting = self.held.0.get(&client);
@@ -140,7 +146,7 @@ impl Mux {
 
     /// Whether a line waits until it is known whether its client may stay. What will be refused anyway does not: a request
     /// whose id is taken, for a cancellation could mean either, and a batch where there are none.
-    pub(super) fn holds(&mut self, client: ClientId, line: &[u8], message: &Message<'_>) -> bool {
+    pub(super) fn takes(&mut self, client: ClientId, line: &[u8], message: &Message<'_>) -> bool {
         if !self.held.0.contains_key(&client) {
             return false;
         }

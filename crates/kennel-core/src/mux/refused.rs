@@ -10,6 +10,11 @@ const CLIENT_GONE: &str = "client_gone";
 /// Why the server's request has no answer: it could be for any of several clients.
 const AMBIGUOUS_CLIENT: &str = "ambiguous_client";
 
+/// Maximum bytes of a URI that is subscribed to.
+pub(super) const URI_LIMIT: usize = 8 * 1024;
+/// Maximum bytes of the subscriptions of one client.
+pub(super) const SUBSCRIPTIONS_LIMIT: usize = 4 << 20;
+
 /// What is answered instead of forwarding a request.
 #[derive(Debug)]
 pub(super) enum Refused {
@@ -58,6 +63,27 @@ impl Refused {
         Refused::With(error_reply(id.raw(), METHOD_NOT_FOUND, message, None))
     }
 
+    /// A subscription to a URI that is too long to be kept.
+    pub(super) fn long_uri(id: &Id<'_>) -> Refused {
+        let message =
+            format!("the URI is longer than {URI_LIMIT} bytes: subscribe to a shorter one");
+        Refused::With(error_reply(id.raw(), INVALID_PARAMS, &message, None))
+    }
+
+    /// A subscription of a client that has as many as are kept for one.
+    pub(super) fn too_many_subscriptions(id: &Id<'_>) -> Refused {
+        let message = format!(
+            "too many subscriptions: those of this session take up {SUBSCRIPTIONS_LIMIT} bytes; end some first"
+        );
+        let data = r#"{"reason":"too_many_subscriptions"}"#;
+        Refused::With(error_reply(
+            id.raw(),
+            reply::OVERLOADED,
+            &message,
+            Some(data),
+        ))
+    }
+
     /// A task of another session, of which this one is to know nothing.
     pub(super) fn foreign_task(id: &Id<'_>) -> Refused {
         Refused::With(error_reply(id.raw(), INVALID_PARAMS, "no such task", None))
@@ -79,6 +105,15 @@ pub(super) fn ended_on_discover(id: &[u8]) -> Vec<u8> {
 /// To the server: nobody here can list roots.
 pub(super) fn no_roots(id: &[u8]) -> Vec<u8> {
     error_reply(id, METHOD_NOT_FOUND, "the client has no roots", None)
+}
+
+/// Maximum bytes of a `roots/list` of the server: it is kept, for another client may have to answer it.
+pub(super) const ROOTS_LIST_LIMIT: usize = 64 * 1024;
+
+/// To the server: its `roots/list` is longer than [`ROOTS_LIST_LIMIT`].
+pub(super) fn long_roots_list(id: &[u8]) -> Vec<u8> {
+    let message = format!("roots/list is longer than {ROOTS_LIST_LIMIT} bytes: send less");
+    error_reply(id, reply::INVALID_REQUEST, &message, None)
 }
 
 /// To the server: the one to answer is not there any more.

@@ -12,14 +12,20 @@ use crate::message::{Key, Outcome, Part, Request, Response, quoted, reply};
 
 use super::calls::{Call, Kind, Minted};
 use super::handshake::waiter;
-use super::refused::Refused;
+use super::refused::{Refused, SUBSCRIPTIONS_LIMIT, URI_LIMIT};
 use super::said::{From, Said};
 use super::{Lane, Mux};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Subscriptions {
     by_uri: BTreeMap<String, Subscription>,
+    /// How many bytes the subscriptions of each client take up. What an older build wrote down was not counted.
+    #[serde(default)]
+    bytes: BTreeMap<ClientId, usize>,
 }
+
+/// What a subscription takes up beside its URI.
+const EACH: usize = 256;
 
 /// What the server was last asked to hold, and for whom.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,6 +38,48 @@ struct Subscription {
 }
 
 impl Subscriptions {
+    /// How many bytes they take up, all together.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.values().sum()
+    }
+
+    /// Whether a client may have one more, to this URI.
+    fn has_room(&self, client: ClientId, uri: &str) -> bool {
+        let before = self.bytes.get(&client).copied().unwrap_or_default();
+        before + uri.len() + EACH <= SUBSCRIPTIONS_LIMIT
+    }
+
+    fn count(&mut self, client: ClientId, uri: &str) {
+        *self.bytes.entry(client).or_default() += uri.len() + EACH;
+    }
+
+    fn discount(&mut self, client: ClientId, uri: &str) {
+        if let Some(bytes) = self.bytes.get_mut(&client) {
+            *bytes = bytes.saturating_sub(uri.len() + EACH);
+            if *bytes == 0 {
+                self.bytes.remove(&client);
+            }
+        }
+    }
+
+    /// A client wants this no more. `None`: it had not wanted it. Else whether others do.
+    fn drop_client(&mut self, client: ClientId, uri: &str) -> Option<bool> {
+        let subscription = self.by_uri.get_mut(uri)?;
+        subscription.wanted_by.remove(&client)?;
+        let others = !subscription.wanted_by.is_empty();
+        self.discount(client, uri);
+        Some(others)
+    }
+
+    /// The server does not hold this.
+    fn remove(&mut self, uri: &str) {
+        if let Some(gone) = self.by_uri.remove(uri) {
+            for client in gone.wanted_by.into_keys() {
+                self.discount(client, uri);
+            }
+        }
+    }
+
     /// What this call asks for, unless that was taken back, and perhaps followed by another.
     fn asked_by(&mut self, minted: Minted, uri: &str) -> Option<&mut Subscription> {
         let subscription = self.by_uri.get_mut(uri);
@@ -62,11 +110,25 @@ impl Mux {
             self.forward(from, request, Kind::Plain, lane, None)?;
             return Ok(());
         };
+        if uri.len() > URI_LIMIT {
+            return Err(Refused::long_uri(&request.id));
+        }
+        let held = self.subscriptions.by_uri.get(&uri);
+        let is_new = held.is_none_or(|it| !it.wanted_by.contains_key(&from.client));
+        if is_new && !self.subscriptions.has_room(from.client, &uri) {
+            return Err(Refused::too_many_subscriptions(&request.id));
+        }
         let key = request.id.key();
+        if is_new {
+            self.subscriptions.count(from.client, &uri);
+        }
         let held = self.subscriptions.by_uri.get_mut(&uri);
         let Some(subscription) = held else {
             let kind = Kind::Subscribe(uri.clone());
-            let minted = self.forward(from, request, kind, Lane::Front, None)?;
+            let forwarded = self.forward(from, request, kind, Lane::Front, None);
+            let minted = forwarded.inspect_err(|_| {
+                self.subscriptions.discount(from.client, &uri);
+            })?;
             let subscription = Subscription {
                 call: Some(minted),
                 wanted_by: BTreeMap::from([(from.client, BTreeSet::from([key]))]),
@@ -91,22 +153,17 @@ impl Mux {
         request: &Request<'_>,
     ) -> Result<(), Refused> {
         let uri = uri(request.params)?;
-        let others = match uri
-            .as_ref()
-            .and_then(|uri| self.subscriptions.by_uri.get_mut(uri))
-        {
-            Some(subscription) => {
-                subscription.wanted_by.remove(&from.client);
-                !subscription.wanted_by.is_empty()
-            }
-            None => false,
-        };
+        let others = uri.as_ref().is_some_and(|uri| {
+            self.subscriptions.drop_client(from.client, uri);
+            let held = self.subscriptions.by_uri.get(uri);
+            held.is_some_and(|it| !it.wanted_by.is_empty())
+        });
         if others {
             self.answer(from.client, from.batch, reply::pong(request.id.raw()));
             return Ok(());
         }
         if let Some(uri) = uri {
-            self.subscriptions.by_uri.remove(&uri);
+            self.subscriptions.remove(&uri);
         }
         self.forward(from, request, Kind::Unsubscribe, Lane::Front, None)?;
         Ok(())
@@ -123,10 +180,15 @@ impl Mux {
     ) {
         if let Some(subscription) = self.subscriptions.asked_by(minted, uri) {
             match response.outcome {
-                Outcome::Result(_) => subscription.call = None,
-                Outcome::Error(_) => {
-                    self.subscriptions.by_uri.remove(uri);
+                Outcome::Result(_) => {
+                    subscription.call = None;
+                    // They cannot be taken back any more.
+                    subscription
+                        .wanted_by
+                        .values_mut()
+                        .for_each(BTreeSet::clear);
                 }
+                Outcome::Error(_) => self.subscriptions.remove(uri),
             }
         }
         self.deliver(call, said, id);
@@ -159,14 +221,10 @@ impl Mux {
 
     /// A client wants this no more, and does not wait to be told that it ended.
     pub(super) fn release(&mut self, client: ClientId, uri: &str) {
-        let Some(subscription) = self.subscriptions.by_uri.get_mut(uri) else {
-            return;
-        };
-        let was_wanted = subscription.wanted_by.remove(&client).is_some();
-        if !was_wanted || !subscription.wanted_by.is_empty() {
+        if self.subscriptions.drop_client(client, uri) != Some(false) {
             return;
         }
-        self.subscriptions.by_uri.remove(uri);
+        self.subscriptions.remove(uri);
         let params = format!(r#"{{"uri":{}}}"#, quoted(uri));
         self.ask_as_mux("resources/unsubscribe", &params, Kind::Unsubscribe);
     }

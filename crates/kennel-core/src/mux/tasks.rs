@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{Notification, Outcome, Part, Request, Response};
+use crate::message::{Notification, Outcome, Part, Request, Response, reply};
 
 use super::calls::{Call, Kind, Minted};
 use super::refused::Refused;
@@ -44,6 +44,11 @@ impl Tasks {
             token,
         };
         self.next += 1;
+        if id.len() > reply::NAME_LIMIT {
+            // Nobody knows whose it is: it counts as forgotten.
+            self.forgot = true;
+            return;
+        }
         self.by_id.insert(id, task);
         if self.by_id.len() > Tasks::LIMIT {
             let oldest = self
@@ -95,7 +100,8 @@ impl Mux {
             Some(params) => params.member("taskId")?,
             None => None,
         };
-        let Some(task) = task.and_then(|task| task.string()) else {
+        let task = task.and_then(|task| task.string());
+        let Some(task) = task.filter(|task| task.len() <= reply::NAME_LIMIT) else {
             return Ok(Kind::Plain);
         };
         let session = self.client(from.client).session.clone();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::message::repair::Meant;
-use crate::message::reply::{INITIALIZE_LIMIT, has_long_name};
+use crate::message::reply::INITIALIZE_LIMIT;
 use crate::message::{Batch, Id, Key, Line, Malformed, Message, Notification, Request, Response};
 
 use super::batch::{self, Edit};
@@ -190,8 +190,8 @@ impl Session {
             self.to_app.push_back(reply::too_many(id));
             return Fate::Stop;
         }
-        if has_long_name(request) {
-            self.to_app.push_back(reply::long_name(id));
+        if !self.in_flight.has_room_for_id(id) {
+            self.to_app.push_back(reply::long_id(id));
             return Fate::Stop;
         }
         if request.method.is("ping") && !matches!(self.phase, Phase::Open) {

@@ -86,8 +86,9 @@ impl Session {
         };
         if meant.id.is_some() && meant.has_method {
             let is_open = |key: &Key| self.reverse.is_open(key);
-            let refused = reply::malformed(line, why, is_open);
-            self.to_upstream.extend(refused);
+            for refused in reply::malformed(line, why, is_open) {
+                self.reply_to_server(refused);
+            }
             return Verdict::Drop;
         }
         let mut errors = Vec::new();
@@ -118,8 +119,9 @@ impl Session {
             }
         });
         if why == Malformed::LongBatch {
-            let refused = reply::malformed(line, why, |_| false);
-            self.to_upstream.extend(refused);
+            for refused in reply::malformed(line, why, |_| false) {
+                self.reply_to_server(refused);
+            }
         }
         match (done, batch::join(errors)) {
             (ControlFlow::Break(()), errors) => {
@@ -205,19 +207,33 @@ impl Session {
 
     fn request_from_upstream(&mut self, request: &Request<'_>) -> Fate {
         let id = request.id;
+        if let Some(refused) = reply::long_server_id(id.raw()) {
+            self.reply_to_server(refused);
+            return Fate::Stop;
+        }
         let key = id.key();
         if !key.is_acceptable() {
-            self.to_upstream.push_back(reply::odd_id(id.raw()));
+            self.reply_to_server(reply::odd_id(id.raw()));
             self.notes.push(Note::OddId(Side::Upstream, key));
             return Fate::Stop;
         }
         if self.reverse.is_open(&key) {
-            let refused = reply::duplicate_id(id.raw(), &key);
-            self.to_upstream.push_back(refused);
+            self.reply_to_server(reply::duplicate_id(id.raw(), &key));
             self.notes.push(Note::DuplicateId(Side::Upstream, key));
             return Fate::Stop;
         }
+        if self.reverse.is_full() {
+            self.reply_to_server(reply::too_many(id.raw()));
+            return Fate::Stop;
+        }
         pass_as(&id, self.reverse.ask(&id, key))
+    }
+
+    /// Answers a request of the server in the session's own name.
+    fn reply_to_server(&mut self, line: Vec<u8>) {
+        if !self.to_upstream.reply(line) {
+            self.notes.push(Note::ReplyDropped);
+        }
     }
 
     fn notification_from_upstream(&mut self, notification: &Notification<'_>) -> Fate {

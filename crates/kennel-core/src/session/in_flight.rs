@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::message::reply::IN_FLIGHT_LIMIT;
-use crate::message::{Key, Message, Request, Short, only_same_number};
+use crate::message::reply::{IN_FLIGHT_LIMIT, LONG_IDS_LIMIT, NAME_LIMIT};
+use crate::message::{Key, LONGEST_ID, Message, Request, Short, only_same_number};
 
 use super::progress::{self, Progress};
 use super::queue::Ticket;
@@ -155,12 +155,22 @@ pub enum Unsent<'a> {
     LastBytes(usize),
 }
 
+/// What an id counts for: the number of requests bounds those that are not long.
+fn counted(id: &[u8]) -> usize {
+    match id.len() {
+        0..=NAME_LIMIT => 0,
+        length => length,
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     requests: BTreeMap<Key, Awaited>,
     /// The latest cancelled ones, oldest first; some may be answered since.
     cancelled: VecDeque<(u64, Key)>,
     kept_bytes: usize,
+    /// Of all ids that are longer than [`NAME_LIMIT`].
+    long_ids: usize,
     next: u64,
     /// How far they have come.
     pub(super) progress: Progress,
@@ -232,6 +242,12 @@ impl InFlight {
         self.requests.len() >= IN_FLIGHT_LIMIT
     }
 
+    /// Whether an id of this length can be kept until its request is answered. Those that are not long always can.
+    pub(super) fn has_room_for_id(&self, id: &[u8]) -> bool {
+        let length = counted(id);
+        length == 0 || (length <= LONGEST_ID && self.long_ids + length <= LONG_IDS_LIMIT)
+    }
+
     /// A request whose id is free.
     pub(super) fn insert(&mut self, key: Key, request: &Request<'_>, stage: Stage) {
         let method = request.method.name();
@@ -247,6 +263,7 @@ impl InFlight {
             end: 0,
         };
         self.next += 1;
+        self.long_ids += counted(&awaited.id);
         self.requests.insert(key, awaited);
     }
 
@@ -291,6 +308,7 @@ impl InFlight {
     /// It is answered, or will never be.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Awaited> {
         let request = self.requests.remove(key)?;
+        self.long_ids -= counted(&request.id);
         self.kept_bytes -= request.kept.as_ref().map_or(0, Vec::len);
         self.ended(&request);
         Some(request)
@@ -324,6 +342,7 @@ impl InFlight {
     pub(super) fn wait_again(&mut self, key: Key, mut request: Awaited, at: Ticket) -> Vec<u8> {
         let bytes = request.kept.take().unwrap_or_default();
         request.stage = Stage::Queued(at);
+        self.long_ids += counted(&request.id);
         self.requests.insert(key, request);
         bytes
     }
@@ -365,6 +384,8 @@ impl InFlight {
         let taken = self.requests.extract_if(.., |_, it| such(it));
         let (mut taken, cancelled): (Vec<_>, Vec<_>) =
             taken.partition(|(_, request)| request.stage != Stage::Cancelled);
+        let ids = taken.iter().chain(&cancelled);
+        self.long_ids -= ids.map(|(_, it)| counted(&it.id)).sum::<usize>();
         for (_, request) in &cancelled {
             self.ended(request);
         }

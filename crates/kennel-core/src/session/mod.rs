@@ -19,6 +19,7 @@
 //! | `standing.rs` | the log level, and subscriptions (legacy) |
 //! | `in_flight.rs` | the app's requests that wait for an answer, to be sent again |
 //! | `queue.rs` | the app's lines that wait for an upstream |
+//! | `urgent.rs` | lines for the present upstream alone, which go ahead of those |
 //! | `tools.rs` | which tools the server said may be called twice, and how its list began |
 //! | `progress.rs` | how far the app was told its requests have come |
 //! | `ending.rs` | nothing: words for how a server ended |
@@ -47,6 +48,7 @@ mod reply;
 mod reverse;
 mod standing;
 mod tools;
+mod urgent;
 
 use std::collections::VecDeque;
 
@@ -67,6 +69,7 @@ use reply::Refusal;
 use reverse::Reverse;
 use standing::Standing;
 use tools::Tools;
+use urgent::Urgent;
 
 use crate::message::{Id, Message};
 
@@ -129,7 +132,7 @@ pub struct Session {
     began_a_task: bool,
     to_app: VecDeque<Vec<u8>>,
     /// For this upstream alone, and ahead of the queue: handshake, what stands, answers, cancellations.
-    to_upstream: VecDeque<Vec<u8>>,
+    to_upstream: Urgent,
     notes: note::Notes,
     app_is_done: bool,
     requests: u64,
@@ -194,7 +197,7 @@ impl Session {
             queue: Queue::default(),
             reverse: Reverse::default(),
             to_app: VecDeque::new(),
-            to_upstream: VecDeque::new(),
+            to_upstream: Urgent::default(),
             notes: note::Notes::default(),
             app_is_done: false,
             requests: 0,
@@ -274,8 +277,7 @@ impl Session {
     /// Whether the app's next line had better stay in its pipe: [`QUEUE_LIMIT`] bytes wait for an
     /// upstream. A line that is handed in all the same is kept.
     pub fn queue_is_full(&self) -> bool {
-        let urgent: usize = self.to_upstream.iter().map(Vec::len).sum();
-        self.queue.bytes() + urgent >= QUEUE_LIMIT
+        self.queue.bytes() + self.to_upstream.bytes() >= QUEUE_LIMIT
     }
 
     /// How many of the app's requests have no answer yet, those that wait for an upstream included.

@@ -35,6 +35,9 @@ pub enum Note {
     /// A notification of the app was dropped: there is no server, and none expected.
     NotificationLost,
 
+    /// An answer of the session's own to a request of the server was dropped: the server does not read those before it.
+    ReplyDropped,
+
     /// A line was dropped: it came from an upstream that is lost already.
     Stale,
 
@@ -104,6 +107,10 @@ impl fmt::Display for Note {
                 )
             }
             Note::NotificationLost => write!(f, "dropped a notification of the app: no server"),
+            Note::ReplyDropped => write!(
+                f,
+                "dropped an answer for the server: it does not read those before it"
+            ),
             Note::Stale => write!(f, "dropped a line of a server that is lost already"),
             Note::HandshakeRefused => write!(f, "the server refused the handshake of this session"),
             Note::StateRefused => write!(

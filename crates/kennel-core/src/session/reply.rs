@@ -9,8 +9,8 @@ use super::ending::Ending;
 use super::in_flight::Awaited;
 
 pub(super) use crate::message::reply::{
-    cancelled, duplicate_id, long_initialize, long_name, malformed, malformed_answer, odd_id, pong,
-    second_initialize, too_many,
+    cancelled, duplicate_id, long_id, long_initialize, long_server_id, malformed, malformed_answer,
+    odd_id, pong, second_initialize, too_many,
 };
 
 /// Why requests were cut off: the server behind them ended, and another takes its place.

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::message::reply::{IN_FLIGHT_LIMIT, SERVER_REQUESTS_LIMIT};
 use crate::message::{Id, Key, only_same_number};
 
 /// Where minted ids come from: a thousand million of them, each fit for 31 bits.
@@ -45,6 +46,8 @@ pub(super) struct Reverse {
     open: BTreeMap<Key, ServerRequest>,
     /// From what the server knows it by to what the app does.
     shown_as: BTreeMap<Key, Key>,
+    /// Of all ids that are open.
+    id_bytes: usize,
     upstreams: usize,
     minted: i64,
 }
@@ -65,6 +68,11 @@ impl Reverse {
         !self.open.is_empty()
     }
 
+    /// Whether the server waits for so many answers that it may not ask more.
+    pub(super) fn is_full(&self) -> bool {
+        self.open.len() >= IN_FLIGHT_LIMIT || self.id_bytes >= SERVER_REQUESTS_LIMIT
+    }
+
     /// The server asks something under an id that is not open.
     pub(super) fn ask(&mut self, id: &Id<'_>, server_key: Key) -> Shown {
         let (app_key, shown) = if self.upstreams <= 1 && !is_minted(&server_key) {
@@ -81,41 +89,49 @@ impl Reverse {
             server_id: id.raw().to_vec(),
             shown: shown.clone(),
         };
+        self.id_bytes += request.server_id.len();
         self.open.insert(app_key, request);
         shown
+    }
+
+    /// Forgets a request, by what the app knows it by.
+    fn close(&mut self, app_key: &Key) -> Option<ServerRequest> {
+        let request = self.open.remove(app_key)?;
+        self.shown_as.remove(&request.server_key);
+        self.id_bytes -= request.server_id.len();
+        Some(request)
     }
 
     /// The app answers: the id the server waits for, which is [`Shown::AsItIs`] if it is the very
     /// one. `None`: nobody waits.
     pub(super) fn answer(&mut self, app_key: &Key) -> Option<Shown> {
-        if let Some(request) = self.open.remove(app_key) {
-            self.shown_as.remove(&request.server_key);
+        if let Some(request) = self.close(app_key) {
             return Some(match request.shown {
                 Shown::AsItIs => Shown::AsItIs,
                 Shown::As(_) => Shown::As(request.server_id),
             });
         }
         let meant = only_same_number(&self.open, app_key, |_| true)?.clone();
-        let request = self.open.remove(&meant)?;
-        self.shown_as.remove(&request.server_key);
+        let request = self.close(&meant)?;
         Some(Shown::As(request.server_id))
     }
 
     /// The server does not want the answer any more: how the app knows the request. `None`: it is
     /// answered already, or never was.
     pub(super) fn cancel(&mut self, server_key: &Key) -> Option<Shown> {
-        if let Some(app_key) = self.shown_as.remove(server_key) {
-            return self.open.remove(&app_key).map(|request| request.shown);
+        if let Some(app_key) = self.shown_as.get(server_key).cloned() {
+            return self.close(&app_key).map(|request| request.shown);
         }
-        let meant = only_same_number(&self.shown_as, server_key, |_| true)?.clone();
-        let app_key = self.shown_as.remove(&meant)?;
-        let request = self.open.remove(&app_key)?;
+        let meant = only_same_number(&self.shown_as, server_key, |_| true)?;
+        let app_key = self.shown_as.get(meant)?.clone();
+        let request = self.close(&app_key)?;
         Some(Shown::As(request.app_id()))
     }
 
     /// The ids of what died with the upstream, as the app knows them.
     pub(super) fn upstream_lost(&mut self) -> Vec<Vec<u8>> {
         self.shown_as.clear();
+        self.id_bytes = 0;
         std::mem::take(&mut self.open)
             .into_values()
             .map(ServerRequest::app_id)

@@ -2,6 +2,7 @@
 //! for every order of events.
 
 mod asks;
+mod bounds;
 mod calls;
 #[path = "../lifetime/chance.rs"]
 mod chance;

@@ -1,8 +1,8 @@
 //! Memory that does not grow with time or with a peer's ill will.
 
-use kennel_core::session::{Note, QUEUE_LIMIT, Session, Verdict};
+use kennel_core::session::{IN_FLIGHT_LIMIT, NAME_LIMIT, Note, QUEUE_LIMIT, Session, Verdict};
 
-use crate::play::{Play, cancel, notice, request, result};
+use crate::play::{Play, cancel, error, notice, request, result};
 
 #[test]
 fn past_a_mebibyte_the_apps_pipe_is_the_buffer() {
@@ -83,4 +83,97 @@ fn a_flood_of_bad_lines_is_not_a_flood_of_notes() {
     assert_eq!(notes.len(), 65);
     assert_eq!(notes[64], Note::Unnoted(936));
     assert_eq!(play.notes(), []);
+}
+
+#[test]
+fn requests_of_the_server_without_end_are_refused_until_some_are_answered() {
+    let mut play = Play::modern();
+    for id in 0..IN_FLIGHT_LIMIT {
+        play.upstream(&request(&id.to_string(), "sampling/createMessage"));
+    }
+    assert_eq!(play.app_heard().len(), IN_FLIGHT_LIMIT);
+    let one_more = request("-1", "sampling/createMessage");
+    play.upstream(&one_more);
+    assert_eq!(play.app_heard(), [""; 0]);
+    assert_eq!(error(&play.upstream_heard()[0]), ("-1".into(), -32000));
+    play.app(&result("7"));
+    play.upstream(&cancel("8"));
+    play.app_heard();
+    for line in [&one_more, &request("-2", "sampling/createMessage")] {
+        play.upstream(line);
+        assert_eq!(play.app_heard(), [line.as_str()]);
+    }
+}
+
+#[test]
+fn long_ids_of_the_server_are_refused_and_all_ids_together_are_bounded() {
+    let mut play = Play::modern();
+    let id = |length: usize, last: usize| format!("\"{}{last:05}\"", "x".repeat(length - 7));
+    let ask = |play: &mut Play, id: &str| play.upstream(&request(id, "sampling/createMessage"));
+    ask(&mut play, &id(NAME_LIMIT + 1, 0));
+    let refused = error(&play.upstream_heard()[0]);
+    assert_eq!(refused, (id(NAME_LIMIT + 1, 0), -32600));
+    ask(&mut play, &id(1 << 20, 0));
+    assert_eq!(error(&play.upstream_heard()[0]), ("null".into(), -32600));
+    assert_eq!(play.app_heard(), [""; 0]);
+
+    let mut asked = 0;
+    while play.upstream_heard().is_empty() {
+        ask(&mut play, &id(NAME_LIMIT, asked));
+        asked += 1;
+    }
+    assert_eq!(asked, (4 << 20) / NAME_LIMIT + 1);
+    // The next upstream begins with nothing.
+    play.lose();
+    play.attach();
+    play.app_heard();
+    ask(&mut play, "1");
+    assert_eq!(play.app_heard().len(), 1);
+}
+
+#[test]
+fn replies_to_a_server_that_asks_and_does_not_read_are_dropped() {
+    let mut session = Session::new();
+    session.upstream_attached();
+    let odd = request("1.5", "sampling/createMessage");
+    for _ in 0..20_000 {
+        assert_eq!(session.from_upstream(odd.as_bytes()), Verdict::Drop);
+    }
+    let waiting = std::iter::from_fn(|| session.poll_to_upstream());
+    let bytes: usize = waiting.map(|line| line.len()).sum();
+    assert!((1 << 20..(1 << 20) + 1024).contains(&bytes), "{bytes}");
+    assert!(session.from_app(notice("x").as_bytes()) == Verdict::Forward);
+    // It reads again, and is answered again.
+    assert_eq!(session.from_upstream(odd.as_bytes()), Verdict::Drop);
+    assert!(session.poll_to_upstream().is_some());
+}
+
+#[test]
+fn long_ids_of_the_app_pass_and_are_bounded_together() {
+    let mut play = Play::modern();
+    let id = |length: usize, last: usize| format!("\"{}{last:05}\"", "x".repeat(length - 7));
+    let long = id(5000, 1);
+    play.app(&request(&long, "tools/call"));
+    assert_eq!(play.upstream_heard(), [request(&long, "tools/call")]);
+    play.upstream(&result(&long));
+    assert_eq!(play.app_heard(), [result(&long)]);
+
+    play.app(&request(&id((1 << 20) + 1, 0), "tools/call"));
+    assert_eq!(error(&play.app_heard()[0]).1, -32600);
+    let one = |nth: usize| id(1 << 20, nth);
+    // Those that are cancelled, lost or answered make room.
+    for _ in 0..2 {
+        for nth in 0..4 {
+            play.app(&request(&one(nth), "tools/call"));
+        }
+        assert_eq!(play.upstream_heard().len(), 4);
+        play.app(&request(&one(4), "tools/call"));
+        assert_eq!(error(&play.app_heard()[0]), (one(4), -32600));
+        play.upstream(&result(&one(0)));
+        play.lose();
+        play.attach();
+        assert_eq!(play.app_heard().len(), 4);
+        play.upstream_heard();
+        assert!(play.session.is_idle());
+    }
 }

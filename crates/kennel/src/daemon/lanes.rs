@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use kennel_core::lifetime::ClientId;
-use kennel_core::message::Owned;
+use kennel_core::message::{Message, Owned};
 use kennel_core::mux::Lane;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(super) const CHUNK: usize = 16 * 1024;
 /// What one lane may add to a chunk before it is the next one's turn.
 const TURN: usize = 1024;
+/// What may wait of Kennel's own answers to the server.
+const ANSWERS: usize = 1 << 20;
 /// What the front may have of a chunk while others wait: it is for all, and may be the flood of one.
 const FRONT: usize = CHUNK / 2;
 
@@ -22,6 +24,9 @@ pub(super) struct Lanes {
     lanes: BTreeMap<Lane, VecDeque<Line>>,
     /// How much of what waits each client has said, in whatever lane it is.
     bytes: BTreeMap<ClientId, usize>,
+    /// How much of what waits no client has said.
+    #[serde(default)]
+    own: usize,
     /// Whose turn it was last, the front aside.
     last: Option<Lane>,
 }
@@ -40,8 +45,9 @@ impl Lanes {
             Lane::Of(client) => Some(client),
             Lane::Front | Lane::Own => by,
         };
-        if let Some(client) = by {
-            *self.bytes.entry(client).or_default() += bytes.len();
+        match by {
+            Some(client) => *self.bytes.entry(client).or_default() += bytes.len(),
+            None => self.own += bytes.len(),
         }
         self.lanes
             .entry(lane)
@@ -51,7 +57,15 @@ impl Lanes {
 
     /// How many bytes wait, all lanes together.
     pub(super) fn len(&self) -> usize {
-        self.bytes.values().sum()
+        self.own + self.bytes.values().sum::<usize>()
+    }
+
+    /// Whether this line may wait, too. What Kennel itself answers to a server that asks and never reads may not once much
+    /// of it does: nobody else must pay for that.
+    pub(super) fn has_room(&self, lane: Lane, line: &[u8], by: Option<ClientId>) -> bool {
+        let is_ours = by.is_none() && !matches!(lane, Lane::Of(_));
+        let is_answer = || matches!(Message::parse(line), Ok(Message::Response(_)));
+        self.own < ANSWERS || !is_ours || !is_answer()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -108,6 +122,10 @@ impl Lanes {
                 if *waiting == 0 {
                     self.bytes.remove(&client);
                 }
+            }
+            if by.is_none() {
+                // What an older build wrote down was not counted.
+                self.own = self.own.saturating_sub(bytes.len());
             }
             bytes.push(b'\n');
             // A long one is not copied.
@@ -166,6 +184,27 @@ mod tests {
         lanes.push(Lane::Front, b"first".to_vec().into(), None);
         assert_eq!(all(&mut lanes), "first\none\ntwo\n");
         assert_eq!(lanes.next_chunk(), None);
+    }
+
+    #[test]
+    fn answers_to_a_server_that_does_not_read_are_counted_and_bounded() {
+        let mut lanes = Lanes::default();
+        let answer = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        let mut count = 0;
+        while lanes.has_room(Lane::Own, answer, None) {
+            lanes.push(Lane::Own, answer.to_vec().into(), None);
+            count += 1;
+        }
+        assert_eq!(lanes.len(), count * answer.len());
+        assert!(lanes.len() < ANSWERS + answer.len());
+        // Others are not held up, nor is what the server must hear.
+        let cancel = br#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#;
+        assert!(lanes.has_room(Lane::Own, cancel, None));
+        assert!(lanes.has_room(Lane::Own, answer, Some(ClientId(1))));
+        assert!(lanes.has_room(of(1), answer, None));
+        all(&mut lanes);
+        assert_eq!(lanes.len(), 0);
+        assert!(lanes.has_room(Lane::Own, answer, None));
     }
 
     #[test]

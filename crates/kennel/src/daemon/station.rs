@@ -491,8 +491,10 @@ impl Station {
             }
             return;
         }
-        self.lanes.borrow_mut().push(lane, line, by);
-        self.news.notify_one();
+        if self.lanes.borrow().has_room(lane, &line, by) {
+            self.lanes.borrow_mut().push(lane, line, by);
+            self.news.notify_one();
+        }
     }
 
     /// Answers a request of the server's own.
@@ -506,7 +508,8 @@ impl Station {
         let cut = cut.map_or(0, |cut| cut.as_ref().map_or(0, |chunk| chunk.line.len()));
         let lanes = self.lanes.try_borrow().map_or(0, |lanes| lanes.len());
         let running = self.running.borrow();
-        cut + lanes + running.as_ref().map_or(0, |running| running.holds())
+        let mux = self.mux.try_borrow().map_or(0, |mux| mux.holds());
+        cut + lanes + mux + running.as_ref().map_or(0, |running| running.holds())
     }
 
     /// Does what follows from what happened.

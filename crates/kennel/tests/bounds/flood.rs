@@ -42,13 +42,21 @@ fn past_the_limit_requests_are_refused_at_once_and_the_rest_is_answered() {
 #[test]
 fn an_id_without_bound_is_refused() {
     let scope = Scope::new("bounds-id");
-    let mut client = Client::begin(&mut session(&scope, "never"));
-    let id = "i".repeat(5000);
-    client.say(&format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":\"{id}\",\"method\":\"echo\"}}\n"
-    ));
-    let answer: Value = serde_json::from_str(&client.line().unwrap()).unwrap();
-    assert_eq!(answer["error"]["code"], -32600, "{answer}");
-    assert_eq!(answer["id"], id);
-    serves(&mut client);
+    // A server of its own is told the app's ids as they are; to share one, they have to be kept beside others.
+    for (share, length, is_refused) in [
+        ("never", 5000, false),
+        ("never", 2 << 20, true),
+        ("always", 5000, true),
+    ] {
+        let mut client = Client::begin(&mut session(&scope, share));
+        let id = "i".repeat(length);
+        client.say(&format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":\"{id}\",\"method\":\"echo\"}}\n"
+        ));
+        let answer: Value = serde_json::from_str(&client.line().unwrap()).unwrap();
+        let refused = answer["error"]["code"] == -32600;
+        assert_eq!(refused, is_refused, "{share} {length}");
+        assert_eq!(answer["id"], id);
+        serves(&mut client);
+    }
 }

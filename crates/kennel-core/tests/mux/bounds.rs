@@ -1,0 +1,169 @@
+//! Memory that does not grow with the ill will of a client or the server.
+
+use kennel_core::mux::{Class, ClientId};
+use kennel_core::session::{IN_FLIGHT_LIMIT, NAME_LIMIT};
+
+use crate::play::{
+    Play, WELCOME, call, class_of, error, id_of, initialize, initialize_with, reason, refusal,
+    request, result,
+};
+
+/// What is kept of the server's requests.
+const MEBI: usize = 1 << 20;
+
+fn sample(id: &str) -> String {
+    request(id, "sampling/createMessage", "{}")
+}
+
+fn subscribe(id: &str, uri: &str) -> String {
+    request(id, "resources/subscribe", &format!(r#"{{"uri":"{uri}"}}"#))
+}
+
+fn unsubscribe(id: &str, uri: &str) -> String {
+    request(
+        id,
+        "resources/unsubscribe",
+        &format!(r#"{{"uri":"{uri}"}}"#),
+    )
+}
+
+#[test]
+fn requests_of_the_server_without_end_are_refused_until_some_are_answered() {
+    let mut play = Play::legacy(1);
+    play.asks(1, &call("1", "a"));
+    for id in 0..IN_FLIGHT_LIMIT {
+        play.server(&sample(&id.to_string()));
+    }
+    let asked = play.heard(1);
+    assert_eq!(asked.len(), IN_FLIGHT_LIMIT);
+    play.server(&sample("-1"));
+    assert_eq!(refusal(&play.server_heard()[0]), ("-1".into(), -32000));
+    play.nobody_hears();
+    play.client(1, &result(&id_of(&asked[0]), "{}"));
+    assert_eq!(play.server_heard(), [result("0", "{}")]);
+    play.server(&sample("-1"));
+    play.is_asked(1);
+}
+
+#[test]
+fn long_ids_of_the_server_are_refused_and_all_ids_together_are_bounded() {
+    let mut play = Play::legacy(1);
+    play.asks(1, &call("1", "a"));
+    let id = |length: usize, last: usize| format!("\"{}{last:05}\"", "x".repeat(length - 7));
+    play.server(&sample(&id(NAME_LIMIT + 1, 0)));
+    assert_eq!(
+        refusal(&play.server_heard()[0]),
+        (id(NAME_LIMIT + 1, 0), -32600)
+    );
+    // What is very long is not repeated.
+    play.server(&sample(&id(MEBI, 0)));
+    assert_eq!(refusal(&play.server_heard()[0]), ("null".into(), -32600));
+    play.nobody_hears();
+
+    let mut asked = 0;
+    while play.server_heard().is_empty() {
+        play.server(&sample(&id(NAME_LIMIT, asked)));
+        asked += 1;
+    }
+    assert_eq!(asked, 4 * MEBI / NAME_LIMIT + 1);
+    assert!(play.mux.holds() <= 4 * MEBI + NAME_LIMIT);
+    play.leave(1);
+    assert_eq!(play.mux.holds(), 0);
+}
+
+#[test]
+fn a_long_roots_list_is_refused_and_long_roots_are_those_of_nobody_else() {
+    let mut play = Play::legacy(2);
+    let long = "x".repeat(MEBI + 1);
+    play.server(&request("7", "roots/list", &format!(r#"{{"x":"{long}"}}"#)));
+    assert_eq!(refusal(&play.server_heard()[0]), ("7".into(), -32600));
+    play.nobody_hears();
+
+    play.server(&request("8", "roots/list", "{}"));
+    let (one, other) = (play.is_asked(1), play.is_asked(2));
+    play.client(1, &result(&one, r#"{"roots":[]}"#));
+    play.client(2, &result(&other, &format!(r#"{{"roots":["{long}"]}}"#)));
+    assert_eq!(play.dismissed, [2]);
+}
+
+#[test]
+fn subscriptions_of_a_client_are_bounded_and_the_others_notice_nothing() {
+    let mut play = Play::legacy(2);
+    let long = "x".repeat(8 * 1024 + 1);
+    play.client(1, &subscribe("1", &long));
+    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32602));
+
+    let uri = |nth: usize| format!("{nth:x>8192}");
+    let mut count = 0;
+    loop {
+        play.client(1, &subscribe("1", &uri(count)));
+        let Some(line) = play.server_heard().pop() else {
+            break;
+        };
+        play.server(&result(&id_of(&line), "{}"));
+        assert_eq!(play.heard(1), [result("1", "{}")]);
+        count += 1;
+    }
+    let refused = play.heard(1);
+    assert_eq!(refusal(&refused[0]), ("1".into(), -32000));
+    assert_eq!(reason(&refused[0]), "too_many_subscriptions");
+    assert_eq!(count, 4 * MEBI / (8192 + 256));
+    assert!(play.mux.holds() <= 4 * MEBI);
+    // What it has, it may say again.
+    play.client(1, &subscribe("2", &uri(0)));
+    assert_eq!(play.heard(1), [result("2", "{}")]);
+    // Another client has its own room, and so has this one when it ends some.
+    let minted = play.asks(2, &subscribe("1", &uri(count)));
+    play.server(&error(&minted, -32002));
+    assert_eq!(play.heard(2), [error("1", -32002)]);
+    play.asks(1, &unsubscribe("3", &uri(0)));
+    play.asks(1, &subscribe("4", &uri(count)));
+    play.leave(1);
+    play.leave(2);
+    assert_eq!(play.mux.holds(), 0);
+}
+
+#[test]
+fn a_very_long_answer_to_initialize_is_an_error() {
+    let mut play = Play::greeting();
+    play.join(1);
+    let minted = play.asks(1, &initialize("0"));
+    let long = format!(r#"{{"instructions":"{}"}}"#, "x".repeat(MEBI));
+    play.server(&result(&minted, &long));
+    let heard = play.heard(1);
+    assert_eq!(refusal(&heard[0]), ("0".into(), -32603));
+    assert_eq!(reason(&heard[0]), "answer_too_long");
+    // It may try again.
+    let minted = play.asks(1, &initialize("1"));
+    play.server(&result(&minted, WELCOME));
+    assert_eq!(play.heard(1), [result("1", WELCOME)]);
+}
+
+#[test]
+fn answers_that_wait_for_the_rest_of_their_batch_are_bounded() {
+    let batches: Class = class_of(&initialize_with("0", "2025-03-26", "{}"));
+    let mut play = Play::new(batches);
+    play.join(1);
+    let minted = play.asks(1, &initialize_with("0", "2025-03-26", "{}"));
+    play.server(&result(&minted, WELCOME));
+    play.forget();
+
+    let members: Vec<String> = (1..=5).map(|id| call(&id.to_string(), "a")).collect();
+    play.client(1, &format!("[{}]", members.join(",")));
+    let asked = play.server_heard();
+    let long = format!("\"{}\"", "x".repeat(6 * MEBI));
+    for line in &asked[..4] {
+        play.server(&result(&id_of(line), &long));
+    }
+    assert!(play.mux.holds() <= 17 * MEBI, "{}", play.mux.holds());
+    play.server(&result(&id_of(&asked[4]), "{}"));
+    let answers = play.heard(1).pop().expect("all answers");
+    let answers: Vec<serde_json::Value> = serde_json::from_str(&answers).unwrap();
+    let too_long = answers
+        .iter()
+        .filter(|it| it["error"]["data"]["reason"] == "batch_too_long");
+    let ids: Vec<_> = too_long.map(|it| it["id"].to_string()).collect();
+    assert_eq!(ids, ["3", "4"]);
+    assert_eq!(play.mux.holds(), 0);
+    assert_eq!(play.mux.waits_for(ClientId(1)), 0);
+}
