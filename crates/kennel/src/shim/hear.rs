@@ -271,6 +271,7 @@ impl Shim {
                 }
                 self.answered_once = true;
                 self.upstream_answered = true;
+                self.answers_until = None;
                 match self.session.from_upstream(line) {
                     Verdict::Forward => self.to_app.push_last(&mut server.from),
                     Verdict::Replace(line) => self.to_app.push(&line),

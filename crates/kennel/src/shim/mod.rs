@@ -69,8 +69,13 @@ use crate::values;
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
 /// How many times the first time of `--stop-after` answers of a shared server are waited for once the app has closed
-/// its input: 30 s by default, for a busy machine.
+/// its input: 12 s by default.
 const PATIENCE_AFTER_EOF: u32 = 6;
+/// The same for a dedicated server, which would go on without Kennel, too: 60 s by default, as long as the official SDKs
+/// wait for an answer.
+const DEDICATED_PATIENCE_AFTER_EOF: u32 = 30;
+/// A dedicated server that has not answered anything yet may still be installed by its launcher: it gets this much at least.
+const DEDICATED_START: Duration = Duration::from_secs(300);
 /// What is left of a tree that lost both its guardians gets this long after SIGTERM.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
 
@@ -373,15 +378,17 @@ impl Shim {
         (exited || Instant::now() >= leave_at).then_some(End::AppIsDone(self.last_exit))
     }
 
-    /// The app has closed its input. A server of its own would end by that; a daemon and its servers do not, so answers are
-    /// waited for some times as long as a server may take to end, counted from the last one. One that has not answered
-    /// yet may still be starting.
+    /// The app has closed its input. A server need not end by that, so answers are waited for some times as long as it may
+    /// take to end, counted from the last one. A server that has not answered yet may still be starting.
     fn stop_waiting_if_due(&mut self) {
-        let patience = self.spec.ladder.after_eof * PATIENCE_AFTER_EOF;
-        let patience = match &self.sharing {
-            Some(_) if self.answered_once => patience,
-            Some(sharing) => sharing.start_timeout.max(patience),
-            None => return,
+        let after_eof = self.spec.ladder.after_eof;
+        let (patience, start) = match &self.sharing {
+            Some(sharing) => (after_eof * PATIENCE_AFTER_EOF, sharing.start_timeout),
+            None => (after_eof * DEDICATED_PATIENCE_AFTER_EOF, DEDICATED_START),
+        };
+        let patience = match self.answered_once {
+            true => patience,
+            false => patience.max(start),
         };
         if !self.session.app_is_done() || self.session.is_idle() {
             return;

@@ -103,18 +103,18 @@ fn a_server_that_never_answers_again_is_given_up_with_the_time_of_the_next_attem
 }
 
 #[test]
-fn an_app_that_closes_its_input_does_not_wait_for_a_shared_server_for_ever() {
-    let scope = Scope::new("closed-input");
-    let mut client = Client::begin(&mut session(&scope, "always"));
-    let slow = client.send("slow", json!({"ms": 600_000, "stderr": "it has begun"}));
-    wait_for("the call has begun", || {
-        client
-            .stderr_so_far()
-            .contains("it has begun")
-            .then_some(())
-    });
-    client.close();
-    let refused = client.answer(slow);
-    assert_eq!(data(&refused)["outcome"], "unknown", "{refused}");
-    assert_eq!(client.wait().code(), Some(0));
+fn an_app_that_closes_its_input_does_not_wait_for_a_server_for_ever() {
+    for share in ["always", "never"] {
+        let scope = Scope::new("closed-input");
+        let mut client = Client::begin(&mut session(&scope, share));
+        let slow = client.send("slow", json!({"ms": 600_000, "stderr": "it has begun"}));
+        wait_for("the call has begun", || {
+            let said = client.stderr_so_far();
+            said.contains("it has begun").then_some(())
+        });
+        client.close();
+        let refused = client.answer(slow);
+        assert_eq!(data(&refused)["outcome"], "unknown", "{share}: {refused}");
+        assert_eq!(client.wait().code(), Some(0), "{share}");
+    }
 }
