@@ -8,16 +8,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// What was there before it was raised.
 static BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the limit to what is allowed. Where that fails, nothing is worse than before.
-pub fn raise_descriptors() {
+/// Raises the limit to what is allowed; `false` where it is already, or that fails: then nothing is worse than before.
+pub fn raise_descriptors() -> bool {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: before.maximum,
         maximum: before.maximum,
     };
-    if before.current != raised.current && setrlimit(Resource::Nofile, raised).is_ok() {
+    let done = before.current != raised.current && setrlimit(Resource::Nofile, raised).is_ok();
+    if done {
         let _ = BEFORE.set(before);
     }
+    done
 }
 
 /// What was there before it was raised, if it was: soft and hard, `None` where there is no limit.

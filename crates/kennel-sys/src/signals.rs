@@ -218,11 +218,25 @@ pub fn survive_file_size_limit() {
     }
 }
 
-/// The limit ends this process again, as it is by default: for a server, before it is executed. Async-signal-safe.
-pub(crate) fn obey_file_size_limit() {
-    // SAFETY: setting a disposition to the default installs no code of ours.
+/// Sets the disposition of every signal to the default: for a server, before it is executed. What our starter ignored,
+/// and what we ignore, survives an exec otherwise. Async-signal-safe.
+pub(crate) fn default_dispositions() {
+    for number in 1..SIGNALS as libc::c_int {
+        // SAFETY: setting a disposition to the default installs no code of ours. Numbers that have none are refused.
+        unsafe {
+            libc::signal(number, libc::SIG_DFL);
+        }
+    }
+}
+
+/// Unblocks all signals in this thread, and in those that it starts from now on. A mask survives an exec: a starter that
+/// blocks SIGTERM would make this process deaf to it.
+pub fn unblock_all() {
+    let mut none = mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is initialised before it is read; the former mask is not asked for.
     unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
     }
 }
 
@@ -237,6 +251,19 @@ pub fn end_with_the_reader() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_signals_are_unblocked() {
+        let blocked = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+            u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap()
+        };
+        crate::handover::hold_signals();
+        assert_ne!(blocked(), 0);
+        unblock_all();
+        assert_eq!(blocked(), 0);
+    }
 
     #[test]
     fn a_signal_that_cannot_be_caught_is_an_error_and_lets_go_of_the_others() {

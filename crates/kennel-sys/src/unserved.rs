@@ -456,6 +456,8 @@ pub mod signals {
 
     /// Nothing is changed here.
     pub fn end_with_the_reader() {}
+    /// Nothing is changed here.
+    pub fn unblock_all() {}
 
     /// A set of caught signals.
     #[derive(Debug)]

@@ -30,6 +30,8 @@ mod kept;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod key;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod known_variables;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod listing;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod logs;
@@ -89,7 +91,13 @@ fn main() -> ExitCode {
     // Before anything else is looked at: a warden is started often, and is to be small and quick. All of these are
     // started by Kennel itself, so that `ps` tells them apart; none is for people.
     let mut arguments = std::env::args_os().skip(1);
-    match arguments.next().as_deref().and_then(|word| word.to_str()) {
+    let word = arguments.next();
+    if word.as_deref().is_none_or(|word| word != "daemon") {
+        // A starter that blocks signals passes that on, and nobody could end us. A daemon that becomes a newer build
+        // holds them back on purpose until it can catch them.
+        kennel_sys::signals::unblock_all();
+    }
+    match word.as_deref().and_then(|word| word.to_str()) {
         Some("warden") => return kennel_sys::tree::warden_main(arguments).into(),
         Some("daemon") => return daemon::main(arguments),
         Some("guardian") => return guard::guardian(arguments),

@@ -20,6 +20,7 @@ use crate::confined;
 use crate::election::Policy;
 use crate::key::variables::{self, Question};
 use crate::key::{self, Ingredients};
+use crate::known_variables;
 use crate::sharing::{
     self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras, launcher, table,
 };
@@ -99,6 +100,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
     if off && args.name.is_none() {
         return become_the_server(&args);
     }
+    known_variables::warn_of_misspelled();
     let config = ServersToml::of_user();
     if let Err(error) = args.take_name(&config) {
         crate::fail(&error);

@@ -92,6 +92,8 @@ pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
         "hibernate" => hibernation(text).map(drop),
         "max-line" => line_length(text).map(drop),
         "detached" => detached(text).map(drop),
+        "max-idle" => max_idle(text).map(drop),
+        "start-timeout" => start_timeout(text).map(drop),
         _ => duration::parse(text)
             .map(drop)
             .map_err(|error| error.to_string()),
@@ -136,8 +138,9 @@ impl Timers {
         Ok(Settled {
             linger: value("linger", &self.linger, time)?,
             grace: value("grace", &self.grace, time)?.unwrap_or(lifetime::GRACE),
-            max_idle: value("max-idle", &self.max_idle, time)?.unwrap_or(lifetime::MAX_IDLE),
-            start_timeout: value("start-timeout", &self.start_timeout, time)?.unwrap_or(seconds(5)),
+            max_idle: value("max-idle", &self.max_idle, max_idle)?.unwrap_or(lifetime::MAX_IDLE),
+            start_timeout: value("start-timeout", &self.start_timeout, start_timeout)?
+                .unwrap_or(seconds(5)),
             hibernate: value("hibernate", &self.hibernate, hibernation)?.flatten(),
             stop_after: value("stop-after", &self.stop_after, rungs)?
                 .unwrap_or((seconds(2), seconds(2))),
@@ -170,7 +173,8 @@ fn of_variable(name: &str) -> Option<OsString> {
     std::env::var_os(variable(name)).filter(|text| !text.is_empty())
 }
 
-fn variable(name: &str) -> String {
+/// The variable of a flag (`max-idle`: `KENNEL_MAX_IDLE`).
+pub(crate) fn variable(name: &str) -> String {
     format!("KENNEL_{}", name.replace('-', "_").to_uppercase())
 }
 
@@ -185,6 +189,26 @@ fn hibernation(text: &str) -> Result<Option<Duration>, String> {
         true => Err(format!(
             "{text:?} would stop the server between any two requests; write never to keep it, or a time as in 10m"
         )),
+    }
+}
+
+/// How long a client may be silent.
+fn max_idle(text: &str) -> Result<Duration, String> {
+    let words = "would disconnect such a client between any two requests; write a time as in 30m";
+    not_zero(text, words)
+}
+
+/// How long a daemon may take to start.
+fn start_timeout(text: &str) -> Result<Duration, String> {
+    let words = "leaves a daemon no time to start; write a time as in 5s, or `--share never` to go without a daemon";
+    not_zero(text, words)
+}
+
+fn not_zero(text: &str, words: &str) -> Result<Duration, String> {
+    let time = duration::parse(text).map_err(|error| error.to_string())?;
+    match time.is_zero() {
+        false => Ok(time),
+        true => Err(format!("{text:?} {words}")),
     }
 }
 
@@ -221,5 +245,27 @@ fn owner(text: &str) -> Result<Identity, String> {
     match ProcessRef::open(pid) {
         Ok(process) => Ok(*process.identity()),
         Err(error) => Err(format!("{text}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_at_all_is_refused_where_it_would_keep_things_from_working() {
+        for name in ["max-idle", "start-timeout", "hibernate"] {
+            for none in ["0", "0s", "0ms", "0.0"] {
+                let refused = check(name, none).expect_err(name);
+                assert!(
+                    refused.contains(none) && refused.contains("write"),
+                    "{refused}"
+                );
+            }
+            assert_eq!(check(name, "1ms"), Ok(()), "{name}");
+        }
+        for name in ["linger", "grace", "stop-after"] {
+            assert_eq!(check(name, "0"), Ok(()), "{name}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use crate::detached::Detached;
 use crate::events;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
-use crate::signals::{Signals, obey_file_size_limit, survive_file_size_limit};
+use crate::signals::{Signals, default_dispositions, survive_file_size_limit};
 
 /// Runs the warden: `arguments` are what followed its own name, as [`Launch`](super::Launch) put them there.
 ///
@@ -449,7 +449,7 @@ fn start(server: &[OsString], cookie: &str) -> io::Result<u32> {
     // SAFETY: between fork and exec only system calls are made.
     unsafe {
         command.pre_exec(move || {
-            obey_file_size_limit();
+            default_dispositions();
             rustix::process::setsid()?;
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             if rustix::process::getppid() != Some(warden) {

@@ -5,11 +5,28 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::Finding;
+use crate::known_variables::{self, Unknown};
 use crate::sharing::ServersToml;
 use crate::sharing::launcher::{self, Launched};
 use crate::wrap::entry::Entry;
 use crate::wrap::places::{Bases, Found};
 use crate::wrap::splice;
+
+/// Variables that look like Kennel's and have no effect.
+pub(super) fn environment() -> Result<Vec<Finding>, String> {
+    let finding = |Unknown { name, meant }| Finding {
+        check: "environment",
+        what: format!("{name} is set, and no such variable is known"),
+        why: "it has no effect",
+        mend: match meant {
+            Some(meant) => format!("set {meant} instead, if that is meant; else unset {name}"),
+            None => format!("unset {name}"),
+        },
+        pid: None,
+    };
+    let unknown = known_variables::unknown();
+    Ok(unknown.into_iter().map(finding).collect())
+}
 
 pub(super) fn servers_toml() -> Result<Vec<Finding>, String> {
     let finding = |warning: String| Finding {

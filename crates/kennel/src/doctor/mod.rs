@@ -63,6 +63,10 @@ const CHECKS: &[Check] = &[
         look: runtime::records,
     },
     Check {
+        name: "environment",
+        look: configs::environment,
+    },
+    Check {
         name: "servers.toml",
         look: configs::servers_toml,
     },

@@ -141,7 +141,6 @@ pub(crate) const VOLATILE: &[&str] = &[
     "CHROME_*",
     // Ours.
     "KENNEL_*",
-    "TESTKIT_*",
 ];
 
 /// Variables that say where an app works. With `--cwd`, the directory was chosen, and these do not count.

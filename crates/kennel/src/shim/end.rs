@@ -14,6 +14,8 @@ pub(super) enum End {
     AppIsDone(Option<Exit>),
     /// The app is gone; how that was seen, unless it closed its side as well.
     AppIsGone(Option<Gone>),
+    /// The app has closed its side, and does not read the rest of what it was answered.
+    Unread,
     Signal(Signal),
     /// The server cannot be started at all.
     Refused(u8),
@@ -60,6 +62,11 @@ impl End {
         if let End::AppIsGone(Some(gone)) = self {
             crate::fail(gone.words());
         }
+        if let End::Unread = self {
+            crate::fail(
+                "the session ends: the app closed its stdin and does not read the rest of its stdout",
+            );
+        }
     }
 
     pub(super) fn code(self) -> ExitCode {
@@ -67,6 +74,7 @@ impl End {
             End::AppIsDone(None | Some(Exit::Code(0))) | End::AppIsGone(_) => 0,
             End::AppIsDone(Some(Exit::Code(code))) => u8::try_from(code).unwrap_or(1),
             End::AppIsDone(Some(Exit::Signal(signal))) => 128u8.wrapping_add(signal as u8),
+            End::Unread => 1,
             End::Signal(signal) => 128u8.wrapping_add(signal.as_raw() as u8),
             End::Refused(code) => code,
         })
@@ -74,7 +82,7 @@ impl End {
 }
 
 /// Whether nobody can write to it any more.
-fn has_hung_up(input: &impl AsFd) -> bool {
+pub(super) fn has_hung_up(input: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(input, PollFlags::RDHUP)];
     let polled = poll(&mut fds, Some(&Timespec::default()));
     let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;

@@ -14,6 +14,7 @@ mod app;
 pub(crate) mod budget;
 mod client;
 mod end;
+mod few_descriptors;
 mod for_now;
 mod hear;
 pub(crate) mod lines;
@@ -27,6 +28,7 @@ mod sleep;
 pub(crate) mod spare;
 mod stderr;
 mod stopped;
+mod unread;
 mod watch;
 pub(crate) mod width;
 
@@ -170,6 +172,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         upstream_answered: false,
         retry_at: None,
         answers_until: None,
+        unread_until: None,
         leave_at: None,
         last_exit: None,
         listed: None,
@@ -260,6 +263,8 @@ struct Shim {
     retry_at: Option<Instant>,
     /// The app has closed its input: for so long its answers from a daemon are waited for.
     answers_until: Option<Instant>,
+    /// The app has closed its input and does not read: for so long it is waited for.
+    unread_until: Option<Instant>,
     last_exit: Option<Exit>,
     leave_at: Option<Instant>,
 
@@ -359,8 +364,12 @@ impl Shim {
         if let Some(code) = self.refused {
             return Some(End::Refused(code));
         }
+        let waiting = self.to_app.len();
         if self.to_app.flush(|bytes| self.stdout.write(bytes)).is_err() {
             return Some(End::without_app(&self.stdin, Gone::Reader));
+        }
+        if waiting > 0 && self.is_left_unread(waiting) {
+            return Some(End::Unread);
         }
         if !self.session.app_is_done() || !self.session.is_idle() || !self.to_app.is_empty() {
             return None;
@@ -469,7 +478,8 @@ impl Shim {
                 .give_up(&format!("the server cannot be started: {error}"), "");
         }
         let records = self.records.get().map(|records| records.trees.as_fd());
-        match Server::start(&self.spec, records, &self.watch) {
+        let start = || Server::start(&self.spec, records, &self.watch);
+        match few_descriptors::with_more(start) {
             Ok(server) => {
                 self.last_exit = None;
                 self.server = Some(Upstream {
@@ -480,7 +490,8 @@ impl Shim {
                 self.session.upstream_attached();
             }
             Err(error) => {
-                let why = format!("the server cannot be started: {error}");
+                let advice = few_descriptors::advice(&error);
+                let why = format!("the server cannot be started: {error}{advice}");
                 self.session.give_up(&why, "");
             }
         }

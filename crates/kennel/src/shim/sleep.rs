@@ -195,6 +195,7 @@ impl Shim {
             next_start,
             leave_at,
             self.answers_until.filter(|_| !self.session.is_idle()),
+            self.next_look_at_unread(),
             self.next_rest(),
             self.stopped.next(),
             self.next_count(),

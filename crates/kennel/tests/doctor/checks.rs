@@ -333,3 +333,26 @@ fn a_script_and_a_directory_that_are_gone_are_found() {
     ];
     assert_eq!(told, wanted);
 }
+
+#[test]
+fn a_variable_that_does_not_exist_is_found_and_a_misspelled_one_is_told_to_its_session() {
+    let ward = Ward::new();
+    let kennel = |words: &[&str], name: &str| {
+        let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));
+        run(command.args(words).env(name, "value-to-keep"))
+    };
+    let found = kennel(&["doctor"], "KENNEL_LINGR");
+    assert_eq!(found.code(), Some(1), "{}", found.stdout);
+    for words in ["KENNEL_LINGR is set", "set KENNEL_LINGER instead"] {
+        assert!(found.stdout.contains(words), "{words}: {}", found.stdout);
+    }
+    assert!(!found.stdout.contains("value-to-keep"), "{}", found.stdout);
+    let server = ["run", "--share", "never", "--", "true"];
+    let misspelled = kennel(&server, "KENNEL_LINGR").stderr;
+    assert!(
+        misspelled.contains("KENNEL_LINGR has no effect: did you mean KENNEL_LINGER?"),
+        "{misspelled}"
+    );
+    let other = kennel(&server, "KENNEL_OF_ANOTHER_PROGRAM").stderr;
+    assert!(!other.contains("KENNEL_OF_ANOTHER_PROGRAM"), "{other}");
+}

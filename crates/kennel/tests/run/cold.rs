@@ -82,9 +82,11 @@ fn rule_1_twenty_shims_meet_though_the_killed_daemon_is_still_a_zombie() {
         // It inherits the daemon, and reaps nobody.
         let mut app = scope.command(bin("tk-app"));
         let session = shared(&scope);
+        // The environment of the other sessions: it is part of the key.
         app.args(["subreaper", "--"])
             .arg(session.get_program())
-            .args(session.get_args());
+            .args(session.get_args())
+            .env("TESTKIT_ROLL", scope.roll());
         let mut app = Client::start(&mut app);
         assert_eq!(app.line().as_deref(), Some("ready"));
         let (zombie, shim) = (the_daemon(&scope), the_shim(&scope));

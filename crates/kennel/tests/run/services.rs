@@ -144,3 +144,69 @@ fn detached_end_ends_what_others_use() {
         wrong.stderr
     );
 }
+
+/// Begins a session whose backend another process uses, ends it, and tells whether the backend was kept.
+fn keeps_backend(scope: &Scope, command: &mut Command) -> bool {
+    let mut client = Client::begin(command);
+    let backend = ProcessRef::open(backend_of(&mut client)).unwrap();
+    client.close();
+    assert_eq!(client.wait().code(), Some(0));
+    wait_for("the backend is kept or gone", || {
+        (!backend.is_alive() || !kept(scope).is_empty()).then_some(())
+    });
+    backend.is_alive()
+}
+
+#[test]
+fn kennel_detached_decides_unless_a_flag_does() {
+    for (variable, options, keeps) in [
+        ("keep", &["--share", "never"][..], true),
+        ("keep", &["--share", "never", "--detached", "end"], false),
+        ("end", &["--share", "never", "--detached", "keep"], true),
+        ("end", &["--share", "never"], false),
+    ] {
+        let scope = Scope::new("variable");
+        let mut command = session(&scope, options);
+        command.env("KENNEL_DETACHED", variable);
+        let kept = keeps_backend(&scope, &mut command);
+        assert_eq!(kept, keeps, "{variable} {options:?}");
+    }
+    let scope = Scope::new("variable");
+    let mut wrong = kennel(&scope);
+    wrong
+        .args(["run", "--", "true"])
+        .env("KENNEL_DETACHED", "maybe");
+    let wrong = run(&mut wrong);
+    let words = "KENNEL_DETACHED is ignored";
+    assert!(wrong.stderr.contains(words), "{}", wrong.stderr);
+}
+
+#[test]
+fn servers_toml_says_which_detached_services_are_kept() {
+    for (written, variable, keeps) in [
+        ("keep", None, true),
+        ("end", None, false),
+        ("keep", Some("end"), false),
+    ] {
+        let scope = Scope::new("written");
+        let dir = scope.path("home/.config/kennel");
+        std::fs::create_dir_all(&dir).unwrap();
+        let word = |path: &std::path::Path| format!("{:?}", path.to_str().unwrap());
+        let command = [
+            word(&bin("tk-backend")),
+            "\"serve\"".to_owned(),
+            word(&scope.path("backend.sock")),
+            word(&scope.roll()),
+        ];
+        let text = format!(
+            "[[server]]\nname = \"it\"\ncommand = [{}]\nstop_after = \"50ms,50ms\"\ndetached = {written:?}\n",
+            command.join(", ")
+        );
+        std::fs::write(dir.join("servers.toml"), text).unwrap();
+        let mut command = kennel(&scope);
+        command.args(["run", "--share", "never", "it"]);
+        command.envs(variable.map(|variable| ("KENNEL_DETACHED", variable)));
+        let kept = keeps_backend(&scope, &mut command);
+        assert_eq!(kept, keeps, "{written} {variable:?}");
+    }
+}

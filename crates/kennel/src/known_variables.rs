@@ -1,0 +1,123 @@
+//! Variables of Kennel's own, and those that look like one and are none: misspelled, or of another version.
+
+use crate::timers;
+
+/// Variables that are no timers, in alphabetical order. Tests and builds of this project have some of their own.
+const OTHERS: &[&str] = &[
+    "KENNEL_BENCH_PEERS",
+    "KENNEL_BUILD_STAMP",
+    "KENNEL_FEATURES_OFF",
+    "KENNEL_FULL",
+    "KENNEL_OFF",
+    "KENNEL_ON_CHANGE",
+    "KENNEL_OWNER_PID",
+    "KENNEL_PARENT_WATCH",
+    "KENNEL_REAP_ONLY",
+    "KENNEL_REPLAY",
+    "KENNEL_RUNTIME_DIR",
+    "KENNEL_SEED",
+    "KENNEL_SWEEP",
+    "KENNEL_TREE",
+];
+/// Letters that differ in a name that was probably misspelled.
+const MISSPELLED: usize = 2;
+
+/// A variable that has no effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub(crate) name: String,
+    /// The variable that was probably meant.
+    pub(crate) meant: Option<String>,
+}
+
+/// The variables of this process that begin with `KENNEL_` and have no effect, in order. Their values are not looked at.
+pub(crate) fn unknown() -> Vec<Unknown> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    among(names.filter(|name| name.starts_with("KENNEL_")))
+}
+
+/// Warns about names that were probably misspelled; others may be for another program that is called the same.
+pub(crate) fn warn_of_misspelled() {
+    for Unknown { name, meant } in unknown() {
+        if let Some(meant) = meant {
+            crate::warn(&format!("{name} has no effect: did you mean {meant}?"));
+        }
+    }
+}
+
+fn among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
+    let known: Vec<String> = timers::TIMERS
+        .iter()
+        .map(|name| timers::variable(name))
+        .chain(OTHERS.iter().map(|name| (*name).to_owned()))
+        .collect();
+    let unknown = names.filter(|name| !known.contains(name));
+    let mut unknown: Vec<Unknown> = unknown
+        .map(|name| {
+            let distances = known.iter().map(|known| (distance(&name, known), known));
+            let closest = distances
+                .filter(|(letters, _)| *letters <= MISSPELLED)
+                .min();
+            let meant = closest.map(|(_, known)| known.clone());
+            Unknown { name, meant }
+        })
+        .collect();
+    unknown.sort_by(|one, other| one.name.cmp(&other.name));
+    unknown
+}
+
+/// Letters to insert, remove or replace until the one is the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (column, theirs) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != theirs);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelled_names_are_known_by_what_was_meant_and_right_ones_are_not_told() {
+        let names = [
+            "KENNEL_LINGER",
+            "KENNEL_LINGR",
+            "KENNEL_OF",
+            "KENNEL_MAXIDLE",
+        ];
+        let names = names
+            .into_iter()
+            .chain(["KENNEL_SOMETHING_ELSE", "KENNEL_DETACHED"]);
+        let unknown = among(names.map(str::to_owned));
+        let told: Vec<(&str, Option<&str>)> = unknown
+            .iter()
+            .map(|unknown| (unknown.name.as_str(), unknown.meant.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("KENNEL_LINGR", Some("KENNEL_LINGER")),
+                ("KENNEL_MAXIDLE", Some("KENNEL_MAX_IDLE")),
+                ("KENNEL_OF", Some("KENNEL_OFF")),
+                ("KENNEL_SOMETHING_ELSE", None),
+            ]
+        );
+    }
+
+    #[test]
+    fn letters_that_differ_are_counted() {
+        assert_eq!(distance("abc", "abc"), 0);
+        assert_eq!(distance("abc", "adc"), 1);
+        assert_eq!(distance("abc", ""), 3);
+        assert_eq!(distance("ac", "abc"), 1);
+    }
+}

@@ -1,0 +1,62 @@
+//! An app that closes its input and never reads its output: the session ends.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use kennel_testkit::{Scope, wait_for};
+
+use crate::stage::{shared, solo};
+
+/// Requests whose answers are far more than a pipe holds; `bytes` for each.
+fn requests(count: usize, bytes: usize) -> String {
+    let line = |id| {
+        let params = format!("{{\"bytes\":{bytes}}}");
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"long\",\"params\":{params}}}\n")
+    };
+    (1..=count).map(line).collect()
+}
+
+/// The session ends; its exit code and its stderr.
+fn ends(scope: &Scope, mut command: Command, lines: &str) -> (Option<i32>, String) {
+    let stderr = scope.path("stderr");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&stderr).unwrap())
+        .spawn()
+        .unwrap();
+    // Open for as long as the session lives, and never read.
+    let stdout = child.stdout.take().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let lines = lines.to_owned();
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(lines.as_bytes());
+    });
+    writer.join().unwrap();
+    let status = wait_for("the session ends though its output is unread", || {
+        child.try_wait().unwrap()
+    });
+    drop(stdout);
+    (status.code(), std::fs::read_to_string(stderr).unwrap())
+}
+
+#[test]
+fn a_session_whose_app_closed_its_input_and_reads_nothing_ends_and_says_why() {
+    for session in [solo, shared] {
+        let scope = Scope::new("unread-stdout");
+        let (code, stderr) = ends(&scope, session(&scope), &requests(4, 1_000_000));
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(
+            stderr.contains("does not read the rest of its stdout"),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn it_ends_too_if_its_input_is_not_read_to_the_end() {
+    let scope = Scope::new("unread-both");
+    // More than shim and server take while the output waits; what is left fits into the pipe.
+    let (code, stderr) = ends(&scope, solo(&scope), &requests(60, 1_000_000));
+    assert_eq!(code, Some(1), "{stderr}");
+}
