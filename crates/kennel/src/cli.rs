@@ -102,8 +102,9 @@ enum Command {
     /// Remove everything that Kennel keeps
     ///
     /// Shows what there is (runtime files, logs, caches, state that was declared with `kennel guard --state`, backups of
-    /// configurations), asks, and removes it. Refused with exit code 2 while anybody uses it. Your apps' configurations
-    /// are not touched: `kennel unwrap` does that.
+    /// configurations), asks, and removes it. Each declared state is asked for by its path; --yes keeps it unless
+    /// --with-state names it. Refused with exit code 2 while anybody uses it. Your apps' configurations are not
+    /// touched: `kennel unwrap` does that.
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(purge::Args),
 
@@ -273,7 +274,9 @@ with the reason, and never ended.";
 const PURGE_EXAMPLES: &str = "Examples:
   kennel purge --dry-run                see what there is
   kennel stop --all && kennel purge     remove all of it, after a question
-  kennel purge some-server --yes        only what belongs to one server";
+  kennel purge some-server --yes        only what belongs to one server
+  kennel purge --yes --with-state /srv/notes
+                                        all of it, with that server's state";
 
 pub(crate) fn run(origin: Origin) -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "run") {

@@ -46,8 +46,9 @@ pub(super) struct Item {
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     pub(super) items: Vec<Item>,
-    /// The state of servers, by the store's name. Nothing else of it goes, whatever is declared later.
-    pub(super) states: BTreeMap<OsString, PathBuf>,
+    /// The state of servers, by the store's name. Only those that a person approved go (`states.rs`), and nothing else,
+    /// whatever is declared later.
+    pub(super) states: BTreeMap<OsString, Item>,
     /// Declared, and kept because it is not plainly state, with the reason.
     pub(super) too_much: Vec<(PathBuf, String)>,
     /// In Kennel's directories, and not Kennel's.
@@ -129,12 +130,12 @@ impl Inventory {
         if let Some(why) = more_than_state(&path).or_else(|| not_ours(&path)) {
             return self.too_much.push((path, why));
         }
-        self.items.push(Item {
+        let state = Item {
             group: STATE,
             bytes: size(&path),
-            path: path.clone(),
-        });
-        self.states.insert(store, path);
+            path,
+        };
+        self.states.insert(store, state);
     }
 
     fn flat(&mut self, user: &RuntimeDir, kind: &str, group: &'static str) -> Result<(), DirError> {
@@ -163,7 +164,7 @@ impl Inventory {
 }
 
 fn order(group: &str) -> usize {
-    let groups = [RUNTIME, LOGS, CACHES, STATE];
+    let groups = [RUNTIME, LOGS, CACHES];
     groups
         .iter()
         .position(|known| *known == group)

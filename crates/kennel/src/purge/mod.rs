@@ -5,6 +5,7 @@ mod backups;
 mod inventory;
 mod plain_state;
 mod removal;
+mod states;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,9 +31,13 @@ pub(crate) struct Args {
     /// Only what belongs to this server: a name or key that `kennel ps` shows; else everything
     name: Option<String>,
 
-    /// Do it without asking
+    /// Do it without asking; declared state of servers is kept unless --with-state names it
     #[arg(long, short)]
     yes: bool,
+
+    /// Remove this declared state of a server too: the exact path that --dry-run shows; may be given several times
+    #[arg(long, value_name = "PATH")]
+    with_state: Vec<PathBuf>,
 
     /// Show what would go, and remove nothing
     #[arg(long, conflicts_with = "yes")]
@@ -66,12 +71,17 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         Ok(inventory) => inventory,
         Err(error) => return crate::fail(&error.to_string()),
     };
+    if let Err(refusal) = states::check_named(&args.with_state, &inventory) {
+        return refused(&refusal);
+    }
     let in_use = nobody_uses(args.name.as_deref()).err();
-    let plan = Plan {
-        items: inventory.items.iter().chain(&backups.items).collect(),
+    let items = inventory.items.iter().chain(&backups.items);
+    let mut plan = Plan {
+        items: items.chain(inventory.states.values()).collect(),
         in_use,
         inventory: &inventory,
         backups: &backups,
+        spared: Vec::new(),
         args,
     };
     if let Some(refusal) = plan.in_use.as_ref().filter(|_| !args.dry_run) {
@@ -89,22 +99,22 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         plan.tell(false);
         return ExitCode::from(NOTHING);
     }
+    if args.yes {
+        plan.keep_states_but(&args.with_state);
+    }
     if !args.json {
         show(&plan.items);
     }
     plan.warn();
-    let wanted = match (args.dry_run, args.yes) {
-        (true, _) => false,
-        (_, true) => true,
-        _ => match crate::wrap::ask(question(&inventory)) {
-            Ok(wanted) => wanted,
-            Err(refusal) => return refused(&refusal),
-        },
+    let wanted = match plan.approve() {
+        Ok(wanted) => wanted,
+        Err(refusal) => return refused(&refusal),
     };
     if wanted {
+        let approved = plan.approved_states();
         // Asked again, now that the locks are held: a question takes its time (lesson 13).
         let removed = match &user {
-            Some(user) => removal::remove(user, &inventory),
+            Some(user) => removal::remove(user, &inventory, &approved),
             None => Ok(()),
         };
         if let Err(refusal) = removed {
@@ -131,16 +141,58 @@ struct Plan<'a> {
     in_use: Option<String>,
     inventory: &'a Inventory,
     backups: &'a Backups,
+    /// Declared state that is kept because nobody approved its removal.
+    spared: Vec<&'a PathBuf>,
     args: &'a Args,
 }
 
 impl Plan<'_> {
+    /// Asks, where that is wanted: for everything of Kennel's, and then for each state of a server.
+    fn approve(&mut self) -> Result<bool, String> {
+        match (self.args.dry_run, self.args.yes) {
+            (true, _) => return Ok(false),
+            (_, true) => return Ok(true),
+            _ => {}
+        }
+        if !crate::wrap::ask("Remove all that is Kennel's own?")? {
+            return Ok(false);
+        }
+        let (states, named) = (&self.inventory.states, &self.args.with_state);
+        let approved = states::approved(states, named, Some(&mut crate::wrap::ask))?;
+        let approved: Vec<PathBuf> = approved.values().map(|state| state.path.clone()).collect();
+        self.keep_states_but(&approved);
+        Ok(true)
+    }
+
+    /// Takes the states from the plan that `approved` does not have.
+    fn keep_states_but(&mut self, approved: &[PathBuf]) {
+        for state in self.inventory.states.values() {
+            if !approved.contains(&state.path) {
+                self.items.retain(|item| item.path != state.path);
+                self.spared.push(&state.path);
+            }
+        }
+    }
+
+    fn approved_states(&self) -> Vec<PathBuf> {
+        let states = self.inventory.states.values().map(|state| &state.path);
+        let goes = states.filter(|path| !self.spared.contains(path));
+        goes.cloned().collect()
+    }
+
     /// Names what stays, and says why.
     fn warn(&self) {
         self.backups.say();
         for (path, why) in &self.inventory.too_much {
             crate::warn(&format!(
                 "{} was declared with --state, and is kept: {why}; remove what is the server's yourself",
+                path.display()
+            ));
+        }
+        for path in &self.spared {
+            crate::warn(&format!(
+                "{} was declared with --state, and is kept: --yes does not cover it; `--with-state PATH` does, or remove it \
+                 yourself",
                 path.display()
             ));
         }
@@ -161,20 +213,13 @@ impl Plan<'_> {
             removed,
             in_use: self.in_use.clone(),
             kept: declared
+                .chain(self.spared.iter().copied())
                 .chain(&self.backups.kept)
                 .chain(&self.backups.unrelated)
                 .chain(unrelated)
                 .collect(),
         };
         say::json(&told);
-    }
-}
-
-/// What a server keeps for its person is more than what Kennel keeps for itself.
-fn question(inventory: &Inventory) -> &'static str {
-    match inventory.states.is_empty() {
-        true => "Remove all of this?",
-        false => "Remove all of this, with the state that servers keep?",
     }
 }
 

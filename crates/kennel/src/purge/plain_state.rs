@@ -9,25 +9,75 @@ use kennel_sys::runtime_dir::RuntimeDir;
 
 /// Directories of version control: what holds one is a work tree.
 const WORK_TREES: &[&str] = &[".git", ".hg", ".svn", ".jj", ".bzr"];
-/// Directories of a home in which more than one program keeps its things.
+/// Directories of a home in which more than one program, or a person, keeps things.
 const COMMON: &[&str] = &[
     "Desktop",
     "Documents",
     "Downloads",
+    "Dropbox",
+    "Mail",
+    "Maildir",
     "Music",
+    "Nextcloud",
+    "OneDrive",
     "Pictures",
+    "Projects",
     "Public",
+    "Sync",
     "Templates",
     "Videos",
+    "bin",
+    "code",
+    "dev",
+    "git",
+    "go",
+    "projects",
+    "repos",
+    "snap",
+    "src",
+    "work",
+    "workspace",
+    ".aws",
+    ".azure",
     ".cache",
+    ".cargo",
+    ".claude",
+    ".codex",
     ".config",
+    ".docker",
     ".gnupg",
+    ".kube",
     ".local",
     ".local/bin",
     ".local/lib",
     ".local/share",
     ".local/state",
+    ".mozilla",
+    ".npm",
+    ".password-store",
+    ".pki",
+    ".rustup",
     ".ssh",
+    ".thunderbird",
+    ".var",
+    ".vscode",
+];
+/// What a home has, and a copy of one: a directory with one of these holds more than a server's state.
+const SIGNS_OF_A_HOME: &[&str] = &[
+    "Desktop",
+    "Documents",
+    "Downloads",
+    ".config",
+    ".gnupg",
+    ".local",
+    ".ssh",
+];
+/// Variables that move the common directories of a home elsewhere.
+const MOVED: &[&str] = &[
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
 ];
 /// Directories of the system: nothing in there is a server's state.
 const SYSTEM: &[&str] = &[
@@ -58,11 +108,15 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     if let Some(home) = homes().into_iter().find(|home| holds(home)) {
         return Some(format!("it is a home, or holds one ({})", home.display()));
     }
-    if let Some(common) = own_home().and_then(|home| {
-        let mut common = COMMON.iter().map(|name| home.join(name));
-        common.find(|common| holds(common))
-    }) {
+    if let Some(common) = common_directories()
+        .into_iter()
+        .find(|common| holds(common))
+    {
         return Some(format!("other programs use it ({})", common.display()));
+    }
+    let has = |name: &&&str| path.join(name).symlink_metadata().is_ok();
+    if let Some(name) = SIGNS_OF_A_HOME.iter().find(has) {
+        return Some(format!("it looks like a home: it has {name}"));
     }
     if std::env::current_dir().is_ok_and(|here| holds(&here)) {
         return Some("it is the working directory, or holds it".to_owned());
@@ -71,8 +125,7 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     if runtime.is_some_and(|runtime| holds(runtime.path())) {
         return Some("it holds Kennel's runtime directory".to_owned());
     }
-    let work_tree = |name: &&&str| path.join(name).symlink_metadata().is_ok();
-    if let Some(name) = WORK_TREES.iter().find(work_tree) {
+    if let Some(name) = WORK_TREES.iter().find(has) {
         return Some(format!("it is a work tree: it has {name}"));
     }
     let mounted = mount_points().into_iter().find(|mount| holds(mount))?;
@@ -85,6 +138,34 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
 fn own_home() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from)?;
     kennel_guard::real_path(home).ok()
+}
+
+/// The directories that many programs use, in every home and where this user moved them.
+fn common_directories() -> Vec<PathBuf> {
+    let homes = homes();
+    let in_homes = homes
+        .iter()
+        .flat_map(|home| COMMON.iter().map(move |name| home.join(name)));
+    let moved = MOVED.iter().filter_map(std::env::var_os);
+    let moved = moved.filter_map(|path| kennel_guard::real_path(PathBuf::from(path)).ok());
+    let named = own_home().map(|home| directories_of_user(&home));
+    let all = in_homes.chain(moved).chain(named.unwrap_or_default());
+    all.filter(|path| path.components().count() > 1).collect()
+}
+
+/// The directories that a desktop made under names of the user's language: lines such as
+/// `XDG_DOCUMENTS_DIR="$HOME/Dokumente"`.
+fn directories_of_user(home: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(home.join(".config/user-dirs.dirs")).unwrap_or_default();
+    let directory = |line: &str| {
+        let (_, value) = line.trim().strip_prefix("XDG_")?.split_once("_DIR=")?;
+        let value = value.strip_prefix('"')?.strip_suffix('"')?;
+        Some(match value.strip_prefix("$HOME") {
+            Some(below) => home.join(below.trim_start_matches('/')),
+            None => PathBuf::from(value),
+        })
+    };
+    text.lines().filter_map(directory).collect()
 }
 
 /// Homes of this user and of all others.
@@ -146,6 +227,18 @@ mod tests {
             let why = more_than_state(&scope.path(format!("work{name}"))).unwrap();
             assert!(why.contains(name), "{why}");
         }
+        for name in SIGNS_OF_A_HOME {
+            dir(&format!("copy{name}/{name}"));
+            let why = more_than_state(&scope.path(format!("copy{name}"))).unwrap();
+            assert!(why.contains(name), "{why}");
+        }
+        let other_home = dir("other-home");
+        dir("other-home/.config");
+        let lines =
+            "# made by a desktop\nXDG_DOCUMENTS_DIR=\"$HOME/Dokumente\"\nXDG_MUSIC_DIR=\"/m/x\"\n";
+        std::fs::write(other_home.join(".config/user-dirs.dirs"), lines).unwrap();
+        let named = directories_of_user(&other_home);
+        assert_eq!(named, [other_home.join("Dokumente"), "/m/x".into()]);
         // The `.git` of a linked work tree is a file.
         std::fs::write(dir("linked").join(".git"), "gitdir: elsewhere").unwrap();
         assert!(more_than_state(&scope.path("linked")).is_some());
@@ -162,6 +255,8 @@ mod tests {
             &home,
             &home.join("Documents"),
             &home.join(".local/share"),
+            &home.join("src"),
+            &home.join(".ssh"),
         ] {
             assert!(more_than_state(path).is_some(), "{}", path.display());
         }

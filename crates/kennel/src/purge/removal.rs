@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use kennel_guard::Declared;
 use kennel_sys::lock::{self, Lock, Mode};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree;
 
-use super::inventory::{FLAT, Inventory, NESTED, STORES, is_removable};
+use super::inventory::{FLAT, Inventory, Item, NESTED, STORES, is_removable};
 use super::plain_state::more_than_state;
 use crate::judged_dir::JudgedDir;
 use crate::meeting::{DAEMON_LOCK, SPAWN_LOCK};
@@ -27,7 +28,12 @@ struct Won {
 }
 
 /// Removes what the inventory means. An error says who is in the way, and then nothing was removed.
-pub(super) fn remove(user: &RuntimeDir, inventory: &Inventory) -> Result<(), String> {
+/// Of the states of servers, only `approved` ones go.
+pub(super) fn remove(
+    user: &RuntimeDir,
+    inventory: &Inventory,
+    approved: &[PathBuf],
+) -> Result<(), String> {
     let everything = inventory.is_everything();
     // Everyone who runs holds the directory: with it in our hands, nobody does, and nobody comes.
     let seized = match everything {
@@ -38,7 +44,7 @@ pub(super) fn remove(user: &RuntimeDir, inventory: &Inventory) -> Result<(), Str
         nothing_left_over(user)?;
     }
     let won = win(user, inventory)?;
-    let removed = clear(user, inventory, won, everything);
+    let removed = clear(user, inventory, approved, won);
     drop(seized);
     removed.map_err(|error| format!("not all of it: {error}"))
 }
@@ -108,11 +114,19 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
     Ok(won)
 }
 
-/// Only what was shown, and is still declared now that its lock is ours.
-fn remove_state(inventory: &Inventory, store: &OsStr, own: &RuntimeDir) -> Result<(), String> {
-    let Some(path) = inventory.states.get(store) else {
+/// Only what was shown and approved, and is still declared now that its lock is ours.
+fn remove_state(
+    inventory: &Inventory,
+    approved: &[PathBuf],
+    store: &OsStr,
+    own: &RuntimeDir,
+) -> Result<(), String> {
+    let Some(Item { path, .. }) = inventory.states.get(store) else {
         return Ok(());
     };
+    if !approved.contains(path) {
+        return Ok(());
+    }
     let still = Declared::at(own).is_some_and(|declared| declared.path == *path);
     // Somebody may have put a link in its place, or in the place of what it is in.
     let there = kennel_guard::real_path(path).is_ok_and(|real| real == *path);
@@ -138,9 +152,10 @@ fn remove_state(inventory: &Inventory, store: &OsStr, own: &RuntimeDir) -> Resul
 fn clear(
     user: &RuntimeDir,
     inventory: &Inventory,
+    approved: &[PathBuf],
     won: Vec<Won>,
-    everything: bool,
 ) -> Result<(), String> {
+    let everything = inventory.is_everything();
     let told = |error: DirError| error.to_string();
     for Won {
         kind,
@@ -151,7 +166,7 @@ fn clear(
     } in won
     {
         if kind == STORES {
-            remove_state(inventory, &name, &own)?;
+            remove_state(inventory, approved, &name, &own)?;
         }
         for file in own.entries().map_err(told)? {
             if !LOCKS.iter().any(|lock| file == *lock) && is_removable(&own, &file) {

@@ -1,6 +1,8 @@
 //! Refused while in use; afterwards nothing of Kennel's is left, and everything else is.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod states;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
@@ -83,119 +85,6 @@ fn full(dir: PathBuf) -> PathBuf {
     std::fs::create_dir_all(dir.join("below")).unwrap();
     std::fs::write(dir.join("below/data"), "dear").unwrap();
     dir
-}
-
-#[test]
-fn state_that_was_declared_goes_with_everything_else_and_what_was_not_stays() {
-    let scope = Scope::new("purge-state");
-    let declared = full(scope.path("data/thing"));
-    let undeclared = full(scope.path("data/other"));
-    std::os::unix::fs::symlink(&undeclared, declared.join("link")).unwrap();
-    let link = scope.path("data/link");
-    std::os::unix::fs::symlink(&declared, &link).unwrap();
-    let guard = guarded(&scope, "thing", &link);
-
-    // While it runs, it can be looked at, and no more.
-    let dry = kennel(&scope, &["purge", "--dry-run"]);
-    assert_eq!(dry.code(), Some(0), "{}", dry.stderr);
-    for words in ["--state", "data/thing", "in use by thing (pid "] {
-        assert!(dry.stdout.contains(words), "{words}: {}", dry.stdout);
-    }
-    let told = kennel(&scope, &["purge", "--dry-run", "--json"]).stdout;
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert!(told["in_use"].as_str().unwrap().contains("thing"), "{told}");
-    for words in [&["purge", "--yes"][..], &["purge", "thing", "--yes"]] {
-        assert_eq!(kennel(&scope, words).code(), Some(2));
-    }
-    assert!(declared.join("below/data").exists());
-
-    stops(guard);
-    let ended = kennel(&scope, &["purge", "--yes"]);
-    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
-    assert!(!declared.exists() && !scope.runtime_dir().exists());
-    assert!(undeclared.join("below/data").exists(), "behind a link");
-    assert!(link.symlink_metadata().is_ok(), "nobody declared the link");
-}
-
-#[test]
-fn the_state_of_one_server_goes_and_that_of_another_stays() {
-    let scope = Scope::new("purge-state");
-    let (one, other) = (full(scope.path("data/one")), full(scope.path("data/other")));
-    for (name, state) in [("one", &one), ("other", &other)] {
-        stops(guarded(&scope, name, state));
-    }
-    let ended = kennel(&scope, &["purge", "one", "--yes"]);
-    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
-    assert!(!one.exists() && other.join("below/data").exists());
-    assert_eq!(kennel(&scope, &["purge", "one", "--yes"]).code(), Some(3));
-
-    // Held by one who is in no record, it stays as well.
-    let mut stores = everything(scope.runtime_dir().join("stores")).into_iter();
-    let lock = stores.find(|path| path.ends_with("lock")).unwrap();
-    let file = std::fs::File::open(&lock).unwrap();
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    assert_eq!(kennel(&scope, &["purge", "other", "--yes"]).code(), Some(2));
-    assert!(other.join("below/data").exists());
-    drop(file);
-    assert_eq!(kennel(&scope, &["purge", "other", "--yes"]).code(), Some(0));
-    assert!(!other.exists());
-}
-
-/// Writes down that the only store there is is the state of a server, as an earlier build did for any directory.
-fn declare_as_before(scope: &Scope, state: &Path) {
-    use std::os::unix::ffi::OsStrExt;
-    let stores = everything(scope.runtime_dir().join("stores"));
-    let own = stores.iter().find(|path| path.is_dir()).unwrap();
-    let note = [b"thing\0", state.as_os_str().as_bytes()].concat();
-    std::fs::write(own.join("declared"), note).unwrap();
-}
-
-/// A guard with this state that starts its server in `here`, until it is on record; what it said on stderr.
-fn guard_says(scope: &Scope, here: &Path, state: &str) -> String {
-    let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
-    command
-        .args(["guard", "--name", "thing", "--state", state, "--", "true"])
-        .current_dir(here);
-    run(&mut command).stderr
-}
-
-#[test]
-fn a_home_or_a_work_tree_is_no_servers_state_whatever_was_declared() {
-    let scope = Scope::new("purge-state");
-    let work = full(scope.path("work"));
-    std::fs::create_dir(work.join(".git")).unwrap();
-    let inside = full(scope.path("plain"));
-    let home = full(scope.path("home"));
-    for (here, state, dir, reason) in [
-        (&work, ".", &work, "work"),
-        (&home, "../work", &work, "it has .git"),
-        (&inside, ".", &inside, "working directory"),
-        (&work, "../home", &home, "a home"),
-        (&work, "..", &scope.dir().to_owned(), "a home"),
-    ] {
-        let said = guard_says(&scope, here, state);
-        assert!(said.contains(reason), "{state}: {said}");
-        assert!(
-            said.contains("name a directory that holds nothing else"),
-            "{said}"
-        );
-        let before = everything(dir.clone());
-        if state == "." && dir == &inside {
-            // Elsewhere it is plain state; it was not declared, and so it stays.
-            assert_eq!(kennel(&scope, &["purge", "--yes"]).code(), Some(0));
-            assert_eq!(everything(dir.clone()), before);
-            continue;
-        }
-        declare_as_before(&scope, dir);
-        let ended = kennel(&scope, &["purge", "--yes"]);
-        assert!(
-            ended.stderr.contains("and is kept"),
-            "{state}: {}",
-            ended.stderr
-        );
-        assert!(dir.join("below/data").exists() || dir == scope.dir());
-        assert!(work.join(".git").exists() && home.join("below/data").exists());
-    }
 }
 
 /// A directory of backups with one backup, and what is not Kennel's.

@@ -1,0 +1,103 @@
+//! Which states of servers a purge removes. A declaration is a file that any process of the user can write: it is never
+//! enough. A person approves each path, by `--with-state` or on a terminal; `--yes` does not.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::inventory::{Inventory, Item};
+use crate::ps::words::printable;
+
+/// Why a `--with-state` cannot be followed.
+pub(super) fn check_named(named: &[PathBuf], inventory: &Inventory) -> Result<(), String> {
+    for path in named {
+        if let Some((_, why)) = inventory.too_much.iter().find(|(kept, _)| kept == path) {
+            return Err(format!("--with-state {}: {why}", shown(path)));
+        }
+        if !inventory.states.values().any(|state| state.path == *path) {
+            return Err(format!(
+                "--with-state {} is not a state that a server declared; `kennel purge --dry-run` lists their paths",
+                shown(path)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The states that go: those that `named` has, and of the others those that `ask` approves, one by one. `None` for
+/// `ask`: nobody is asked.
+pub(super) fn approved<'a>(
+    states: &'a BTreeMap<OsString, Item>,
+    named: &[PathBuf],
+    mut ask: Option<&mut dyn FnMut(&str) -> Result<bool, String>>,
+) -> Result<BTreeMap<OsString, &'a Item>, String> {
+    let mut approved = BTreeMap::new();
+    for (store, state) in states {
+        let goes = named.contains(&state.path)
+            || match &mut ask {
+                Some(ask) => ask(&format!(
+                    "Remove {} too, with everything in it? A server declared it as its state.",
+                    shown(&state.path)
+                ))?,
+                None => false,
+            };
+        if goes {
+            approved.insert(store.clone(), state);
+        }
+    }
+    Ok(approved)
+}
+
+fn shown(path: &Path) -> String {
+    printable(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states() -> BTreeMap<OsString, Item> {
+        let state = |name: &str| Item {
+            group: "state",
+            path: PathBuf::from("/data").join(name),
+            bytes: 0,
+        };
+        let states = ["one", "two", "three"];
+        states.map(|name| (name.into(), state(name))).into()
+    }
+
+    #[test]
+    fn a_state_goes_only_if_its_exact_path_is_named_or_its_question_is_answered() {
+        let states = states();
+        let named = |path: &str| vec![PathBuf::from(path)];
+        let chosen = |named: &[PathBuf]| {
+            let approved = approved(&states, named, None).unwrap();
+            approved.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&[]), Vec::<OsString>::new());
+        assert_eq!(chosen(&named("/data/one")), ["one"]);
+        for inexact in ["/data", "/data/one/below", "one"] {
+            assert_eq!(chosen(&named(inexact)), Vec::<OsString>::new());
+        }
+
+        let mut questions = Vec::new();
+        let mut ask = |question: &str| {
+            questions.push(question.to_owned());
+            Ok(question.contains("/data/two "))
+        };
+        let approved = approved(&states, &named("/data/one"), Some(&mut ask)).unwrap();
+        assert_eq!(approved.into_keys().collect::<Vec<_>>(), ["one", "two"]);
+        assert_eq!(questions.len(), 2, "one each, and none for what was named");
+    }
+
+    #[test]
+    fn a_path_that_is_no_declared_state_or_more_than_state_is_refused() {
+        let mut inventory = Inventory::default();
+        inventory.states = states();
+        inventory.too_much = vec![("/data/home".into(), "it is a home".to_owned())];
+        let check = |path: &str| check_named(&[PathBuf::from(path)], &inventory);
+        assert_eq!(check("/data/one"), Ok(()));
+        assert!(check("/data/home").unwrap_err().contains("it is a home"));
+        assert!(check("/data/none").unwrap_err().contains("--dry-run"));
+    }
+}
