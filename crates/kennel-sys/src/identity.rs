@@ -32,6 +32,12 @@ impl Identity {
         if self.pid != other.pid || self.boot.is_none() || self.boot != other.boot {
             return false;
         }
+        // The same number in two pid namespaces is two processes.
+        if let (Some(mine), Some(theirs)) = (self.namespace, other.namespace)
+            && mine != theirs
+        {
+            return false;
+        }
         match (self.unique, other.unique) {
             (Some(mine), Some(theirs)) => mine == theirs,
             _ => self.start.is_some() && self.start == other.start,
@@ -160,6 +166,11 @@ mod tests {
             ..FULL
         }));
         assert!(!FULL.same_process(&Identity { pid: 4712, ..FULL }));
+        let elsewhere = Identity {
+            namespace: Some(4_026_531_999),
+            ..FULL
+        };
+        assert!(!FULL.same_process(&elsewhere));
         let fallback = Identity {
             unique: None,
             ..FULL

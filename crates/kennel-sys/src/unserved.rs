@@ -989,6 +989,15 @@ pub mod tree {
         pub command: String,
         /// When its tree ended.
         pub since: u64,
+        /// The cookie of its tree.
+        pub tree: Option<String>,
+    }
+
+    impl Kept {
+        /// Unsupported.
+        pub fn process_to_end(&self) -> io::Result<Option<ProcessRef>> {
+            unsupported()
+        }
     }
 
     /// Unsupported.

@@ -2,13 +2,16 @@
 //! nobody and stops no start.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
+use kennel_sys::tree;
 use kennel_testkit::{Scope, bin, on_each_kernel, wait_for};
 
 const COOKIE: &str = "0123456789abcdef0123456789abcdef";
@@ -160,15 +163,14 @@ impl Served {
     }
 
     fn record(scope: &Scope) -> PathBuf {
-        let record = wait_for("a whole record", || {
+        wait_for("a whole record", || {
             let entries = std::fs::read_dir(trees(scope)).unwrap();
             let mut paths = entries.map(|entry| entry.unwrap().path());
             paths.find(|path| {
                 let text = std::fs::read_to_string(path).unwrap_or_default();
                 text.contains("\nserver ")
             })
-        });
-        record
+        })
     }
 
     fn live(&self) -> usize {
@@ -249,4 +251,136 @@ fn a_hard_link_among_the_records_is_no_record() {
     assert!(ProcessRef::find(&identity_of(&member)).unwrap().is_some());
     assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 1);
     end(member);
+}
+
+/// Starts a tree of a shell script, waits for `n` signatures, asks for its end and waits for it.
+fn ended_tree(scope: &Scope, script: &str, n: usize, before_the_end: impl FnOnce(&[Identity])) {
+    let mut child = scope
+        .command(bin("tk-tree"))
+        .arg("serve")
+        .arg(trees(scope))
+        .args(["50", "50", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let signed = wait_for("the processes of the server", || {
+        let signed = scope.signed();
+        (signed.len() == n).then_some(signed)
+    });
+    before_the_end(&signed);
+    child.stdin.as_mut().unwrap().write_all(b"stop\n").unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let told: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(told.iter().any(|line| line == "report Empty"), "{told:?}");
+    assert!(child.wait().unwrap().success());
+}
+
+fn lives(identity: &Identity) -> bool {
+    ProcessRef::find(identity).unwrap().is_some()
+}
+
+#[test]
+fn rule_2_a_server_does_not_hide_behind_a_process_that_is_called_a_daemon() {
+    let (tree, stubborn) = (bin("tk-tree"), bin("tk-stubborn"));
+    for holds_a_lock in [false, true] {
+        let scope = Scope::new("called-a-daemon");
+        // The process that is called a daemon was the parent of the other one before that.
+        let script = match holds_a_lock {
+            false => format!(
+                "{1} {2} stay & exec {0} daemon --check",
+                tree.display(),
+                stubborn.display(),
+                scope.roll().display()
+            ),
+            true => format!(
+                "exec 9>{3}; flock 9; {1} {2} stay 9>&- & exec {0} daemon orders",
+                tree.display(),
+                stubborn.display(),
+                scope.roll().display(),
+                scope.path("daemon.lock").display()
+            ),
+        };
+        let mut hidden = None;
+        ended_tree(&scope, &script, 1, |signed| hidden = Some(signed[0]));
+        assert!(!lives(&hidden.unwrap()), "holds a lock: {holds_a_lock}");
+    }
+}
+
+fn kept_record(identity: &str, reason: &str, tree: &str) -> String {
+    format!("kennel-kept 1\nprocess {identity}\nreason {reason}\nsince 1\ncommand x\ntree {tree}\n")
+}
+
+#[test]
+fn rule_2_a_kept_record_that_a_server_wrote_itself_spares_nobody() {
+    for reason in ["used", "known", "unseen", "asked"] {
+        let scope = Scope::new("own-kept-record");
+        let mut detached = innocent(&scope, |command| {
+            command.env("KENNEL_TREE", COOKIE);
+        });
+        plant(&scope, COOKIE, "session 0\n");
+        let identity = identity_of(&detached).to_string();
+        let text = kept_record(&identity, reason, COOKIE);
+        std::fs::write(trees(&scope).join("kept-1-1"), text).unwrap();
+        next_start(&scope);
+        assert!(!detached.wait().unwrap().success(), "{reason}");
+    }
+}
+
+#[test]
+fn a_kept_record_of_another_pid_namespace_spares_nobody_and_stays() {
+    let scope = Scope::new("kept-elsewhere");
+    let mut leftover = innocent(&scope, |command| {
+        command.env("KENNEL_TREE", COOKIE);
+    });
+    plant(&scope, COOKIE, "session 0\n");
+    let identity = identity_of(&leftover).to_string();
+    let (rest, _namespace) = identity.rsplit_once(':').unwrap();
+    let record = trees(&scope).join("kept-1-1");
+    let text = kept_record(&format!("{rest}:1"), "asked", COOKIE);
+    std::fs::write(&record, text).unwrap();
+    next_start(&scope);
+    assert!(!leftover.wait().unwrap().success(), "spared by its pid");
+    assert!(record.exists(), "nobody here can tell whether it is needed");
+}
+
+#[test]
+fn a_kept_record_alone_ends_nobody() {
+    let scope = Scope::new("end-kept");
+    let plain = innocent(&scope, |_| {});
+    let of_another_tree = innocent(&scope, |command| {
+        command.env("KENNEL_TREE", "f".repeat(32));
+    });
+    for child in [&plain, &of_another_tree] {
+        let identity = identity_of(child).to_string();
+        let text = kept_record(&identity, "used", COOKIE);
+        std::fs::write(trees(&scope).join("kept-1-1"), text).unwrap();
+        let dir = std::fs::File::open(trees(&scope)).unwrap();
+        let kept = tree::kept(dir.as_fd()).unwrap().remove(0);
+        let error = tree::end_kept(dir.as_fd(), &kept, Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("kill "), "{error}");
+        assert!(lives(&identity_of(child)));
+    }
+    end(plain);
+    end(of_another_tree);
+}
+
+#[test]
+fn an_argument_that_names_a_known_service_keeps_nobody_without_a_listening_socket() {
+    let scope = Scope::new("argument");
+    let script = format!(
+        "setsid sh -c 'echo $$ >{0}.new; mv {0}.new {0}; while :; do sleep 0.05; done' x codegraph & \
+         {1} {2} stay",
+        scope.path("pid").display(),
+        bin("tk-stubborn").display(),
+        scope.roll().display()
+    );
+    let mut detached = None;
+    ended_tree(&scope, &script, 1, |_| {
+        detached = Some(wait_for("the detached process", || {
+            let pid = std::fs::read_to_string(scope.path("pid")).ok()?;
+            Some(*ProcessRef::open(pid.trim().parse().ok()?).ok()?.identity())
+        }));
+    });
+    assert!(!lives(&detached.unwrap()));
 }

@@ -342,8 +342,11 @@ fn needs_root_rule_9_a_record_of_another_user_keeps_nobody() {
         let place = places(&scope)[0].clone();
         let mut served = Served::start(scope, &place, &[], |_| {});
         let record = served.scope.path("trees").join("kept-1-1");
+        let cookie = std::fs::read_dir(served.scope.path("trees")).unwrap();
+        let mut cookie = cookie.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let cookie = cookie.find(|name| name.len() == 32).unwrap();
         let text = format!(
-            "kennel-kept 1\nprocess {}\nreason used\nsince 1\ncommand x\n",
+            "kennel-kept 1\nprocess {}\nreason used\nsince 1\ncommand x\ntree {cookie}\n",
             served.backend
         );
         std::fs::write(&record, text).unwrap();

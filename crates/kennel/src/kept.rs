@@ -1,9 +1,10 @@
 //! Detached services that outlived their server, as `ps` lists and `stop` ends them.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use kennel_sys::process::Identity;
+use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::tree::{self, Kept, Reason};
 
@@ -25,20 +26,34 @@ pub(crate) fn living(user: &RuntimeDir) -> Vec<Kept> {
     kept.unwrap_or_default()
 }
 
-/// Ends the service that an entry lists, with everything below it. Whether it is gone.
-pub(crate) fn end(entry: &Entry) -> bool {
-    let identity: Option<Identity> = entry.identity.as_deref().and_then(|it| it.parse().ok());
-    let user = RuntimeDir::find_of_user().ok().flatten();
-    let (Some(identity), Some(user)) = (identity, user) else {
-        return false;
-    };
-    let Some(service) = living(&user).into_iter().find(|it| it.identity == identity) else {
-        return true;
+/// The service that an entry lists, to be ended; `None` if it is gone. An error where it is left alone.
+pub(crate) fn process_to_end(entry: &Entry) -> io::Result<Option<ProcessRef>> {
+    match on_record(entry) {
+        Some((_, service)) => service.process_to_end(),
+        None => Ok(None),
+    }
+}
+
+/// Ends the service that an entry lists, with everything below it. Whether it is gone, or why it is left alone.
+pub(crate) fn end(entry: &Entry) -> Result<bool, String> {
+    let Some((user, service)) = on_record(entry) else {
+        return Ok(true);
     };
     match user.existing_subdir("trees") {
-        Ok(Some(trees)) => tree::end_kept(trees.as_fd(), &service, AFTER_TERM).unwrap_or(false),
-        _ => false,
+        Ok(Some(trees)) => match tree::end_kept(trees.as_fd(), &service, AFTER_TERM) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error.to_string()),
+            ended => Ok(ended.unwrap_or(false)),
+        },
+        _ => Ok(false),
     }
+}
+
+fn on_record(entry: &Entry) -> Option<(RuntimeDir, Kept)> {
+    let identity: Identity = entry.identity.as_deref()?.parse().ok()?;
+    let user = RuntimeDir::find_of_user().ok().flatten()?;
+    let mut services = living(&user).into_iter();
+    let service = services.find(|it| it.identity == identity)?;
+    Some((user, service))
 }
 
 fn entry(kept: &Kept) -> Entry {

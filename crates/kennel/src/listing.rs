@@ -1,10 +1,12 @@
 //! Who runs: daemons by their records, solo sessions and guards by theirs. Looking creates nothing, and believes no
-//! record whose process is gone (rule 6).
+//! record whose process is gone (rule 6), or does not hold the lock that it would hold: any process of the user can write a
+//! record, and `stop` signals who is listed here. The kernel says who holds a lock.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use kennel_sys::lock;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree::{self, Families, Recorded};
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::daemon::{ClientState, DaemonState, Restart, STATE, ServerState};
 use crate::guard::record::{self as guards, Guarded};
-use crate::meeting::Meeting;
+use crate::meeting::{DAEMON_LOCK, Meeting};
 use crate::sharing::ServersToml;
 use crate::sources::Sources;
 use crate::stopped::StoppedProcess;
@@ -158,6 +160,9 @@ pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
 fn daemon(meeting: &Meeting) -> Option<Entry> {
     let record = meeting.record()?;
     let process = record.process()?;
+    if !lock::is_held_by(meeting.dir(), DAEMON_LOCK, &process) {
+        return None;
+    }
     let state = meeting.dir().read_small(STATE, LONGEST).ok().flatten();
     let state: Option<DaemonState> = state.and_then(|text| serde_json::from_slice(&text).ok());
     let state = state.unwrap_or_else(|| DaemonState {
@@ -200,10 +205,13 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
     let Some(solo) = user.existing_subdir(SOLO)? else {
         return Ok(Vec::new());
     };
-    let read = |name| -> Option<Entry> {
-        let text = solo.read_small(name, LONGEST).ok()??;
+    let read = |name: OsString| -> Option<Entry> {
+        let text = solo.read_small(&name, LONGEST).ok()??;
         let mut entry: Entry = serde_json::from_slice(&text).ok()?;
-        entry.process()?;
+        let process = entry.process()?;
+        if *name != *process.pid().to_string() || !lock::is_dir_held_by(&user, &process) {
+            return None;
+        }
         let servers = entry
             .servers
             .into_iter()

@@ -74,12 +74,20 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
             _ => {
                 let asked = process.signal(Signal::TERM);
                 let ended = asked.and_then(|_| process.wait(Some(STOPPING)));
-                ended.unwrap_or(false)
+                Ok(ended.unwrap_or(false))
             }
         };
         match ended {
-            true => say!("stopped {} ({})", printable(&entry.name), entry.key),
-            false => {
+            Ok(true) => say!("stopped {} ({})", printable(&entry.name), entry.key),
+            Err(why) => {
+                left += 1;
+                crate::fail(&format!(
+                    "{} ({}) is left alone: {why}",
+                    printable(&entry.name),
+                    entry.key
+                ));
+            }
+            Ok(false) => {
                 left += 1;
                 crate::fail(&format!(
                     "{} (pid {}) does not stop; look at `kennel logs {}`",

@@ -149,12 +149,6 @@ pub(crate) fn runs_our_program(pid: u32) -> bool {
     theirs.is_some() && theirs == program("self")
 }
 
-/// The first argument a process was started with.
-pub(crate) fn first_argument(pid: u32) -> Option<Vec<u8>> {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    line.split(|&byte| byte == 0).nth(1).map(<[u8]>::to_vec)
-}
-
 /// The name of a process: of its program, or what it calls itself.
 pub(crate) fn command_name(pid: u32) -> Option<String> {
     require_our_own().ok()?;

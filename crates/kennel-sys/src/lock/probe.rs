@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::file::FileId;
@@ -60,6 +62,33 @@ pub fn holders(
     let file = dir.open_file(name.as_ref(), Access::Read).ok();
     let id = file.and_then(|file| FileId::of(&file).ok());
     id.map_or_else(Vec::new, |id| proc_locks::heirs(id, may_be).collect())
+}
+
+/// Whether `process` holds the lock `name` in `dir`, as the kernel says; `false` where that cannot be seen.
+pub fn is_held_by(dir: &RuntimeDir, name: impl AsRef<OsStr>, process: &ProcessRef) -> bool {
+    let file = dir.open_file(name.as_ref(), Access::Read).ok();
+    let id = file.and_then(|file| FileId::of(&file).ok());
+    id.is_some_and(|id| proc_locks::holds(process, id) == Some(true))
+}
+
+/// Whether `process` [holds](RuntimeDir::hold) the directory itself, as the kernel says; `false` where that cannot be
+/// seen. Every session, daemon and guard does, and no other program.
+pub fn is_dir_held_by(dir: &RuntimeDir, process: &ProcessRef) -> bool {
+    let id = dir.as_fd().try_clone_to_owned().ok();
+    let id = id.and_then(|fd| FileId::of(&File::from(fd)).ok());
+    id.is_some_and(|id| proc_locks::holds(process, id) == Some(true))
+}
+
+/// Whether `process` holds a lock that only a daemon or a guard of Kennel holds: on a runtime directory of this user, or
+/// on one of the two locks of a daemon. `false` where that cannot be seen.
+pub(crate) fn holds_a_place(process: &ProcessRef) -> bool {
+    let ours = rustix::process::geteuid().as_raw();
+    proc_locks::holds_any(process, |meta, path| {
+        let closed_dir = meta.is_dir() && meta.mode() & 0o077 == 0;
+        let name = path.file_name().and_then(OsStr::to_str);
+        let lock = meta.is_file() && matches!(name, Some("daemon.lock" | "spawn.lock"));
+        meta.uid() == ours && (closed_dir || lock)
+    })
 }
 
 /// [`probe`] for a lock whose directory has not been opened.

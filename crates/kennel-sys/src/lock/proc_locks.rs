@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use super::file::FileId;
 use crate::process::ProcessRef;
@@ -30,6 +31,25 @@ pub(super) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
         (false, true) => None,
         (false, false) => Some(false),
     }
+}
+
+/// Whether `process` has a lock on a file that `fits`, by its metadata and its path at this moment. Files that are hidden
+/// from us do not count.
+pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(&fs::Metadata, &Path) -> bool) -> bool {
+    let pid = process.pid();
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+    let held = entries.into_iter().flatten().flatten().any(|entry| {
+        let fd = entry.file_name();
+        let fd = fd.to_string_lossy();
+        let path = format!("/proc/{pid}/fd/{fd}");
+        is_locked(pid, &fd).unwrap_or(false)
+            && match (fs::metadata(&path), fs::read_link(&path)) {
+                (Ok(meta), Ok(target)) => fits(&meta, &target),
+                _ => false,
+            }
+    });
+    // Alive after the reading: so the reading was about this one (rule 6).
+    held && process.is_alive()
 }
 
 /// A living process that took a lock.
@@ -82,12 +102,7 @@ pub(super) fn heirs(
 
 /// The file behind a descriptor, if there is a lock on it.
 fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
-    let locked = info
-        .lines()
-        .filter_map(|line| line.strip_prefix("lock:"))
-        .any(|lock| lock.split_whitespace().nth(1) == Some("FLOCK"));
-    if !locked {
+    if !is_locked(pid, fd)? {
         // Not even looked at: its file system may be one that does not answer.
         return Ok(None);
     }
@@ -95,6 +110,13 @@ fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
     // overlayfs is not the one that stat tells.
     let meta = fs::metadata(format!("/proc/{pid}/fd/{fd}"))?;
     Ok(Some(FileId::from(&meta)))
+}
+
+/// Whether a descriptor has a `flock`.
+fn is_locked(pid: u32, fd: &str) -> io::Result<bool> {
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
+    let mut locks = info.lines().filter_map(|line| line.strip_prefix("lock:"));
+    Ok(locks.any(|lock| lock.split_whitespace().nth(1) == Some("FLOCK")))
 }
 
 /// One held `flock` of `/proc/locks`.

@@ -5,6 +5,7 @@ use std::io;
 
 use rustix::process::Signal;
 
+use super::daemons::{hidden_below, is_daemon, is_warden_of};
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 
@@ -47,7 +48,7 @@ pub(super) fn all(spared: &[Identity]) -> io::Result<Vec<Identity>> {
             found: Vec::new(),
             lost: false,
         };
-        look.collect_below(std::process::id(), None);
+        look.collect_below(std::process::id(), None, false);
         let known = everyone.len();
         for identity in look.found {
             if !everyone.contains(&identity) {
@@ -72,8 +73,8 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// Collects everyone below `parent`, which is this process if it is not held. Holds no more descriptors than the
-    /// tree is deep.
-    fn collect_below(&mut self, parent_pid: u32, parent: Option<&ProcessRef>) {
+    /// tree is deep. `below_daemon`: the parent is a daemon of ours, whose servers have wardens and are spared.
+    fn collect_below(&mut self, parent_pid: u32, parent: Option<&ProcessRef>, below_daemon: bool) {
         for pid in self.children.remove(&parent_pid).into_iter().flatten() {
             let Ok(process) = ProcessRef::open(pid) else {
                 self.lost = true;
@@ -86,10 +87,18 @@ impl Look<'_> {
                 && parent.is_none_or(ProcessRef::is_alive);
             if !is_child {
                 self.lost = true;
-            } else if !is_a_daemon_of_ours(pid) && !is_one_of(&process, self.spared) {
-                self.found.push(*process.identity());
-                self.collect_below(pid, Some(&process));
+                continue;
             }
+            let server_of_a_daemon =
+                below_daemon && parent.is_some_and(|daemon| is_warden_of(pid, daemon));
+            if server_of_a_daemon || is_one_of(&process, self.spared) {
+                continue;
+            }
+            let daemon = is_daemon(pid);
+            if !daemon {
+                self.found.push(*process.identity());
+            }
+            self.collect_below(pid, Some(&process), daemon);
         }
     }
 }
@@ -107,11 +116,12 @@ pub(super) fn is_spared(pid: u32, spared: &[Identity]) -> bool {
 }
 
 /// Kills direct children of this process; returns those that the kill could reach. One that changed its user is out of
-/// reach, and daemons of ours are left alone.
+/// reach. Daemons of ours are left alone, and what hides below them is killed.
 ///
 /// No identity is needed: an unreaped child keeps its pid, and only this thread reaps.
 pub(super) fn kill_children(mut children: Vec<u32>) -> Vec<u32> {
-    children.retain(|&pid| !is_a_daemon_of_ours(pid));
+    let hidden = hidden_below(&children);
+    children.retain(|&pid| !is_daemon(pid));
     children.retain(|&pid| {
         #[expect(
             clippy::disallowed_methods,
@@ -119,22 +129,17 @@ pub(super) fn kill_children(mut children: Vec<u32>) -> Vec<u32> {
         )]
         os::pid_of(pid).is_ok_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
     });
+    let reached = |process: &&ProcessRef| process.signal(Signal::KILL).unwrap_or(false);
+    children.extend(hidden.iter().filter(reached).map(ProcessRef::pid));
     children
 }
 
 /// Whether nobody is left among the children of this process but daemons of ours and those in `spared`.
 pub(super) fn only_spared_left(spared: &[Identity]) -> bool {
-    let is_spared = |&pid: &u32| is_spared(pid, spared) || is_a_daemon_of_ours(pid);
+    let is_spared = |&pid: &u32| is_spared(pid, spared) || is_daemon(pid);
     let children = os::children_of_this_process();
-    children.is_ok_and(|children| children.iter().all(is_spared))
-}
-
-/// A daemon that was first needed inside a server (an app may itself be one) lands below that server's
-/// warden, and so does a guardian, which guards a detached server. It is nobody's: the ladder spares it, and
-/// what is below it.
-pub(super) fn is_a_daemon_of_ours(pid: u32) -> bool {
-    os::runs_our_program(pid)
-        && os::first_argument(pid).is_some_and(|word| word == b"daemon" || word == b"guardian")
+    children
+        .is_ok_and(|children| children.iter().all(is_spared) && hidden_below(&children).is_empty())
 }
 
 /// Everyone below `root`, each held as a reference, but for daemons of ours and what is below them. A snapshot:
@@ -148,7 +153,7 @@ pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
             let Ok(process) = ProcessRef::open(pid) else {
                 continue;
             };
-            if is_a_daemon_of_ours(pid) {
+            if is_daemon(pid) {
                 continue;
             }
             // As in `Look::collect_below`: below the one we hold, and so now (rule 6).

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::Signal;
 
-use super::descendants;
 use super::record::{is_own_file, names_in};
-use crate::detached::Reason;
+use super::{COOKIE, daemons, descendants, services};
+use crate::detached::{Detached, Reason};
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 
@@ -24,6 +24,8 @@ const PREFIX: &str = "kept-";
 const LONGEST: u64 = 4096;
 /// How long a killed process may take to be gone.
 const LAST_RUNG: Duration = Duration::from_secs(5);
+/// Most ancestors that are looked at.
+const MOST_ANCESTORS: usize = 64;
 
 /// A detached service that outlived the tree it was started in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,17 +38,61 @@ pub struct Kept {
     pub command: String,
     /// When its tree ended, in seconds since 1970.
     pub since: u64,
+    /// The cookie of the tree that it was kept from; `None` in the records of earlier builds.
+    pub tree: Option<String>,
 }
 
 impl Kept {
-    pub(super) fn now(identity: Identity, reason: Reason) -> Kept {
+    pub(super) fn now(identity: Identity, reason: Reason, tree: &str) -> Kept {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Kept {
             identity,
             reason,
             command: os::command_name(identity.pid()).unwrap_or_default(),
             since: since.unwrap_or_default().as_secs(),
+            tree: Some(tree.to_owned()),
         }
+    }
+
+    /// Whether the process lives here and, as its environment says, was started in the tree that it was kept from. A
+    /// record of another pid namespace is about another process.
+    fn process(&self) -> Option<ProcessRef> {
+        let process = ProcessRef::find(&self.identity).ok()??;
+        let mark = os::environ_value(process.pid(), COOKIE).ok().flatten();
+        let fits = match (&mark, &self.tree) {
+            (Some(mark), Some(tree)) => mark == tree.as_bytes(),
+            // It dropped its environment, or an earlier build kept it.
+            _ => true,
+        };
+        (fits && process.is_alive()).then_some(process)
+    }
+
+    /// The service, to be ended; `None` if it is gone. `PermissionDenied` where the kernel does not confirm that Kennel
+    /// started it: a record alone ends nobody.
+    pub fn process_to_end(&self) -> io::Result<Option<ProcessRef>> {
+        let Some(process) = ProcessRef::find(&self.identity)? else {
+            return Ok(None);
+        };
+        if self.is_ours_to_end(&process) || !process.is_alive() {
+            return Ok(Some(process));
+        }
+        let words = format!(
+            "the environment of process {0} does not show that Kennel started it; if it is to end, `kill {0}`",
+            process.pid()
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, words))
+    }
+
+    /// Whether the kernel confirms that Kennel started it: its environment has the cookie of the tree that it was kept
+    /// from, and no living warden is in charge of it.
+    fn is_ours_to_end(&self, process: &ProcessRef) -> bool {
+        let mark = os::environ_value(process.pid(), COOKIE).ok().flatten();
+        let fits = mark.is_some_and(|mark| {
+            let tree = self.tree.as_deref();
+            tree.is_none_or(|tree| mark == tree.as_bytes())
+        });
+        let ancestors = ProcessRef::ancestors_of(process, MOST_ANCESTORS);
+        fits && !ancestors.iter().any(|it| daemons::is_warden(it.pid())) && process.is_alive()
     }
 
     /// Writes its record. Appears whole or not at all.
@@ -74,10 +120,15 @@ impl Kept {
             reason,
             command,
             since,
+            tree,
         } = self;
         // A program may have any name.
         let command: String = command.chars().filter(|it| !it.is_control()).collect();
-        format!("{HEADER}\nprocess {identity}\nreason {reason}\nsince {since}\ncommand {command}\n")
+        let tree = tree.as_ref().map(|tree| format!("tree {tree}\n"));
+        format!(
+            "{HEADER}\nprocess {identity}\nreason {reason}\nsince {since}\ncommand {command}\n{}",
+            tree.unwrap_or_default()
+        )
     }
 
     fn parse(text: &str) -> Option<Kept> {
@@ -92,6 +143,7 @@ impl Kept {
             reason: first("reason")?.parse().ok()?,
             since: first("since")?.parse().ok()?,
             command: first("command").unwrap_or_default().to_owned(),
+            tree: first("tree").map(str::to_owned),
         })
     }
 
@@ -134,9 +186,10 @@ pub(super) fn sweep(dir: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Ends a service and everything below it: SIGTERM, `after_term` for it to work, then SIGKILL. Whether all are gone.
+/// `PermissionDenied` as in [`Kept::process_to_end`].
 pub fn end_kept(dir: BorrowedFd<'_>, service: &Kept, after_term: Duration) -> io::Result<bool> {
     let mut everyone = Vec::new();
-    if let Some(process) = ProcessRef::find(&service.identity)? {
+    if let Some(process) = service.process_to_end()? {
         everyone = descendants::below(&process)?;
         everyone.push(process);
     }
@@ -154,9 +207,9 @@ pub fn end_kept(dir: BorrowedFd<'_>, service: &Kept, after_term: Duration) -> io
     Ok(everyone.iter().all(|process| !process.is_alive()))
 }
 
-/// The pids that must be left alone: services on record, and all below them.
+/// The pids of living services, and of all below them.
 pub(super) fn spared(services: &[Identity]) -> HashSet<u32> {
-    let alive = |it: &&Identity| ProcessRef::find(it).map_or(true, |found| found.is_some());
+    let alive = |it: &&Identity| ProcessRef::find(it).is_ok_and(|found| found.is_some());
     let roots: Vec<u32> = services.iter().filter(alive).map(Identity::pid).collect();
     let Some(families) = (!roots.is_empty()).then(descendants::Families::now) else {
         return HashSet::new();
@@ -167,10 +220,26 @@ pub(super) fn spared(services: &[Identity]) -> HashSet<u32> {
     }
 }
 
-/// Who is on record in `dir`, alive or not.
-pub(super) fn identities(dir: BorrowedFd<'_>) -> Vec<Identity> {
-    let records = on_record(dir).unwrap_or_default();
-    records.into_iter().map(|(_, it)| it.identity).collect()
+/// The services on record in `dir` that are left alone when a tree ends whose servers led `sessions`.
+///
+/// A server can write such a record too. So each is checked again: it lives here, has the cookie of the tree that it was
+/// kept from or none, left the session of every server, and listens, is known to be shared, or `policy` keeps all.
+pub(super) fn confirmed(dir: BorrowedFd<'_>, sessions: &[u32], policy: Detached) -> Vec<Identity> {
+    let mut confirmed = Vec::new();
+    if policy == Detached::End {
+        return confirmed;
+    }
+    for (_, service) in on_record(dir).unwrap_or_default() {
+        let Some(process) = service.process().filter(|_| service.tree.is_some()) else {
+            continue;
+        };
+        let left = os::stat(process.pid()).is_ok_and(|stat| !sessions.contains(&stat.session));
+        let serves = || policy == Detached::Keep || services::still_serves(&process);
+        if left && serves() && process.is_alive() {
+            confirmed.push(service.identity);
+        }
+    }
+    confirmed
 }
 
 fn on_record(dir: BorrowedFd<'_>) -> io::Result<Vec<(String, Kept)>> {
@@ -199,8 +268,12 @@ mod tests {
                 reason,
                 command: "a name".into(),
                 since: 7,
+                tree: Some("0f".repeat(16)),
             };
-            assert_eq!(Kept::parse(&kept.text()), Some(kept));
+            assert_eq!(Kept::parse(&kept.text()), Some(kept.clone()));
+            let tree = None;
+            let earlier = Kept { tree, ..kept };
+            assert_eq!(Kept::parse(&earlier.text()), Some(earlier));
         }
         for garbage in ["", "kennel-tree 1\n", "kennel-kept 1\nprocess 4\n"] {
             assert_eq!(Kept::parse(garbage), None, "{garbage:?}");
@@ -210,6 +283,7 @@ mod tests {
             reason: Reason::Used,
             command: "two\nlines \u{1b}[31m".into(),
             since: 7,
+            tree: None,
         };
         let read = Kept::parse(&odd.text()).expect("well-formed");
         assert_eq!(read.command, "twolines [31m");

@@ -72,7 +72,7 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
             let Found { left, services } = find_members(dir, &cookie, &record)?;
             for (identity, reason) in services {
                 // Without a record the next look finds the same again.
-                let _ = Kept::now(identity, reason).write(dir);
+                let _ = Kept::now(identity, reason, &cookie).write(dir);
             }
             reached.insert(cookie, signal_all(&left, Signal::TERM).collect());
         }
@@ -235,7 +235,7 @@ fn find_members(dir: BorrowedFd<'_>, cookie: &str, record: &Record) -> io::Resul
         let services = Vec::new();
         return Ok(Found { left, services });
     }
-    let on_record = kept::identities(dir);
+    let on_record = kept::confirmed(dir, &[record.session], record.detached);
     let spared = kept::spared(&on_record);
     left.retain(|process| !spared.contains(&process.pid()));
     let identities: Vec<Identity> = left.iter().map(|it| *it.identity()).collect();

@@ -9,11 +9,10 @@
 //! Never a member: a process with the cookie of another tree, and a process below a living warden.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::io;
 
+use super::daemons::{is_daemon, is_warden};
 use super::record::Record;
-use super::warden::Orders;
 use super::{COOKIE, descendants};
 use crate::linux as os;
 use crate::process::ProcessRef;
@@ -57,7 +56,7 @@ pub(super) fn living(cookie: &str, record: &Record) -> io::Result<Vec<ProcessRef
     while next < members.len() {
         let parent = members[next].pid();
         for &pid in table.children.get(&parent).into_iter().flatten() {
-            let spared = spared.contains(&pid) || descendants::is_a_daemon_of_ours(pid);
+            let spared = spared.contains(&pid) || is_daemon(pid);
             if spared || !known.insert(pid) {
                 continue;
             }
@@ -107,7 +106,7 @@ impl Table<'_> {
             Mark::Another => false,
             Mark::None => self.session_fits && self.is_in_session(pid),
         };
-        confirmed && !descendants::is_a_daemon_of_ours(pid) && !self.is_below_a_warden(pid)
+        confirmed && !is_daemon(pid) && !self.is_below_a_warden(pid)
     }
 
     /// Whether a process is in the server's session, with one of the pipes that the server was handed. A server's
@@ -156,16 +155,6 @@ fn session_fits(cookie: &str, record: &Record) -> bool {
         }
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
-}
-
-/// Whether a process is a warden, of this build or of another.
-pub(super) fn is_warden(pid: u32) -> bool {
-    let ordered = |words: Vec<String>| {
-        let orders = words.get(2).map(OsStr::new);
-        words.get(1).is_some_and(|word| word == "warden")
-            && orders.and_then(Orders::parse).is_some()
-    };
-    os::is_kennel(pid) && os::command_line(pid).is_some_and(ordered)
 }
 
 /// We may ourselves have been started from inside such a tree: neither we nor our ancestors are members.

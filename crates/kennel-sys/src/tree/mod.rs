@@ -20,6 +20,7 @@
 //! A detached process that also wiped its environment and closed its stdio is beyond reach after the
 //! last case, and only then.
 
+mod daemons;
 mod descendants;
 mod kept;
 mod leftovers;

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::descendants;
 use crate::detached::{Detached, Reason};
 use crate::linux::{self as os, Connections};
 use crate::process::{Identity, ProcessRef};
@@ -128,23 +129,52 @@ fn reason_to_keep(pid: u32, tree: &Sockets) -> Option<Reason> {
     }
 }
 
+/// Whether a service that was kept is still what it was kept for: it, or a process of its session below it, is a known
+/// service or listens.
+pub(super) fn still_serves(process: &ProcessRef) -> bool {
+    let session = |pid: u32| os::stat(pid).ok().map(|stat| stat.session);
+    let own = session(process.pid());
+    let mut family = descendants::below(process).unwrap_or_default();
+    family.retain(|it| session(it.pid()) == own);
+    let mut pids = family.iter().map(ProcessRef::pid).chain([process.pid()]);
+    own.is_some() && pids.any(|pid| is_known(pid) || listens(pid))
+}
+
+/// Whether a process has a listening socket, as far as that can be seen.
+fn listens(pid: u32) -> bool {
+    let sockets = os::sockets_of(pid).unwrap_or_default();
+    // No need to read the table of all sockets for a process without any.
+    !sockets.is_empty()
+        && os::listening_in_namespace_of(pid)
+            .is_ok_and(|listening| sockets.iter().any(|inode| listening.contains(inode)))
+}
+
+/// Whether a process is a service that is known to be shared: by the name of its program; or by a word of its command
+/// line, and then only if it listens. Any process can have any argument.
 fn is_known(pid: u32) -> bool {
     let words = os::command_line(pid).unwrap_or_default();
     let words: Vec<&str> = words.iter().take(MOST_WORDS).map(String::as_str).collect();
-    names_known_service(os::command_name(pid).as_deref(), &words)
+    is_named_known(os::command_name(pid).as_deref(), &words)
+        || (mentions_known(&words) && listens(pid))
 }
 
-fn names_known_service(name: Option<&str>, words: &[&str]) -> bool {
-    let last_part = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-    let program = words
-        .first()
-        .map(|word| last_part(word))
-        .unwrap_or_default();
+fn last_part(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or_default()
+}
+
+/// Whether the program itself has the name of a known service.
+fn is_named_known(name: Option<&str>, words: &[&str]) -> bool {
+    let program = words.first().map(|word| last_part(word));
     // Bazel's server calls itself `bazel(workspace)`.
-    let program = program.split('(').next().unwrap_or_default();
-    let is_program = |known: &&str| name == Some(*known) || program == *known;
-    let is_word = |word: &&str| KNOWN_WORDS.contains(&last_part(word).as_str());
-    KNOWN_NAMES.iter().any(is_program) || words.iter().skip(1).any(is_word)
+    let program = program.and_then(|program| program.split('(').next());
+    let mut known = KNOWN_NAMES.iter();
+    known.any(|known| name == Some(*known) || program == Some(*known))
+}
+
+/// Whether an argument is the name of a known service: what an interpreter was given to run, or any other word.
+fn mentions_known(words: &[&str]) -> bool {
+    let mut arguments = words.iter().skip(1);
+    arguments.any(|word| KNOWN_WORDS.contains(&last_part(word)))
 }
 
 #[cfg(test)]
@@ -152,20 +182,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_services_are_known_by_name_or_behind_their_interpreter() {
+    fn known_services_are_known_by_the_name_of_their_program() {
         for (name, line) in [
             ("gpg-agent", "gpg-agent --homedir /home/a/.gnupg --daemon"),
             ("adb", "adb -L tcp:5037 fork-server server --reply-fd 4"),
             ("java", "bazel(thing) --add-opens=java.base/java.nio"),
+            ("node", "/usr/bin/codegraph serve --mcp"),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(is_named_known(Some(name), &words), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_known_service_behind_its_interpreter_must_listen_too() {
+        for (name, line) in [
             (
                 "java",
                 "/opt/java/bin/java -Xmx512m org.gradle.launcher.daemon.bootstrap.GradleDaemon 8.5",
             ),
             ("node", "node /home/a/.npm/bin/codegraph serve --mcp"),
             ("python3", "/usr/bin/python3 -m godot_ai --transport http"),
+            ("sleep", "sleep 1000 codegraph"),
         ] {
             let words: Vec<&str> = line.split(' ').collect();
-            assert!(names_known_service(Some(name), &words), "{line}");
+            assert!(mentions_known(&words), "{line}");
+            assert!(!is_named_known(Some(name), &words), "{line}");
         }
     }
 
@@ -178,7 +220,8 @@ mod tests {
             ("chrome", "/opt/chrome --remote-debugging-port=0"),
         ] {
             let words: Vec<&str> = line.split(' ').collect();
-            assert!(!names_known_service(Some(name), &words), "{line}");
+            assert!(!is_named_known(Some(name), &words), "{line}");
+            assert!(!mentions_known(&words), "{line}");
         }
     }
 }

@@ -9,7 +9,8 @@ use rustix::process::WaitOptions;
 
 use super::kept::{self, Kept};
 use super::record::{self, Record};
-use super::{descendants, services};
+use super::{COOKIE, descendants, services};
+use crate::detached::Detached;
 use crate::events;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
@@ -65,7 +66,7 @@ pub fn reap_kept(known: &[u32]) {
 pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<usize> {
     let elder = elders();
     let is_stray = |pid: u32| !known.contains(&pid) && !elder.contains(&pid);
-    let mut kept = records.map(kept::identities).unwrap_or_default();
+    let mut kept = records.map(kept_before).unwrap_or_default();
     let deadline = Instant::now() + PATIENCE;
     let mut ended = 0;
     loop {
@@ -95,25 +96,49 @@ pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<
     }
 }
 
+/// The trees of this process whose warden is gone, as their records say.
+#[derive(Default)]
+struct Abandoned {
+    cookies: Vec<String>,
+    sessions: Vec<u32>,
+    policy: Option<Detached>,
+}
+
+impl Abandoned {
+    fn on_record(dir: BorrowedFd<'_>) -> Abandoned {
+        let mut abandoned = Abandoned::default();
+        let Ok(me) = ProcessRef::my_identity() else {
+            return abandoned;
+        };
+        for cookie in record::cookies(dir).unwrap_or_default() {
+            let Ok(Some(record)) = Record::read(dir, &cookie) else {
+                continue;
+            };
+            let warden_gone = matches!(ProcessRef::find(&record.warden), Ok(None));
+            if record.served.same_process(&me) && warden_gone {
+                abandoned.cookies.push(cookie);
+                abandoned.sessions.push(record.session);
+                abandoned.policy.get_or_insert(record.detached);
+            }
+        }
+        abandoned
+    }
+
+    /// The tree that a process was started in, as far as its environment tells.
+    fn tree_of(&self, identity: &Identity) -> String {
+        let mark = os::environ_value(identity.pid(), COOKIE).ok().flatten();
+        let mark = mark.and_then(|mark| String::from_utf8(mark).ok());
+        let mark = mark.filter(|mark| self.cookies.contains(mark));
+        mark.or_else(|| self.cookies.first().cloned())
+            .unwrap_or_default()
+    }
+}
+
 /// The services among the strays and what is below them, written down. Without a record of the warden's tree nobody can
 /// say which session was the server's: then there are none.
 fn kept_among(strays: &[u32], dir: BorrowedFd<'_>) -> Vec<Identity> {
-    let Ok(me) = ProcessRef::my_identity() else {
-        return Vec::new();
-    };
-    let mut sessions = Vec::new();
-    let mut policy = None;
-    for cookie in record::cookies(dir).unwrap_or_default() {
-        let Ok(Some(record)) = Record::read(dir, &cookie) else {
-            continue;
-        };
-        let warden_gone = matches!(ProcessRef::find(&record.warden), Ok(None));
-        if record.served.same_process(&me) && warden_gone {
-            sessions.push(record.session);
-            policy.get_or_insert(record.detached);
-        }
-    }
-    let Some(policy) = policy else {
+    let abandoned = Abandoned::on_record(dir);
+    let Some(policy) = abandoned.policy else {
         return Vec::new();
     };
     let mut members = Vec::new();
@@ -122,11 +147,21 @@ fn kept_among(strays: &[u32], dir: BorrowedFd<'_>) -> Vec<Identity> {
         members.extend(below.iter().map(|it| *it.identity()));
         members.push(*process.identity());
     }
-    let services = services::kept_among(&members, &sessions, policy, true);
+    let services = services::kept_among(&members, &abandoned.sessions, policy, true);
     for &(identity, reason) in &services {
-        let _ = Kept::now(identity, reason).write(dir);
+        let _ = Kept::now(identity, reason, &abandoned.tree_of(&identity)).write(dir);
     }
     services.into_iter().map(|(identity, _)| identity).collect()
+}
+
+/// The services on record that this process inherited from trees that ended before.
+fn kept_before(dir: BorrowedFd<'_>) -> Vec<Identity> {
+    let abandoned = Abandoned::on_record(dir);
+    kept::confirmed(
+        dir,
+        &abandoned.sessions,
+        abandoned.policy.unwrap_or_default(),
+    )
 }
 
 fn is_reaped(pid: u32) -> bool {

@@ -164,6 +164,7 @@ struct Warden {
     /// Whom the last kill reached.
     killed: Vec<u32>,
     detached: Detached,
+    cookie: String,
     /// Where kept services are written down.
     records: Option<OwnedFd>,
     /// Detached services that outlive the tree: decided before its first rung.
@@ -252,6 +253,7 @@ impl Warden {
             server_reaped: false,
             killed: Vec::new(),
             detached: orders.detached,
+            cookie: cookie.clone(),
             records,
             kept: Vec::new(),
         };
@@ -389,7 +391,7 @@ impl Warden {
             self.kept.push(identity);
             if let Some(dir) = &self.records {
                 // Without a record it is kept by us, but not by whoever comes later.
-                let _ = Kept::now(identity, reason).write(dir.as_fd());
+                let _ = Kept::now(identity, reason, &self.cookie).write(dir.as_fd());
             }
         }
     }

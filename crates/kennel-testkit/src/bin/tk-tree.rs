@@ -3,6 +3,7 @@
 //! `tk-tree serve RECORDS EOF_MS TERM_MS -- COMMAND…` starts COMMAND under a warden and tells on
 //! stdout what it hears. A line `stop` on its stdin asks for the ladder.
 //! `tk-tree serve-recorded` does so only if the tree's record can be written, and removes RECORDS before.
+//! `tk-tree daemon …` stays, as a daemon does: what a server could start to hide behind it.
 //! `tk-tree next-start RECORDS TERM_MS` ends what an earlier one left behind.
 #![expect(
     clippy::print_stdout,
@@ -34,6 +35,9 @@ fn main() -> ExitCode {
             [millis(word(2)), millis(word(3))],
             arguments[5..].to_vec(),
         ),
+        "daemon" => loop {
+            rustix::event::pause();
+        },
         "next-start" => {
             let ended = tree::end_leftovers(directory(word(1)).as_fd(), millis(word(2)));
             println!("{:?}", ended.expect("leftovers can be ended"));

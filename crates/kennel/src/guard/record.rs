@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kennel_sys::lock;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,13 @@ pub(super) struct Kept {
 impl Record {
     pub(super) fn process(&self) -> Option<ProcessRef> {
         self.entry.process()
+    }
+
+    /// Whether it has ended, as far as can be told: of a guard in another pid namespace it cannot.
+    fn has_ended(&self) -> bool {
+        let identity = self.entry.identity.as_deref();
+        let identity: Option<Identity> = identity.and_then(|text| text.parse().ok());
+        identity.is_none_or(|identity| matches!(ProcessRef::find(&identity), Ok(None)))
     }
 
     /// Whether the owner lives; `None` without one. What cannot be told is alive.
@@ -208,8 +216,17 @@ pub(super) fn discard(user: &RuntimeDir) {
 /// The guards that live, with their records.
 pub(super) fn living(user: &RuntimeDir) -> Vec<Record> {
     let mut living = all(user);
-    living.retain(|(_, record)| record.ended.is_none() && record.process().is_some());
+    living.retain(|(dir, record)| record.ended.is_none() && is_guard(user, dir, record));
     living.into_iter().map(|(_, record)| record).collect()
+}
+
+/// Whether the process in a record is a guard: it has the directory of its pid, and the kernel says that it holds the
+/// runtime directory. Any process of the user can write a record.
+fn is_guard(user: &RuntimeDir, dir: &RuntimeDir, record: &Record) -> bool {
+    record.process().is_some_and(|process| {
+        let place = dir.path().file_name().unwrap_or_default();
+        place == process.pid().to_string().as_str() && lock::is_dir_held_by(user, &process)
+    })
 }
 
 /// The guards that live, as `kennel ps` lists them.
@@ -271,7 +288,7 @@ fn all(user: &RuntimeDir) -> Vec<(RuntimeDir, Record)> {
 
 fn make_room(user: &RuntimeDir) {
     let mut ended = all(user);
-    ended.retain(|(_, record)| record.process().is_none());
+    ended.retain(|(_, record)| record.has_ended());
     ended.sort_by_key(|(_, record)| std::cmp::Reverse(record.entry.since));
     let Ok(Some(guards)) = user.existing_subdir(GUARDS) else {
         return;
@@ -325,4 +342,69 @@ pub(super) fn sameness(command: &[OsString], cwd: &Path) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kennel_testkit::Scope;
+
+    use super::*;
+
+    fn record(identity: &str, since: u64) -> Record {
+        let mut entry = entry("thing", &[], Path::new("/"), None);
+        entry.identity = Some(identity.to_owned());
+        entry.since = since;
+        Record {
+            entry,
+            sameness: String::new(),
+            owner: None,
+            owner_was_gone: false,
+            ports: Vec::new(),
+            grace_ms: 0,
+            sources: Sources::default(),
+            detached: false,
+            ending: false,
+            ended: None,
+        }
+    }
+
+    fn plant(user: &RuntimeDir, place: &str, record: &Record) {
+        let dir = user.subdir(GUARDS).unwrap().subdir(place).unwrap();
+        let text = serde_json::to_vec(record).unwrap();
+        dir.write_whole(RECORD, &text).unwrap();
+    }
+
+    #[test]
+    fn records_of_another_pid_namespace_make_no_room() {
+        let scope = Scope::new("make-room");
+        let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
+        let me = ProcessRef::me().unwrap().identity().to_string();
+        let (rest, _namespace) = me.rsplit_once(':').unwrap();
+        // Of a boot that never was: certainly gone.
+        let gone = format!("{}:-:{:032x}:1:-", std::process::id(), 1);
+        plant(&user, "1", &record(&format!("{rest}:1"), 0));
+        for place in 2..=(KEPT as u64 + 3) {
+            plant(&user, &place.to_string(), &record(&gone, place));
+        }
+        make_room(&user);
+        let names = user.subdir(GUARDS).unwrap().entries().unwrap();
+        assert_eq!(names.len(), KEPT + 1, "{names:?}");
+        assert!(names.contains(&"1".into()), "{names:?}");
+        assert!(!names.contains(&"2".into()), "the oldest that ended");
+    }
+
+    #[test]
+    fn a_record_of_a_process_that_is_no_guard_is_not_believed() {
+        let scope = Scope::new("no-guard");
+        let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
+        let me = ProcessRef::me().unwrap().identity().to_string();
+        let own = std::process::id().to_string();
+        plant(&user, &own, &record(&me, 0));
+        assert_eq!(living(&user), [], "it holds no lock");
+        let hold = user.hold().unwrap();
+        assert_eq!(living(&user).len(), 1);
+        plant(&user, "1", &record(&me, 0));
+        assert_eq!(living(&user).len(), 1, "under another pid");
+        drop(hold);
+    }
 }

@@ -158,7 +158,7 @@ impl Plan<'_> {
             return Ok(false);
         }
         let (states, named) = (&self.inventory.states, &self.args.with_state);
-        let approved = states::approved(states, named, Some(&mut crate::wrap::ask))?;
+        let approved = states::approved(states, named, crate::wrap::ask)?;
         let approved: Vec<PathBuf> = approved.values().map(|state| state.path.clone()).collect();
         self.keep_states_but(&approved);
         Ok(true)

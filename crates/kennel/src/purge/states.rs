@@ -24,23 +24,19 @@ pub(super) fn check_named(named: &[PathBuf], inventory: &Inventory) -> Result<()
     Ok(())
 }
 
-/// The states that go: those that `named` has, and of the others those that `ask` approves, one by one. `None` for
-/// `ask`: nobody is asked.
+/// The states that go: those that `named` has, and of the others those that `ask` approves, one by one.
 pub(super) fn approved<'a>(
     states: &'a BTreeMap<OsString, Item>,
     named: &[PathBuf],
-    mut ask: Option<&mut dyn FnMut(&str) -> Result<bool, String>>,
+    mut ask: impl FnMut(&str) -> Result<bool, String>,
 ) -> Result<BTreeMap<OsString, &'a Item>, String> {
     let mut approved = BTreeMap::new();
     for (store, state) in states {
         let goes = named.contains(&state.path)
-            || match &mut ask {
-                Some(ask) => ask(&format!(
-                    "Remove {} too, with everything in it? A server declared it as its state.",
-                    shown(&state.path)
-                ))?,
-                None => false,
-            };
+            || ask(&format!(
+                "Remove {} too, with everything in it? A server declared it as its state.",
+                shown(&state.path)
+            ))?;
         if goes {
             approved.insert(store.clone(), state);
         }
@@ -71,7 +67,7 @@ mod tests {
         let states = states();
         let named = |path: &str| vec![PathBuf::from(path)];
         let chosen = |named: &[PathBuf]| {
-            let approved = approved(&states, named, None).unwrap();
+            let approved = approved(&states, named, |_| Ok(false)).unwrap();
             approved.into_keys().collect::<Vec<_>>()
         };
         assert_eq!(chosen(&[]), Vec::<OsString>::new());
@@ -81,11 +77,11 @@ mod tests {
         }
 
         let mut questions = Vec::new();
-        let mut ask = |question: &str| {
+        let ask = |question: &str| {
             questions.push(question.to_owned());
             Ok(question.contains("/data/two "))
         };
-        let approved = approved(&states, &named("/data/one"), Some(&mut ask)).unwrap();
+        let approved = approved(&states, &named("/data/one"), ask).unwrap();
         assert_eq!(approved.into_keys().collect::<Vec<_>>(), ["one", "two"]);
         assert_eq!(questions.len(), 2, "one each, and none for what was named");
     }

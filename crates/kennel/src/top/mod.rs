@@ -165,12 +165,19 @@ fn stop(model: &mut Model) {
     let Some(entry) = model.chosen() else {
         return;
     };
-    let asked = entry.process().map(|process| process.signal(Signal::TERM));
+    let process = match entry.mode {
+        crate::listing::Mode::Kept => crate::kept::process_to_end(entry),
+        _ => Ok(entry.process()),
+    };
+    let asked = process.and_then(|process| {
+        let asked = process.map(|process| process.signal(Signal::TERM));
+        asked.unwrap_or(Ok(false))
+    });
     // Escaped where it is drawn.
     let words = match asked {
-        Some(Ok(true)) => format!("{} was asked to stop", entry.name),
-        None | Some(Ok(false)) => format!("{} is gone already", entry.name),
-        Some(Err(error)) => format!("cannot stop {}: {error}", entry.name),
+        Ok(true) => format!("{} was asked to stop", entry.name),
+        Ok(false) => format!("{} is gone already", entry.name),
+        Err(error) => format!("cannot stop {}: {error}", entry.name),
     };
     model.says(words);
 }

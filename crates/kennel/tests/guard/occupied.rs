@@ -221,28 +221,42 @@ fn needs_root_a_holder_of_another_user_is_told_by_its_uid_or_name() {
 }
 
 /// It says that somebody guards our port, and who that is: believed, it would keep us from it.
-#[test]
-fn needs_root_rule_9_a_record_of_another_user_does_not_take_a_port() {
-    let place = Place::new("foreign-record");
-    let mut bystander = owner(&place.scope);
-    let identity = *ProcessRef::open(bystander.id()).unwrap().identity();
+/// Writes a record that says that a process is a guard that has the port. The file.
+fn plant_guard(place: &Place, process: &ProcessRef) -> PathBuf {
     let record = serde_json::json!({
         "entry": {
             "key": "guard-1", "name": "it", "command": ["it"], "cwd": "/", "mode": "guard",
             "daemon_pid": null, "version": "0", "since": 0, "state": "serving", "owner": null,
-            "servers": [], "clients": [], "identity": identity.to_string(),
+            "servers": [], "clients": [], "identity": process.identity().to_string(),
         },
         "sameness": "", "owner": null, "owner_was_gone": true, "ports": [place.port],
         "grace_ms": 0, "program": [], "detached": true, "ended": null,
     });
-    let dir = place.scope.runtime_dir().join("guards/1");
+    let guards = place.scope.runtime_dir().join("guards");
+    let dir = guards.join(process.pid().to_string());
     let mut builder = std::fs::DirBuilder::new();
     let private = std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     private.recursive(true).create(&dir).unwrap();
     let file = dir.join("record.json");
     std::fs::write(&file, record.to_string()).unwrap();
-    // Said by us, it counts.
-    ends_with(98, &mut place.guard(&["--takeover", "older"], &[]));
+    file
+}
+
+#[test]
+fn a_record_of_a_process_that_is_no_guard_takes_no_port_and_ends_nobody() {
+    let place = Place::new("planted-record");
+    let mut bystander = owner(&place.scope);
+    plant_guard(&place, &ProcessRef::open(bystander.id()).unwrap());
+    place.starts(&["--takeover", "older"]);
+    assert_eq!(bystander.try_wait().unwrap(), None, "on a record's word");
+    kill(&mut bystander);
+}
+
+#[test]
+fn needs_root_rule_9_a_record_of_another_user_does_not_take_a_port() {
+    let place = Place::new("foreign-record");
+    let mut bystander = owner(&place.scope);
+    let file = plant_guard(&place, &ProcessRef::open(bystander.id()).unwrap());
     std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
     place.starts(&["--takeover", "older"]);
     assert_eq!(bystander.try_wait().unwrap(), None, "on a stranger's word");

@@ -1,40 +1,102 @@
 //! What another user planted in our own directories, however it got there: nobody is ended, held up or overwritten
 //! by it (rule 9).
 
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Scope, run};
+use serde_json::{Value, json};
+
+use crate::stage::{kennel, listing};
+
+/// A directory of the runtime directory, as Kennel makes it.
+fn room(scope: &Scope, path: &str) -> PathBuf {
+    let dir = scope.runtime_dir().join(path);
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(&dir).unwrap();
+    dir
+}
+
+/// What a solo session writes down about itself, and half of what a guard does.
+fn entry(identity: &str, mode: &str) -> Value {
+    json!({
+        "key": format!("{mode}-1"), "name": "it", "command": ["it"], "cwd": "/", "mode": mode,
+        "daemon_pid": null, "version": "0", "since": 0, "state": "serving", "owner": null,
+        "servers": [], "clients": [], "identity": identity,
+    })
+}
+
+/// Writes a record of each kind that says that a process is Kennel's. The files.
+fn plant_records(scope: &Scope, process: &ProcessRef) -> Vec<PathBuf> {
+    let (identity, pid) = (process.identity().to_string(), process.pid().to_string());
+    let guard = json!({
+        "entry": entry(&identity, "guard"), "sameness": "", "owner": null, "owner_was_gone": false,
+        "ports": [], "grace_ms": 0, "program": [], "detached": false, "ended": null,
+    });
+    let daemon = json!({
+        "identity": identity, "generation": "planted", "version": "0", "since": 0,
+        "name": "it", "command": [], "cwd": "/",
+    });
+    let place = "daemons/0123456789abcdef";
+    std::fs::write(room(scope, place).join("daemon.lock"), "").unwrap();
+    let records = [
+        (place, "daemon.json", daemon),
+        (&*format!("guards/{pid}"), "record.json", guard),
+        ("solo", &*pid, entry(&identity, "solo")),
+    ];
+    let plant = |(dir, name, record): (&str, &str, Value)| {
+        let file = room(scope, dir).join(name);
+        std::fs::write(&file, record.to_string()).unwrap();
+        file
+    };
+    records.map(plant).to_vec()
+}
+
+#[test]
+fn a_process_that_holds_no_lock_of_kennels_is_not_stopped_whatever_a_record_says() {
+    let scope = Scope::new("planted-own");
+    let mut bystander = scope.command("sleep").arg("1000").spawn().unwrap();
+    let process = ProcessRef::open(bystander.id()).unwrap();
+    plant_records(&scope, &process);
+    let kept = format!(
+        "kennel-kept 1\nprocess {}\nreason used\nsince 1\ncommand it\ntree {}\n",
+        process.identity(),
+        "0f".repeat(16)
+    );
+    for words in [&["stop", "--all"][..], &["stop", "it"]] {
+        let ended = run(kennel(&scope).args(words));
+        assert_eq!(ended.code(), Some(3), "{}{}", ended.stdout, ended.stderr);
+    }
+    assert_eq!(listing(&scope), Vec::<Value>::new());
+    // A service that outlived its server holds no lock: it has the cookie of its tree.
+    std::fs::write(room(&scope, "trees").join("kept-1-1"), kept).unwrap();
+    let ended = run(kennel(&scope).args(["stop", "it"]));
+    assert_eq!(ended.code(), Some(1), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("is left alone"), "{}", ended.stderr);
+    assert_eq!(bystander.try_wait().unwrap(), None, "on a record's word");
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
+
 mod needs_root {
     use std::io::{BufRead, BufReader};
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, lchown, symlink};
-    use std::path::{Path, PathBuf};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+    use std::path::Path;
     use std::process::{Child, Stdio};
 
     use kennel_sys::process::ProcessRef;
     use kennel_testkit::{Client, Scope, run};
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
+    use super::plant_records;
     use crate::stage::{kennel, listing, meeting_place, serves, shared};
 
     const STRANGER: u32 = 65534;
 
-    /// A directory of the runtime directory, as Kennel makes it.
-    fn room(scope: &Scope, path: &str) -> PathBuf {
-        let dir = scope.runtime_dir().join(path);
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&dir).unwrap();
-        dir
-    }
-
     fn gives_away(path: &Path) {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).unwrap();
         chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
-    }
-
-    /// What a solo session writes down about itself, and half of what a guard does.
-    fn entry(identity: &str, mode: &str) -> Value {
-        json!({
-            "key": format!("{mode}-1"), "name": "it", "command": ["it"], "cwd": "/", "mode": mode,
-            "daemon_pid": null, "version": "0", "since": 0, "state": "serving", "owner": null,
-            "servers": [], "clients": [], "identity": identity,
-        })
     }
 
     #[test]
@@ -42,27 +104,8 @@ mod needs_root {
         let scope = Scope::new("planted-records");
         let mut bystander = scope.command("sleep").arg("1000").spawn().unwrap();
         let process = ProcessRef::open(bystander.id()).unwrap();
-        let identity = process.identity().to_string();
-        let guard = json!({
-            "entry": entry(&identity, "guard"), "sameness": "", "owner": null, "owner_was_gone": false,
-            "ports": [], "grace_ms": 0, "program": [], "detached": false, "ended": null,
-        });
-        let daemon = json!({
-            "identity": identity, "generation": "planted", "version": "0", "since": 0,
-            "name": "it", "command": [], "cwd": "/",
-        });
-        let records = [
-            ("daemons/0123456789abcdef", "daemon.json", daemon),
-            ("guards/1", "record.json", guard),
-            ("solo", "1", entry(&identity, "solo")),
-        ];
-        let mut files = Vec::new();
-        for (dir, name, record) in records {
-            let file = room(&scope, dir).join(name);
-            std::fs::write(&file, record.to_string()).unwrap();
-            gives_away(&file);
-            files.push(file);
-        }
+        let files = plant_records(&scope, &process);
+        files.iter().for_each(|file| gives_away(file));
         for words in [&["stop", "--all"][..], &["stop", "it"]] {
             let ended = run(kennel(&scope).args(words));
             assert_eq!(ended.code(), Some(3), "{}{}", ended.stdout, ended.stderr);
@@ -70,13 +113,15 @@ mod needs_root {
         run(kennel(&scope).args(["reap", "--yes"]));
         assert_eq!(listing(&scope), Vec::<Value>::new());
         assert_eq!(bystander.try_wait().unwrap(), None, "on a stranger's word");
-        // Said by us, every one of them counts.
+        // Said by us, they are no truer: the bystander holds none of the locks that they would hold.
         for file in &files {
             chown(file, Some(0), Some(0)).unwrap();
         }
-        assert_eq!(listing(&scope).len(), 3);
+        assert_eq!(listing(&scope), Vec::<Value>::new());
         run(kennel(&scope).args(["stop", "--all"]));
-        assert!(!bystander.wait().unwrap().success());
+        assert_eq!(bystander.try_wait().unwrap(), None, "on a record's word");
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
     }
 
     /// What lies where a session or its daemon looks for a file of its own.

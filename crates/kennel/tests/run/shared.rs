@@ -268,11 +268,19 @@ fn the_beginning_of_two_keys_stops_neither_and_names_both() {
         .mode(0o700)
         .create(&twin)
         .unwrap();
-    std::fs::copy(
-        daemons_dir.join(&key).join("daemon.json"),
-        twin.join("daemon.json"),
-    )
-    .unwrap();
+    // It is believed only if its process holds its lock.
+    let lock = twin.join("daemon.lock");
+    let script = "exec 9>\"$0\"; flock 9; exec sleep 1000";
+    let mut holder = scope.command("sh");
+    let mut holder = holder.args(["-c", script]).arg(&lock).spawn().unwrap();
+    let process = ProcessRef::open(holder.id()).unwrap();
+    let record = std::fs::read_to_string(daemons_dir.join(&key).join("daemon.json")).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(&record).unwrap();
+    record["identity"] = process.identity().to_string().into();
+    std::fs::write(twin.join("daemon.json"), record.to_string()).unwrap();
+    wait_for("the second daemon", || {
+        (listing(&scope).len() == 2).then_some(())
+    });
 
     let stopped = run(kennel(&scope).args(["stop", beginning]));
     assert_eq!(stopped.code(), Some(2), "{}", stopped.stdout);
@@ -284,6 +292,9 @@ fn the_beginning_of_two_keys_stops_neither_and_names_both() {
     // A whole key means one.
     assert_eq!(run(kennel(&scope).args(["stop", &key])).code(), Some(0));
     assert_eq!(daemons(&scope).len(), 0);
+    assert_eq!(holder.try_wait().unwrap(), None);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
 }
 
 #[test]
