@@ -365,6 +365,11 @@ impl World {
                 Out::ToClient { client, line } => {
                     self.client_hears(client, &line, allowed);
                 }
+                Out::ToClients { clients, line } => {
+                    for client in clients {
+                        self.client_hears(client, &line, allowed);
+                    }
+                }
                 Out::Dismiss { client, .. } => {
                     let count = self.clients.len();
                     self.clients.retain(|_, it| it.id != client);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kennel_core::hello::{Control, Lost};
+use kennel_core::lifetime::ClientId;
 use kennel_core::mux::Out;
 use kennel_core::session::SERVER_RESTARTED;
 use kennel_core::time::Moment;
@@ -69,17 +70,10 @@ impl Daemon {
         for out in out {
             match out {
                 Out::ToServer { .. } => {}
-                Out::ToClient { client, line } => {
-                    let Some(to) = self.clients.get(&client) else {
-                        continue;
-                    };
-                    kernel.write(to.end.write, &line);
-                    let half_closed = to.half_closed;
-                    let owes = self
-                        .station(number)
-                        .is_some_and(|it| it.mux.waits_for(client) > 0);
-                    if half_closed && !owes {
-                        self.left(client, kernel);
+                Out::ToClient { client, line } => self.deliver(number, client, &line, kernel),
+                Out::ToClients { clients, line } => {
+                    for client in clients {
+                        self.deliver(number, client, &line, kernel);
                     }
                 }
                 Out::Dismiss {
@@ -93,6 +87,20 @@ impl Daemon {
                     self.go_solo(client, why, unsent, kernel);
                 }
             }
+        }
+    }
+
+    fn deliver(&mut self, number: u64, client: ClientId, line: &[u8], kernel: &mut Kernel) {
+        let Some(to) = self.clients.get(&client) else {
+            return;
+        };
+        kernel.write(to.end.write, line);
+        let half_closed = to.half_closed;
+        let owes = self
+            .station(number)
+            .is_some_and(|it| it.mux.waits_for(client) > 0);
+        if half_closed && !owes {
+            self.left(client, kernel);
         }
     }
 

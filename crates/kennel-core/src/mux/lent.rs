@@ -68,6 +68,15 @@ impl Mux {
         }
     }
 
+    /// What was said, for several clients, as one line.
+    pub(super) fn say_to_all_of(&mut self, clients: Vec<ClientId>, said: &Said<'_>) {
+        let line = match self.lends(said, &[]) {
+            true => Owned::default(),
+            false => said.with(&[]).into(),
+        };
+        self.out.push_back(Out::ToClients { clients, line });
+    }
+
     /// Whether the next thing to do gets the line later.
     fn lends(&mut self, said: &Said<'_>, edits: &[said::Edit<'_>]) -> bool {
         let is_it = |lent: &&mut Lent| lent.place == place_of(said.bytes());
@@ -97,8 +106,9 @@ impl Mux {
     }
 
     fn fill(&mut self, place: usize, with: Owned) {
-        if let Some(Out::ToServer { line, .. } | Out::ToClient { line, .. }) =
-            self.out.get_mut(place)
+        if let Some(
+            Out::ToServer { line, .. } | Out::ToClient { line, .. } | Out::ToClients { line, .. },
+        ) = self.out.get_mut(place)
         {
             *line = with;
         }

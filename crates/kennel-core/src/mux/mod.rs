@@ -100,6 +100,10 @@ impl Default for Policy {
     }
 }
 
+/// A line for several clients that has at least this many bytes is one [`Out::ToClients`]: a copy for each client would
+/// take as much memory as all of them together.
+pub const SHARED_FROM: usize = 64 * 1024;
+
 /// Something to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
@@ -115,6 +119,14 @@ pub enum Out {
     ToClient {
         /// Which one.
         client: ClientId,
+        /// Without the newline.
+        line: Owned,
+    },
+
+    /// Write this line to several clients: one long line that all of them hear.
+    ToClients {
+        /// Which ones: at least two.
+        clients: Vec<ClientId>,
         /// Without the newline.
         line: Owned,
     },
@@ -490,8 +502,18 @@ impl Mux {
     }
 
     fn say_to(&mut self, clients: impl IntoIterator<Item = ClientId>, said: &Said<'_>) {
-        for client in clients {
-            self.say_with(client, said, &[]);
+        if said.bytes().len() < SHARED_FROM {
+            for client in clients {
+                self.say_with(client, said, &[]);
+            }
+            return;
+        }
+        let mut present: Vec<ClientId> = clients.into_iter().collect();
+        present.retain(|client| self.clients.contains_key(client));
+        match present[..] {
+            [] => {}
+            [client] => self.say_with(client, said, &[]),
+            _ => self.say_to_all_of(present, said),
         }
     }
 }

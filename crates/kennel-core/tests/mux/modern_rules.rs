@@ -202,6 +202,11 @@ impl World {
                 Out::ToClient { client, line } => {
                     self.client_hears(client.0, &text(line.into()))?
                 }
+                Out::ToClients { clients, line } => {
+                    for client in clients {
+                        self.client_hears(client.0, &text(line.to_vec()))?;
+                    }
+                }
                 Out::Dismiss { .. } => prop_assert!(false, "nobody has to go"),
             }
         }

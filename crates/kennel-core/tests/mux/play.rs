@@ -164,6 +164,13 @@ impl Play {
                         .or_default()
                         .push(text(line.into()));
                 }
+                Out::ToClients { clients, line } => {
+                    for client in clients {
+                        assert!(!self.dismissed.contains(&client.0));
+                        let heard = self.clients.entry(client.0).or_default();
+                        heard.push(text(line.to_vec()));
+                    }
+                }
                 Out::Dismiss { client, unsent, .. } => {
                     self.dismissed.push(client.0);
                     self.unsent.extend(unsent.iter().map(ToString::to_string));

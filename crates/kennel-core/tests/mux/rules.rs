@@ -154,7 +154,9 @@ fn whatever_is_said_only_messages_pass_and_nothing_panics() {
                 }
                 while let Some(out) = mux.poll() {
                     match out {
-                        Out::ToServer { line, .. } | Out::ToClient { line, .. } => {
+                        Out::ToServer { line, .. }
+                        | Out::ToClient { line, .. }
+                        | Out::ToClients { line, .. } => {
                             prop_assert!(Message::parse(&line).is_ok());
                         }
                         Out::Dismiss { .. } => {}

@@ -1,6 +1,6 @@
 //! Subscriptions and log levels: the server holds one for all.
 
-use kennel_core::mux::{Class, ClientId, Lane, Note, Unaddressed};
+use kennel_core::mux::{Class, ClientId, Lane, Note, Out, Unaddressed};
 
 use crate::play::{Play, cancel, error, id_of, notice, refusal, request, result};
 
@@ -340,4 +340,27 @@ fn a_level_on_its_way_is_waited_for_and_a_refused_one_is_none() {
     assert_eq!(play.heard(2), [error("7", -32601)]);
     play.asks(2, &set_level("8", "info"));
     assert_eq!(play.mux.waits_for(ClientId(2)), 1);
+}
+
+#[test]
+fn a_long_line_for_several_clients_is_one_line_to_write() {
+    let mut play = Play::legacy(3);
+    let text = "x".repeat(kennel_core::mux::SHARED_FROM);
+    let note = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/flood","params":{{"text":"{text}"}}}}"#
+    );
+    play.mux.from_server(note.as_bytes(), play.now);
+    let all = vec![ClientId(1), ClientId(2), ClientId(3)];
+    let line = note.clone().into_bytes().into();
+    assert_eq!(play.mux.poll(), Some(Out::ToClients { clients: all, line }));
+    assert_eq!(play.mux.poll(), None);
+    // A short one is copied; one for a single client is that client's.
+    let short = r#"{"jsonrpc":"2.0","method":"notifications/flood"}"#;
+    play.mux.from_server(short.as_bytes(), play.now);
+    for _ in 0..3 {
+        assert!(matches!(play.mux.poll(), Some(Out::ToClient { .. })));
+    }
+    let mut alone = Play::legacy(1);
+    alone.mux.from_server(note.as_bytes(), alone.now);
+    assert!(matches!(alone.mux.poll(), Some(Out::ToClient { .. })));
 }

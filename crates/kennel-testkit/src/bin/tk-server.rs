@@ -2,7 +2,8 @@
 //!
 //! Methods: `initialize`, `ping`, `echo` (answers its params), `slow` (`{"ms": N, "stderr": "…"}`), `die` (no answer,
 //! exit code 3), `say` (`{"stderr": "…"}`), `ask` (sends the client a request `roots/list` with id 7
-//! first), `pid`, `long` (`{"bytes": N, "id_last": BOOL}`: an answer of N bytes). It signs the roll of `TESTKIT_ROLL` if there is one.
+//! first), `pid`, `long` (`{"bytes": N, "id_last": BOOL}`: an answer of N bytes),
+//! `flood` (`{"lines": N, "bytes": M}`: as many notifications of that size first). It signs the roll of `TESTKIT_ROLL` if there is one.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -86,6 +87,16 @@ fn obey(method: &str, params: &str) -> String {
         "long" => {
             let bytes = value()["bytes"].as_u64().expect("bytes");
             format!("\"{}\"", "x".repeat(bytes as usize))
+        }
+        "flood" => {
+            let number = |name: &str| value()[name].as_u64().expect("a number") as usize;
+            let text = "x".repeat(number("bytes"));
+            for line in 0..number("lines") {
+                println!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/flood","params":{{"line":{line},"text":"{text}"}}}}"#
+                );
+            }
+            "\"flooded\"".to_owned()
         }
         "die" => std::process::exit(3),
         other => json!({"unknown": other}).to_string(),

@@ -18,6 +18,7 @@ use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 
 use super::house::{Flag, House};
+use super::memory::PATIENCE;
 use super::queue::Queue;
 use super::socket::Socket;
 use super::state::ClientState;
@@ -161,10 +162,17 @@ impl Link {
         self.finish();
     }
 
-    /// How many bytes are held for it: what it has half said, and what it has not read.
-    pub(super) fn holds(&self) -> usize {
-        let half_said = self.inbox.try_borrow().map_or(0, |inbox| inbox.len());
-        half_said + self.to_client.len()
+    /// How many bytes of a line are held that it has not ended.
+    pub(super) fn half_said(&self) -> usize {
+        self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
+    }
+
+    /// Whether it has taken nothing of what waits for it for [`PATIENCE`], and would not now.
+    pub(super) fn stalls(&self) -> bool {
+        let socket = self.socket.borrow();
+        let has_room = || socket.as_ref().is_some_and(|socket| socket.has_room());
+        // The second question is for a daemon that was stopped itself.
+        self.to_client.stands_still_for() >= PATIENCE && !has_room()
     }
 
     pub(super) fn state(&self) -> ClientState {
@@ -448,6 +456,11 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
     let hearing = hear(Rc::clone(house), id, Rc::clone(link), Rc::clone(socket));
     let mut hearing = tasks::spawn(hearing);
     let processes = link.processes();
+    let write = async |bytes: &[u8]| {
+        let written = socket.write(bytes).await;
+        house.drained.notify_waiters();
+        written
+    };
     let ended = first_of! {
         _ = &mut hearing => return "it closed its connection".into(),
         () = watch::end_of_any(&processes, house.sweep) => {
@@ -456,7 +469,7 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
             return "its process ended".into();
         },
         () = link.left.up() => "dismissed".into(),
-        written = link.to_client.write_out(async |bytes| socket.write(bytes).await) => match written {
+        written = link.to_client.write_out(write) => match written {
             Ok(()) => "all is said".into(),
             Err(error) => format!("it does not listen: {error}"),
         },

@@ -23,7 +23,6 @@ use super::state::Restart;
 use super::tasks::{Descriptor, Notify};
 use super::upgrade::Upgrade;
 use crate::meeting::Meeting;
-use crate::shim::lines::max_line;
 
 /// Traffic is a reason to look after the daemon's own place, but not every line is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -57,6 +56,8 @@ pub(super) struct House {
     pub(super) talked: Notify,
     /// A descriptor was closed: `accept` tries again.
     pub(super) freed: Notify,
+    /// Some of what was queued for a client was written, or its client left: servers that wait for that may be read.
+    pub(super) drained: Notify,
     /// Nobody is let in any more.
     pub(super) closed: Flag,
     pub(super) moved: Cell<bool>,
@@ -69,10 +70,6 @@ pub(super) struct House {
     looked: Cell<Instant>,
     next_id: Cell<u64>,
 }
-
-/// What a daemon may hold beside two lines of the greatest length, in bytes. Little: each long line is in large pages, and
-/// takes up to 2 MB more than it has.
-const BESIDE_LINES: usize = 4 << 20;
 
 impl House {
     pub(super) fn new(
@@ -104,6 +101,7 @@ impl House {
             changed: Notify::default(),
             talked: Notify::default(),
             freed: Notify::default(),
+            drained: Notify::default(),
             closed: Flag::default(),
             moved: Cell::new(false),
             restarts: Cell::new(0),
@@ -196,6 +194,7 @@ impl House {
         }
         self.life.borrow_mut().left(id);
         self.freed.notify_waiters();
+        self.drained.notify_waiters();
         self.stir();
     }
 
@@ -232,15 +231,6 @@ impl House {
         self.stirred.notify_one();
         self.changed.notify_one();
         self.upgrade.stir();
-    }
-
-    /// Whether what is held for all clients and servers together is too much: then long lines are refused, and clients
-    /// that do not read are disconnected. Asked for long lines only.
-    pub(super) fn holds_too_much(&self) -> bool {
-        let clients = self.clients.borrow();
-        let clients: usize = clients.values().map(|link| link.holds()).sum();
-        let servers: usize = self.pool.all().iter().map(|station| station.holds()).sum();
-        clients + servers > 2 * max_line() + BESIDE_LINES
     }
 
     pub(super) fn is_empty(&self) -> bool {

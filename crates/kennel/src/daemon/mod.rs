@@ -29,6 +29,7 @@ mod house;
 mod lanes;
 mod life;
 mod log;
+mod memory;
 mod orders;
 mod pipes;
 mod pool;

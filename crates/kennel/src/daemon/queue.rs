@@ -1,8 +1,9 @@
 //! Lines between two that are not equally fast: bounded, so that the slow one holds up only its own other side.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,60 @@ use super::tasks::Notify;
 /// Who wants to add to more than this waits. Soft: one line may be longer than all of it.
 const FULL: usize = 1 << 20;
 /// Short lines are put together up to this, to be written at once.
-const CHUNK: usize = 64 * 1024;
+const TOGETHER: usize = 64 * 1024;
+
+thread_local! {
+    static QUEUED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many bytes are held in all queues. A line that waits in several of them counts once.
+pub(super) fn queued_bytes() -> usize {
+    QUEUED.get()
+}
+
+/// A long line, or several short ones, with newlines. It may wait in more than one queue.
+#[derive(Debug)]
+pub(super) struct Chunk(Owned);
+
+impl Chunk {
+    fn new(bytes: Owned) -> Rc<Chunk> {
+        QUEUED.set(QUEUED.get() + bytes.len());
+        Rc::new(Chunk(bytes))
+    }
+
+    /// A line for several queues, without its newline.
+    pub(super) fn of_line(mut line: Owned) -> Rc<Chunk> {
+        line.push(b'\n');
+        Chunk::new(line)
+    }
+
+    fn add_line(&mut self, line: &[u8]) {
+        self.0.extend_from_slice(line);
+        self.0.push(b'\n');
+        QUEUED.set(QUEUED.get() + line.len() + 1);
+    }
+
+    /// Its memory, which counts no more.
+    fn into_owned(mut self) -> Owned {
+        let bytes = std::mem::take(&mut self.0);
+        QUEUED.set(QUEUED.get() - bytes.len());
+        bytes
+    }
+}
+
+impl Deref for Chunk {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        QUEUED.set(QUEUED.get() - self.0.len());
+    }
+}
 
 /// Bytes on their way to one reader.
 #[derive(Debug, Default)]
@@ -30,7 +84,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Waiting {
     /// The first one stays until all of it is written; nothing is added to it while somebody writes it.
-    chunks: VecDeque<Rc<Owned>>,
+    chunks: VecDeque<Rc<Chunk>>,
     /// This much of the first chunk is written.
     done: usize,
     /// Of what is not written.
@@ -54,7 +108,7 @@ impl Queue {
             waiting.ended = ended;
             if !unwritten.is_empty() {
                 let length = unwritten.len();
-                waiting.chunks.push_back(Rc::new(unwritten.into()));
+                waiting.chunks.push_back(Chunk::new(unwritten.into()));
                 queue.waits(&mut waiting, length);
             }
         }
@@ -89,11 +143,10 @@ impl Queue {
         let mut waiting = self.waiting.borrow_mut();
         let length = line.len() + 1;
         let last = waiting.chunks.back_mut().and_then(Rc::get_mut);
-        let Some(last) = last.filter(|last| last.len() + length <= CHUNK) else {
+        let Some(last) = last.filter(|last| last.len() + length <= TOGETHER) else {
             return false;
         };
-        last.extend_from_slice(line);
-        last.push(b'\n');
+        last.add_line(line);
         self.waits(&mut waiting, length);
         true
     }
@@ -107,10 +160,24 @@ impl Queue {
             waiting.done = if length > 0 { line.len() - length } else { 0 };
         }
         if length > 0 {
-            waiting.chunks.push_back(Rc::new(line));
+            waiting.chunks.push_back(Chunk::new(line));
             self.waits(&mut waiting, length);
         } else {
             give_back(Some(line));
+        }
+    }
+
+    /// Adds a line that waits in other queues, too, without a copy.
+    pub(super) fn push_chunk(&self, chunk: &Rc<Chunk>) {
+        let mut waiting = self.waiting.borrow_mut();
+        let mut length = chunk.len();
+        if waiting.bytes == 0 {
+            length -= self.write_at_once(chunk);
+            waiting.done = if length > 0 { chunk.len() - length } else { 0 };
+        }
+        if length > 0 {
+            waiting.chunks.push_back(Rc::clone(chunk));
+            self.waits(&mut waiting, length);
         }
     }
 
@@ -203,7 +270,7 @@ impl Queue {
             let written = waiting.chunks.pop_front();
             waiting.done = 0;
             drop(waiting);
-            give_back(written.and_then(Rc::into_inner));
+            give_back(written.and_then(Rc::into_inner).map(Chunk::into_owned));
             self.room.notify_waiters();
         }
     }
@@ -237,12 +304,12 @@ mod tests {
         run(async {
             let queue = Queue::default();
             queue.push(b"one");
-            queue.push(&[b'x'; CHUNK]);
+            queue.push(&[b'x'; TOGETHER]);
             queue.push(b"two");
             queue.end();
             let all = taken(&queue, usize::MAX).await;
             assert!(all.starts_with(b"one\nxxx") && all.ends_with(b"x\ntwo\n"));
-            assert_eq!(all.len(), 4 + CHUNK + 1 + 4);
+            assert_eq!(all.len(), 4 + TOGETHER + 1 + 4);
             assert!(queue.is_empty());
         })
         .unwrap();
@@ -296,6 +363,33 @@ mod tests {
                 let expected = [&b"one\n"[..], &[b'x'; 20], b"\nthree\nfour\n"].concat();
                 assert_eq!(all, expected, "cut at {budget}");
             }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_line_in_several_queues_is_held_once_and_written_whole_to_each() {
+        run(async {
+            let before = queued_bytes();
+            let queues = [Queue::default(), Queue::default(), Queue::default()];
+            let chunk = Chunk::of_line(vec![b'x'; 3 * TOGETHER].into());
+            for queue in &queues {
+                queue.push(b"one");
+                queue.push_chunk(&chunk);
+                queue.push(b"two");
+            }
+            drop(chunk);
+            assert_eq!(queued_bytes() - before, 3 * TOGETHER + 1 + 3 * 8);
+            for queue in &queues {
+                assert_eq!(queue.len(), 3 * TOGETHER + 9);
+                let all = taken(queue, usize::MAX).await;
+                assert!(all.starts_with(b"one\nxxx") && all.ends_with(b"x\ntwo\n"));
+                assert_eq!(all.len(), 3 * TOGETHER + 9);
+            }
+            assert_eq!(queued_bytes(), before);
+            queues[0].push(b"unread");
+            drop(queues);
+            assert_eq!(queued_bytes(), before);
         })
         .unwrap();
     }

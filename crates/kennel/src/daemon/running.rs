@@ -197,7 +197,7 @@ impl Voice {
     /// Passes it on, to its end.
     pub(super) async fn listen(&self) {
         loop {
-            self.station.may_speak().await;
+            self.station.may_speak(&self.house).await;
             let read = self.running.stdout.more().await;
             self.pass_on();
             if !still_open(&read) {

@@ -116,6 +116,18 @@ impl Socket {
         rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
+    /// Whether something could be written now.
+    pub(super) fn has_room(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let pipes = self.spoken_into();
+        let fd = match &pipes {
+            Some(pipes) => pipes.to_client.as_fd(),
+            None => self.as_fd(),
+        };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
     fn listened_to(&self) -> Option<Rc<Pipes>> {
         let pipes = self.pipes.borrow();
         pipes.as_ref().filter(|pipes| pipes.listens.get()).cloned()

@@ -2,21 +2,21 @@
 //! and as long as anything of that is left.
 
 mod carried;
+mod delivery;
+mod feed;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
-use kennel_core::message::{Key, Owned};
-use kennel_core::mux::{Class, Lane, Mux, Note, Out, Policy, Side};
+use kennel_core::message::Key;
+use kennel_core::mux::{Class, Mux, Note, Out, Policy, Side};
 use kennel_core::time::Moment;
-use serde::{Deserialize, Serialize};
 
 use super::client::Link;
 use super::dormant::Used;
@@ -24,23 +24,19 @@ use super::house::{Flag, House};
 use super::lanes::Lanes;
 use super::running::Running;
 use super::server;
-use super::spare::give_back;
 use super::state::TALK;
 use super::stopped::StopWatch;
 use super::tasks::{Descriptor, Notify, first_of, moments};
 use crate::printed::Printed;
-use crate::shim::lines::{Spoken, max_line};
+use crate::shim::lines::Spoken;
 use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
 
 pub(super) use carried::Carried;
+use feed::Unwritten;
 
 /// A client that has this much on its way to the server is not read for now.
 const FULL: usize = 1 << 20;
-/// One that does not read holds nobody up: with this much on its way to it, of which it has taken nothing for
-/// [`PATIENCE`], or with the longest line more than that, or while the daemon holds too much, it is dropped. Alone on a server, it holds up the server instead.
-const MUCH: usize = 16 << 20;
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the files of a server are looked at, while somebody uses it.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -55,7 +51,7 @@ pub(super) struct Station {
     /// The server's stdin: a line may go there at once when none waits.
     stdin: RefCell<Weak<Descriptor<OwnedFd>>>,
     /// What is being written there, before all that waits in the lanes.
-    cut: RefCell<Option<Chunk>>,
+    cut: RefCell<Option<Unwritten>>,
     /// That pipe is narrow, for what is in it cannot be overtaken; but not for what is long, for nothing can overtake that
     /// any more, and some servers take the longer for a line the more parts it comes in.
     width: Width,
@@ -353,7 +349,7 @@ impl Station {
     /// written to the end.
     pub(super) fn unsent(&self) -> BTreeMap<ClientId, Vec<Key>> {
         let (mux, lanes, cut) = (self.mux.borrow(), self.lanes.borrow(), self.cut.borrow());
-        let cut_off = cut.iter().flat_map(Chunk::cut_off);
+        let cut_off = cut.iter().flat_map(Unwritten::cut_off);
         let unheard = lanes.lines().chain(mux.lines_in_turn()).chain(cut_off);
         let mut unsent = BTreeMap::<ClientId, Vec<Key>>::new();
         for (client, id) in unheard.flat_map(|line| mux.askers(line)) {
@@ -410,98 +406,6 @@ impl Station {
         self.mux.borrow().in_flight_of(id)
     }
 
-    /// Waits until the server may be heard: alone with it, a client that does not read holds it up.
-    pub(super) async fn may_speak(&self) {
-        loop {
-            let alone = {
-                let members = self.members.borrow();
-                match members.values().next() {
-                    Some(link) if members.len() == 1 && link.to_client.is_full() => Rc::clone(link),
-                    _ => return,
-                }
-            };
-            first_of! {
-                () = alone.to_client.has_room() => {},
-                () = self.stirred.notified() => {},
-            }
-        }
-    }
-
-    /// Writes what the clients say to the server, until it hears no more.
-    pub(super) async fn feed(&self, stdin: Rc<Descriptor<OwnedFd>>) {
-        *self.stdin.borrow_mut() = Rc::downgrade(&stdin);
-        loop {
-            match self.write_some(&stdin) {
-                Ok(true) => {}
-                Ok(false) => self.news.notified().await,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if stdin.room().await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Writes some of what is to be written to the server next; `false` if that is nothing. What is not written
-    /// stays where others find it.
-    fn write_some(&self, stdin: &Descriptor<OwnedFd>) -> io::Result<bool> {
-        let mut cut = self.cut.borrow_mut();
-        if cut.is_none() {
-            *cut = self.lanes.borrow_mut().next_chunk().map(Chunk::new);
-            if cut.is_some() {
-                self.stirred.notify_waiters();
-            }
-        }
-        let Some(chunk) = &mut *cut else {
-            return Ok(false);
-        };
-        self.width.suit(stdin, chunk.line.len() - chunk.done);
-        chunk.done += rustix::io::write(stdin, &chunk.line[chunk.done..])?;
-        if chunk.done == chunk.line.len() {
-            give_back(cut.take().map(|chunk| chunk.line));
-        }
-        Ok(true)
-    }
-
-    /// A line for the server. At once, if none waits: nobody is woken for it then.
-    fn tell_server(&self, lane: Lane, mut line: Owned, by: Option<ClientId>, at: Instant) {
-        self.used.at(at);
-        self.stop_watch.request_sent();
-        let mut cut = self.cut.borrow_mut();
-        if cut.is_none()
-            && self.lanes.borrow().is_empty()
-            && let Some(stdin) = self.stdin.borrow().upgrade()
-        {
-            line.push(b'\n');
-            self.width.suit(&*stdin, line.len());
-            // If it hears no more, whoever writes the rest will see.
-            let done = rustix::io::write(&*stdin, &line).unwrap_or(0);
-            if done < line.len() {
-                *cut = Some(Chunk { line, done });
-                self.news.notify_one();
-            } else {
-                give_back(Some(line));
-            }
-            // It waited for its turn until now: whoever said it may say more.
-            if by.is_none_or(|by| lane != Lane::Of(by)) {
-                self.stirred.notify_waiters();
-            }
-            return;
-        }
-        if self.lanes.borrow().has_room(lane, &line, by) {
-            self.lanes.borrow_mut().push(lane, line, by);
-            self.news.notify_one();
-        }
-    }
-
-    /// Answers a request of the server's own.
-    pub(super) fn answer_server(&self, line: Vec<u8>, at: Instant) {
-        self.tell_server(Lane::Front, line.into(), None, at);
-    }
-
     /// How many bytes are held on their way to the server and from it; its clients are counted elsewhere.
     pub(super) fn holds(&self) -> usize {
         let cut = self.cut.try_borrow();
@@ -525,6 +429,9 @@ impl Station {
                 None => break,
                 Some(Out::ToServer { lane, line }) => self.tell_server(lane, line, by, at),
                 Some(Out::ToClient { client, line }) => self.deliver(house, client, line),
+                Some(Out::ToClients { clients, line }) => {
+                    self.deliver_to_all(house, &clients, line);
+                }
                 Some(Out::Dismiss {
                     client,
                     unsent,
@@ -556,51 +463,5 @@ impl Station {
                 }
             }
         }
-    }
-
-    fn deliver(&self, house: &House, id: ClientId, line: Owned) {
-        let members = self.members.borrow();
-        let Some(link) = members.get(&id) else {
-            return;
-        };
-        link.to_client.push_line(line);
-        let waiting = link.to_client.len();
-        let stands_still = waiting > MUCH && link.to_client.stands_still_for() > PATIENCE;
-        let too_much = waiting > MUCH && (waiting > max_line() + MUCH || house.holds_too_much());
-        if members.len() > 1 && (stands_still || too_much) {
-            house.log.line(format_args!(
-                "client {} does not read: {waiting} bytes wait for it",
-                id.0
-            ));
-            link.left.raise();
-        } else if link.is_half_closed() && self.mux.borrow().waits_for(id) == 0 {
-            link.finish();
-        }
-    }
-}
-
-/// Whole lines, and how much of them is written.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Chunk {
-    #[serde(with = "super::carried::text")]
-    line: Owned,
-    done: usize,
-}
-
-impl Chunk {
-    fn new(line: Owned) -> Chunk {
-        Chunk { line, done: 0 }
-    }
-
-    /// The lines of which not all is written: one that lacks its newline alone may be understood.
-    fn cut_off(&self) -> impl Iterator<Item = &[u8]> {
-        let mut end = 0;
-        let lines = self.line.split_inclusive(|&byte| byte == b'\n');
-        lines.filter_map(move |line| {
-            let start = end;
-            end += line.len();
-            let line = line.trim_ascii_end();
-            (self.done < start + line.len()).then_some(line)
-        })
     }
 }

@@ -6,3 +6,4 @@ mod daemon;
 mod flood;
 mod lines;
 mod stage;
+mod unread;

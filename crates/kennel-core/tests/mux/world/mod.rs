@@ -321,6 +321,13 @@ impl World {
                         ready.push(client.0);
                     }
                 }
+                Out::ToClients { clients, line } => {
+                    for client in clients {
+                        if self.client_hears(client.0, &line)? {
+                            ready.push(client.0);
+                        }
+                    }
+                }
                 Out::Dismiss { client, .. } => self.gone(client.0),
             }
         }

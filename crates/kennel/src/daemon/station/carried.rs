@@ -12,7 +12,8 @@ use serde_json::value::RawValue;
 
 use super::super::lanes::{self, Lanes};
 use super::super::running::{self, Running};
-use super::{Chunk, Station};
+use super::Station;
+use super::feed::Unwritten;
 use crate::shim::width::Width;
 use crate::sources::Sources;
 
@@ -24,7 +25,7 @@ pub(in crate::daemon) struct Carried {
     starts_in: u64,
     mux: Box<RawValue>,
     lanes: Lanes,
-    cut: Option<Chunk>,
+    cut: Option<Unwritten>,
     running: Option<running::Carried>,
     sources: Sources,
     /// In milliseconds.

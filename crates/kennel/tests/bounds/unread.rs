@@ -1,0 +1,162 @@
+//! A server that says more than its clients read: all who read get all of it, and memory is bounded.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Duration;
+
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, Scope, wait_for};
+use serde_json::{Value, json};
+
+use crate::stage::{is_modest, serves, session, the_daemon};
+
+const LINES: usize = 60;
+const BYTES: usize = 2 << 20;
+
+/// An app that has done its handshake, and reads as fast as a test wants.
+struct App {
+    child: Child,
+    _stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl App {
+    fn start(scope: &Scope) -> App {
+        let mut command = session(scope, "always");
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.stderr(Stdio::null()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let params = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "testkit", "version": "0"},
+        });
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "echo"});
+        for line in [request, initialized, ping] {
+            std::io::Write::write_all(&mut stdin, format!("{line}\n").as_bytes()).unwrap();
+        }
+        let mut line = String::new();
+        while !line.contains(r#""id":2"#) {
+            line.clear();
+            assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "it ended");
+        }
+        App {
+            child,
+            _stdin: stdin,
+            stdout,
+        }
+    }
+
+    /// Reads the whole flood, with a pause after each line.
+    fn reads_all(mut self, pause: Duration) {
+        for number in 0..LINES {
+            let mut line = String::with_capacity(BYTES + 200);
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "it ended");
+            let begun = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/flood","params":{{"line":{number},"#
+            );
+            let start = &line[..line.len().min(200)];
+            assert!(line.starts_with(&begun), "line {number}: {start}");
+            assert!(line.len() > BYTES);
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+/// Ends apps if the test fails, so that nobody reads on for ever.
+struct EndOnPanic(Vec<ProcessRef>);
+
+impl EndOnPanic {
+    fn of<'a>(apps: impl IntoIterator<Item = &'a App>) -> EndOnPanic {
+        let process = |app: &App| ProcessRef::open(app.child.id()).unwrap();
+        EndOnPanic(apps.into_iter().map(process).collect())
+    }
+}
+
+impl Drop for EndOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for process in &self.0 {
+                let _ = process.signal(Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn log(scope: &Scope) -> String {
+    let daemons = scope.runtime_dir().join("daemons");
+    let mut dirs = std::fs::read_dir(daemons).unwrap();
+    let dir = dirs.next().unwrap().unwrap().path();
+    std::fs::read_to_string(dir.join("log")).unwrap()
+}
+
+/// The server floods all; returns what the one heard who asked for it.
+fn flood(client: &mut Client) {
+    let id = client.send("flood", json!({"lines": LINES, "bytes": BYTES}));
+    let mut heard = 0;
+    loop {
+        let line = client.line().unwrap();
+        if line.len() > BYTES {
+            heard += 1;
+            continue;
+        }
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(answer["id"], id, "{answer}");
+        assert_eq!(answer["result"], "flooded", "{answer}");
+        break;
+    }
+    assert_eq!(heard, LINES);
+}
+
+#[test]
+fn clients_that_read_slowly_get_all_that_a_server_says_at_once() {
+    let scope = Scope::new("bounds-slow");
+    let mut client = Client::begin(&mut session(&scope, "always"));
+    let daemon = the_daemon(&scope);
+    let slow: Vec<App> = (0..4).map(|_| App::start(&scope)).collect();
+    let ends = EndOnPanic::of(&slow);
+    std::thread::scope(|threads| {
+        let _ends = ends;
+        for (number, app) in slow.into_iter().enumerate() {
+            threads.spawn(move || app.reads_all(Duration::from_millis(5 + 5 * number as u64)));
+        }
+        flood(&mut client);
+    });
+    serves(&mut client);
+    is_modest("the daemon", daemon.pid());
+    let log = log(&scope);
+    assert!(!log.contains("does not read"), "{log}");
+}
+
+#[test]
+fn of_several_clients_only_the_one_that_does_not_read_is_dropped() {
+    let scope = Scope::new("bounds-stalled");
+    let mut client = Client::begin(&mut session(&scope, "always"));
+    let daemon = the_daemon(&scope);
+    let reader = App::start(&scope);
+    let stalled = App::start(&scope);
+    let ends = EndOnPanic::of([&reader]);
+    std::thread::scope(|threads| {
+        let _ends = ends;
+        threads.spawn(move || reader.reads_all(Duration::from_millis(5)));
+        flood(&mut client);
+    });
+    serves(&mut client);
+    is_modest("the daemon", daemon.pid());
+    let dropped = wait_for("one is dropped", || {
+        let count = log(&scope).matches("does not read").count();
+        (count > 0).then_some(count)
+    });
+    assert_eq!(dropped, 1, "{}", log(&scope));
+    drop(stalled);
+}
