@@ -19,7 +19,11 @@ pub(super) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
     let mut found = false;
     for entry in entries {
         match entry.and_then(|entry| locked_file(pid, &entry.file_name().to_string_lossy())) {
-            Ok(locked) => found |= locked == Some(file),
+            Ok(locked) if locked == Some(file) => {
+                found = true;
+                break;
+            }
+            Ok(_) => {}
             // Closed since the listing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) => hidden = true,

@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::net::UnixStream;
 
 use kennel_sys::confinement::Confinement;
-use kennel_sys::lock::{Probe, probe};
+use kennel_sys::lock::{Probe, is_held_by, probe};
 use kennel_sys::peer::Peer;
-use kennel_sys::process::{Identity, ProcessRef};
+use kennel_sys::process::ProcessRef;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -38,12 +38,11 @@ pub(super) fn knock(meeting: &Meeting) -> Door {
         // Missing, or garbage: a daemon may be there all the same.
         None => sockets(meeting),
     };
-    let identity = recorded.and_then(|record| record.identity.parse().ok());
     let mut door = Door::Absent;
     for generation in generations {
         match dial(meeting, &generation) {
             Ok(socket) => {
-                if let Some(daemon) = trusted(meeting, &socket, identity.as_ref()) {
+                if let Some(daemon) = trusted(meeting, &socket, &generation) {
                     let daemon = Some(daemon);
                     return Door::Open(Reached { socket, daemon });
                 }
@@ -80,13 +79,9 @@ fn dial(meeting: &Meeting, generation: &str) -> io::Result<UnixStream> {
     }
 }
 
-/// The process at the other end, if it is the daemon: this user's (rule 9), confined as we are, and the one on record or
-/// else the one that holds `daemon.lock`.
-fn trusted(
-    meeting: &Meeting,
-    socket: &UnixStream,
-    recorded: Option<&Identity>,
-) -> Option<ProcessRef> {
+/// The process at the other end, if it is the daemon: this user's (rule 9), confined as we are, seen by the kernel to hold
+/// `daemon.lock`, and listening where the daemon does. Records are not believed: any process of this user can write them.
+fn trusted(meeting: &Meeting, socket: &UnixStream, generation: &str) -> Option<ProcessRef> {
     let peer = Peer::of(socket).ok()?;
     if peer.uid != rustix::process::geteuid().as_raw() {
         return None;
@@ -97,8 +92,27 @@ fn trusted(
     if Confinement::of(&process).ok()? != *ours {
         return None;
     }
-    let on_record = recorded.is_some_and(|recorded| recorded.same_process(process.identity()));
-    (on_record || is_holder(meeting, &process)).then_some(process)
+    let holds = is_held_by(meeting.dir(), DAEMON_LOCK, &process);
+    (holds && listens_at(socket, meeting, generation)).then_some(process)
+}
+
+/// Whether the other end was bound in the directory of this key, under this generation's name. The directory may have
+/// several paths.
+fn listens_at(socket: &UnixStream, meeting: &Meeting, generation: &str) -> bool {
+    let Ok(address) = socket.peer_addr() else {
+        return false;
+    };
+    let name = format!("{generation}.sock");
+    let path = address.as_pathname().filter(|path| path.is_absolute());
+    let Some((path, dir)) = path.and_then(|path| Some((path, path.parent()?))) else {
+        return false;
+    };
+    let same_dir = || {
+        let theirs = rustix::fs::stat(dir).ok()?;
+        let ours = rustix::fs::fstat(meeting.dir()).ok()?;
+        Some((theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino))
+    };
+    path.file_name() == Some(name.as_ref()) && same_dir() == Some(true)
 }
 
 /// Whether this very process holds `daemon.lock`, which is what makes it the daemon (lesson 2).

@@ -1,5 +1,6 @@
 //! Elections as they happen, each test in a process and a runtime directory of its own.
 
+mod impostors;
 mod stories;
 mod with_the_daemon;
 

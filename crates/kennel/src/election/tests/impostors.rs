@@ -1,0 +1,76 @@
+//! Processes of this user that listen where a daemon would, and are none.
+
+use std::os::unix::net::UnixListener;
+
+use super::super::connect::{Door, knock};
+use super::*;
+use crate::meeting::DAEMON_LOCK;
+
+/// Writes this process down as the daemon of a key, and listens as it would.
+fn pose(key: &str) -> (Meeting, UnixListener) {
+    let meeting = Meeting::ensure(key).unwrap();
+    let generation = "one".to_owned();
+    let listener = UnixListener::bind(meeting.socket_path(&generation).unwrap()).unwrap();
+    let record = DaemonRecord {
+        identity: ProcessRef::me().unwrap().identity().to_string(),
+        generation,
+        version: "0".into(),
+        build: String::new(),
+        since: 0,
+        name: "server".into(),
+        command: Vec::new(),
+        cwd: "/".into(),
+    };
+    meeting.write_record(&record).unwrap();
+    (meeting, listener)
+}
+
+fn is_open(meeting: &Meeting) -> bool {
+    matches!(knock(meeting), Door::Open(_))
+}
+
+#[test]
+fn a_process_that_is_on_record_and_does_not_hold_the_lock_is_no_daemon() {
+    in_a_scope(|| {
+        let (meeting, _listener) = pose("recorded");
+        assert!(!is_open(&meeting), "nobody holds the lock");
+        let mut command = Command::new("flock");
+        let lock = meeting.dir().path().join(DAEMON_LOCK);
+        command.arg(&lock).args(["sleep", "600"]);
+        let mut holder = command.stdin(Stdio::null()).spawn().unwrap();
+        wait_for("another process holds the lock", || {
+            let held = probe(meeting.dir(), DAEMON_LOCK);
+            matches!(held, kennel_sys::lock::Probe::Held { .. }).then_some(())
+        });
+        let open = is_open(&meeting);
+        // The lock is the one of `sleep`, too.
+        let heirs = kennel_sys::lock::holders(meeting.dir(), DAEMON_LOCK, |_| true);
+        for process in &heirs {
+            process.signal(Signal::KILL).unwrap();
+        }
+        holder.wait().unwrap();
+        assert!(!open, "another process holds the lock");
+        wait_for("the lock is free", || {
+            let lock = Lock::try_acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
+            let lock = lock?;
+            assert!(is_open(&meeting), "this process holds it");
+            Some(drop(lock))
+        });
+    });
+}
+
+#[test]
+fn a_socket_that_was_bound_elsewhere_is_not_the_daemons() {
+    in_a_scope(|| {
+        let (meeting, listener) = pose("elsewhere");
+        let _lock = Lock::acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
+        assert!(is_open(&meeting));
+        drop(listener);
+        let path = meeting.socket_path("one").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let elsewhere = runtime_dir().join("one.sock");
+        let _listener = UnixListener::bind(&elsewhere).unwrap();
+        std::fs::rename(&elsewhere, &path).unwrap();
+        assert!(!is_open(&meeting));
+    });
+}
