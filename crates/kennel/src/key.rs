@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::confinement::Confinement;
 use sha2::{Digest, Sha256};
+use variables::Ecosystem;
 
 /// The version of the formula: it is part of the hash, and every hello says it.
 pub(crate) const VERSION: u32 = 2;
@@ -34,6 +35,8 @@ pub(crate) struct Ingredients<'a> {
     /// The names of the variables that count ([`variables::counted`]). Those of credentials and registries count
     /// whether they stand here or not.
     pub(crate) names: &'a [OsString],
+    /// The only names that count, set or not, if somebody said so (`--env-key`).
+    pub(crate) env_key: Option<&'a [OsString]>,
     /// Whether lists may be answered from memory.
     pub(crate) cache: bool,
 }
@@ -60,11 +63,13 @@ pub(crate) fn with_ingredients<T>(
     let list = |words: &[Text]| words.iter().map(os).collect::<Vec<_>>();
     let pair = |(name, value): &(Text, Text)| (os(name), os(value));
     let cwd = PathBuf::from(os(&hello.spec.cwd));
+    let env_key = fields.env_key.as_deref().map(list);
     let what = Ingredients {
         command: &list(&hello.spec.command),
         cwd: &cwd,
         env: &hello.env.iter().map(pair).collect::<Vec<_>>(),
         names: &list(&fields.names),
+        env_key: env_key.as_deref(),
         cache: !fields.no_cache,
     };
     Some(work(&what))
@@ -79,11 +84,19 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
     let cwd = what.cwd.canonicalize();
     let cwd = cwd.as_deref().unwrap_or(what.cwd);
     fields.list(b"cwd", &[cwd.as_os_str().as_bytes()]);
+    if let Some(names) = what.env_key {
+        // Of a name that is not set, too: a session that names others does not care whether it is.
+        let mut names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        names.sort_unstable();
+        names.dedup();
+        fields.list(b"only names", &names);
+    }
+    let ecosystem = Ecosystem::of(what.command);
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
         .filter(|(name, value)| {
-            what.names.contains(name) || variables::always_counts(name, value, what.env)
+            what.names.contains(name) || variables::always_counts(name, value, what.env, ecosystem)
         })
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
@@ -184,6 +197,7 @@ mod tests {
             env_key,
             known: None,
             cwd_given: false,
+            ecosystem: None,
         });
         of(
             &Ingredients {
@@ -191,6 +205,7 @@ mod tests {
                 cwd: Path::new("/"),
                 env: &env,
                 names: &names,
+                env_key,
                 cache: true,
             },
             None,
@@ -253,6 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn names_that_somebody_named_count_though_they_are_not_set() {
+        let key = |names: &[&str]| key(&["cat"], &[("C", "1")], Some(&words(names)));
+        assert_ne!(key(&["A"]), key(&["B"]));
+        assert_ne!(key(&["A"]), key(&["A", "B"]));
+        assert_eq!(key(&["A", "B"]), key(&["B", "A", "B"]));
+        // A session without names cares for all variables.
+        assert_ne!(key(&["C"]), hex(&["cat"], &[("C", "1")]));
+    }
+
+    #[test]
     fn credentials_count_whatever_names_somebody_named() {
         // Whoever leaves them out of the names gets them counted all the same.
         let key = |name, value| {
@@ -262,6 +287,7 @@ mod tests {
                     cwd: Path::new("/"),
                     env: &env(&[("LOG", "1"), (name, value)]),
                     names: &words(&["LOG"]),
+                    env_key: None,
                     cache: true,
                 },
                 None,
@@ -365,6 +391,7 @@ mod tests {
                     cwd: Path::new("/"),
                     env: &env(&[("PATH", bin.to_str().unwrap())]),
                     names: &[],
+                    env_key: None,
                     cache: true,
                 },
                 None,
@@ -382,6 +409,7 @@ mod tests {
             cwd: Path::new("/"),
             env: &env,
             names: &[],
+            env_key: None,
             cache: true,
         };
         let (free, confined) = (["mnt 1".to_owned()], ["mnt 2".to_owned()]);
@@ -396,7 +424,11 @@ mod tests {
     fn a_daemon_computes_the_key_that_its_client_computed() {
         let text = |bytes: &[u8]| Text::from(bytes);
         let ours = Confinement::of_this_process().unwrap();
-        for (names, cache) in [(&["A", "B"][..], true), (&["A"], true), (&[], false)] {
+        for (names, env_key, cache) in [
+            (&["A", "B"][..], None, true),
+            (&["A"], Some(words(&["A", "C"])), true),
+            (&[], None, false),
+        ] {
             let names = words(names);
             let key = of(
                 &Ingredients {
@@ -404,6 +436,7 @@ mod tests {
                     cwd: Path::new("/tmp"),
                     env: &env(&[("PATH", "/usr/bin:/bin"), ("A", "1"), ("B", "2")]),
                     names: &names,
+                    env_key: env_key.as_deref(),
                     cache,
                 },
                 Some(&ours),
@@ -415,7 +448,10 @@ mod tests {
             let fields = KeyFields {
                 version: VERSION,
                 names,
-                env_key: None,
+                env_key: env_key.map(|names| {
+                    let names = names.iter();
+                    names.map(|name| text(name.as_bytes())).collect()
+                }),
                 no_cache: !cache,
             };
             hello.key = Some(fields.clone());

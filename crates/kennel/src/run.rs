@@ -18,7 +18,7 @@ use kennel_sys::tree::Ladder;
 
 use crate::confined;
 use crate::election::Policy;
-use crate::key::variables::{self, Question};
+use crate::key::variables::{self, Ecosystem, Question};
 use crate::key::{self, Ingredients};
 use crate::known_variables;
 use crate::sharing::{
@@ -222,6 +222,7 @@ impl Place {
             cwd: &cwd,
             env: &env,
             names: &names,
+            env_key,
             cache: !args.no_cache,
         };
         let key = key::of(&what, confined::ours().ok());
@@ -339,6 +340,7 @@ pub(crate) fn counted(
         env_key,
         known: known.as_deref(),
         cwd_given,
+        ecosystem: Ecosystem::of(command),
     })
 }
 

@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::sharing::launcher::{self, Launched, Registry};
+
 /// Variables that say nothing about the server: they differ from terminal to terminal and from app
 /// to app. A name that ends in `*` stands for all that begin like it.
 pub(crate) const VOLATILE: &[&str] = &[
@@ -189,7 +191,7 @@ pub(crate) const PYTHON: &[&str] = &[
 ];
 
 /// Variables that say where a launcher gets packages, beside all with `REGISTRY` as a word: they are part of what is
-/// run, so they count whatever else does not.
+/// run, so they count whatever else does not, unless they are of the [other ecosystem](Ecosystem).
 pub(crate) const REGISTRY: &[&str] = &[
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
@@ -205,15 +207,79 @@ pub(crate) const REGISTRY: &[&str] = &[
     "NPM_CONFIG_GLOBALCONFIG",
 ];
 
+/// How the names of the variables of Node's launchers begin, in upper case.
+const OF_NODE: &[&str] = &["NPM_*", "PNPM_*", "YARN_*", "BUN_*", "COREPACK_*"];
+/// How the names of the variables of Python's launchers begin.
+const OF_PYTHON: &[&str] = &["PIP_*", "PIPX_*", "UV_*"];
+
+/// Whose registries a launcher reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ecosystem {
+    Node,
+    Python,
+}
+
+impl Ecosystem {
+    /// The ecosystem of the launcher that begins this command; `None` where none is known, so that all registries count.
+    pub(crate) fn of(command: &[OsString]) -> Option<Ecosystem> {
+        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        let program = Path::new(command.first()?).file_name()?.to_str()?;
+        let package = match launcher::launched(&words)? {
+            Launched::Package { registry, .. } => Some(registry),
+            _ => None,
+        };
+        match (program, package) {
+            ("npx" | "npm" | "pnpx" | "pnpm" | "yarn" | "bunx" | "bun", Some(Registry::Npm)) => {
+                Some(Ecosystem::Node)
+            }
+            ("uvx" | "pipx", Some(Registry::PyPi)) => Some(Ecosystem::Python),
+            // What it runs may be a launcher of the other ecosystem.
+            ("uv", package) if package != Some(Registry::Npm) => Some(Ecosystem::Python),
+            _ => None,
+        }
+    }
+
+    /// Whether only launchers of the other ecosystem read a variable of this name, given in upper case.
+    fn ignores(self, name: &[u8]) -> bool {
+        match self {
+            Ecosystem::Node => matches(OF_PYTHON, name),
+            Ecosystem::Python => matches(OF_NODE, name),
+        }
+    }
+}
+
 /// What is in a name whose value gives rights. Sessions with different ones never share, whatever else does not
 /// count: the server would act for one of them with the rights of another.
-const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE", "APIKEY"];
+pub(crate) const CREDENTIAL: &[&str] = &[
+    "TOKEN",
+    "SECRET",
+    "PASSW",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "COOKIE",
+    "APIKEY",
+    "PRIVATEKEY",
+];
 /// The same, where it is a word of its own.
-const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
+pub(crate) const CREDENTIAL_WORD: &[&str] = &[
+    "KEY",
+    "KEYS",
+    "AUTH",
+    "AUTHORIZATION",
+    "PAT",
+    "PASS",
+    "PWD",
+    "JWT",
+    "DSN",
+];
+/// The same, where it is the whole name.
+pub(crate) const CREDENTIAL_NAME: &[&str] =
+    &["DATABASE_URL", "KUBECONFIG", "PGPASSFILE", "SSHPASS"];
 
-/// Names that read like a credential and give no rights: marks of a window, a shell or a login, a public key, and the
-/// address of an agent that every program of this user can reach. They stay as volatile as [`VOLATILE`] says.
+/// Names that read like a credential and give no rights: a directory, marks of a window, a shell or a login, a public
+/// key, and the address of an agent that every program of this user can reach. They stay as volatile as [`VOLATILE`] says.
 pub(crate) const NO_CREDENTIAL: &[&str] = &[
+    "PWD",
     "XDG_ACTIVATION_TOKEN",
     "XDG_SESSION_COOKIE",
     "KONSOLE_DBUS_ACTIVATION_COOKIE",
@@ -237,12 +303,14 @@ pub(crate) struct Question<'a> {
     pub(crate) known: Option<&'a [&'a str]>,
     /// Whether somebody said where to run (`--cwd`).
     pub(crate) cwd_given: bool,
+    /// Whose registries count, if only one ecosystem's do.
+    pub(crate) ecosystem: Option<Ecosystem>,
 }
 
 /// The names of the variables that count, of those that are set. Credentials and registries always do.
 pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
     let counts = |name: &OsStr, value: &OsStr| {
-        if always_counts(name, value, what.env) {
+        if always_counts(name, value, what.env, what.ecosystem) {
             return true;
         }
         let bytes = name.as_bytes();
@@ -251,7 +319,13 @@ pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
             (None, Some(known)) => matches(known, bytes),
             (None, None) => {
                 let of_project = what.cwd_given && matches(PROJECT, bytes);
-                !matches(VOLATILE, bytes) && !of_project && !is_coerced_locale(bytes, value)
+                let upper = bytes.to_ascii_uppercase();
+                let of_others = what.ecosystem.is_some_and(|its| its.ignores(&upper));
+                let is_registry = names_registry(bytes) && of_others;
+                !matches(VOLATILE, bytes)
+                    && !of_project
+                    && !is_registry
+                    && !is_coerced_locale(bytes, value)
             }
         }
     };
@@ -259,11 +333,44 @@ pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
     counted.map(|(name, _)| name.clone()).collect()
 }
 
-/// Whether a variable counts whatever somebody said: it gives rights, or names a registry (but for the values that
-/// npm sets by itself).
-pub(crate) fn always_counts(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
-    let registry = names_registry(name.as_bytes()) && !is_npms_own(name, value, env);
-    registry || is_credential(name.as_bytes())
+/// Whether a variable counts whatever somebody said: it gives rights, or names a registry that the launcher reads (but for
+/// the values that npm sets by itself).
+pub(crate) fn always_counts(
+    name: &OsStr,
+    value: &OsStr,
+    env: &[(OsString, OsString)],
+    ecosystem: Option<Ecosystem>,
+) -> bool {
+    let bytes = name.as_bytes();
+    gives_rights(bytes, value.as_bytes()) || {
+        let read = |name: &[u8]| !ecosystem.is_some_and(|its| its.ignores(name));
+        names_registry(bytes) && read(&bytes.to_ascii_uppercase()) && !is_npms_own(name, value, env)
+    }
+}
+
+/// Whether a variable gives rights, by its name or by its value: an address with a password in it.
+pub(crate) fn gives_rights(name: &[u8], value: &[u8]) -> bool {
+    is_credential(name) || has_password(value)
+}
+
+/// Whether a value is an address with user and password: `scheme://user:password@host`.
+fn has_password(value: &[u8]) -> bool {
+    let after_scheme = |at: usize| &value[at + 3..];
+    let schemes = value.windows(3).enumerate();
+    let mut addresses = schemes
+        .filter(|(_, it)| it == b"://")
+        .map(|(at, _)| after_scheme(at));
+    addresses.any(|rest| {
+        let end = rest
+            .iter()
+            .position(|byte| b"/?# ,\t\n".contains(byte))
+            .unwrap_or(rest.len());
+        let authority = &rest[..end];
+        let user = authority.iter().rposition(|&byte| byte == b'@');
+        let user = user.map(|at| &authority[..at]);
+        let colon = user.and_then(|user| user.iter().position(|&byte| byte == b':'));
+        colon.is_some_and(|at| user.is_some_and(|user| at + 1 < user.len()))
+    })
 }
 
 /// Whether the value of a variable gives rights, by its name.
@@ -271,7 +378,8 @@ pub(crate) fn is_credential(name: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
     let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
     let is_exempt = NO_CREDENTIAL.iter().any(|it| it.as_bytes() == name);
-    !is_exempt && (CREDENTIAL.iter().any(has) || has_word(&name, CREDENTIAL_WORD))
+    let is_named = CREDENTIAL_NAME.iter().any(|it| it.as_bytes() == name);
+    !is_exempt && (is_named || CREDENTIAL.iter().any(has) || has_word(&name, CREDENTIAL_WORD))
 }
 
 /// Whether a variable names a place where a launcher gets packages.

@@ -73,6 +73,7 @@ fn key_of(command: &[String], cwd: &str, env: &[(OsString, OsString)]) -> String
         cwd: chosen.as_deref().unwrap_or(Path::new(cwd)),
         env,
         names: &names,
+        env_key: env_key.as_deref(),
         cache: true,
     };
     key::of(&what, None)
@@ -103,7 +104,11 @@ fn another_account_or_another_value_of_what_a_server_reads_is_another_key() {
     for row in ROWS.iter().filter(|row| row.rule != Rule::Never) {
         let reads = row.reads.unwrap().iter().map(|name| name.replace('*', "X"));
         let mut names: Vec<String> = reads.collect();
-        names.extend(["HTTPS_PROXY", "GITHUB_TOKEN", "npm_config_registry"].map(str::to_owned));
+        let registry = match row.package {
+            Some((Registry::PyPi, _)) => "UV_DEFAULT_INDEX",
+            _ => "npm_config_registry",
+        };
+        names.extend(["HTTPS_PROXY", "GITHUB_TOKEN", registry].map(str::to_owned));
         for declared in [&["LOG_FORMAT"][..], &[]] {
             let command = wrapped(row, false, declared);
             for name in names

@@ -208,7 +208,7 @@ pub(crate) fn visit_like(scope: &Scope, run: &Command, build: &str, program: &Pa
         key: Some(KeyFields {
             version: KEY_VERSION,
             names: vec![Text::from(&b"HOME"[..])],
-            env_key: None,
+            env_key: Some(vec![Text::from(&b"HOME"[..])]),
             no_cache: false,
         }),
     };

@@ -1,20 +1,23 @@
 //! Whether a client may be served here. What it may do is decided by what the kernel says of its process, never by its
 //! own word: a confined process must not have anything done for it outside its confinement.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::ExitCode;
+use std::rc::Rc;
 
-use kennel_core::hello::ClientHello;
+use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::confinement::Confinement;
 use kennel_sys::process::ProcessRef;
 
 use super::Link;
 use crate::confined;
 use crate::daemon::house::House;
-use crate::daemon::server::is_shortage;
+use crate::daemon::server::{is_shortage, os};
 use crate::former_key;
-use crate::key::{self, variables};
+use crate::key;
+use crate::key::variables::{self, Ecosystem};
 
 /// Why a client is not served.
 pub(super) enum Refusal {
@@ -53,7 +56,9 @@ pub(super) fn of_bare(house: &House, link: &Link) -> Result<(), String> {
     }
     let first = house.first_hello.borrow();
     let mut env = first.iter().flat_map(|first| &first.env);
-    match env.find(|(name, _)| variables::is_credential(name.as_bytes())) {
+    let gives_rights =
+        |(name, value): &&(Text, Text)| variables::gives_rights(name.as_bytes(), value.as_bytes());
+    match env.find(gives_rights) {
         Some((name, _)) => Err(format!(
             "the environment of this server holds a credential ({name:?}), which only sessions of `kennel run` may use"
         )),
@@ -84,11 +89,39 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
     // the same key now, whatever that is, as the first of them.
     let former = former_key::of_hello(hello, theirs);
     let at_former = former.as_deref() == Some(house.meeting.key()) && *theirs == *confined::ours()?;
+    // Its servers may be of clients that this build has not let in: theirs must have the same rights.
+    let at_former = at_former && starters(house).iter().all(|it| have_same_rights(hello, it));
     let mut present = house.present_key.borrow_mut();
     match at_former && *present.get_or_insert_with(|| key.clone()) == key {
         true => Ok(()),
         false => Err("its key is not this daemon's".to_owned()),
     }
+}
+
+/// The hellos with which servers of this daemon were started, or would be.
+fn starters(house: &House) -> Vec<Rc<ClientHello>> {
+    let stations = house.pool.all().into_iter();
+    let started = stations.map(|station| Rc::clone(&station.hello));
+    started.chain(house.first_hello.borrow().clone()).collect()
+}
+
+/// Whether two sessions have the same credentials, and get packages from the same registries.
+fn have_same_rights(one: &ClientHello, other: &ClientHello) -> bool {
+    rights(one) == rights(other)
+}
+
+/// The variables that count whatever somebody said.
+fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
+    let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
+    let ecosystem = Ecosystem::of(&command);
+    let pair = |(name, value): &(Text, Text)| (os(name), os(value));
+    let env: Vec<(OsString, OsString)> = hello.env.iter().map(pair).collect();
+    let counts = |(name, value): &&(OsString, OsString)| {
+        variables::always_counts(name, value, &env, ecosystem)
+    };
+    let mut rights: Vec<_> = env.iter().filter(counts).cloned().collect();
+    rights.sort_unstable();
+    rights
 }
 
 /// What confines the process at the other end of the connection.
@@ -146,5 +179,33 @@ pub(in crate::daemon) fn print_keys() -> ExitCode {
             ExitCode::SUCCESS
         }
         None => crate::fail("stdin is no hello with a key of this version"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(env: &str) -> ClientHello {
+        let line = format!(
+            r#"!hello {{"version":"0","protocol":1,"pid":1,"identity":"","session":"s","spec":{{"command":["npx","y"],"cwd":"/","ladder":[1,1]}},"env":[{env}]}}"#
+        );
+        ClientHello::parse(line.as_bytes()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn sessions_of_a_former_key_have_the_same_rights_only_with_the_same_credentials() {
+        let same = |one: &str, other: &str| have_same_rights(&hello(one), &hello(other));
+        let token = |value| format!(r#"["CLAUDE_CODE_OAUTH_TOKEN","{value}"]"#);
+        assert!(same(&token("1"), &token("1")));
+        assert!(!same(&token("1"), &token("2")));
+        assert!(!same(&token("1"), ""));
+        assert!(!same(r#"["npm_config_registry","https://one"]"#, ""));
+        assert!(!same(r#"["DB","pg://a:1@h"]"#, r#"["DB","pg://a:2@h"]"#));
+        let both = format!(r#"["EDITOR","vi"],{}"#, token("1"));
+        assert!(
+            same(&both, &token("1")),
+            "other variables do not matter here"
+        );
     }
 }

@@ -183,6 +183,7 @@ const NOTHING: Question<'_> = Question {
     env_key: None,
     known: None,
     cwd_given: false,
+    ecosystem: None,
 };
 
 #[test]
@@ -272,6 +273,125 @@ fn of_a_known_server_only_what_it_reads_counts_and_credentials() {
     assert_eq!(counted[1..], wanted[1..]);
 }
 
+fn command(words: &str) -> Vec<OsString> {
+    words.split(' ').map(OsString::from).collect()
+}
+
+#[test]
+fn the_launcher_tells_whose_registries_count() {
+    let (node, python) = (Some(Ecosystem::Node), Some(Ecosystem::Python));
+    for (words, ecosystem) in [
+        ("npx -y @x/y@1", node),
+        ("/opt/bin/npx y", node),
+        ("npm exec y", node),
+        ("pnpm dlx y", node),
+        ("bunx y", node),
+        ("uvx y", python),
+        ("uv tool run y", python),
+        ("uv run y.py", python),
+        ("pipx run y", python),
+        // What is behind it may be either.
+        ("uv run npx -y z", None),
+        ("sh -c npx", None),
+        ("npx --unheard-of y", None),
+        ("node y.js", None),
+        ("y", None),
+    ] {
+        assert_eq!(Ecosystem::of(&command(words)), ecosystem, "{words}");
+    }
+}
+
+#[test]
+fn registries_of_the_other_ecosystem_keep_nobody_from_sharing() {
+    let of_python = ["PIP_INDEX_URL", "UV_INDEX", "UV_DEFAULT_INDEX"];
+    let of_node = [
+        "npm_config_registry",
+        "NPM_CONFIG_USERCONFIG",
+        "BUN_CONFIG_REGISTRY",
+    ];
+    let of_nobody = ["MY_REGISTRY"];
+    let all = [&of_python[..], &of_node, &of_nobody].concat();
+    let env: Env = all
+        .iter()
+        .map(|name| (OsString::from(name), "https://r.example".into()))
+        .collect();
+    for (ecosystem, wanted) in [
+        (Some(Ecosystem::Node), [&of_node[..], &of_nobody].concat()),
+        (
+            Some(Ecosystem::Python),
+            [&of_python[..], &of_nobody].concat(),
+        ),
+        (None, all),
+    ] {
+        for known in [Some(&["A"][..]), None] {
+            let counted = names(Question {
+                env: &env,
+                known,
+                ecosystem,
+                ..NOTHING
+            });
+            assert_eq!(counted, wanted, "{ecosystem:?} {known:?}");
+        }
+        // Who names it means it.
+        let named = names(Question {
+            env: &env,
+            env_key: Some(&["UV_INDEX".into()]),
+            ecosystem,
+            ..NOTHING
+        });
+        assert!(named.contains(&"UV_INDEX".to_owned()));
+    }
+}
+
+#[test]
+fn what_gives_rights_counts_by_its_name_or_by_its_value() {
+    for name in [
+        "MYSQL_PWD",
+        "PGPASSWORD",
+        "PGPASSFILE",
+        "GPG_PASSPHRASE",
+        "SSHPASS",
+        "OPENAI_API_KEYS",
+        "DATABASE_URL",
+        "SUPABASE_JWT",
+        "KUBECONFIG",
+        "SNOWFLAKE_PRIVATEKEY_PATH",
+        "GITLAB_PAT",
+        "SENTRY_DSN",
+    ] {
+        assert!(gives_rights(name.as_bytes(), b"x"), "{name}");
+    }
+    for name in [
+        "PWD",
+        "OLDPWD",
+        "SSH_AUTH_SOCK",
+        "PATH",
+        "API_URL",
+        "KEYBOARD",
+    ] {
+        assert!(!gives_rights(name.as_bytes(), b"x"), "{name}");
+    }
+    for value in [
+        "postgres://ada:pw@db.example/notes",
+        "mongodb+srv://ada:p%40w@a.example,b.example/x",
+        "redis://:pw@cache.example:6379",
+        "https://ada:p@w@host.example",
+        "https://one.example https://ada:pw@two.example",
+    ] {
+        assert!(gives_rights(b"SOME_URL", value.as_bytes()), "{value}");
+    }
+    for value in [
+        "https://host.example:8080/a:b@c",
+        "ssh://git@host.example:22/x",
+        "https://ada:@host.example",
+        "ada:pw@host.example",
+        "://",
+        "",
+    ] {
+        assert!(!gives_rights(b"SOME_URL", value.as_bytes()), "{value}");
+    }
+}
+
 #[test]
 fn every_list_is_written_down_for_people() {
     let document = include_str!("../../../../../docs/SHARING.md");
@@ -284,6 +404,9 @@ fn every_list_is_written_down_for_people() {
         ("node", NODE),
         ("python", PYTHON),
         ("registry", REGISTRY),
+        ("credential", CREDENTIAL),
+        ("credential word", CREDENTIAL_WORD),
+        ("credential name", CREDENTIAL_NAME),
         ("no credential", NO_CREDENTIAL),
     ] {
         let (_, shown) = section
