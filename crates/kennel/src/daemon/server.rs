@@ -48,6 +48,9 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
         server: Cell::new(0),
         exit: Cell::new(None),
     };
+    if resumed.is_none() {
+        station.dismiss_confined(&house);
+    }
     match resumed {
         Some(running) => attendant.serve_with(running).await,
         None if station.closing.is_up() => {}

@@ -18,7 +18,7 @@ use kennel_core::message::Key;
 use kennel_core::mux::{Class, Mux, Note, Out, Policy, Side};
 use kennel_core::time::Moment;
 
-use super::client::Link;
+use super::client::{Link, admission};
 use super::dormant::Used;
 use super::house::{Flag, House};
 use super::lanes::Lanes;
@@ -380,6 +380,30 @@ impl Station {
         self.closing.raise();
         self.stirred.notify_waiters();
         std::mem::take(&mut *self.members.borrow_mut())
+    }
+
+    /// Sends away the clients for which no server may be started any more; nothing that they said has been sent. With
+    /// none left, there is nothing to start.
+    pub(super) fn dismiss_confined(&self, house: &House) {
+        let members = self.members.borrow().clone();
+        let refused = members.into_iter().filter_map(|(id, link)| {
+            let why = admission::may_have_a_server(&link).err()?;
+            Some((id, link, why))
+        });
+        let refused: Vec<_> = refused.collect();
+        if refused.is_empty() {
+            return;
+        }
+        let mut unsent = self.unsent();
+        for (id, link, why) in refused {
+            let log = &house.log;
+            log.line(format_args!("client {} gets no server here: {why}", id.0));
+            link.go_solo(&why, unsent.remove(&id).unwrap_or_default());
+            self.leave(house, id);
+        }
+        if self.clients() == 0 {
+            self.closing.raise();
+        }
     }
 
     /// Says a word of Kennel's own to the client whose wish this server was, if it is still there.

@@ -1,15 +1,17 @@
 //! A process that is confined, or lies, and speaks to the daemon of an unconfined session: nothing is done for it.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, Text};
-use kennel_testkit::bin;
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{DEADLINE, bin};
 use serde_json::json;
 
-use crate::stage::{Daemon, INITIALIZE, hello};
+use crate::stage::{Cast, Daemon, INITIALIZE, hello};
 
 /// What a visitor heard.
 struct Heard(Vec<String>);
@@ -42,16 +44,38 @@ fn visitor(daemon: &Daemon, before: &[&str], confined: &[&str]) -> Command {
     command
 }
 
-/// Says a hello and a first request; returns what is heard until the daemon hangs up.
-fn visit(mut command: Command, hello: &ClientHello) -> Heard {
+/// Says this, and no more; returns what is heard until the daemon hangs up.
+#[track_caller]
+fn heard(mut command: Command, words: &[u8]) -> String {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = piped.spawn().expect("a visitor");
-    let words = [&hello.line()[..], b"\n", INITIALIZE.as_bytes(), b"\n"].concat();
     let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(&words).expect("it listens");
+    stdin.write_all(words).expect("it listens");
     drop(stdin);
-    let output = child.wait_with_output().expect("an end");
-    let text = String::from_utf8(output.stdout).expect("text");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).map(|_| text)
+    });
+    let process = ProcessRef::open(child.id()).expect("our child");
+    let ended = process.wait(Some(DEADLINE)).expect("an exit");
+    if !ended {
+        child.kill().expect("our child");
+    }
+    child.wait().expect("our child");
+    let text = reading.join().expect("a thread").expect("text");
+    assert!(
+        ended,
+        "the daemon did not hang up within {DEADLINE:?}: {text}"
+    );
+    text
+}
+
+/// Says a hello and a first request; returns what is heard until the daemon hangs up.
+#[track_caller]
+fn visit(command: Command, hello: &ClientHello) -> Heard {
+    let words = [&hello.line()[..], b"\n", INITIALIZE.as_bytes(), b"\n"].concat();
+    let text = heard(command, &words);
     Heard(text.lines().map(str::to_owned).collect())
 }
 
@@ -96,15 +120,9 @@ fn gets_nothing(daemon: &Daemon, command: impl Fn() -> Command, why: &str) {
     assert!(!daemon.log().contains("stays "), "{}", daemon.log());
 }
 
-fn bare(mut command: Command) -> String {
-    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = piped.spawn().expect("a visitor");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(INITIALIZE.as_bytes()).expect("it listens");
-    stdin.write_all(b"\n").expect("it listens");
-    drop(stdin);
-    let output = child.wait_with_output().expect("an end");
-    String::from_utf8(output.stdout).expect("text")
+#[track_caller]
+fn bare(command: Command) -> String {
+    heard(command, format!("{INITIALIZE}\n").as_bytes())
 }
 
 #[test]
@@ -153,6 +171,69 @@ while heard := peer.recv(4096):
     };
     gets_nothing(&daemon, command, "seccomp or NoNewPrivs");
     daemon.stop();
+}
+
+/// Says all but its last line, confines itself, and says that one.
+const CONFINED_LATER: &str = r#"
+import ctypes, socket, sys
+said = sys.stdin.buffer.read()
+at = said.rstrip(b"\n").rindex(b"\n") + 1
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(said[:at])
+heard = peer.recv(4096)
+while not heard.endswith(b"\n"):
+    heard += peer.recv(4096)
+sys.stdout.buffer.write(heard)
+assert ctypes.CDLL(None, use_errno=True).prctl(38, 1, 0, 0, 0) == 0
+peer.sendall(said[at:])
+while heard := peer.recv(4096):
+    sys.stdout.buffer.write(heard)
+"#;
+
+#[test]
+fn a_client_that_confined_itself_since_it_was_let_in_gets_no_new_server() {
+    let daemon = Daemon::start("confined-later");
+    let mut command = daemon.scope.command("python3");
+    command
+        .args(["-c", CONFINED_LATER])
+        .arg(daemon.socket_path());
+    let heard = visit(command, &daemon.hello());
+    match heard
+        .0
+        .get(1)
+        .and_then(|line| Control::parse(line.as_bytes()))
+    {
+        Some(Control::Solo(solo)) => {
+            assert!(solo.why.contains("seccomp or NoNewPrivs"), "{solo:?}");
+            assert_eq!(solo.unsent.len(), 1, "its request: {solo:?}");
+        }
+        other => panic!("{other:?}: {:?}", heard.0),
+    }
+    assert_eq!(heard.0.len(), 2, "{:?}", heard.0);
+    // Nothing was started for it; for another one it is.
+    let roll = std::fs::read_to_string(daemon.scope.roll()).unwrap_or_default();
+    assert_eq!(roll, "");
+    daemon.client().server();
+    daemon.stop();
+}
+
+#[test]
+fn half_a_hello_keeps_no_daemon_alive() {
+    let cast = Cast {
+        linger: Duration::from_millis(100),
+        ..Cast::default()
+    };
+    let (daemon, first) = Daemon::with_first("half-a-hello", cast);
+    let half = daemon.connect();
+    let line = daemon.hello().line();
+    half.write(&line[..line.len() / 2]);
+    let silent = daemon.connect();
+    drop(first);
+    // Both are still connected.
+    daemon.is_gone();
+    assert!(daemon.log().contains("no whole line"), "{}", daemon.log());
+    drop((half, silent));
 }
 
 #[test]

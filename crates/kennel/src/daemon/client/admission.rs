@@ -47,13 +47,7 @@ pub(super) fn of_hello(house: &House, link: &Link, hello: &ClientHello) -> Resul
 
 /// Whether a client without a hello may use what the first client with a hello wanted; why not, for people.
 pub(super) fn of_bare(house: &House, link: &Link) -> Result<(), String> {
-    let theirs = confinement_of(link).map_err(|refusal| match refusal {
-        Refusal::Apart(why) => why,
-        Refusal::Shortage(error) => format!("this daemon cannot look at it: {error}"),
-    })?;
-    if theirs != *confined::ours()? {
-        return Err("it is not confined as this daemon is".to_owned());
-    }
+    may_have_a_server(link)?;
     let first = house.first_hello.borrow();
     let mut env = first.iter().flat_map(|first| &first.env);
     let gives_rights =
@@ -63,6 +57,21 @@ pub(super) fn of_bare(house: &House, link: &Link) -> Result<(), String> {
             "the environment of this server holds a credential ({name:?}), which only sessions of `kennel run` may use"
         )),
         None => Ok(()),
+    }
+}
+
+/// Whether a server may be started for this client, which may have confined itself since it was let in: only if it is confined
+/// as this daemon is, for so were all who were let in. Why not, for people.
+///
+/// Not its key: that names the program as it was found then, and a server may be started anew because its files changed.
+pub(in crate::daemon) fn may_have_a_server(link: &Link) -> Result<(), String> {
+    let theirs = confinement_of(link).map_err(|refusal| match refusal {
+        Refusal::Apart(why) => why,
+        Refusal::Shortage(error) => format!("this daemon cannot look at it: {error}"),
+    })?;
+    match theirs == *confined::ours()? {
+        true => Ok(()),
+        false => Err("it is not confined as this daemon is".to_owned()),
     }
 }
 

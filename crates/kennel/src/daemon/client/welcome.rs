@@ -19,6 +19,8 @@ use crate::daemon::watch;
 use crate::shim::lines::{Inbox, Spoken};
 use crate::this_build;
 
+/// How long a connection may take to say its first line. Until then it keeps the daemon alive, as a client does.
+const FIRST_LINE: Duration = Duration::from_secs(10);
 /// How long a client that is not served may take to hang up.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// The JSON-RPC error code for a client without a hello that is not served.
@@ -32,6 +34,10 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
         first = first_line(house, socket, &link.inbox) => first,
         () = watch::end_of_any(&processes, house.sweep) => return Some("its process ended".into()),
         () = link.left.up() => return Some("dismissed".into()),
+        () = moments::after(FIRST_LINE) => {
+            let seconds = FIRST_LINE.as_secs();
+            return Some(format!("it said no whole line within {seconds}s"));
+        },
         () = link.to_client.has_news() => {
             let going = [&Control::Going.line()[..], b"\n"].concat();
             let _ = socket.try_write(&going);
