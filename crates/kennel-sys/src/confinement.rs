@@ -6,12 +6,15 @@
 //!
 //! | fact | where it is read |
 //! |---|---|
-//! | the eight kinds of namespaces, `time` included | `/proc/<pid>/ns/…` |
+//! | the eight kinds of namespaces, `time` included, and those for children (`pid`, `time`) | `/proc/<pid>/ns/…` |
 //! | the root directory (device, inode and mount) | `/proc/<pid>/root` |
 //! | the user and group ids, and the further groups | `/proc/<pid>/status` |
 //! | the five capability sets | `/proc/<pid>/status` |
 //! | `NoNewPrivs`, the seccomp mode and the number of filters | `/proc/<pid>/status` |
 //! | the label of the security module | `/proc/<pid>/attr/current` |
+//!
+//! Not compared: resource limits (what a process may use up, not what it may do; a reading would cost as much as all the
+//! others) and securebits, which the kernel shows nobody.
 //!
 //! What a seccomp filter forbids, and what a Landlock domain (which needs `NoNewPrivs`) forbids, cannot be read:
 //! [`is_filtered`](Confinement::is_filtered) says that there may be one.
@@ -21,9 +24,20 @@ use std::io;
 use crate::linux as os;
 use crate::process::ProcessRef;
 
-/// Every kind the kernel has. `time` counts: a process in another time namespace writes down other start times.
-pub(crate) const NAMESPACES: [&str; 8] =
-    ["mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time"];
+/// Every kind the kernel has, and those that children are started in. `time` counts: a process in another time namespace
+/// writes down other start times.
+pub(crate) const NAMESPACES: [&str; 10] = [
+    "mnt",
+    "pid",
+    "net",
+    "user",
+    "ipc",
+    "uts",
+    "cgroup",
+    "time",
+    "pid_for_children",
+    "time_for_children",
+];
 
 /// The facts about one process. Two processes with equal facts are equally confined, unless one is
 /// [filtered](Self::is_filtered).
@@ -128,6 +142,10 @@ mod tests {
         assert_eq!(ours(), Confinement::of(&me).expect("we can be seen"));
         assert!(ours().namespace("pid").is_some());
         assert_eq!(ours().namespace("pi"), None);
+        assert_eq!(
+            ours().namespace("pid_for_children"),
+            ours().namespace("pid")
+        );
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
     })
 }
 
-/// The inode of a namespace; 0 for a kind that this kernel does not have. By the link's text, `mnt:[4026531832]`, and not
+/// The inode of a namespace; 0 for a kind that this kernel does not have, or one for children that has no process yet. By the link's text, `mnt:[4026531832]`, and not
 /// by its target's inode: that is cheaper by half, and says the same.
 fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
     let mut buffer = [0; 64];
@@ -65,6 +65,8 @@ fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
         Err(Errno::NOENT) => return Ok(0),
         Err(errno) => return Err(errno.into()),
     };
+    // A namespace for children is called like any other of its kind.
+    let kind = kind.strip_suffix("_for_children").unwrap_or(kind);
     let number = text.strip_prefix(kind.as_bytes());
     let number = number.and_then(|text| text.strip_prefix(b":[")?.strip_suffix(b"]"));
     let number = number.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());

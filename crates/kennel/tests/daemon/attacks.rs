@@ -273,6 +273,11 @@ mod needs_root {
             let command = || visitor(&daemon, &["unshare", kind], &[]);
             gets_nothing(&daemon, command, "");
         }
+        // Only what it starts is elsewhere.
+        for kind in ["--pid", "--time"] {
+            let command = || visitor(&daemon, &["unshare", kind], &[]);
+            gets_nothing(&daemon, command, "");
+        }
         for more in ["--pid", "--time"] {
             let before = ["unshare", more, "--fork", "--kill-child"];
             gets_nothing(&daemon, || visitor(&daemon, &before, &[]), "");
