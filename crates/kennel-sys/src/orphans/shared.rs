@@ -24,14 +24,10 @@ impl SharedObjects {
         orphaned: &HashSet<u32>,
     ) -> Vec<String> {
         let mut doubts: Vec<String> = Vec::new();
-        match os::shared_mappings(pid) {
-            Ok(mappings) => {
-                let doubt = |mapping| self.memory(mapping, tree, orphaned);
-                doubts.extend(mappings.iter().filter_map(doubt));
-            }
-            // The open files of such a process are hidden too, which is a doubt already.
-            Err(_) => {}
-        }
+        // Where the map is hidden, the open files are too, which is a doubt already.
+        let mappings = os::shared_mappings(pid).unwrap_or_default();
+        let doubt = |mapping| self.memory(mapping, tree, orphaned);
+        doubts.extend(mappings.iter().filter_map(doubt));
         let users = self.system_v.get_or_init(os::system_v_users).iter();
         let used = users.filter(|(user, _)| *user == pid);
         doubts.extend(used.map(|(_, object)| format!("uses the System V {object}")));
