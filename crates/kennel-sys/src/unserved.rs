@@ -91,7 +91,9 @@ pub mod confinement {
 /// How many descriptors this process may have.
 pub mod limits {
     /// Nothing is raised here.
-    pub fn raise_descriptors() {}
+    pub fn raise_descriptors() -> bool {
+        false
+    }
 }
 
 /// Memory for what is long.
