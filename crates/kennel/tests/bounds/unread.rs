@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
+use kennel_sys::{Signal, events};
 use kennel_testkit::{Client, Scope, wait_for};
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl App {
             let start = &line[..line.len().min(200)];
             assert!(line.starts_with(&begun), "line {number}: {start}");
             assert!(line.len() > BYTES);
-            std::thread::sleep(pause);
+            events::sleep(&[], &[], Some(pause)).unwrap();
         }
     }
 }

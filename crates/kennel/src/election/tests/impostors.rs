@@ -52,9 +52,9 @@ fn a_process_that_is_on_record_and_does_not_hold_the_lock_is_no_daemon() {
         assert!(!open, "another process holds the lock");
         wait_for("the lock is free", || {
             let lock = Lock::try_acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
-            let lock = lock?;
+            let _lock = lock?;
             assert!(is_open(&meeting), "this process holds it");
-            Some(drop(lock))
+            Some(())
         });
     });
 }
