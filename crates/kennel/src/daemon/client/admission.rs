@@ -33,10 +33,14 @@ impl<T: Into<String>> From<T> for Refusal {
     }
 }
 
-/// Whether a client with this hello is served.
-pub(super) fn of_hello(house: &House, link: &Link, hello: &ClientHello) -> Result<(), Refusal> {
-    let theirs = confinement_of(link)?;
-    fits(house, hello, &theirs)?;
+/// Whether a client with this hello, which was confined like this when it came, is served.
+pub(super) fn of_hello(
+    house: &House,
+    link: &Link,
+    hello: &ClientHello,
+    theirs: &Confinement,
+) -> Result<(), Refusal> {
+    fits(house, hello, theirs)?;
     let clients = house.clients.borrow();
     let is_taken = |other: &Link| other.has_session(&hello.session) && !is_same(link, other);
     match clients.values().any(|other| is_taken(other)) {
@@ -134,7 +138,7 @@ fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
 }
 
 /// What confines the process at the other end of the connection.
-fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
+pub(super) fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
     let of_shortage = |error: &io::Error| error.raw_os_error().is_some_and(is_shortage);
     let Some(process) = link.peer.as_ref() else {
         // A peer is referred to by a descriptor, too.
