@@ -650,6 +650,10 @@ pub mod lock {
     }
 
     impl Lock {
+        /// The number of its descriptor.
+        pub fn descriptor(&self) -> u32 {
+            match self.0 {}
+        }
         /// Needs a [`RuntimeDir`], of which there is none.
         pub fn acquire(
             dir: &RuntimeDir,
@@ -726,7 +730,12 @@ pub mod lock {
     }
 
     /// Nobody is seen to hold anything.
-    pub fn is_held_by(_dir: &RuntimeDir, _name: impl AsRef<OsStr>, _process: &ProcessRef) -> bool {
+    pub fn is_held_by(
+        _dir: &RuntimeDir,
+        _name: impl AsRef<OsStr>,
+        _process: &ProcessRef,
+        _first: Option<u32>,
+    ) -> bool {
         false
     }
 

@@ -160,7 +160,7 @@ pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
 fn daemon(meeting: &Meeting) -> Option<Entry> {
     let record = meeting.record()?;
     let process = record.process()?;
-    if !lock::is_held_by(meeting.dir(), DAEMON_LOCK, &process) {
+    if !lock::is_held_by(meeting.dir(), DAEMON_LOCK, &process, record.lock) {
         return None;
     }
     let state = meeting.dir().read_small(STATE, LONGEST).ok().flatten();

@@ -44,6 +44,9 @@ pub(crate) struct DaemonRecord {
     /// Which build of it.
     #[serde(default)]
     pub(crate) build: String,
+    /// Its descriptor of [`DAEMON_LOCK`]: where to look first for who holds it.
+    #[serde(default)]
+    pub(crate) lock: Option<u32>,
     /// When it started, in seconds since 1970.
     pub(crate) since: u64,
     /// What it is called: the server's own name.

@@ -19,7 +19,7 @@ mod record;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +58,11 @@ pub struct Lock {
 }
 
 impl Lock {
+    /// The number of its descriptor, for [`is_held_by`] of another process.
+    pub fn descriptor(&self) -> u32 {
+        self.file.as_raw_fd().unsigned_abs()
+    }
+
     /// Takes the lock `name` in `dir`, or says at once who has it. The file is created if it is
     /// missing, and its content is left as it is.
     pub fn acquire(

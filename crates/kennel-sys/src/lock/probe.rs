@@ -64,11 +64,20 @@ pub fn holders(
     id.map_or_else(Vec::new, |id| proc_locks::heirs(id, may_be).collect())
 }
 
-/// Whether `process` holds the lock `name` in `dir`, as the kernel says; `false` where that cannot be seen.
-pub fn is_held_by(dir: &RuntimeDir, name: impl AsRef<OsStr>, process: &ProcessRef) -> bool {
+/// Whether `process` holds the lock `name` in `dir`, as the kernel says; `false` where that cannot be seen. A descriptor that
+/// somebody named is looked at first: among many, the right one is found at once.
+pub fn is_held_by(
+    dir: &RuntimeDir,
+    name: impl AsRef<OsStr>,
+    process: &ProcessRef,
+    first: Option<u32>,
+) -> bool {
     let file = dir.open_file(name.as_ref(), Access::Read).ok();
     let id = file.and_then(|file| FileId::of(&file).ok());
-    id.is_some_and(|id| proc_locks::holds(process, id) == Some(true))
+    id.is_some_and(|id| {
+        first.is_some_and(|fd| proc_locks::holds_by(process, fd, id))
+            || proc_locks::holds(process, id) == Some(true)
+    })
 }
 
 /// Whether `process` [holds](RuntimeDir::hold) the directory itself, as the kernel says; `false` where that cannot be

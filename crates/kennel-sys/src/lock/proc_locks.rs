@@ -37,6 +37,13 @@ pub(super) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
     }
 }
 
+/// Whether this descriptor of `process` is `file` with the lock on it.
+pub(super) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
+    let locked = locked_file(process.pid(), &fd.to_string());
+    // Alive after the reading: so the reading was about this one (rule 6).
+    locked.is_ok_and(|locked| locked == Some(file)) && process.is_alive()
+}
+
 /// Whether `process` has a lock on a file that `fits`, by its metadata and its path at this moment. Files that are hidden
 /// from us do not count.
 pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(&fs::Metadata, &Path) -> bool) -> bool {

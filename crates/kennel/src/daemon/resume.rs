@@ -60,6 +60,7 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
         if let Some(mut record) = meeting.record() {
             record.version = this_build::version();
             record.build = this_build::text();
+            record.lock = Some(lock.descriptor());
             if let Err(error) = meeting.write_record(&record) {
                 log.line(error);
             }

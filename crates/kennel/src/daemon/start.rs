@@ -205,6 +205,7 @@ impl Made {
             generation: generation.clone(),
             version: crate::this_build::version(),
             build: crate::this_build::text(),
+            lock: Some(lock.descriptor()),
             since: now(),
             // Until a client has said what to run.
             name: orders.key.clone(),

@@ -38,11 +38,12 @@ pub(super) fn knock(meeting: &Meeting) -> Door {
         // Missing, or garbage: a daemon may be there all the same.
         None => sockets(meeting),
     };
+    let lock = recorded.and_then(|record| record.lock);
     let mut door = Door::Absent;
     for generation in generations {
         match dial(meeting, &generation) {
             Ok(socket) => {
-                if let Some(daemon) = trusted(meeting, &socket, &generation) {
+                if let Some(daemon) = trusted(meeting, &socket, &generation, lock) {
                     let daemon = Some(daemon);
                     return Door::Open(Reached { socket, daemon });
                 }
@@ -81,7 +82,12 @@ fn dial(meeting: &Meeting, generation: &str) -> io::Result<UnixStream> {
 
 /// The process at the other end, if it is the daemon: this user's (rule 9), confined as we are, seen by the kernel to hold
 /// `daemon.lock`, and listening where the daemon does. Records are not believed: any process of this user can write them.
-fn trusted(meeting: &Meeting, socket: &UnixStream, generation: &str) -> Option<ProcessRef> {
+fn trusted(
+    meeting: &Meeting,
+    socket: &UnixStream,
+    generation: &str,
+    lock: Option<u32>,
+) -> Option<ProcessRef> {
     let peer = Peer::of(socket).ok()?;
     if peer.uid != rustix::process::geteuid().as_raw() {
         return None;
@@ -92,7 +98,7 @@ fn trusted(meeting: &Meeting, socket: &UnixStream, generation: &str) -> Option<P
     if Confinement::of(&process).ok()? != *ours {
         return None;
     }
-    let holds = is_held_by(meeting.dir(), DAEMON_LOCK, &process);
+    let holds = is_held_by(meeting.dir(), DAEMON_LOCK, &process, lock);
     (holds && listens_at(socket, meeting, generation)).then_some(process)
 }
 

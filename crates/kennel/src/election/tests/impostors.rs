@@ -16,6 +16,7 @@ fn pose(key: &str) -> (Meeting, UnixListener) {
         generation,
         version: "0".into(),
         build: String::new(),
+        lock: None,
         since: 0,
         name: "server".into(),
         command: Vec::new(),

@@ -158,6 +158,7 @@ fn rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody() {
             generation: "planted".into(),
             version: "0".into(),
             build: String::new(),
+            lock: None,
             since: 0,
             name: String::new(),
             command: Vec::new(),
