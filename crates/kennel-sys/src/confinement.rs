@@ -69,6 +69,16 @@ impl Confinement {
         }
     }
 
+    /// The same, read anew as far as a process can confine itself further without a privilege: by seccomp, `NoNewPrivs`, or
+    /// capabilities, which also tell that it is in a user namespace of its own. Costs a fifth of [`of`](Self::of).
+    pub fn read_again(&self, process: &ProcessRef) -> io::Result<Confinement> {
+        let read = os::status_now(&process.pid().to_string(), self);
+        match process.is_alive() {
+            true => read,
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
     /// The confinement of this process.
     pub fn of_this_process() -> io::Result<Confinement> {
         os::confinement("self")

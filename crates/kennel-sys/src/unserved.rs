@@ -61,6 +61,11 @@ pub mod confinement {
             unsupported()
         }
 
+        /// The same, read anew.
+        pub fn read_again(&self, _: &ProcessRef) -> io::Result<Confinement> {
+            match self.0 {}
+        }
+
         /// The confinement of this process.
         pub fn of_this_process() -> io::Result<Confinement> {
             unsupported()
@@ -285,10 +290,11 @@ pub mod process {
         pub fn age(&self) -> Option<Duration> {
             match self.0 {}
         }
-        /// What it was started as.
+        /// What its program calls itself.
         pub fn name(&self) -> Option<String> {
             match self.0 {}
         }
+        /// What it was started as.
         pub fn command_line(&self) -> Option<Vec<String>> {
             match self.0 {}
         }
@@ -348,6 +354,7 @@ pub mod starter {
     }
 
     impl Origin {
+        /// Nobody is watched, so nobody is above.
         pub fn record_ancestors(&mut self) {}
         /// Nobody is watched, so nobody ends.
         pub fn outlive_ended(&mut self) -> Result<(), Role> {

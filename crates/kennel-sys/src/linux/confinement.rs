@@ -56,6 +56,19 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
     })
 }
 
+/// What `status` says of a process now, and else what was known of it.
+pub(crate) fn status_now(process: &str, known: &Confinement) -> io::Result<Confinement> {
+    require_our_own()?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(format!("/proc/{process}"), flags, Mode::empty())?;
+    Ok(Confinement {
+        namespaces: known.namespaces,
+        root: known.root,
+        label: known.label.clone(),
+        ..status(&dir)?
+    })
+}
+
 /// The inode of a namespace; 0 for a kind that this kernel does not have, or one for children that has no process yet. By the link's text, `mnt:[4026531832]`, and not
 /// by its target's inode: that is cheaper by half, and says the same.
 fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {

@@ -38,9 +38,10 @@ pub(super) fn of_hello(
     house: &House,
     link: &Link,
     hello: &ClientHello,
-    theirs: &Confinement,
+    when_it_came: &Confinement,
 ) -> Result<(), Refusal> {
-    fits(house, hello, theirs)?;
+    let theirs = confinement_again(link, when_it_came)?;
+    fits(house, hello, &theirs)?;
     let clients = house.clients.borrow();
     let is_taken = |other: &Link| other.has_session(&hello.session) && !is_same(link, other);
     match clients.values().any(|other| is_taken(other)) {
@@ -139,6 +140,18 @@ fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
 
 /// What confines the process at the other end of the connection.
 pub(super) fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
+    looked_at(link, Confinement::of)
+}
+
+/// The same, of one that was looked at when it came.
+pub(super) fn confinement_again(link: &Link, known: &Confinement) -> Result<Confinement, Refusal> {
+    looked_at(link, |process| known.read_again(process))
+}
+
+fn looked_at(
+    link: &Link,
+    look: impl FnOnce(&ProcessRef) -> io::Result<Confinement>,
+) -> Result<Confinement, Refusal> {
     let of_shortage = |error: &io::Error| error.raw_os_error().is_some_and(is_shortage);
     let Some(process) = link.peer.as_ref() else {
         // A peer is referred to by a descriptor, too.
@@ -147,7 +160,7 @@ pub(super) fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
             _ => "its process cannot be seen".into(),
         });
     };
-    let theirs = match Confinement::of(process) {
+    let theirs = match look(process) {
         Ok(theirs) => theirs,
         Err(error) if of_shortage(&error) => return Err(Refusal::Shortage(error)),
         Err(error) => {
