@@ -24,20 +24,9 @@ use std::io;
 use crate::linux as os;
 use crate::process::ProcessRef;
 
-/// Every kind the kernel has, and those that children are started in. `time` counts: a process in another time namespace
-/// writes down other start times.
-pub(crate) const NAMESPACES: [&str; 10] = [
-    "mnt",
-    "pid",
-    "net",
-    "user",
-    "ipc",
-    "uts",
-    "cgroup",
-    "time",
-    "pid_for_children",
-    "time_for_children",
-];
+/// Every kind the kernel has. `time` counts: a process in another time namespace writes down other start times.
+pub(crate) const NAMESPACES: [&str; 8] =
+    ["mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time"];
 
 /// The facts about one process. Two processes with equal facts are equally confined, unless one is
 /// [filtered](Self::is_filtered).
@@ -77,6 +66,12 @@ impl Confinement {
             true => read,
             false => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    /// Whether what the process starts from now on is in other namespaces than it is itself, which it may have asked for
+    /// by `unshare` or `setns`.
+    pub fn has_children_elsewhere(&self, process: &ProcessRef) -> io::Result<bool> {
+        os::has_children_elsewhere(&process.pid().to_string(), self)
     }
 
     /// The confinement of this process.
@@ -152,10 +147,7 @@ mod tests {
         assert_eq!(ours(), Confinement::of(&me).expect("we can be seen"));
         assert!(ours().namespace("pid").is_some());
         assert_eq!(ours().namespace("pi"), None);
-        assert_eq!(
-            ours().namespace("pid_for_children"),
-            ours().namespace("pid")
-        );
+        assert!(!ours().has_children_elsewhere(&me).expect("we can be seen"));
     }
 
     #[test]

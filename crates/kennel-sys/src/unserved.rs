@@ -61,6 +61,11 @@ pub mod confinement {
             unsupported()
         }
 
+        /// Whether what the process starts from now on is in other namespaces than it is itself.
+        pub fn has_children_elsewhere(&self, _: &ProcessRef) -> io::Result<bool> {
+            match self.0 {}
+        }
+
         /// The same, read anew.
         pub fn read_again(&self, _: &ProcessRef) -> io::Result<Confinement> {
             match self.0 {}

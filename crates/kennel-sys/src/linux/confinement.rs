@@ -69,8 +69,28 @@ pub(crate) fn status_now(process: &str, known: &Confinement) -> io::Result<Confi
     })
 }
 
-/// The inode of a namespace; 0 for a kind that this kernel does not have, or one for children that has no process yet. By the link's text, `mnt:[4026531832]`, and not
-/// by its target's inode: that is cheaper by half, and says the same.
+/// Whether the namespaces that a process starts its children in are not its own.
+pub(crate) fn has_children_elsewhere(process: &str, own: &Confinement) -> io::Result<bool> {
+    /// The namespace for its children, and its own.
+    const KINDS: [(&str, &str); 2] = [("pid_for_children", "pid"), ("time_for_children", "time")];
+    let links = |process: &str| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(format!("/proc/{process}/ns"), flags, Mode::empty())
+    };
+    let (theirs, ours) = (links(process)?, links("self")?);
+    for (for_children, its_own) in KINDS {
+        let inode = namespace(&theirs, for_children)?;
+        let is_own = Some(inode) == own.namespace(its_own);
+        // 0: nobody is in it yet, unless this kernel has no such link at all.
+        if !is_own && (inode != 0 || namespace(&ours, for_children)? != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The inode of a namespace; 0 for a kind that this kernel does not have, and for one that has no process yet. By the
+/// link's text, `mnt:[4026531832]`, and not by its target's inode: that is cheaper by half, and says the same.
 fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
     let mut buffer = [0; 64];
     let text = match readlinkat_raw(ns, kind, &mut buffer[..]) {

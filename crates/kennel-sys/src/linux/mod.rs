@@ -11,7 +11,7 @@ mod shared_memory;
 mod sockets;
 
 pub(crate) use activity::{blocked_on_system_v, cpu_time, written_bytes};
-pub(crate) use confinement::{confinement, status_now};
+pub(crate) use confinement::{confinement, has_children_elsewhere, status_now};
 pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
 };
@@ -25,7 +25,8 @@ pub(crate) use procfs::{
     Access, ProcessStat, age, boot_id, children_of_this_process, command_line, command_name,
     environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, is_kennel,
     now_in_ticks, pid_namespace, processes, resident, runs_our_program, seen_in_proc, session_of,
-    sockets_of, stat, stream_identity, thread_count_of_this_process, tracer_of, user_of,
+    short_text, sockets_of, stat, stream_identity, thread_count_of_this_process, tracer_of,
+    user_of,
 };
 pub(crate) use shared_memory::{SharedMapping, attached, shared_mappings, system_v_users};
 pub(crate) use sockets::{Connections, listening_in_namespace_of, network_namespace_of};

@@ -1,16 +1,17 @@
 //! Winning a lock on a file that may be replaced meanwhile.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, FlockOperation};
 use rustix::io::Errno;
 
 use super::{Holder, LockError, Mode};
-use crate::runtime_dir::Patience;
+use crate::runtime_dir::{Patience, RuntimeDir};
 
 /// How long contention is doubted: a child that was just forked holds its parent's lock until it
 /// execs, about 100 us (lesson 7), and a probe holds it for less.
@@ -33,6 +34,15 @@ pub(super) struct FileId {
 impl FileId {
     pub(super) fn of(file: &File) -> io::Result<FileId> {
         file.metadata().map(|meta| FileId::from(&meta))
+    }
+
+    /// The file `name` in `dir`, no link followed.
+    pub(super) fn within(dir: &RuntimeDir, name: &OsStr) -> io::Result<FileId> {
+        let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(FileId {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+        })
     }
 
     /// The file at `path`, no link followed; `None` if there is none.

@@ -72,9 +72,7 @@ pub fn is_held_by(
     process: &ProcessRef,
     first: Option<u32>,
 ) -> bool {
-    let file = dir.open_file(name.as_ref(), Access::Read).ok();
-    let id = file.and_then(|file| FileId::of(&file).ok());
-    id.is_some_and(|id| {
+    FileId::within(dir, name.as_ref()).is_ok_and(|id| {
         first.is_some_and(|fd| proc_locks::holds_by(process, fd, id))
             || proc_locks::holds(process, id) == Some(true)
     })

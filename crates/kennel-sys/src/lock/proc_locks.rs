@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::file::FileId;
+use crate::linux as os;
 use crate::process::ProcessRef;
 
 /// Whether `process` has `file` open with the lock on it; `None` if its files are hidden from us.
@@ -125,7 +126,7 @@ fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
 
 /// Whether a descriptor has a `flock`.
 fn is_locked(pid: u32, fd: &str) -> io::Result<bool> {
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
+    let info = os::short_text(&format!("/proc/{pid}/fdinfo/{fd}"))?;
     let mut locks = info.lines().filter_map(|line| line.strip_prefix("lock:"));
     Ok(locks.any(|lock| lock.split_whitespace().nth(1) == Some("FLOCK")))
 }

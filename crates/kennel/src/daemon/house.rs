@@ -1,6 +1,6 @@
 //! What all tasks of the daemon share: who is here, and the daemon's own things.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
 use std::rc::Rc;
@@ -46,6 +46,8 @@ pub(super) struct House {
     pub(super) clients: RefCell<BTreeMap<ClientId, Rc<Link>>>,
     /// What the first client wanted: what bare clients get.
     pub(super) first_hello: RefCell<Option<Rc<ClientHello>>>,
+    /// Whether that one, confined as this process is, has this daemon's key: computed once.
+    pub(super) first_fits: OnceCell<bool>,
     /// The key that the clients of a daemon with a former key have now.
     pub(super) present_key: RefCell<Option<String>>,
     /// Somebody came or left: `life` looks again.
@@ -96,6 +98,7 @@ impl House {
             pool: Pool::default(),
             clients: RefCell::default(),
             first_hello: RefCell::default(),
+            first_fits: OnceCell::new(),
             present_key: RefCell::default(),
             stirred: Notify::default(),
             changed: Notify::default(),

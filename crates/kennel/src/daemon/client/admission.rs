@@ -93,6 +93,9 @@ pub(in crate::daemon) fn may_lend_its_program(house: &House, link: &Link) -> boo
 
 /// Whether the key of a client with this hello and confinement is this daemon's; why not, for people.
 fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), String> {
+    if wants_the_same_as_the_first(house, hello, theirs) {
+        return Ok(());
+    }
     let Some(key) = key::of_hello(hello, theirs) else {
         return Err("another version of Kennel made its key".to_owned());
     };
@@ -110,6 +113,20 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
         true => Ok(()),
         false => Err("its key is not this daemon's".to_owned()),
     }
+}
+
+/// Whether all that a key is made of is the same as the first client's, which has this daemon's key. Most clients' is, and
+/// to compute a key means to look for the program again.
+fn wants_the_same_as_the_first(house: &House, hello: &ClientHello, theirs: &Confinement) -> bool {
+    let first = house.first_hello.borrow();
+    let (Some(first), Ok(ours)) = (&*first, confined::ours()) else {
+        return false;
+    };
+    let same = theirs == ours
+        && (&hello.key, &hello.env) == (&first.key, &first.env)
+        && (&hello.spec.command, &hello.spec.cwd) == (&first.spec.command, &first.spec.cwd);
+    let fits = || key::of_hello(first, ours).as_deref() == Some(house.meeting.key());
+    same && *house.first_fits.get_or_init(fits)
 }
 
 /// The hellos with which servers of this daemon were started, or would be.
@@ -140,7 +157,14 @@ fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
 
 /// What confines the process at the other end of the connection.
 pub(super) fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
-    looked_at(link, Confinement::of)
+    looked_at(link, |process| {
+        let theirs = Confinement::of(process)?;
+        // It would start its server there.
+        match theirs.has_children_elsewhere(process)? {
+            true => Err(io::Error::other("its children are in other namespaces")),
+            false => Ok(theirs),
+        }
+    })
 }
 
 /// The same, of one that was looked at when it came.
