@@ -129,10 +129,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         area: Area::Election,
         mistake: "whoever listens at the socket is the daemon",
         file: "crates/kennel/src/election/connect.rs",
-        text: "(on_record || is_holder(meeting, &process)).then_some(process)",
-        instead: "(on_record || process.is_alive()).then_some(process)",
+        text: "(holds && listens_at(socket, meeting, generation)).then_some(process)",
+        instead: "(process.is_alive() && listens_at(socket, meeting, generation)).then_some(process)",
         among: (KENNEL, &["--bin", "kennel"]),
-        caught_by: &["rule_9_a_socket_of_somebody_who_is_not_the_daemon_is_nobody"],
+        caught_by: &["a_process_that_is_on_record_and_does_not_hold_the_lock_is_no_daemon"],
     },
     Mutant {
         area: Area::Election,

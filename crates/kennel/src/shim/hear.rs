@@ -325,6 +325,13 @@ impl Shim {
         server.read_errors(|line| to_stderr.push(line));
     }
 
+    /// What the server said last on stderr, what is still in the pipe included.
+    pub(super) fn last_words(&mut self) -> String {
+        self.hear_complaints();
+        let server = self.server.as_ref().map(|upstream| &upstream.server);
+        server.map_or_else(String::new, |server| server.said.text())
+    }
+
     fn has_reports(&self) -> bool {
         let server = self.server.as_ref().map(|upstream| &upstream.server);
         server.is_some_and(|server| !server.reports.is_empty())

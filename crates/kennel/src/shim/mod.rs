@@ -510,9 +510,10 @@ impl Shim {
         upstream.server.hang_up();
         // Its tree may live on behind a closed stdout; whoever holds its store must be gone first.
         let _ = upstream.server.tree.stop();
-        let detail = upstream.server.said.text();
         let unsent = Unsent::LastBytes(upstream.server.unheard());
         let exit = self.last_exit.or_else(|| upstream.server.await_exit());
+        // Only now: its stdout may have ended before its last words on stderr were read.
+        let detail = self.last_words();
         self.session.upstream_ended(exit.map(ending));
         self.session.upstream_lost(SERVER_RESTARTED, unsent);
         if self.session.app_is_done() {

@@ -13,9 +13,13 @@ use crate::stage::kennel;
 const MODES: [&str; 2] = ["never", "always"];
 
 fn session(scope: &Scope, share: &str) -> Command {
+    session_stopped_after(scope, share, "1s,50ms")
+}
+
+fn session_stopped_after(scope: &Scope, share: &str, times: &str) -> Command {
     let mut command = kennel(scope);
     command
-        .args(["run", "--share", share, "--stop-after", "1s,50ms", "--"])
+        .args(["run", "--share", share, "--stop-after", times, "--"])
         .arg(bin("tk-server"));
     command
 }
@@ -106,7 +110,7 @@ fn a_server_that_never_answers_again_is_given_up_with_the_time_of_the_next_attem
 fn an_app_that_closes_its_input_does_not_wait_for_a_server_for_ever() {
     for share in ["always", "never"] {
         let scope = Scope::new("closed-input");
-        let mut client = Client::begin(&mut session(&scope, share));
+        let mut client = Client::begin(&mut session_stopped_after(&scope, share, "100ms,50ms"));
         let slow = client.send("slow", json!({"ms": 600_000, "stderr": "it has begun"}));
         wait_for("the call has begun", || {
             let said = client.stderr_so_far();
