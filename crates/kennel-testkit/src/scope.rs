@@ -132,15 +132,18 @@ impl Scope {
     }
 
     fn end_survivors(&self) {
-        // What is being ended may fork meanwhile: look again until nobody is found.
+        // What is being ended may fork meanwhile, and a process shows no environment while it becomes another program: look
+        // again until nobody is found twice in a row.
+        let mut clean = 0;
         for _ in 0..100 {
             let survivors = self.survivors();
+            match survivors.is_empty() && !processes().any(is_becoming_a_program) {
+                true if clean > 0 => return,
+                true => clean += 1,
+                false => clean = 0,
+            }
             if survivors.is_empty() {
-                if !processes().any(is_becoming_a_program) {
-                    return;
-                }
                 let _ = kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(2)));
-                continue;
             }
             for process in &survivors {
                 // One that is gone already is what was wanted.

@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{
-    DEADLINE, Scope, count, on_each_kernel, on_each_kernel_alone, run, with_pid,
-};
+use kennel_testkit::{DEADLINE, Scope, count, on_each_kernel, on_each_kernel_alone, run, with_pid};
 
 use crate::stage::{GRACE, Guarded, ends_with, guard, kennel, kill, listing, owner};
 
@@ -38,7 +36,6 @@ fn goes_without_owner(scope: &Scope, identity: &str) {
     let mut command = guard(scope, &[], &["127.0.0.1:0"]);
     let ended = run(command.env("KENNEL_OWNER_PID", identity));
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
-    scope.nothing_left_within("the owner was gone", DEADLINE);
 }
 
 #[test]
@@ -85,6 +82,7 @@ fn an_owner_that_was_dead_at_the_start_is_gone_and_the_grace_runs() {
         let before = Instant::now();
         goes_without_owner(&scope, &identity);
         assert!(before.elapsed() >= GRACE);
+        scope.nothing_left_within("the owner was gone", DEADLINE);
     }
 }
 
@@ -101,6 +99,7 @@ fn rule_6_an_owner_whose_pid_somebody_else_has_at_the_start_is_gone() {
         let identity = format!("{}:{rest}", other.id());
         goes_without_owner(&scope, &identity);
         kill(&mut other);
+        scope.nothing_left_within("the owner was gone", DEADLINE);
     }
 }
 
