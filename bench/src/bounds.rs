@@ -27,6 +27,8 @@ const SENT_QUICK: usize = 200;
 /// How many requests without an answer.
 const FLOOD: usize = 600_000;
 const FLOOD_QUICK: usize = 50_000;
+/// How long an app that reads nothing goes on so: all that is taken meanwhile is held.
+const UNREAD: Duration = Duration::from_secs(2);
 /// An attack that has not ended by then never does: a full one takes seconds.
 const DEADLINE: Duration = Duration::from_secs(300);
 
@@ -38,15 +40,17 @@ enum Attack {
     Answer,
     Bare,
     Flood,
+    Unread,
 }
 
 impl Attack {
-    const ALL: [Attack; 5] = [
+    const ALL: [Attack; 6] = [
         Attack::Nothing,
         Attack::Request,
         Attack::Answer,
         Attack::Bare,
         Attack::Flood,
+        Attack::Unread,
     ];
 
     fn name(self) -> &'static str {
@@ -56,6 +60,7 @@ impl Attack {
             Attack::Answer => "a server: endless answer",
             Attack::Bare => "no hello: endless line",
             Attack::Flood => "an app: unanswered requests",
+            Attack::Unread => "an app: requests, nothing read",
         }
     }
 }
@@ -171,7 +176,7 @@ fn send(
             );
             stdin.write_all(lines.as_bytes())
         }
-        Attack::Flood => {
+        Attack::Flood | Attack::Unread => {
             for id in 1..=flood {
                 writeln!(
                     stdin,
@@ -196,8 +201,11 @@ fn hear_the_end(
         Attack::Request => (Some(1), 1),
         Attack::Answer => (Some(1), 2),
         // All that came before it were taken or refused.
-        Attack::Flood => (Some(flood), flood),
+        Attack::Flood | Attack::Unread => (Some(flood), flood),
     };
+    if matches!(attack, Attack::Unread) {
+        std::thread::sleep(UNREAD);
+    }
     let (mut from, mut line, mut is_refused) = (BufReader::new(from), Vec::new(), false);
     loop {
         line.clear();

@@ -181,7 +181,9 @@ impl Shim {
         if let Some(election) = &self.election {
             election.want(Some(EventFlags::IN))?;
         }
-        let hears = self.stdin_open && !upstream_is_slow && !self.session.queue_is_full();
+        // An app that does not read is not heard either: else refusals and errors for it would fill our memory.
+        let hears =
+            self.stdin_open && app_listens && !upstream_is_slow && !self.session.queue_is_full();
         self.stdin.want(when(hears, self.stdin.speaks))
     }
 

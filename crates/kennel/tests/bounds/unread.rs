@@ -1,7 +1,8 @@
-//! A server that says more than its clients read: all who read get all of it, and memory is bounded.
+//! More is said than read, by a server or to an app: all who read get all of it, and memory is bounded.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kennel_sys::process::ProcessRef;
@@ -17,13 +18,13 @@ const BYTES: usize = 2 << 20;
 /// An app that has done its handshake, and reads as fast as a test wants.
 struct App {
     child: Child,
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
 impl App {
-    fn start(scope: &Scope) -> App {
-        let mut command = session(scope, "always");
+    fn start(scope: &Scope, share: &str) -> App {
+        let mut command = session(scope, share);
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = piped.stderr(Stdio::null()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -36,7 +37,7 @@ impl App {
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "echo"});
         for line in [request, initialized, ping] {
-            std::io::Write::write_all(&mut stdin, format!("{line}\n").as_bytes()).unwrap();
+            stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
         }
         let mut line = String::new();
         while !line.contains(r#""id":2"#) {
@@ -45,7 +46,7 @@ impl App {
         }
         App {
             child,
-            _stdin: stdin,
+            stdin,
             stdout,
         }
     }
@@ -123,7 +124,7 @@ fn clients_that_read_slowly_get_all_that_a_server_says_at_once() {
     let scope = Scope::new("bounds-slow");
     let mut client = Client::begin(&mut session(&scope, "always"));
     let daemon = the_daemon(&scope);
-    let slow: Vec<App> = (0..4).map(|_| App::start(&scope)).collect();
+    let slow: Vec<App> = (0..4).map(|_| App::start(&scope, "always")).collect();
     let ends = EndOnPanic::of(&slow);
     std::thread::scope(|threads| {
         let _ends = ends;
@@ -143,8 +144,8 @@ fn of_several_clients_only_the_one_that_does_not_read_is_dropped() {
     let scope = Scope::new("bounds-stalled");
     let mut client = Client::begin(&mut session(&scope, "always"));
     let daemon = the_daemon(&scope);
-    let reader = App::start(&scope);
-    let stalled = App::start(&scope);
+    let reader = App::start(&scope, "always");
+    let stalled = App::start(&scope, "always");
     let ends = EndOnPanic::of([&reader]);
     std::thread::scope(|threads| {
         let _ends = ends;
@@ -159,4 +160,47 @@ fn of_several_clients_only_the_one_that_does_not_read_is_dropped() {
     });
     assert_eq!(dropped, 1, "{}", log(&scope));
     drop(stalled);
+}
+
+/// Each line but the first is refused by the shim itself: its id is another request's.
+#[test]
+fn an_app_that_asks_and_does_not_read_fills_no_memory_and_gets_every_answer() {
+    const COUNT: usize = 100_000;
+    const PART: usize = 100;
+    let scope = Scope::new("bounds-unread");
+    let id = "i".repeat(1000);
+    let request = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":\"{id}\",\"method\":\"slow\",\"params\":{{\"ms\":600000}}}}\n"
+    );
+    let part = request.repeat(PART);
+    for share in ["never", "always"] {
+        let mut app = App::start(&scope, share);
+        app.stdin.write_all(request.as_bytes()).unwrap();
+        let ends = EndOnPanic::of([&app]);
+        let written = AtomicUsize::new(0);
+        let (stdin, stdout) = (&mut app.stdin, &mut app.stdout);
+        std::thread::scope(|threads| {
+            let _ends = ends;
+            threads.spawn(|| {
+                for _ in 0..COUNT / PART {
+                    stdin.write_all(part.as_bytes()).unwrap();
+                    written.fetch_add(PART, Ordering::Relaxed);
+                }
+            });
+            // Until the shim takes no more; without a bound it takes all.
+            wait_for("the shim takes no more", || {
+                let before = written.load(Ordering::Relaxed);
+                events::sleep(&[], &[], Some(Duration::from_millis(500))).unwrap();
+                let after = written.load(Ordering::Relaxed);
+                (after > 0 && before == after).then_some(())
+            });
+            let mut line = String::new();
+            for number in 0..COUNT {
+                line.clear();
+                stdout.read_line(&mut line).unwrap();
+                assert!(line.contains("-32600"), "{number}: {line}");
+            }
+        });
+        is_modest("the shim", app.child.id());
+    }
 }
