@@ -1,4 +1,4 @@
-//! Memory for what is long.
+//! Memory for what is long, and memory that is not needed any more.
 
 use std::mem::MaybeUninit;
 
@@ -16,6 +16,15 @@ pub fn in_large_pages(room: &mut [MaybeUninit<u8>]) {
     let start = room[skipped..].as_mut_ptr().cast();
     // SAFETY: the pages are all within `room`, and this advice changes nothing that can be read from them.
     let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
+}
+
+/// Gives memory back to the system that this process has freed, such as what its start needed. Takes some microseconds.
+pub fn give_back_free() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it only touches memory that is free, and takes the allocator's own locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 #[cfg(test)]

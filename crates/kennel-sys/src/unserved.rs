@@ -110,6 +110,9 @@ pub mod limits {
 pub mod memory {
     /// Nothing is asked for here.
     pub fn in_large_pages(_: &mut [std::mem::MaybeUninit<u8>]) {}
+
+    /// Does nothing.
+    pub fn give_back_free() {}
 }
 
 /// Servers nobody can talk to any more.

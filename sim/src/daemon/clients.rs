@@ -134,6 +134,7 @@ impl Daemon {
             protocol: PROTOCOL,
             generation: self.generation.to_string(),
             build: String::new(),
+            checks_keys: true,
         };
         kernel.write(end.write, &answer.line());
         // A session that attaches again has given its former connection up.

@@ -51,7 +51,7 @@ pub const ABANDONED: &str = "nobody wants to know any more";
 pub const STUCK: &str = "one daemon after the other was stuck";
 const BUSY: &str = "the daemon is busy without end";
 const UNSEEN: &str = "the daemon does not answer, and nobody can see whether it is stuck";
-const ENDING: &str = "the daemon is ending and does not get done";
+const ENDING: &str = "the daemon is ending, or of an earlier build, and does not get done";
 const HANGS_UP: &str = "the daemon hangs up instead of an answer; `kennel logs` may say why";
 const CONFUSED: &str = "the election failed; please report it";
 

@@ -10,6 +10,9 @@ pub enum Said {
     Hello(DaemonHello),
     /// It is there.
     Pong,
+    /// It takes us for its client, and would take anybody: its build does not check keys. Our hello makes it become a newer
+    /// build.
+    Outdated,
     /// It takes no new clients.
     Leaving,
     /// It closed the connection, or is no peer of ours: as good as nobody.
@@ -28,7 +31,8 @@ impl Said {
     /// ```
     pub fn of(line: &[u8]) -> Option<Said> {
         match DaemonHello::parse(line) {
-            Ok(hello) => return Some(Said::Hello(hello)),
+            Ok(hello) if hello.checks_keys => return Some(Said::Hello(hello)),
+            Ok(_) => return Some(Said::Outdated),
             Err(_) if line.starts_with(b"!hello ") => return Some(Said::Gone),
             Err(_) => {}
         }
@@ -47,7 +51,8 @@ impl Said {
         match self {
             Said::Hello(_) => Answer::Hello,
             Said::Pong => Answer::Pong,
-            Said::Leaving => Answer::Leaving,
+            // Both are waited for, and met again: one is another daemon then, the other another build.
+            Said::Outdated | Said::Leaving => Answer::Leaving,
             Said::Gone => Answer::Gone,
         }
     }
@@ -59,9 +64,11 @@ mod tests {
 
     #[test]
     fn every_line_is_an_answer_or_a_word_to_wait_behind() {
-        let hello = r#"!hello {"version":"0","protocol":1,"generation":"g"}"#;
+        let hello = r#"!hello {"version":"0","protocol":1,"generation":"g","checks_keys":true}"#;
+        let outdated = r#"!hello {"version":"0","protocol":1,"generation":"g"}"#;
         let meanings = [
             (hello, Some(Answer::Hello)),
+            (outdated, Some(Answer::Leaving)),
             ("!pong", Some(Answer::Pong)),
             ("!going", Some(Answer::Leaving)),
             ("!moved", Some(Answer::Leaving)),

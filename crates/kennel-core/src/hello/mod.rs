@@ -162,6 +162,10 @@ pub struct DaemonHello {
     /// Which build it is: the text of a [`Build`].
     #[serde(default)]
     pub build: String,
+    /// Whether it computes the key of each client itself, from the hello and what the kernel says of the client. Builds with
+    /// the key of version 1 did not: they served everybody who came.
+    #[serde(default)]
+    pub checks_keys: bool,
 }
 
 /// A line of Kennel's own.

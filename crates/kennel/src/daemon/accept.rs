@@ -97,6 +97,7 @@ pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) 
         protocol: PROTOCOL,
         generation: house.generation.clone(),
         build: this_build::text(),
+        checks_keys: true,
     };
     let lost = Control::Lost(Lost {
         reason: SERVER_UNAVAILABLE.into(),

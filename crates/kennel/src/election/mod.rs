@@ -64,6 +64,13 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Looks at the key of earlier builds. A daemon of such a build is told nothing of the session before it is known to check
+    /// keys.
+    fn meet_at_former(&mut self, key: &str) {
+        self.key = key.to_owned();
+        self.greeting = None;
+    }
+
     fn words(&self) -> Asked {
         Asked::hello(&self.hello, self.greeting.as_deref())
     }
@@ -137,23 +144,28 @@ struct Shared {
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// Looks for a daemon that is there; else begins an election, on a thread of its own.
-pub(crate) fn elect(wanted: Wanted) -> io::Result<Elected> {
-    elect_starting(wanted, crate::this_build::itself())
+/// Looks for a daemon that is there; else begins an election, on a thread of its own. `meanwhile` is called while a daemon that
+/// was greeted, or the thread, does its part.
+pub(crate) fn elect(wanted: Wanted, meanwhile: impl FnMut()) -> io::Result<Elected> {
+    elect_starting(wanted, crate::this_build::itself(), meanwhile)
 }
 
 /// [`elect`], with another program to be the daemon.
-fn elect_starting(mut wanted: Wanted, program: PathBuf) -> io::Result<Elected> {
+fn elect_starting(
+    mut wanted: Wanted,
+    program: PathBuf,
+    mut meanwhile: impl FnMut(),
+) -> io::Result<Elected> {
     let former = Arc::clone(&wanted.former);
     if let Some(key) = former.decided() {
-        wanted.key = key.to_owned();
+        wanted.meet_at_former(key);
     }
-    let mut found = at_once(&wanted);
+    let mut found = at_once(&wanted, &mut meanwhile);
     match found {
         AtOnce::Nobody => {
             if let Some(key) = former.look(&wanted.hello) {
-                wanted.key = key.to_owned();
-                found = at_once(&wanted);
+                wanted.meet_at_former(key);
+                found = at_once(&wanted, &mut meanwhile);
             }
         }
         AtOnce::Connected(_) | AtOnce::Begun(..) => former.is_not_used(),
@@ -182,6 +194,7 @@ fn elect_starting(mut wanted: Wanted, program: PathBuf) -> io::Result<Elected> {
             *shared.outcome.lock().expect("nobody panics holding it") = Some(outcome);
             shared.decided.ring();
         })?;
+    meanwhile();
     Ok(Elected::Pending(pending))
 }
 
@@ -194,7 +207,7 @@ enum AtOnce {
 }
 
 /// A daemon that is there answers sooner than a thread is made to wait for it.
-fn at_once(wanted: &Wanted) -> AtOnce {
+fn at_once(wanted: &Wanted, meanwhile: impl FnOnce()) -> AtOnce {
     if wanted.suspect.is_some() {
         return AtOnce::Nobody;
     }
@@ -206,6 +219,9 @@ fn at_once(wanted: &Wanted) -> AtOnce {
     let Door::Open(reached) = connect::knock(&meeting) else {
         return AtOnce::Nobody;
     };
+    if asked.say(&reached.socket).is_ok() {
+        meanwhile();
+    }
     match asked.answer_within(&reached.socket, AT_ONCE) {
         Ok(Some(Answer::Said(Said::Hello(hello)))) => AtOnce::Connected(Outcome::Connected {
             socket: reached.socket,

@@ -296,7 +296,7 @@ impl Shim {
             // Before there is anybody to tell: so the daemon hears it together with the hello.
             self.hear_app()?;
         }
-        let mut slept = false;
+        let (mut slept, mut settled) = (false, false);
         loop {
             self.count_if_due();
             self.rest_if_due();
@@ -310,7 +310,12 @@ impl Shim {
                 return Ok(end);
             }
             if slept || self.session.is_idle() {
-                self.record_ancestors();
+                record_ancestors(&mut self.starter);
+            }
+            if !settled && self.answered_once && self.to_app.is_empty() {
+                // The app has its first answer: what the start needed is of no more use.
+                settled = true;
+                kennel_sys::memory::give_back_free();
             }
             let ready = self.sleep()?;
             slept = true;
@@ -443,19 +448,14 @@ impl Shim {
     }
 
     fn begin_election(&mut self, wanted: Wanted) {
-        match election::elect(wanted) {
+        // Now, while others work for us: whoever started us may exit soon.
+        let starter = &mut self.starter;
+        match election::elect(wanted, || record_ancestors(starter)) {
             Ok(Elected::AtOnce(outcome)) => self.elected(outcome),
             Ok(Elected::Pending(pending)) => {
                 self.election = Some(self.watch.over(pending, Who::Election));
             }
             Err(error) => self.go_solo(&format!("no thread for an election: {error}")),
-        }
-    }
-
-    /// While they live; but not before the first request was answered, if the answer comes at once: the app waits for it.
-    fn record_ancestors(&mut self) {
-        if let Starter::Watch(origin) = &mut self.starter {
-            origin.record_ancestors();
         }
     }
 
@@ -469,7 +469,7 @@ impl Shim {
     }
 
     fn start_own(&mut self) {
-        self.record_ancestors();
+        record_ancestors(&mut self.starter);
         if !self.started_once
             && let Err(error) = self.prepare_for_a_tree()
         {
@@ -534,6 +534,13 @@ impl Shim {
                 None
             }
         };
+    }
+}
+
+/// While they live, and once; not while the app waits for what could be done first.
+fn record_ancestors(starter: &mut Starter) {
+    if let Starter::Watch(origin) = starter {
+        origin.record_ancestors();
     }
 }
 

@@ -189,6 +189,7 @@ fn answer(house: &House) -> DaemonHello {
         protocol: PROTOCOL,
         generation: house.generation.clone(),
         build: this_build::text(),
+        checks_keys: true,
     }
 }
 

@@ -1,8 +1,12 @@
 //! Processes of this user that listen where a daemon would, and are none.
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 
 use super::super::connect::{Door, knock};
+use super::stories::attach;
+use kennel_core::hello::{DaemonHello, PROTOCOL};
+
 use super::*;
 use crate::meeting::DAEMON_LOCK;
 
@@ -73,5 +77,36 @@ fn a_socket_that_was_bound_elsewhere_is_not_the_daemons() {
         let _listener = UnixListener::bind(&elsewhere).unwrap();
         std::fs::rename(&elsewhere, &path).unwrap();
         assert!(!is_open(&meeting));
+    });
+}
+
+/// Answers one hello as a daemon would; returns what was said.
+fn answer(listener: &UnixListener, checks_keys: bool) -> String {
+    let (mut visitor, _) = listener.accept().unwrap();
+    let mut said = String::new();
+    BufReader::new(&visitor).read_line(&mut said).unwrap();
+    let hello = DaemonHello {
+        version: "0".into(),
+        protocol: PROTOCOL,
+        generation: if checks_keys { "newer" } else { "older" }.into(),
+        build: String::new(),
+        checks_keys,
+    };
+    let hello = [hello.line().as_slice(), b"\n"].concat();
+    visitor.write_all(&hello).unwrap();
+    said
+}
+
+#[test]
+fn a_daemon_that_does_not_check_keys_is_joined_only_when_it_became_a_build_that_does() {
+    in_a_scope(|| {
+        let (meeting, listener) = pose("outdated");
+        let _lock = Lock::acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let hellos = [false, false, true].map(|checks_keys| answer(&listener, checks_keys));
+            assert!(hellos.iter().all(|hello| hello.starts_with("!hello ")));
+        });
+        assert_eq!(attach("outdated").generation, "newer");
+        daemon.join().unwrap();
     });
 }

@@ -218,7 +218,7 @@ fn a_shim() {
             _ => wanted(&key),
         };
         wanted.policy.linger = Duration::from_secs(60);
-        let elected = elect_starting(wanted, bin(&program)).unwrap();
+        let elected = elect_starting(wanted, bin(&program), || {}).unwrap();
         connected(decided(&pending(elected)));
     }
 }

@@ -27,11 +27,11 @@ fn alive() -> Vec<ProcessRef> {
 }
 
 fn begin(wanted: Wanted) -> Pending {
-    pending(elect_starting(wanted, bin("tk-daemon")).unwrap())
+    pending(elect_starting(wanted, bin("tk-daemon"), || {}).unwrap())
 }
 
 #[track_caller]
-fn attach(key: &str) -> Attached {
+pub(super) fn attach(key: &str) -> Attached {
     connected(decided(&begin(wanted(key))))
 }
 
@@ -133,6 +133,7 @@ fn impostor(listener: UnixListener) -> JoinHandle<Vec<String>> {
                         protocol: PROTOCOL,
                         generation: "planted".into(),
                         build: String::new(),
+                        checks_keys: true,
                     };
                     let hello = [hello.line().as_slice(), b"\n"].concat();
                     visitor.write_all(&hello).unwrap();

@@ -8,7 +8,7 @@ use super::*;
 use crate::{confined, key};
 
 fn begin(wanted: Wanted) -> Pending {
-    pending(elect_starting(wanted, bin("kennel")).unwrap())
+    pending(elect_starting(wanted, bin("kennel"), || {}).unwrap())
 }
 
 /// A daemon serves only its own key: the label is in the environment, and so in the key.
@@ -75,6 +75,19 @@ fn served(label: &str) -> usize {
     let text = std::fs::read_to_string(place(label).join("log")).unwrap_or_default();
     let begun = format!(" of key {}, pid ", wanted(label).key);
     text.lines().filter(|line| line.contains(&begun)).count()
+}
+
+#[test]
+fn while_a_daemon_or_a_thread_works_the_shim_does_what_it_has_to_do() {
+    in_a_scope(|| {
+        // Without a daemon, and with one.
+        for _ in 0..2 {
+            let mut calls = 0;
+            let elected = elect_starting(wanted("key"), bin("kennel"), || calls += 1).unwrap();
+            connected(decided(&pending(elected)));
+            assert!(calls > 0);
+        }
+    });
 }
 
 #[test]
