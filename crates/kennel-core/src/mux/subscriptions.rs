@@ -87,12 +87,15 @@ impl Subscriptions {
     }
 
     /// The clients that subscribed to this resource, or to one that it is part of: `file:///a` and `file:///a/`, but not
-    /// `file:///ab`, hear of `file:///a/b`. Nobody else: a URI is its subscriber's secret.
+    /// `file:///ab`, hear of `file:///a/b`. Nobody else: a URI is its subscriber's secret. Until the server has accepted a
+    /// subscription, it is to the very URI that the client named: what is below it the client may not know.
     pub(super) fn audience(&self, uri: &str) -> BTreeSet<ClientId> {
         let is_boundary = |(_, byte): &(usize, u8)| matches!(byte, b'/' | b'?' | b'#');
         let boundaries = uri.bytes().enumerate().filter(is_boundary);
         let above = boundaries.flat_map(|(at, _)| [&uri[..at], &uri[..=at]]);
-        let subscribed = above.chain([uri]).filter_map(|it| self.by_uri.get(it));
+        let accepted = |it: &&Subscription| it.call.is_none();
+        let above = above.filter_map(|it| self.by_uri.get(it)).filter(accepted);
+        let subscribed = above.chain(self.by_uri.get(uri));
         let clients = subscribed.flat_map(|it| it.wanted_by.keys().copied());
         clients.collect()
     }

@@ -41,6 +41,11 @@ impl Session {
     /// this `reason` (one word, as [`SERVER_RESTARTED`]) and an unknown outcome in its data. What it asked the
     /// app is cancelled. The handshake, if the app has no answer to it yet, waits for the next upstream.
     pub fn upstream_lost(&mut self, reason: &str, unsent: Unsent<'_>) {
+        self.lose_upstream(reason, None, unsent);
+    }
+
+    /// `why`: for people, where the upstream was given up rather than lost.
+    fn lose_upstream(&mut self, reason: &str, why: Option<&str>, unsent: Unsent<'_>) {
         if !self.is_attached() {
             return;
         }
@@ -58,7 +63,7 @@ impl Session {
                 Judgement::Refuse => {
                     refused += 1;
                     self.in_flight.ended(&request);
-                    let lost = reply::lost(&request, reason, self.ending);
+                    let lost = reply::lost(&request, reason, why, self.ending);
                     self.to_app.push_back(lost);
                 }
             }
@@ -84,7 +89,7 @@ impl Session {
     /// on stderr) in its data. Pings are answered still: the session itself lives. What it stands on is kept,
     /// open subscriptions of either era included: they go on with the next upstream.
     pub fn give_up(&mut self, why: &str, detail: &str) {
-        self.upstream_lost(SERVER_UNAVAILABLE, Unsent::Nothing);
+        self.lose_upstream(SERVER_UNAVAILABLE, Some(why), Unsent::Nothing);
         if self.handshake.as_ref().is_some_and(|it| !it.is_answered()) {
             self.handshake = None;
         }

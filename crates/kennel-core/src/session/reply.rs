@@ -19,17 +19,23 @@ pub const SERVER_RESTARTED: &str = "server_restarted";
 /// Why requests are refused: there is no server, and none to be expected.
 pub const SERVER_UNAVAILABLE: &str = "server_unavailable";
 
-/// To a request that was sent to an upstream that is lost, and is not sent again.
-pub(super) fn lost(request: &Awaited, reason: &str, ending: Option<Ending>) -> Vec<u8> {
+/// To a request that was sent to an upstream that is lost, or was given up (`why`), and is not sent again.
+pub(super) fn lost(
+    request: &Awaited,
+    reason: &str,
+    why: Option<&str>,
+    ending: Option<Ending>,
+) -> Vec<u8> {
     let method = &request.method;
-    let message = match (request.may_be_done(), request.repeats()) {
-        (false, _) => format!(
+    let message = match (request.may_be_done(), why, request.repeats()) {
+        (false, ..) => format!(
             "the server was lost before it heard {method}, which is too long to be kept: send it again"
         ),
-        (true, 0) => format!(
+        (true, Some(why), _) => format!("{method} has no answer: {why}; it may be done or not"),
+        (true, None, 0) => format!(
             "the server was lost while {method} was under way: it may be done or not, and was not repeated"
         ),
-        (true, times) => format!(
+        (true, None, times) => format!(
             "the server was lost whenever {method} was under way, {} times: it may be done or not",
             times + 1
         ),
@@ -41,7 +47,8 @@ pub(super) fn lost(request: &Awaited, reason: &str, ending: Option<Ending>) -> V
     let fate = fate(request);
     let reason = quoted(reason);
     let ending = ending.map_or_else(String::new, |it| format!(",{}", it.data()));
-    let data = format!(r#"{{"reason":{reason},{fate}{ending}}}"#);
+    let detail = why.map_or_else(String::new, |why| format!(r#","detail":{}"#, quoted(why)));
+    let data = format!(r#"{{"reason":{reason},{fate}{ending}{detail}}}"#);
     error_reply(&request.id, INTERNAL_ERROR, &message, Some(&data))
 }
 

@@ -231,6 +231,20 @@ fn an_update_is_told_to_who_subscribed_to_it_or_to_what_it_is_part_of() {
 }
 
 #[test]
+fn until_the_server_accepts_a_subscription_only_its_very_uri_is_told() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &subscribe("9", "a://"));
+    play.server(&updated("a://private"));
+    play.nobody_hears();
+    play.server(&updated("a://"));
+    assert_eq!(play.heard(1), [updated("a://")]);
+    play.server(&result(&minted, "{}"));
+    play.forget();
+    play.server(&updated("a://private"));
+    assert_eq!(play.heard(1), [updated("a://private")]);
+}
+
+#[test]
 fn an_update_that_no_subscription_matches_is_told_to_nobody() {
     let mut play = Play::legacy(2);
     subscribed(&mut play, 1, "a://1");

@@ -119,6 +119,11 @@ fn an_app_that_closes_its_input_does_not_wait_for_a_server_for_ever() {
         client.close();
         let refused = client.answer(slow);
         assert_eq!(data(&refused)["outcome"], "unknown", "{share}: {refused}");
+        let detail = data(&refused)["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("did not answer in time"),
+            "{share}: {refused}"
+        );
         assert_eq!(client.wait().code(), Some(0), "{share}");
     }
 }
