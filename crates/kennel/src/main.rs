@@ -38,6 +38,8 @@ mod logs;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod meeting;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod names;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod output;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod printed;

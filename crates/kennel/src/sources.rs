@@ -71,6 +71,7 @@ impl Sources {
             program: key::found(name, cwd, path.as_deref()),
             home: variable("HOME").map(PathBuf::from),
             npm_cache: variable("npm_config_cache").map(PathBuf::from),
+            python_path: variable("PYTHONPATH"),
         };
         let words: Vec<String> = command
             .iter()
@@ -229,6 +230,8 @@ struct Place<'a> {
     program: Option<PathBuf>,
     home: Option<PathBuf>,
     npm_cache: Option<PathBuf>,
+    /// `PYTHONPATH`: where else a Python looks for modules.
+    python_path: Option<OsString>,
 }
 
 impl Place<'_> {
@@ -302,25 +305,34 @@ impl Place<'_> {
         tools.filter(|path| path.exists()).collect()
     }
 
-    /// Where a Python finds a module: beside it, or in the directory it runs in. An installed package is written as a
-    /// whole, and its first files stand for it; one in the working directory is edited file by file.
+    /// Where a Python finds a module: beside it, in the directory it runs in, or on `PYTHONPATH`. An installed package is
+    /// written as a whole, and its first files stand for it; one in another place is edited file by file.
     fn module(&self, name: &str) -> Vec<PathBuf> {
         let name = name.replace('.', "/");
+        let python_path = self.python_path.as_deref().unwrap_or_default();
+        let python_path = std::env::split_paths(python_path).filter(|dir| *dir != Path::new(""));
+        let edited = python_path.map(|dir| self.cwd.join(dir));
+        let edited: Vec<PathBuf> = edited.chain([self.cwd.to_owned()]).collect();
         let prefix = self.program.as_deref().and_then(|it| it.parent()?.parent());
         let versions = prefix.and_then(|prefix| std::fs::read_dir(prefix.join("lib")).ok());
         let versions = versions.into_iter().flatten().flatten();
-        let sites = versions.map(|dir| dir.path().join("site-packages"));
-        let places = sites.chain([self.cwd.to_owned()]);
-        let source = self.cwd.join(name.split('/').next().unwrap_or(&name));
-        let source = source.join("__init__.py").exists().then_some(source);
-        places
+        // Debian's own packages are in the second.
+        let sites = versions
+            .flat_map(|dir| ["site-packages", "dist-packages"].map(|it| dir.path().join(it)));
+        let package = name.split('/').next().unwrap_or(&name);
+        let packages = edited.iter().map(|place| place.join(package));
+        let sources: Vec<PathBuf> = packages
+            .filter(|it| it.join("__init__.py").exists())
+            .collect();
+        sites
+            .chain(edited)
             .flat_map(|place| {
                 let module = place.join(&name);
                 let file = place.join(format!("{name}.py"));
                 [module.join("__init__.py"), module.join("__main__.py"), file]
             })
             .filter(|path| path.exists())
-            .chain(source)
+            .chain(sources)
             .collect()
     }
 }
@@ -359,6 +371,7 @@ mod tests {
         let variable = |name: &str| match name {
             "PATH" => Some("/usr/bin:/bin".into()),
             "HOME" => Some(scope.path("home").into_os_string()),
+            "PYTHONPATH" => Some(":src".into()),
             _ => None,
         };
         Sources::of(&words, scope.dir(), variable)
@@ -434,6 +447,26 @@ mod tests {
         let sources = of(&scope, &["python3", "-m", "m"]);
         std::fs::remove_file(scope.path("m/sub/new.py")).unwrap();
         assert!(sources.are_stale(), "one that was removed");
+    }
+
+    #[test]
+    fn a_package_on_the_python_path_or_among_those_of_debian_counts() {
+        let scope = Scope::new("python-path");
+        write(&scope.path("src/p/__init__.py"), "1");
+        write(&scope.path("src/p/tool.py"), "1");
+        let sources = of(&scope, &["python3", "-m", "p"]);
+        write(&scope.path("src/p/tool.py"), "22");
+        assert!(sources.are_stale(), "below PYTHONPATH");
+        write(&scope.path("usr/bin/python3"), "");
+        write(&scope.path("usr/lib/python3/dist-packages/q.py"), "1");
+        let python = scope.path("usr/bin/python3");
+        let files = files(&scope, &[python.to_str().unwrap(), "-m", "q"]);
+        assert!(
+            files
+                .iter()
+                .any(|file| file.ends_with("dist-packages/q.py")),
+            "{files:?}"
+        );
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     known.then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Whether a program may move the cursor on it. Where nobody says what it is, it may.
+/// Whether a program may move the cursor on it: `TERM` says what it is, and that it is not dumb.
 pub(crate) fn has_cursor() -> bool {
-    std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// Whether colour is welcome (<https://no-color.org>) where it can be shown.

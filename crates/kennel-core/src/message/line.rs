@@ -26,6 +26,17 @@ pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     spliced
 }
 
+/// Where the first newline is. Block by block: a long line spends much of its time here.
+pub fn newline(bytes: &[u8]) -> Option<usize> {
+    let (blocks, _) = bytes.as_chunks::<64>();
+    // All of a block, whatever is in it: so it is looked at in a few steps.
+    let has_none =
+        |block: &&[u8; 64]| !block.iter().fold(false, |any, &byte| any | (byte == b'\n'));
+    let passed = 64 * blocks.iter().take_while(has_none).count();
+    let offset = bytes[passed..].iter().position(|&byte| byte == b'\n')?;
+    Some(passed + offset)
+}
+
 /// An error of our own in answer to the request with this id.
 ///
 /// `id` and `data` are JSON already; `message` is text.

@@ -28,7 +28,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 pub use id::{Id, Key};
-pub use line::{error_reply, notification, result_reply, splice, splice_id};
+pub use line::{error_reply, newline, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
 pub use outline::{LONGEST_ID, Outline};
 pub use owned::Owned;

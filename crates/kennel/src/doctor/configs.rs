@@ -8,7 +8,7 @@ use super::Finding;
 use crate::known_variables::{self, Unknown};
 use crate::sharing::ServersToml;
 use crate::sharing::launcher::{self, Launched};
-use crate::wrap::entry::Entry;
+use crate::wrap::Judged;
 use crate::wrap::places::{Bases, Found};
 use crate::wrap::splice;
 
@@ -43,24 +43,17 @@ pub(super) fn servers_toml() -> Result<Vec<Finding>, String> {
 /// A configuration with its servers, or why it cannot be read.
 struct Configuration {
     found: Found,
-    servers: Result<Servers, String>,
+    servers: Result<Judged, String>,
 }
 
-struct Servers {
-    /// Those that the app may start: not the disabled ones.
-    entries: Vec<Entry>,
-    /// The names of those that `kennel wrap` would change.
-    to_wrap: Vec<String>,
-}
-
-/// Every configuration that is there.
+/// Every configuration that is there, without the disabled servers.
 fn configurations() -> Result<Vec<Configuration>, String> {
     let bases = Bases::of_user().ok_or("HOME is not set to an absolute path")?;
     let read = |found: Found| {
-        let servers = crate::wrap::judged_entries_of(&found).map(|(mut entries, to_wrap)| {
-            entries.retain(|entry| !entry.is_disabled);
-            Servers { entries, to_wrap }
-        });
+        let mut servers = crate::wrap::judge(&found, &bases.home);
+        if let Ok(judged) = &mut servers {
+            judged.entries.retain(|entry| !entry.is_disabled);
+        }
         Configuration { found, servers }
     };
     Ok(bases.find(&[]).into_iter().map(read).collect())
@@ -75,6 +68,9 @@ fn finding(what: String, why: &'static str, mend: String) -> Finding {
         pid: None,
     }
 }
+
+/// What is wrong with a server that an app starts without Kennel.
+const DIRECT: &str = "a server for every session, and orphans when the app is killed";
 
 /// Configurations that start servers without Kennel, or cannot be read.
 pub(super) fn apps() -> Result<Vec<Finding>, String> {
@@ -109,17 +105,21 @@ pub(super) fn apps() -> Result<Vec<Finding>, String> {
                 )),
             }
         }
-        if !names.is_empty() {
-            direct.push(format!(
-                "{title} starts {} directly ({path})",
-                names.join(", ")
-            ));
+        if names.is_empty() {
+            continue;
+        }
+        let what = format!("{title} starts {} directly ({path})", names.join(", "));
+        match servers.hindrance {
+            None => direct.push(what),
+            Some(hindrance) => {
+                let fix = format!("{hindrance}; then `kennel wrap`");
+                findings.push(finding(what, DIRECT, fix));
+            }
         }
     }
     // One command for all of them: `wrap` shows each file, and asks.
     if !direct.is_empty() {
-        let why = "a server for every session, and orphans when the app is killed";
-        findings.push(finding(direct.join("; "), why, "kennel wrap".to_owned()));
+        findings.push(finding(direct.join("; "), DIRECT, "kennel wrap".to_owned()));
     }
     if !gone.is_empty() {
         let why = "the app cannot start this server";

@@ -19,7 +19,7 @@ use crate::say::{self, say};
 use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item};
-pub(crate) use plain_state::more_than_state;
+pub(crate) use plain_state::{WORK_TREES, more_than_state};
 
 /// Exit code for a destructive act that is refused.
 const REFUSED: u8 = 2;
@@ -108,7 +108,10 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
     plan.warn();
     let wanted = match plan.approve() {
         Ok(wanted) => wanted,
-        Err(refusal) => return refused(&refusal),
+        Err(refusal) => {
+            plan.tell(false);
+            return refused(&refusal);
+        }
     };
     if wanted {
         let approved = plan.approved_states();

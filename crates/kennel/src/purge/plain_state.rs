@@ -7,92 +7,26 @@ use std::path::{Path, PathBuf};
 
 use kennel_sys::runtime_dir::RuntimeDir;
 
+use crate::names::Names;
+
 /// Directories of version control: what holds one is a work tree.
-const WORK_TREES: &[&str] = &[".git", ".hg", ".svn", ".jj", ".bzr"];
+pub(crate) const WORK_TREES: Names = Names(".git .hg .svn .jj .bzr");
 /// Directories of a home in which more than one program, or a person, keeps things.
-const COMMON: &[&str] = &[
-    "Desktop",
-    "Documents",
-    "Downloads",
-    "Dropbox",
-    "Mail",
-    "Maildir",
-    "Music",
-    "Nextcloud",
-    "OneDrive",
-    "Pictures",
-    "Projects",
-    "Public",
-    "Sync",
-    "Templates",
-    "Videos",
-    "bin",
-    "code",
-    "dev",
-    "git",
-    "go",
-    "projects",
-    "repos",
-    "snap",
-    "src",
-    "work",
-    "workspace",
-    ".aws",
-    ".azure",
-    ".cache",
-    ".cargo",
-    ".claude",
-    ".codex",
-    ".config",
-    ".docker",
-    ".gnupg",
-    ".kube",
-    ".local",
-    ".local/bin",
-    ".local/lib",
-    ".local/share",
-    ".local/state",
-    ".mozilla",
-    ".npm",
-    ".password-store",
-    ".pki",
-    ".rustup",
-    ".ssh",
-    ".thunderbird",
-    ".var",
-    ".vscode",
-];
+const COMMON: Names = Names(
+    "Desktop Documents Downloads Dropbox Mail Maildir Music Nextcloud OneDrive Pictures Projects Public Sync \
+     Templates Videos bin code dev git go projects repos snap src work workspace .aws .azure .cache .cargo \
+     .claude .codex .config .docker .gnupg .kube .local .local/bin .local/lib .local/share .local/state .mozilla \
+     .npm .password-store .pki .rustup .ssh .thunderbird .var .vscode",
+);
 /// What a home has, and a copy of one: a directory with one of these holds more than a server's state.
-const SIGNS_OF_A_HOME: &[&str] = &[
-    "Desktop",
-    "Documents",
-    "Downloads",
-    ".config",
-    ".gnupg",
-    ".local",
-    ".ssh",
-];
+const SIGNS_OF_A_HOME: Names = Names("Desktop Documents Downloads .config .gnupg .local .ssh");
 /// Variables that move the common directories of a home elsewhere.
-const MOVED: &[&str] = &[
-    "XDG_CACHE_HOME",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
-    "XDG_STATE_HOME",
-];
+const MOVED: Names = Names("XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME");
 /// Directories of the system: nothing in there is a server's state.
-const SYSTEM: &[&str] = &[
-    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr",
-];
+const SYSTEM: Names = Names("/bin /boot /dev /etc /lib /lib64 /proc /sbin /sys /usr");
 /// Directories in which every program keeps its state.
-const SHARED: &[&str] = &[
-    "/run/user",
-    "/usr/local",
-    "/var/cache",
-    "/var/lib",
-    "/var/log",
-    "/var/spool",
-    "/var/tmp",
-];
+const SHARED: Names =
+    Names("/run/user /usr/local /var/cache /var/lib /var/log /var/spool /var/tmp");
 
 /// Why the directory at this real path is more than a server's state; `None` if nothing says so.
 pub(crate) fn more_than_state(path: &Path) -> Option<String> {
@@ -114,7 +48,7 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     {
         return Some(format!("other programs use it ({})", common.display()));
     }
-    let has = |name: &&&str| path.join(name).symlink_metadata().is_ok();
+    let has = |name: &&str| path.join(name).symlink_metadata().is_ok();
     if let Some(name) = SIGNS_OF_A_HOME.iter().find(has) {
         return Some(format!("it looks like a home: it has {name}"));
     }
@@ -222,12 +156,12 @@ mod tests {
         };
         assert_eq!(more_than_state(&dir("data/thing")), None);
         assert_eq!(more_than_state(&scope.path("not/there/yet")), None);
-        for name in WORK_TREES {
+        for name in WORK_TREES.iter() {
             dir(&format!("work{name}/{name}"));
             let why = more_than_state(&scope.path(format!("work{name}"))).unwrap();
             assert!(why.contains(name), "{why}");
         }
-        for name in SIGNS_OF_A_HOME {
+        for name in SIGNS_OF_A_HOME.iter() {
             dir(&format!("copy{name}/{name}"));
             let why = more_than_state(&scope.path(format!("copy{name}"))).unwrap();
             assert!(why.contains(name), "{why}");

@@ -9,6 +9,7 @@ mod rows;
 use super::Rule;
 use super::launcher::{Launched, Registry, is_installed, normalised};
 use crate::key::variables;
+use crate::names::Names;
 pub(crate) use rows::ROWS;
 
 /// What is known about one server.
@@ -26,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) why: &'static str,
     /// The variables it reads, beside those that every program of its runtime does; none where no session shares it. A
     /// name that ends in `*` stands for all that begin like it.
-    pub(crate) reads: Option<&'static [&'static str]>,
+    pub(crate) reads: Option<Names>,
     /// The version that was read.
     #[cfg_attr(
         not(test),
@@ -55,7 +56,14 @@ impl Row {
             Some((Registry::PyPi, _)) => variables::PYTHON,
             Some((Registry::Elsewhere, _)) | None => &[],
         };
-        Some([variables::EVERYWHERE, runtime, self.reads?].concat())
+        let own = self.reads?.iter();
+        Some(
+            [variables::EVERYWHERE, runtime]
+                .concat()
+                .into_iter()
+                .chain(own)
+                .collect(),
+        )
     }
 
     fn is_about(&self, launched: &Launched) -> bool {

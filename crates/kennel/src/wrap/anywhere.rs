@@ -1,28 +1,21 @@
 //! Servers that do not care where they start: so that sessions of all projects can share one.
 
+use crate::names::Names;
 use crate::sharing::table::Row;
 
-/// Their packages. None of them reads a file relative to where it starts, an `.env` file included.
-const PACKAGES: &[&str] = &[
-    "@antv/mcp-server-chart",
-    "@kimtaeyoon83/mcp-server-youtube-transcript",
-    "@modelcontextprotocol/server-aws-kb-retrieval",
-    "@modelcontextprotocol/server-github",
-    "@modelcontextprotocol/server-gitlab",
-    "@modelcontextprotocol/server-google-maps",
-    // A relative path is one beside the package.
-    "@modelcontextprotocol/server-memory",
-    "@modelcontextprotocol/server-redis",
-    "@modelcontextprotocol/server-slack",
-    "airtable-mcp-server",
-    "mcp-server-fetch",
-    "mcp-server-time",
-];
+/// Their packages. None of them reads a file relative to where it starts, an `.env` file included: for `server-memory`, a
+/// relative path is one beside the package.
+const PACKAGES: Names = Names(
+    "@antv/mcp-server-chart @kimtaeyoon83/mcp-server-youtube-transcript \
+     @modelcontextprotocol/server-aws-kb-retrieval @modelcontextprotocol/server-github \
+     @modelcontextprotocol/server-gitlab @modelcontextprotocol/server-google-maps \
+     @modelcontextprotocol/server-memory @modelcontextprotocol/server-redis @modelcontextprotocol/server-slack \
+     airtable-mcp-server mcp-server-fetch mcp-server-time",
+);
 
 /// Whether a server may be started anywhere.
 pub(crate) fn fits(row: &Row) -> bool {
-    row.package
-        .is_some_and(|(_, name)| PACKAGES.contains(&name))
+    row.package.is_some_and(|(_, name)| PACKAGES.contains(name))
 }
 
 #[cfg(test)]
@@ -32,8 +25,8 @@ mod tests {
 
     #[test]
     fn only_servers_that_are_shared_are_moved() {
-        for package in PACKAGES {
-            let named = |row: &&Row| row.package.is_some_and(|(_, name)| name == *package);
+        for package in PACKAGES.iter() {
+            let named = |row: &&Row| row.package.is_some_and(|(_, name)| name == package);
             let row = table::ROWS.iter().find(named).expect(package);
             assert!(matches!(row.rule, Rule::Always | Rule::InTurn), "{package}");
         }

@@ -3,157 +3,47 @@
 
 use std::path::Path;
 
+use crate::names::Names;
+
 /// Replaces what is not shown.
 pub(crate) const MASK: &str = "…";
 
 /// Options without a value: the next word is not theirs.
-const FLAGS: &[&str] = &[
-    "-y",
-    "--yes",
-    "-q",
-    "--quiet",
-    "-A",
-    "--allow-all",
-    "-i",
-    "-t",
-    "-it",
-    "-ti",
-    "--rm",
-    "--init",
-    "--interactive",
-    "--tty",
-    "--stdio",
-    "--headless",
-    "--isolated",
-    "--no-cache",
-    "--offline",
-    "--verbose",
-    "-v",
-    "--debug",
-    "--read-only",
-    "--readonly",
-    "--bun",
-    "--prefer-offline",
-];
+const FLAGS: Names = Names(
+    "-y --yes -q --quiet -A --allow-all -i -t -it -ti --rm --init --interactive --tty --stdio --headless \
+     --isolated --no-cache --offline --verbose -v --debug --read-only --readonly --bun --prefer-offline",
+);
 
 /// Options whose values are never credentials.
-const HARMLESS: &[&str] = &[
-    "--package",
-    "-m",
-    "--from",
-    "--with",
-    "--python",
-    "--directory",
-    "--dir",
-    "--project",
-    "--spec",
-    "--transport",
-    "--port",
-    "--host",
-    "--mode",
-    "--browser",
-    "--log-level",
-    "--loglevel",
-    "--timeout",
-    "--platform",
-    "--network",
-    // Kennel's own.
-    "--cwd",
-    "--share",
-    "--replay",
-    "--on-change",
-    "--linger",
-    "--grace",
-    "--hibernate",
-    "--stop-after",
-    "--max-idle",
-    "--start-timeout",
-    "--owner-pid",
-    "--max-line",
-    "--detached",
-];
+const HARMLESS: Names = Names(
+    "--package -m --from --with --python --directory --dir --project --spec --transport --port --host --mode \
+     --browser --log-level --loglevel --timeout --platform --network --cwd --share --replay --on-change --linger \
+     --grace --hibernate --stop-after --max-idle --start-timeout --owner-pid --max-line --detached",
+);
 
 /// Words that say what to do, not with what.
-const SUBCOMMANDS: &[&str] = &[
-    "run",
-    "exec",
-    "x",
-    "dlx",
-    "tool",
-    "mcp",
-    "serve",
-    "server",
-    "start",
-    "stdio",
-    "container",
-    "mcp-server",
-    "npm",
-    "npx",
-    "uvx",
-    "node",
-    "python",
-    "python3",
-    "bunx",
-    "deno",
-    "docker",
-    "podman",
-];
+const SUBCOMMANDS: Names = Names(
+    "run exec x dlx tool mcp serve server start stdio container mcp-server npm npx uvx node python python3 bunx \
+     deno docker podman",
+);
 
 /// Programs behind which the server's own program or package comes.
-const LAUNCHERS: &[&str] = &[
-    "kennel", "npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx", "deno", "uv", "uvx", "pipx",
-    "node", "python", "python3", "docker", "podman", "env", "cmd", "cmd.exe",
-];
+const LAUNCHERS: Names = Names(
+    "kennel npx npm pnpm pnpx yarn bun bunx deno uv uvx pipx node python python3 docker podman env cmd cmd.exe",
+);
 
 /// Begins of access tokens that are known.
-const TOKEN_PREFIXES: &[&str] = &[
-    "sk-",
-    "sk_",
-    "pk_",
-    "rk_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "xox",
-    "xapp-",
-    "AKIA",
-    "ASIA",
-    "eyJ",
-    "AIza",
-    "ya29.",
-    "npm_",
-    "hf_",
-    "figd_",
-    "ntn_",
-    "secret_",
-    "lin_api_",
-    "ATATT",
-    "pplx-",
-    "tvly-",
-    "fc-",
-    "ctx7sk",
-    "sntry",
-    "sbp_",
-    "pat-",
-    "shpat_",
-    "dop_v1_",
-    "gsk_",
-    "r8_",
-    "whsec_",
-    "Bearer",
-    "Basic",
-];
+const TOKEN_PREFIXES: Names = Names(
+    "sk- sk_ pk_ rk_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox xapp- AKIA ASIA eyJ AIza ya29. npm_ hf_ \
+     figd_ ntn_ secret_ lin_api_ ATATT pplx- tvly- fc- ctx7sk sntry sbp_ pat- shpat_ dop_v1_ gsk_ r8_ whsec_ \
+     Bearer Basic",
+);
 
 /// Parts of a name whose value is a credential.
-const SENSITIVE: &[&str] = &[
-    "token", "key", "secret", "pass", "pwd", "pw", "pin", "auth", "cred", "cookie", "pat",
-    "bearer", "header", "session", "sig", "cert", "login", "user", "account", "dsn", "conn", "uri",
-    "url", "env", "jwt", "otp", "seed", "private",
-];
+const SENSITIVE: Names = Names(
+    "token key secret pass pwd pw pin auth cred cookie pat bearer header session sig cert login user account dsn \
+     conn uri url env jwt otp seed private",
+);
 
 /// The words of a command as they may be shown.
 pub(crate) fn shown(command: &[String]) -> Vec<String> {
@@ -226,7 +116,7 @@ impl Reader {
     fn option(&mut self, word: &str) -> String {
         self.option = None;
         if let Some((name, value)) = word.split_once('=') {
-            let (name, harmless) = (option_name(name), HARMLESS.contains(&name));
+            let (name, harmless) = (option_name(name), HARMLESS.contains(name));
             return match harmless && (is_path(value) || is_name(value)) {
                 true => word.to_owned(),
                 false => format!("{name}={MASK}"),
@@ -236,7 +126,7 @@ impl Reader {
             self.env_names = true;
             return word.to_owned();
         }
-        if !FLAGS.contains(&word) {
+        if !FLAGS.contains(word) {
             self.option = Some(word.to_owned());
         }
         // A short option may have its value attached: `-pPASSWORD`.
@@ -253,7 +143,7 @@ impl Reader {
     }
 
     fn positional(&mut self, word: &str) -> String {
-        if SUBCOMMANDS.contains(&word) {
+        if SUBCOMMANDS.contains(word) {
             return word.to_owned();
         }
         if self.names_expected > 0 && (is_path(word) || is_name(word)) {
@@ -269,12 +159,12 @@ impl Reader {
 }
 
 fn value_of(option: &str, value: &str) -> String {
-    let harmless = HARMLESS.contains(&option) && is_name(value);
+    let harmless = HARMLESS.contains(option) && is_name(value);
     let name = option.trim_start_matches('-').to_lowercase();
     let sensitive = SENSITIVE.iter().any(|part| name.contains(part));
     // `-e` and the like take anything.
     let path = is_path(value) && !sensitive && option.starts_with("--");
-    match harmless || (HARMLESS.contains(&option) && is_path(value)) || path {
+    match harmless || (HARMLESS.contains(option) && is_path(value)) || path {
         true => value.to_owned(),
         false => masked(value),
     }
@@ -335,7 +225,7 @@ fn is_launcher(word: &str) -> bool {
     let name = Path::new(word)
         .file_name()
         .map(|name| name.to_string_lossy());
-    name.is_some_and(|name| LAUNCHERS.contains(&&*name))
+    name.is_some_and(|name| LAUNCHERS.contains(&name))
 }
 
 /// Whether a word is a path of the file system, with nothing random in it.

@@ -39,7 +39,7 @@ use entry::Entry;
 use places::{Bases, Found};
 use plan::{Plan, Proposal, Row, Setting};
 pub(crate) use tell::ask;
-use undo::Records;
+use undo::{Records, Undoing};
 use write::Source;
 
 /// Exit code for a usage that is refused.
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
 
-    /// Also change this project's files that are in a git work tree
+    /// Also change this project's files that are under version control
     ///
     /// Others may have them too, so they are left alone by default. The entries there start plain `kennel`, not the path
     /// of this one.
@@ -139,8 +139,9 @@ pub(crate) fn wrap(args: &Args) -> ExitCode {
 }
 
 pub(crate) fn unwrap(args: &Args) -> ExitCode {
+    let named = !args.file.is_empty();
     run(args, false, &|found, source, records, _| {
-        unwrapping(found, source, records)
+        unwrapping(found, source, records, named)
     })
 }
 
@@ -250,8 +251,13 @@ enum Shown {
 /// Whether a file is left alone because others have it too: unless somebody named it, or wrapped it before.
 fn skips(args: &Args, found: &Found, records: &Records) -> bool {
     let asked = args.project || !args.file.is_empty();
+    !asked && is_skipped(found, records)
+}
+
+/// Whether a plain `kennel wrap` leaves a file alone because others have it too.
+fn is_skipped(found: &Found, records: &Records) -> bool {
     let known = || records.all().iter().any(|record| record.path == found.path);
-    found.is_in_a_repository() && !asked && !known()
+    found.is_in_a_repository() && !known()
 }
 
 /// The configurations that are meant.
@@ -332,11 +338,20 @@ fn wrapping(
     })
 }
 
-fn unwrapping(found: &Found, source: &Source, records: &Records) -> Result<Change, String> {
+/// `named`: the person named this file, so that Kennel is taken out of it even if no record says that `wrap` put it there.
+fn unwrapping(
+    found: &Found,
+    source: &Source,
+    records: &Records,
+    named: bool,
+) -> Result<Change, String> {
     let shape = shape_of(found, source)?;
     let record = records.of(source.real());
-    let undoing = undo::own_change(&source.text, shape, record.as_ref())
-        .map_err(|error| error.to_string())?;
+    let undoing = match (&record, named) {
+        (None, false) => Undoing::default(),
+        _ => undo::own_change(&source.text, shape, record.as_ref())
+            .map_err(|error| error.to_string())?,
+    };
     let undone = entry::apply(&source.text, &undoing.edits);
     let original = record
         .as_ref()
@@ -351,7 +366,10 @@ fn unwrapping(found: &Found, source: &Source, records: &Records) -> Result<Chang
         let why = if command != then.command() {
             "kennel is taken away"
         } else if command.as_deref().and_then(splice::behind).is_some() {
-            "`kennel wrap` did not put it behind kennel: left as it is"
+            match record {
+                Some(_) => "`kennel wrap` did not put it behind kennel: left as it is",
+                None => "no record that `kennel wrap` put it behind kennel: left as it is; --file takes it out",
+            }
         } else {
             "is not behind kennel"
         };
@@ -430,8 +448,17 @@ fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
     tell::ask(&format!("Write {}?", tell::files_of(changes.len())))
 }
 
-/// The servers of a configuration, and the names of those that `kennel wrap` would change.
-pub(crate) fn judged_entries_of(found: &Found) -> Result<(Vec<entry::Entry>, Vec<String>), String> {
+/// A configuration, as `kennel wrap` sees it.
+pub(crate) struct Judged {
+    pub(crate) entries: Vec<Entry>,
+    /// The names of the servers that a plain `kennel wrap` would change.
+    pub(crate) to_wrap: Vec<String>,
+    /// What keeps it from changing them, and what to do.
+    pub(crate) hindrance: Option<String>,
+}
+
+/// What `kennel wrap` would do with a configuration.
+pub(crate) fn judge(found: &Found, home: &Path) -> Result<Judged, String> {
     let source = write::read(&found.path)?;
     let shape = shape_of(found, &source)?;
     let words = |error: entry::Unreadable| error.to_string();
@@ -446,7 +473,15 @@ pub(crate) fn judged_entries_of(found: &Found) -> Result<(Vec<entry::Entry>, Vec
     let plan = plan::of(&source.text, shape, found, setting).map_err(words)?;
     let rows = plan.rows.into_iter();
     let to_change = rows.filter(|row| row.proposal != Proposal::Skip);
-    Ok((entries, to_change.map(|row| row.name).collect()))
+    let to_wrap = match is_skipped(found, &Records::of_user(home)) {
+        true => Vec::new(),
+        false => to_change.map(|row| row.name).collect(),
+    };
+    Ok(Judged {
+        entries,
+        to_wrap,
+        hindrance: write::writable(&source.spot).err(),
+    })
 }
 
 /// The servers of a configuration.

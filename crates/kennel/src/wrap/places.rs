@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::clients::{Base, CLIENTS, Client, Place, Shape};
+use crate::purge::WORK_TREES;
 
 /// A configuration that is there.
 #[derive(Debug, Clone)]
@@ -16,10 +17,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether it is a project's and in a git work tree: others have it too, or will.
+    /// Whether it is a project's and under version control: others have it too, or will.
     pub(crate) fn is_in_a_repository(&self) -> bool {
         let mut dirs = self.path.ancestors().skip(1);
-        self.project && dirs.any(|dir| dir.join(".git").exists())
+        let is_work_tree = |dir: &Path| WORK_TREES.iter().any(|name| dir.join(name).exists());
+        self.project && dirs.any(is_work_tree)
     }
 }
 

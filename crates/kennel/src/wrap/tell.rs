@@ -27,7 +27,7 @@ pub(super) fn show_all(args: &Args, shown: &[Shown], changes: &[(usize, Change)]
             Shown::Skipped(found) => {
                 say!("{}", headline(found, home));
                 say!(
-                    "  skipped: it is in a git work tree, and others may have it too; --project includes it"
+                    "  skipped: it is under version control, and others may have it too; --project includes it"
                 );
                 say!();
             }
@@ -48,7 +48,7 @@ fn show(change: &Change, changes: bool, home: &Path) {
     let wrapping = matches!(change.task, Task::Wrap { .. });
     if wrapping && change.found.is_in_a_repository() {
         say!(
-            "  in a git work tree: it starts plain `kennel`, which whoever has the file needs on the PATH"
+            "  under version control: it starts plain `kennel`, which everybody who has the file needs on the PATH"
         );
     }
     let width = change
@@ -137,7 +137,8 @@ pub(super) fn total(told: &[Told], wrapping: bool) {
     if wrapping {
         let counts = [Proposal::Shared, Proposal::Solo, Proposal::Skip]
             .map(|proposal| format!("{} {}", count(proposal), word(proposal)));
-        line += &format!("; {} servers: {}", rows.len(), counts.join(", "));
+        let servers = if rows.len() == 1 { "server" } else { "servers" };
+        line += &format!("; {} {servers}: {}", rows.len(), counts.join(", "));
     }
     say!("{line}");
 }
@@ -190,7 +191,7 @@ fn why_nothing(told: &[Told], wrapping: bool) -> String {
         (true, all) => reasons.push(format!(
             "of {all} servers, {behind} are behind kennel already, and the others cannot be (see above)"
         )),
-        (false, _) => reasons.push("no server is behind kennel by its doing".to_owned()),
+        (false, _) => reasons.push("no entries were wrapped by `kennel wrap`".to_owned()),
     }
     reasons.join("; ")
 }

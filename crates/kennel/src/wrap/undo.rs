@@ -239,7 +239,7 @@ fn hash(text: &str) -> String {
 }
 
 /// What takes Kennel away from the servers of a file, and from which.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Undoing {
     pub(crate) edits: Vec<Edit>,
     pub(crate) servers: Vec<String>,

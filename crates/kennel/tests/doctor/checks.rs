@@ -161,6 +161,10 @@ fn wrap_is_prescribed_once_and_only_for_what_it_would_change() {
     write(&ward, "home/.codex/config.toml", codex);
     let goose = "extensions:\n  off:\n    type: stdio\n    cmd: no-such-program-here\n    enabled: false\n    args: []\n";
     write(&ward, "home/.config/goose/config.yaml", goose);
+    // A project's, which others have too. The doctor looks in the directory in which it runs.
+    let direct = format!(r#"{{"mcpServers": {{"a": {{"command": {server:?}}}}}}}"#);
+    write(&ward, "home/.git/HEAD", "");
+    write(&ward, "home/.mcp.json", &direct);
     assert_eq!(ward.findings("apps"), [serde_json::Value::Null; 0]);
     let found = ward.findings("commands");
     assert!(
@@ -168,7 +172,6 @@ fn wrap_is_prescribed_once_and_only_for_what_it_would_change() {
         "{found:?}"
     );
     // Two files, one cause, one command.
-    let direct = format!(r#"{{"mcpServers": {{"a": {{"command": {server:?}}}}}}}"#);
     write(&ward, "home/.cursor/mcp.json", &direct);
     write(&ward, "home/.gemini/settings.json", &direct);
     let found = ward.findings("apps");
@@ -184,6 +187,17 @@ fn wrap_is_prescribed_once_and_only_for_what_it_would_change() {
         said.lines().filter(|line| line.contains("apps")).count(),
         1,
         "{said}"
+    );
+    // What keeps `wrap` from writing comes first.
+    let file = ward.scope.path("home/.gemini/settings.json");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).unwrap();
+    let found = ward.findings("apps");
+    let mends: Vec<&str> = found.iter().filter_map(|it| it["mend"].as_str()).collect();
+    assert!(mends.contains(&"kennel wrap"), "{found:?}");
+    let fix = mends.iter().find(|fix| fix.contains("chmod u+w"));
+    assert!(
+        fix.is_some_and(|fix| fix.contains("then `kennel wrap`")),
+        "{found:?}"
     );
 }
 

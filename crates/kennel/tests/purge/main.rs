@@ -215,6 +215,9 @@ fn json_is_printed_whatever_there_is_to_do() {
     assert!(refused["in_use"].as_str().unwrap().contains("tk-server"));
     assert_eq!(refused["removed"], false);
     ends(&scope, client);
+    let unasked = told(&["purge", "--json"], 2);
+    assert!(!unasked["items"].as_array().unwrap().is_empty());
+    assert_eq!(unasked["removed"], false);
     assert_eq!(told(&["purge", "--json", "--yes"], 0)["removed"], true);
 }
 

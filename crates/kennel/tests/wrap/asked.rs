@@ -149,7 +149,7 @@ fn where_nothing_is_to_change_the_reason_is_told() {
         CURSOR,
         r#"{"mcpServers": {"a": {"command": "thing"}, "r": {"url": "https://x"}}}"#,
     );
-    says(&["unwrap", "--yes"], "no server is behind kennel");
+    says(&["unwrap", "--yes"], "no entries were wrapped by");
     person.wraps();
     says(
         &["wrap", "--yes"],

@@ -89,13 +89,27 @@ fn wrapped_again_after_an_edit_and_unwrapped_it_is_the_edited_file_without_kenne
 }
 
 #[test]
-fn without_a_backup_kennel_is_still_taken_away() {
+fn without_a_record_kennel_is_taken_out_of_a_file_that_is_named() {
     let person = Person::new();
     let text = TEXT.replace("\"thing\" }", "\"thing\", \"args\": [] }");
     person.write(CURSOR, &text);
     person.wraps();
     std::fs::remove_dir_all(person.file("home/.local/state")).unwrap();
-    person.unwraps();
+    let wrapped = person.read(CURSOR);
+    let ended = person.kennel(&["unwrap", "--yes"]);
+    assert!(
+        ended.stdout.contains("--file takes it out"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(
+        person.read(CURSOR),
+        wrapped,
+        "nothing says that it was `wrap`"
+    );
+    let file = person.file(CURSOR);
+    let ended = person.kennel(&["unwrap", "--yes", "--file", file.to_str().unwrap()]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(person.read(CURSOR), text);
 }
 
@@ -152,6 +166,10 @@ fn a_hand_written_entry_beside_wrapped_ones_stays_and_no_diff_says_otherwise() {
         );
         let ended = person.kennel(&["unwrap", "--yes"]);
         assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        assert_eq!(person.read(CURSOR), edit(&text));
+        // Nothing is on record any more: what looks like the work of `wrap` need not be.
+        let again = person.kennel(&["unwrap", "--yes"]);
+        assert_eq!(again.code(), Some(0), "{}", again.stderr);
         assert_eq!(person.read(CURSOR), edit(&text));
         let diff = |text: &str| -> Vec<String> {
             let marked = text

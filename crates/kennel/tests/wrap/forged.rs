@@ -68,12 +68,15 @@ fn a_backup_or_record_that_others_can_write_is_not_believed() {
                 std::fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
             }
         }
-        person.unwraps();
-        person.read(FILE)
+        let before = person.read(FILE);
+        let ended = person.kennel(&["unwrap", "--yes"]);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        let after = person.read(FILE);
+        (after != before).then_some(after)
     };
-    assert_eq!(unwrapped(None), spaced, "it is the backup");
-    assert_eq!(unwrapped(Some("backup")), TEXT);
-    assert_eq!(unwrapped(Some("json")), TEXT);
+    assert_eq!(unwrapped(None).unwrap(), spaced, "it is the backup");
+    assert_eq!(unwrapped(Some("backup")).unwrap(), TEXT);
+    assert_eq!(unwrapped(Some("json")), None, "nothing is on record");
 }
 
 #[test]

@@ -7,11 +7,17 @@ const PROJECT: &str = "project/.mcp.json";
 const TEXT: &str = "{\"mcpServers\": {\"a\": {\"command\": \"thing\"}}}\n";
 
 #[test]
-fn a_projects_file_in_a_git_work_tree_is_skipped_unless_asked_for_and_names_no_path() {
+fn a_projects_file_under_version_control_is_skipped_unless_asked_for_and_names_no_path() {
+    for repository in [".git", ".jj", ".hg", ".svn"] {
+        skipped_unless_asked_for(repository);
+    }
+}
+
+fn skipped_unless_asked_for(repository: &str) {
     let person = Person::new();
     person.write(PROJECT, TEXT);
     person.write(CURSOR, TEXT);
-    std::fs::create_dir(person.file("project/.git")).unwrap();
+    std::fs::create_dir(person.file(&format!("project/{repository}"))).unwrap();
     let ended = person.kennel(&["wrap", "--yes"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert_eq!(person.read(PROJECT), TEXT);

@@ -1,6 +1,7 @@
 //! The rows themselves, by registry and name. `docs/SHARING.md` shows them, and a test keeps it true.
 
 use super::{Registry, Row, Rule};
+use crate::names::Names;
 use Rule::{Always, InTurn, Modern, Never};
 
 const INDEPENDENT: &str = "known to be safe: every call is independent";
@@ -46,8 +47,8 @@ const fn pypi(
 
 impl Row {
     /// With the variables it reads.
-    const fn reading(mut self, variables: &'static [&'static str]) -> Row {
-        self.reads = Some(variables);
+    const fn reading(mut self, variables: &'static str) -> Row {
+        self.reads = Some(Names(variables));
         self
     }
 }
@@ -69,7 +70,7 @@ pub(crate) static ROWS: &[Row] = &[
         "0.9.10",
         "Each tool sends its arguments to a rendering service and returns the answer; nothing outlives a call.",
     )
-    .reading(&["VIS_REQUEST_SERVER", "SERVICE_ID", "DISABLED_TOOLS"]),
+    .reading("VIS_REQUEST_SERVER SERVICE_ID DISABLED_TOOLS"),
     npm(
         "@azure-devops/mcp",
         &["mcp-server-azuredevops"],
@@ -85,7 +86,7 @@ pub(crate) static ROWS: &[Row] = &[
         "2.1.4",
         "Each tool is one request to the search API with the key of its environment; the tools are fixed at start.",
     )
-    .reading(&["BRAVE_*"]),
+    .reading("BRAVE_*"),
     npm(
         "@browsermcp/mcp",
         &["mcp-server-browsermcp"],
@@ -101,7 +102,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Each tool is a request to the API for the account of its arguments; what it keeps is the user's own \
          access token.",
     )
-    .reading(&["CLOUDFLARE_*", "XDG_CONFIG_HOME"]),
+    .reading("CLOUDFLARE_* XDG_CONFIG_HOME"),
     npm(
         "@colbymchenry/codegraph",
         &["codegraph"],
@@ -118,7 +119,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Its one tool makes a new ESLint for every call; files are named in full, and the directory it starts \
          in is part of the key.",
     )
-    .reading(&["ESLINT_*", "CI"]),
+    .reading("ESLINT_* CI"),
     npm(
         "@executeautomation/playwright-mcp-server",
         &["playwright-mcp-server"],
@@ -133,7 +134,7 @@ pub(crate) static ROWS: &[Row] = &[
         "0.1.1",
         "Its one tool fetches the transcript its arguments name; nothing outlives a call.",
     )
-    .reading(&[]),
+    .reading(""),
     npm(
         "@mobilenext/mobile-mcp",
         &["mcp-server-mobile"],
@@ -148,7 +149,7 @@ pub(crate) static ROWS: &[Row] = &[
         "0.6.2",
         "Its one tool is one request to Bedrock with everything in its arguments.",
     )
-    .reading(&["AWS_*"]),
+    .reading("AWS_*"),
     npm(
         "@modelcontextprotocol/server-brave-search",
         &["mcp-server-brave-search"],
@@ -180,7 +181,7 @@ pub(crate) static ROWS: &[Row] = &[
         "2025.1.14",
         "Search and reading are single requests to the API with the user's own credentials; read-only.",
     )
-    .reading(&["GDRIVE_*", "GOOGLE_*", "GCLOUD_PROJECT"]),
+    .reading("GDRIVE_* GOOGLE_* GCLOUD_PROJECT"),
     npm(
         "@modelcontextprotocol/server-github",
         &["mcp-server-github"],
@@ -188,7 +189,7 @@ pub(crate) static ROWS: &[Row] = &[
         "2025.4.8",
         "Each tool is made of requests to the API with the token of its environment; no variable outlives a call.",
     )
-    .reading(&["GITHUB_PERSONAL_ACCESS_TOKEN"]),
+    .reading("GITHUB_PERSONAL_ACCESS_TOKEN"),
     npm(
         "@modelcontextprotocol/server-gitlab",
         &["mcp-server-gitlab"],
@@ -196,7 +197,7 @@ pub(crate) static ROWS: &[Row] = &[
         "2025.4.25",
         "Each tool is made of requests to the API with the token of its environment; no variable outlives a call.",
     )
-    .reading(&["GITLAB_PERSONAL_ACCESS_TOKEN", "GITLAB_API_URL"]),
+    .reading("GITLAB_PERSONAL_ACCESS_TOKEN GITLAB_API_URL"),
     npm(
         "@modelcontextprotocol/server-google-maps",
         &["mcp-server-google-maps"],
@@ -204,7 +205,7 @@ pub(crate) static ROWS: &[Row] = &[
         "0.6.2",
         "Each tool is one request to the API with the key of its environment.",
     )
-    .reading(&["GOOGLE_MAPS_API_KEY"]),
+    .reading("GOOGLE_MAPS_API_KEY"),
     npm(
         "@modelcontextprotocol/server-memory",
         &["mcp-server-memory"],
@@ -217,7 +218,7 @@ pub(crate) static ROWS: &[Row] = &[
          its one resource is subscribed. Of two writes at the same moment it loses one, in one process as in two: \
          so its calls take turns, and none is lost.",
     )
-    .reading(&["MEMORY_FILE_PATH"]),
+    .reading("MEMORY_FILE_PATH"),
     npm(
         "@modelcontextprotocol/server-postgres",
         &["mcp-server-postgres"],
@@ -226,7 +227,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Each query borrows a connection of a pool, in a read-only transaction that is rolled back, and with \
          it what the query set.",
     )
-    .reading(&["PG*", "USER"]),
+    .reading("PG* USER"),
     npm(
         "@modelcontextprotocol/server-puppeteer",
         &["mcp-server-puppeteer"],
@@ -241,7 +242,7 @@ pub(crate) static ROWS: &[Row] = &[
         "2025.4.25",
         "One connection for set, get, delete and list alone; no tool can change the state of the connection.",
     )
-    .reading(&[]),
+    .reading(""),
     npm(
         "@modelcontextprotocol/server-sequential-thinking",
         &["mcp-server-sequential-thinking"],
@@ -257,7 +258,7 @@ pub(crate) static ROWS: &[Row] = &[
         "2025.4.25",
         "Each tool is a request to the API; its client holds the token's header and nothing else.",
     )
-    .reading(&["SLACK_BOT_TOKEN", "SLACK_TEAM_ID", "SLACK_CHANNEL_IDS"]),
+    .reading("SLACK_BOT_TOKEN SLACK_TEAM_ID SLACK_CHANNEL_IDS"),
     npm(
         "@notionhq/notion-mcp-server",
         &["notion-mcp-server"],
@@ -266,7 +267,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Makes its tools from a fixed description at start; each call is one request with the headers of its \
          environment.",
     )
-    .reading(&["NOTION_TOKEN", "OPENAPI_MCP_HEADERS", "BASE_URL", "AUTH_TOKEN", "ENABLE_TOKEN_PASSTHROUGH"]),
+    .reading("NOTION_TOKEN OPENAPI_MCP_HEADERS BASE_URL AUTH_TOKEN ENABLE_TOKEN_PASSTHROUGH"),
     npm(
         "@perplexity-ai/mcp-server",
         &["perplexity-mcp"],
@@ -274,7 +275,7 @@ pub(crate) static ROWS: &[Row] = &[
         "1.2.1",
         "Each tool is one request to the API; progress goes to the token of its own call.",
     )
-    .reading(&["PERPLEXITY_*"]),
+    .reading("PERPLEXITY_*"),
     npm(
         "@playwright/mcp",
         &["playwright-mcp"],
@@ -290,7 +291,8 @@ pub(crate) static ROWS: &[Row] = &[
         "0.36.0",
         "Account, host and tools are fixed at start; each tool asks the API, and nothing is kept between calls.",
     )
-    .reading(&["SENTRY_*", "MCP_URL", "MCP_SKILLS", "MCP_DISABLE_SKILLS", "OPENAI_*", "ANTHROPIC_*", "EMBEDDED_AGENT_PROVIDER", "XDG_DATA_HOME", "LOG_LEVEL"]),
+    .reading("SENTRY_* MCP_URL MCP_SKILLS MCP_DISABLE_SKILLS OPENAI_* ANTHROPIC_* EMBEDDED_AGENT_PROVIDER \
+         XDG_DATA_HOME LOG_LEVEL"),
     npm(
         "@stripe/mcp",
         &[],
@@ -307,7 +309,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Each tool asks the API, and a confirmed cost is a hash of its arguments; it asks the person only in \
          results of modern sessions. The first client's name goes into the User-Agent.",
     )
-    .reading(&["SUPABASE_ACCESS_TOKEN", "SUPABASE_CONTENT_API_URL"]),
+    .reading("SUPABASE_ACCESS_TOKEN SUPABASE_CONTENT_API_URL"),
     npm(
         "@upstash/context7-mcp",
         &["context7-mcp"],
@@ -319,7 +321,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Each call is one request. A legacy process remembers the first client's name, and may ask an \
          anonymous person to sign in, with that client's command; a modern one does neither.",
     )
-    .reading(&["CONTEXT7_*", "MCP_MAX_SUBSCRIPTIONS"]),
+    .reading("CONTEXT7_* MCP_MAX_SUBSCRIPTIONS"),
     npm(
         "@wonderwhy-er/desktop-commander",
         &["desktop-commander"],
@@ -334,7 +336,7 @@ pub(crate) static ROWS: &[Row] = &[
         "1.14.0",
         "Each tool is a request to the API with the key of its environment; nothing outlives a call.",
     )
-    .reading(&["AIRTABLE_API_KEY", "MCP_TRANSPORT"]),
+    .reading("AIRTABLE_API_KEY MCP_TRANSPORT"),
     npm(
         "chrome-devtools-mcp",
         &["chrome-devtools-mcp"],
@@ -350,7 +352,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Each tool is a request to the API; a long run is named by the id its caller got, and progress goes to \
          the token of its own call.",
     )
-    .reading(&["EXA_API_KEY", "AGNOST_*", "DEBUG"]),
+    .reading("EXA_API_KEY AGNOST_* DEBUG"),
     npm(
         "figma-developer-mcp",
         &["figma-developer-mcp"],
@@ -359,7 +361,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Each tool fetches the file its arguments name; images go below the directory of its options or the \
          one it starts in, and both are part of the key.",
     )
-    .reading(&["FIGMA_*", "FRAMELINK_*", "IMAGE_DIR", "OUTPUT_FORMAT", "SKIP_IMAGE_DOWNLOADS", "DO_NOT_TRACK"]),
+    .reading("FIGMA_* FRAMELINK_* IMAGE_DIR OUTPUT_FORMAT SKIP_IMAGE_DOWNLOADS DO_NOT_TRACK"),
     npm(
         "firecrawl-mcp",
         &["firecrawl-mcp"],
@@ -411,7 +413,7 @@ pub(crate) static ROWS: &[Row] = &[
         "0.2.22",
         "Each tool is one request to the API; the random id it sends along names the process, for statistics.",
     )
-    .reading(&["TAVILY_*", "DEFAULT_PARAMETERS"]),
+    .reading("TAVILY_* DEFAULT_PARAMETERS"),
     npm(
         "xcodebuildmcp",
         &["xcodebuildmcp"],
@@ -470,7 +472,7 @@ pub(crate) static ROWS: &[Row] = &[
         "Each call fetches the address it is given, and only turning a page into text holds up the others for \
          a moment; no tool reads the session or calls back. Both eras.",
     )
-    .reading(&[]),
+    .reading(""),
     pypi(
         "mcp-server-git",
         &["mcp-server-git"],
@@ -480,7 +482,9 @@ pub(crate) static ROWS: &[Row] = &[
         "Each call opens the repository it is given; no tool reads the session or calls back, and Git's own \
          locks serve writers in one process as in two. Both eras.",
     )
-    .reading(&["GIT_AUTHOR_*", "GIT_COMMITTER_*", "GIT_CONFIG*", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH", "GIT_PYTHON_*", "EMAIL", "XDG_CONFIG_HOME", "TZ"]),
+    .reading("GIT_AUTHOR_* GIT_COMMITTER_* GIT_CONFIG* GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY \
+         GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_CEILING_DIRECTORIES GIT_EXEC_PATH GIT_PYTHON_* EMAIL \
+         XDG_CONFIG_HOME TZ"),
     pypi(
         "mcp-server-qdrant",
         &["mcp-server-qdrant"],
@@ -505,7 +509,7 @@ pub(crate) static ROWS: &[Row] = &[
         "2026.10.19",
         "Computes from its arguments and the clock. Both eras.",
     )
-    .reading(&["TZ"]),
+    .reading("TZ"),
     pypi(
         "memtomem",
         &["memtomem-server", "memtomem"],

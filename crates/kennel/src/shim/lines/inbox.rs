@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use kennel_core::message::{Line, Owned, Scan};
+use kennel_core::message::{Line, Owned, Scan, newline};
 use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -357,15 +357,4 @@ impl<'a> From<&'a [u8]> for Spoken<'a> {
     fn from(line: &'a [u8]) -> Spoken<'a> {
         Spoken::Seen(line.into())
     }
-}
-
-/// Where the first newline is. Block by block: a long line spends much of its time here.
-fn newline(bytes: &[u8]) -> Option<usize> {
-    let (blocks, _) = bytes.as_chunks::<64>();
-    // All of a block, whatever is in it: so it is looked at in a few steps.
-    let has_none =
-        |block: &&[u8; 64]| !block.iter().fold(false, |any, &byte| any | (byte == b'\n'));
-    let passed = 64 * blocks.iter().take_while(has_none).count();
-    let offset = bytes[passed..].iter().position(|&byte| byte == b'\n')?;
-    Some(passed + offset)
 }

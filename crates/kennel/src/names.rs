@@ -1,0 +1,18 @@
+//! Lists of names in one text each.
+
+/// Names, separated by white space.
+///
+/// The loader writes the address of every text of a list when a program starts, so a list of texts takes memory in every
+/// process, used or not. One text does not.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Names(pub(crate) &'static str);
+
+impl Names {
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'static str> {
+        self.0.split_ascii_whitespace()
+    }
+
+    pub(crate) fn contains(self, name: &str) -> bool {
+        self.iter().any(|it| it == name)
+    }
+}
