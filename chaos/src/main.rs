@@ -16,6 +16,7 @@ mod faults;
 mod guarded;
 mod install;
 mod intruders;
+mod jobs;
 mod plan;
 mod report;
 mod rules;

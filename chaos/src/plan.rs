@@ -48,6 +48,8 @@ pub(crate) enum Act {
     Intrude,
     /// An app begins a session whose server starts a detached service, or somebody outside begins to use such a service.
     Service,
+    /// Background jobs are started, orphans among them, and `kennel reap --foreign` runs.
+    Jobs,
     /// A command of Kennel's.
     Command(&'static [&'static str]),
     /// The runtime directory is removed under everyone.
@@ -108,6 +110,7 @@ const TABLE: &[(u64, Act)] = &[
     (10, Act::Haunt),
     (14, Act::Intrude),
     (24, Act::Service),
+    (16, Act::Jobs),
     (14, Act::Command(&["ps", "--json"])),
     (4, Act::Command(&["doctor", "--json"])),
     (4, Act::Command(&["logs", "tk-shared"])),

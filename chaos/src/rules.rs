@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cast::{Cast, Member, Role, files_of};
 use crate::intruders;
+use crate::jobs;
 use crate::services;
 use crate::world::World;
 
@@ -55,6 +56,11 @@ const RULES: &[Rule] = &[
         look: no_guard_without_reason,
     },
     Rule {
+        name: "2 no orphan: reap --foreign ends what nobody can reach",
+        patience: AT_ONCE,
+        look: no_orphan_spared,
+    },
+    Rule {
         name: "3 no false reap: a session goes on",
         patience: AT_ONCE,
         look: no_session_cut,
@@ -68,6 +74,11 @@ const RULES: &[Rule] = &[
         name: "3 no false reap: a service that others use goes on",
         patience: AT_ONCE,
         look: no_service_cut,
+    },
+    Rule {
+        name: "3 no false reap: a background job goes on",
+        patience: AT_ONCE,
+        look: no_job_cut,
     },
     Rule {
         name: "5 nothing acknowledged is lost, nothing unknown is repeated",
@@ -251,6 +262,14 @@ fn no_guard_cut(world: &mut World, _: &Cast) -> Vec<String> {
 
 fn no_service_cut(world: &mut World, _: &Cast) -> Vec<String> {
     services::lost(world)
+}
+
+fn no_job_cut(world: &mut World, _: &Cast) -> Vec<String> {
+    jobs::ended_innocents(world)
+}
+
+fn no_orphan_spared(world: &mut World, _: &Cast) -> Vec<String> {
+    jobs::spared_orphans(world)
 }
 
 fn once_at_most(world: &mut World, _: &Cast) -> Vec<String> {

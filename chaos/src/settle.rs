@@ -24,6 +24,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_millis(500);
 const WAKES: u64 = 25;
 
+const COMMANDS_END: &str = "a command ends";
 const GOES_ON: &str = "3 no false reap: a session that lives is served";
 const NOTHING_LEFT: &str = "2 no orphan: nothing is left when all are gone";
 const QUIETLY: &str = "10 no polling: whoever has nothing to do sleeps";
@@ -35,6 +36,7 @@ const CLEAN: &str = "7 decide, then write: what nobody uses can be removed";
 pub(crate) fn settle(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
     mend(world);
     all_is_answered(world, judge)?;
+    every_command_ends(world, judge)?;
     every_session_is_served(world, judge)?;
     all_have_met(world, judge)?;
     ps_tells_the_truth(world, judge)?;
@@ -89,6 +91,15 @@ pub(crate) fn unanswered(world: &World) -> Option<String> {
     waiting.next().map(|app| {
         let open: Vec<&String> = app.open.keys().collect();
         format!("app {} has no answer to {open:?}", app.number)
+    })
+}
+
+/// Waits for all commands, so that none changes what the checks below look at.
+fn every_command_ends(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
+    wait(world, judge, COMMANDS_END, |world, _| {
+        // The judge has removed those that have ended.
+        let running = world.commands.first().map(|it| it.name.clone());
+        running.map_or(Ok(()), Err)
     })
 }
 

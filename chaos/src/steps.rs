@@ -9,6 +9,7 @@ use kennel_testkit::Rng;
 use crate::cast::{Cast, Member, Role};
 use crate::install;
 use crate::intruders;
+use crate::jobs;
 use crate::plan::{Act, Step};
 use crate::services;
 use crate::strangers;
@@ -82,6 +83,7 @@ pub(crate) fn perform(world: &mut World, step: Step) -> Result<String> {
         Act::Haunt => strangers::haunt(world, &cast, whom)?,
         Act::Intrude => intruders::intrude(world, whom, how)?,
         Act::Service => services::serve_or_use(world, &cast, whom, how)?,
+        Act::Jobs => jobs::start_and_reap(world, how)?,
         Act::Command(words) => {
             world.run(words)?;
             String::new()

@@ -12,6 +12,7 @@ use kennel_testkit::{Client, Rng, wait_for};
 use crate::app::{ANSWERS, App, Around, BYTES, Kind, STDOUT};
 use crate::cast::Cast;
 use crate::guarded::Guarded;
+use crate::jobs::JobProcess;
 use crate::rules::wrong;
 use crate::settle::{grown, left, lonely, restless, unanswered};
 use crate::world::World;
@@ -216,6 +217,60 @@ fn rule_3_a_service_that_is_cut_is_seen() {
     service.kill().unwrap();
     service.wait().unwrap();
     breaks(&mut world, "3 no false reap: a service");
+}
+
+fn job_process(command: &mut Command, is_orphan: bool) -> (Pretender, JobProcess) {
+    let child = Pretender(command.spawn().unwrap());
+    let process = kennel_sys::process::ProcessRef::open(child.0.id()).unwrap();
+    let line = "sleep 1000".to_owned();
+    let job = JobProcess {
+        process,
+        line,
+        is_orphan,
+    };
+    (child, job)
+}
+
+#[test]
+fn rule_2_an_orphan_that_reap_foreign_spares_is_seen() {
+    let mut world = World::begin("").unwrap();
+    let (mut orphan, job) = job_process(&mut waits(&world), true);
+    world.jobs.push(job);
+    breaks(&mut world, "2 no orphan: reap --foreign");
+    orphan.0.kill().unwrap();
+    orphan.0.wait().unwrap();
+    let cast = world.look();
+    assert_eq!(broken(&mut world, &cast), [""; 0]);
+}
+
+#[test]
+fn rule_3_an_innocent_job_that_is_ended_is_seen() {
+    let mut world = World::begin("").unwrap();
+    let (mut innocent, job) = job_process(&mut waits(&world), false);
+    world.jobs.push(job);
+    let cast = world.look();
+    assert_eq!(broken(&mut world, &cast), [""; 0]);
+    innocent.0.kill().unwrap();
+    breaks(&mut world, "3 no false reap: a background job");
+}
+
+#[test]
+fn random_jobs_start_and_reap_foreign_ends_exactly_the_orphans_among_them() {
+    let mut world = World::begin("").unwrap();
+    let mut chance = Rng::seeded("jobs");
+    let (mut innocents, mut orphans) = (0, 0);
+    while innocents < 20 || orphans < 3 {
+        world.jobs.clear();
+        crate::jobs::start_and_reap(&mut world, chance.next_u64()).unwrap();
+        orphans += world.jobs.iter().filter(|it| it.is_orphan).count();
+        innocents += world.jobs.iter().filter(|it| !it.is_orphan).count();
+        wait_for("the end of reap", || {
+            world.commands[0].has_ended().then_some(())
+        });
+        let cast = world.look();
+        assert_eq!(broken(&mut world, &cast), [""; 0]);
+        assert!(world.jobs.iter().all(|it| !it.is_orphan));
+    }
 }
 
 #[test]

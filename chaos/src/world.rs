@@ -16,6 +16,7 @@ use crate::cast::{Cast, Member, Role};
 use crate::faults::Disk;
 use crate::guarded::Guarded;
 use crate::install;
+use crate::jobs::JobProcess;
 use crate::rules::{Broken, stamp};
 use crate::services::Used;
 
@@ -32,6 +33,8 @@ pub(crate) struct World {
     pub(crate) used: Vec<Used>,
     /// Those that were connected to from here at any time, by identity.
     pub(crate) met: BTreeSet<String>,
+    /// Background jobs that Kennel did not start.
+    pub(crate) jobs: Vec<JobProcess>,
     pub(crate) commands: Vec<Running>,
     heard: (Sender<Heard>, Receiver<Heard>),
     /// The warden and the served process of each server, as last seen.
@@ -120,6 +123,7 @@ impl World {
             intruders: Vec::new(),
             used: Vec::new(),
             met: BTreeSet::new(),
+            jobs: Vec::new(),
             commands: Vec::new(),
             heard: channel(),
             chains: BTreeMap::new(),
@@ -147,6 +151,8 @@ impl World {
     pub(crate) fn look(&self) -> Cast {
         let mut known = BTreeMap::new();
         known.extend(self.bystanders.iter().map(|it| (it.id(), Role::Bystander)));
+        let jobs = self.jobs.iter().filter(|it| it.process.is_alive());
+        known.extend(jobs.map(|it| (it.process.pid(), Role::Bystander)));
         let guards = self.guards.iter().filter(|it| it.is_owned());
         known.extend(guards.map(|it| (it.owner(), Role::Owner)));
         let apps = self.apps.iter().filter(|app| app.around != Around::Nothing);
