@@ -126,7 +126,10 @@ impl Table<'_> {
     fn is_below_a_warden(&self, pid: u32) -> bool {
         let mut current = pid;
         for _ in 0..MOST_ANCESTORS {
-            let Some(&parent) = self.parents.get(&current) else {
+            // A process that started after the table was read is not in it.
+            let known = self.parents.get(&current).copied();
+            let parent = known.or_else(|| os::stat(current).ok().map(|stat| stat.parent));
+            let Some(parent) = parent else {
                 return false;
             };
             if is_warden(parent) && Mark::of(parent, self.cookie) != Mark::This {
@@ -166,4 +169,81 @@ fn our_own_line() -> io::Result<HashSet<u32>> {
         ancestor = ProcessRef::parent_of(&process).unwrap_or(None);
     }
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Child, Stdio};
+
+    use kennel_testkit::{Scope, wait_for};
+
+    use super::*;
+    use crate::detached::Detached;
+    use crate::tree::Ladder;
+    use crate::tree::warden::{Orders, Place, Recording};
+
+    const TREE: &str = "6666666666666666666666666666666a";
+
+    /// A shell that starts a process with the cookie of [`TREE`] for each line that it reads, and tells its pid.
+    const STARTER: &str =
+        "while read line; do KENNEL_TREE=$TREE sleep 1000 <&- >&- & echo $!; done; kill $!";
+
+    /// Has it start one; returns its pid, once it runs.
+    fn starts_one(starter: &mut Child, told: &mut impl BufRead) -> u32 {
+        let stdin = starter.stdin.as_mut().expect("a pipe");
+        stdin.write_all(b"go\n").expect("it reads");
+        let mut line = String::new();
+        told.read_line(&mut line).expect("a pid");
+        let pid = line.trim().parse().expect("a pid");
+        // Before that it is a copy of the shell, with the shell's environment.
+        wait_for("it is no copy of the shell any more", || {
+            (os::command_name(pid).as_deref() == Some("sleep")).then_some(())
+        });
+        pid
+    }
+
+    #[test]
+    fn a_process_that_starts_below_a_living_warden_while_it_is_looked_for_is_no_member() {
+        let scope = Scope::new("members");
+        // A warden is known by its name and by its arguments: `kennel warden ORDERS`.
+        let shell = std::fs::canonicalize("/bin/sh").expect("a shell");
+        std::os::unix::fs::symlink(shell, scope.path("kennel")).expect("a link");
+        std::fs::write(scope.path("warden"), STARTER).expect("a script");
+        let me = *ProcessRef::me().expect("we are here").identity();
+        let orders = Orders {
+            control: 0,
+            served: me,
+            ladder: Ladder::default(),
+            detached: Detached::default(),
+            place: Place::new(None).expect("a cookie"),
+            recording: Recording::BestEffort,
+        };
+        let start = |words: &[&str]| {
+            let mut starter = scope
+                .command(scope.path("kennel"))
+                .args(words)
+                .current_dir(scope.dir())
+                .env("TREE", TREE)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a shell");
+            let told = BufReader::new(starter.stdout.take().expect("a pipe"));
+            (starter, told)
+        };
+        let (mut warden, mut from_warden) = start(&["warden", &orders.to_string()]);
+        let (mut other, mut from_other) = start(&["-c", STARTER]);
+
+        let record = Record::new(me, me, Detached::default());
+        let table = Table::now(TREE, &record).expect("the process table");
+        let below = starts_one(&mut warden, &mut from_warden);
+        let beside = starts_one(&mut other, &mut from_other);
+        let found = (table.belongs(below), table.belongs(beside));
+        for mut starter in [warden, other] {
+            drop(starter.stdin.take());
+            starter.wait().expect("our child");
+        }
+        assert_eq!(found, (false, true));
+    }
 }
