@@ -2,12 +2,13 @@
 //! nobody and stops no start.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use kennel_sys::Signal;
@@ -15,15 +16,14 @@ use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::tree;
 use kennel_testkit::{Scope, bin, on_each_kernel, wait_for};
 
-/// The cookie of a tree that is this test's alone: a start ends all processes of the machine with the cookie of an abandoned
-/// tree.
-fn cookie(scope: &Scope) -> String {
-    let hash = |salt: u8| {
-        let mut hasher = DefaultHasher::new();
-        (scope.dir(), salt).hash(&mut hasher);
-        hasher.finish()
-    };
-    format!("{:016x}{:016x}", hash(0), hash(1))
+/// A tree's cookie. Another one in each process: members of a tree are looked for among all processes, so tests that run at the
+/// same time would end each other's.
+fn cookie() -> &'static str {
+    static COOKIE: LazyLock<String> = LazyLock::new(|| {
+        let random = RandomState::new().hash_one(std::process::id());
+        format!("{random:032x}")
+    });
+    &COOKIE
 }
 
 /// The identity of a process that has ended.
@@ -108,12 +108,12 @@ fn rule_6_a_planted_record_does_not_end_the_process_it_names() {
         for child in [&mut plain, &mut of_another_tree] {
             plant(
                 &scope,
-                &cookie(&scope),
+                cookie(),
                 &format!("session 0\nserver {}\n", identity_of(child)),
             );
             next_start(&scope);
             assert_eq!(child.try_wait().unwrap(), None, "named as the server");
-            plant(&scope, &cookie(&scope), &described(child));
+            plant(&scope, cookie(), &described(child));
             next_start(&scope);
             assert_eq!(child.try_wait().unwrap(), None, "session and pipe");
         }
@@ -126,9 +126,9 @@ fn rule_6_a_planted_record_does_not_end_the_process_it_names() {
 fn a_process_with_the_cookie_of_an_abandoned_tree_is_ended() {
     let scope = Scope::new("cookie");
     let mut member = innocent(&scope, |command| {
-        command.env("KENNEL_TREE", cookie(&scope));
+        command.env("KENNEL_TREE", cookie());
     });
-    plant(&scope, &cookie(&scope), "session 0\n");
+    plant(&scope, cookie(), "session 0\n");
     next_start(&scope);
     assert!(!member.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 0);
@@ -146,11 +146,16 @@ impl Served {
         let (stubborn, roll) = (bin("tk-stubborn"), scope.roll());
         let (stubborn, roll) = (stubborn.display(), roll.display());
         let script = format!("env -i {stubborn} {roll} stay & {stubborn} {roll} stay");
+        Served::start_script(scope, &script)
+    }
+
+    /// A tree whose server is a shell with this script, which starts two processes that sign the roll.
+    fn start_script(scope: &Scope, script: &str) -> Served {
         let mut child = scope
             .command(bin("tk-tree"))
             .arg("serve")
             .arg(trees(scope))
-            .args(["3600000", "3600000", "--", "sh", "-c", &script])
+            .args(["3600000", "3600000", "--", "sh", "-c", script])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -204,7 +209,7 @@ fn a_record_that_calls_a_living_warden_dead_does_not_end_its_tree() {
         let name = record.file_name().unwrap().to_str().unwrap();
         plant(&scope, name, &rest);
         // The same under another name: then session and pipes are all that would say whose they are.
-        plant(&scope, &cookie(&scope), &rest);
+        plant(&scope, cookie(), &rest);
         next_start(&scope);
         assert_eq!(served.live(), 2, "ended below a living warden");
         served.child.kill().unwrap();
@@ -235,9 +240,9 @@ fn rule_2_a_leftover_without_the_cookie_is_known_by_session_and_pipes() {
 fn links_and_other_odd_files_among_the_records_are_skipped_and_named() {
     let scope = Scope::new("odd-files");
     let mut member = innocent(&scope, |command| {
-        command.env("KENNEL_TREE", cookie(&scope));
+        command.env("KENNEL_TREE", cookie());
     });
-    plant(&scope, &cookie(&scope), "session 0\n");
+    plant(&scope, cookie(), "session 0\n");
     let (link, socket, directory) = ("0".repeat(32), "1".repeat(32), "2".repeat(32));
     std::os::unix::fs::symlink("/etc/passwd", trees(&scope).join(&link)).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(trees(&scope).join(&socket)).unwrap();
@@ -252,10 +257,10 @@ fn links_and_other_odd_files_among_the_records_are_skipped_and_named() {
 fn a_hard_link_among_the_records_is_no_record() {
     let scope = Scope::new("hard-link");
     let member = innocent(&scope, |command| {
-        command.env("KENNEL_TREE", cookie(&scope));
+        command.env("KENNEL_TREE", cookie());
     });
-    plant(&scope, &cookie(&scope), "session 0\n");
-    std::fs::hard_link(trees(&scope).join(cookie(&scope)), scope.path("elsewhere")).unwrap();
+    plant(&scope, cookie(), "session 0\n");
+    std::fs::hard_link(trees(&scope).join(cookie()), scope.path("elsewhere")).unwrap();
     next_start(&scope);
     assert!(ProcessRef::find(&identity_of(&member)).unwrap().is_some());
     assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 1);
@@ -325,11 +330,11 @@ fn rule_2_a_kept_record_that_a_server_wrote_itself_spares_nobody() {
     for reason in ["used", "known", "unseen", "asked"] {
         let scope = Scope::new("own-kept-record");
         let mut detached = innocent(&scope, |command| {
-            command.env("KENNEL_TREE", cookie(&scope));
+            command.env("KENNEL_TREE", cookie());
         });
-        plant(&scope, &cookie(&scope), "session 0\n");
+        plant(&scope, cookie(), "session 0\n");
         let identity = identity_of(&detached).to_string();
-        let text = kept_record(&identity, reason, &cookie(&scope));
+        let text = kept_record(&identity, reason, cookie());
         std::fs::write(trees(&scope).join("kept-1-1"), text).unwrap();
         next_start(&scope);
         assert!(!detached.wait().unwrap().success(), "{reason}");
@@ -340,13 +345,13 @@ fn rule_2_a_kept_record_that_a_server_wrote_itself_spares_nobody() {
 fn a_kept_record_of_another_pid_namespace_spares_nobody_and_stays() {
     let scope = Scope::new("kept-elsewhere");
     let mut leftover = innocent(&scope, |command| {
-        command.env("KENNEL_TREE", cookie(&scope));
+        command.env("KENNEL_TREE", cookie());
     });
-    plant(&scope, &cookie(&scope), "session 0\n");
+    plant(&scope, cookie(), "session 0\n");
     let identity = identity_of(&leftover).to_string();
     let (rest, _namespace) = identity.rsplit_once(':').unwrap();
     let record = trees(&scope).join("kept-1-1");
-    let text = kept_record(&format!("{rest}:1"), "asked", &cookie(&scope));
+    let text = kept_record(&format!("{rest}:1"), "asked", cookie());
     std::fs::write(&record, text).unwrap();
     next_start(&scope);
     assert!(!leftover.wait().unwrap().success(), "spared by its pid");
@@ -362,16 +367,43 @@ fn a_kept_record_alone_ends_nobody() {
     });
     for child in [&plain, &of_another_tree] {
         let identity = identity_of(child).to_string();
-        let text = kept_record(&identity, "used", &cookie(&scope));
+        let text = kept_record(&identity, "used", cookie());
         std::fs::write(trees(&scope).join("kept-1-1"), text).unwrap();
         let dir = std::fs::File::open(trees(&scope)).unwrap();
         let kept = tree::kept(dir.as_fd()).unwrap().remove(0);
         let error = tree::end_kept(dir.as_fd(), &kept, Duration::from_millis(50)).unwrap_err();
-        assert!(error.to_string().contains("kill "), "{error}");
+        let error = error.to_string();
+        assert!(
+            error.contains("does not show that Kennel started it"),
+            "{error}"
+        );
+        assert!(error.contains("kill "), "{error}");
         assert!(lives(&identity_of(child)));
     }
     end(plain);
     end(of_another_tree);
+}
+
+#[test]
+fn a_kept_service_in_the_tree_of_another_server_is_left_alone_for_that_reason() {
+    let scope = Scope::new("kept-in-another-tree");
+    let (stubborn, roll) = (bin("tk-stubborn"), scope.roll());
+    let (stubborn, roll) = (stubborn.display(), roll.display());
+    // As if a session inside the server had kept them.
+    let one = format!("KENNEL_TREE={} {stubborn} {roll} stay", cookie());
+    let mut served = Served::start_script(&scope, &format!("{one} & {one}"));
+    let text = kept_record(&served.members[0].to_string(), "used", cookie());
+    std::fs::write(trees(&scope).join("kept-1-1"), text).unwrap();
+    let dir = std::fs::File::open(trees(&scope)).unwrap();
+    let kept = tree::kept(dir.as_fd()).unwrap().remove(0);
+    let error = tree::end_kept(dir.as_fd(), &kept, Duration::from_millis(50)).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("another server"), "{error}");
+    let kill = format!("`kill {}`", served.members[0].pid());
+    assert!(error.contains(&kill), "{error}");
+    assert_eq!(served.live(), 2);
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
 }
 
 #[test]

@@ -32,13 +32,25 @@ fn places(scope: &Scope) -> [String; 2] {
 
 impl Served {
     fn start(scope: Scope, place: &str, more: &[&str], set: impl Fn(&mut Command)) -> Served {
+        Served::start_with(scope, ["50", "50"], place, more, set)
+    }
+
+    /// The same, with these milliseconds between EOF, SIGTERM and SIGKILL.
+    fn start_with(
+        scope: Scope,
+        ladder: [&str; 2],
+        place: &str,
+        more: &[&str],
+        set: impl Fn(&mut Command),
+    ) -> Served {
         let records = scope.path("trees");
         std::fs::create_dir_all(&records).unwrap();
         let mut command = scope.command(bin("tk-tree"));
         command
             .arg("serve")
             .arg(records)
-            .args(["50", "50", "--"])
+            .args(ladder)
+            .arg("--")
             .arg(bin("tk-backend"))
             .args(["serve", place])
             .arg(scope.roll())
@@ -162,6 +174,43 @@ fn a_service_that_others_use_outlives_its_tree_until_it_is_ended() {
             assert_eq!(served.records(), 0, "its record goes with it");
         }
     });
+}
+
+/// The direct process of a served server.
+fn server_of(warden: &ProcessRef) -> ProcessRef {
+    let pid = warden.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    ProcessRef::open(children.trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn a_service_whose_server_is_still_being_stopped_is_left_alone_for_that_reason() {
+    let scope = Scope::new("still-stopping");
+    let place = places(&scope)[0].clone();
+    let an_hour = ["3600000", "3600000"];
+    let mut served = Served::start_with(scope, an_hour, &place, &[], |_| {});
+    let user = served.user();
+    // The server does not notice the end of its input.
+    let server = server_of(&served.warden);
+    server.signal(Signal::STOP).unwrap();
+    let stdin = served.child.stdin.as_mut().unwrap();
+    stdin.write_all(b"stop\n").unwrap();
+    wait_for("the service is on record", || served.kept());
+    let dir = std::fs::File::open(served.scope.path("trees")).unwrap();
+    let kept = tree::kept(dir.as_fd()).unwrap().remove(0);
+    let soon = std::time::Duration::from_millis(50);
+    let error = tree::end_kept(dir.as_fd(), &kept, soon).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    let (error, warden) = (error.to_string(), served.warden.pid());
+    let words = format!("its server is still being stopped (warden: pid {warden}); try again");
+    assert!(error.contains(&words), "{error}");
+    assert!(served.backend_lives());
+
+    server.signal(Signal::KILL).unwrap();
+    served.told();
+    assert!(tree::end_kept(dir.as_fd(), &kept, soon).unwrap());
+    assert!(!served.backend_lives());
+    let_go(user);
 }
 
 #[test]

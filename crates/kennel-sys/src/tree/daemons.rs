@@ -28,6 +28,11 @@ pub(super) fn is_warden(pid: u32) -> bool {
     orders_of(pid).is_some()
 }
 
+/// The cookie of the tree that a process is the warden of; `None` if it is no warden.
+pub(super) fn tree_of_warden(pid: u32) -> Option<String> {
+    Some(orders_of(pid)?.place.cookie)
+}
+
 /// Whether a process is a warden that serves `served`.
 pub(super) fn is_warden_of(pid: u32, served: &ProcessRef) -> bool {
     orders_of(pid).is_some_and(|orders| orders.served.same_process(served.identity()))

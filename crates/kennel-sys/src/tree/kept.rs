@@ -67,32 +67,47 @@ impl Kept {
         (fits && process.is_alive()).then_some(process)
     }
 
-    /// The service, to be ended; `None` if it is gone. `PermissionDenied` where the kernel does not confirm that Kennel
-    /// started it: a record alone ends nobody.
+    /// The service, to be ended; `None` if it is gone. `PermissionDenied`, with the reason, where the kernel does not
+    /// confirm that Kennel started it (a record alone ends nobody), or where a living warden is in charge of it.
     pub fn process_to_end(&self) -> io::Result<Option<ProcessRef>> {
         let Some(process) = ProcessRef::find(&self.identity)? else {
             return Ok(None);
         };
-        if self.is_ours_to_end(&process) || !process.is_alive() {
-            return Ok(Some(process));
+        let reason = self.reason_to_leave_alone(&process);
+        // Asked behind the reading: so the reason is about this very process (rule 6).
+        match reason.filter(|_| process.is_alive()) {
+            Some(reason) => Err(io::Error::new(io::ErrorKind::PermissionDenied, reason)),
+            None => Ok(Some(process)),
         }
-        let words = format!(
-            "the environment of process {0} does not show that Kennel started it; if it is to end, `kill {0}`",
-            process.pid()
-        );
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, words))
     }
 
-    /// Whether the kernel confirms that Kennel started it: its environment has the cookie of the tree that it was kept
+    /// Why the process must not be ended, for people. `None` if its environment has the cookie of the tree that it was kept
     /// from, and no living warden is in charge of it.
-    fn is_ours_to_end(&self, process: &ProcessRef) -> bool {
-        let mark = os::environ_value(process.pid(), COOKIE).ok().flatten();
-        let fits = mark.is_some_and(|mark| {
-            let tree = self.tree.as_deref();
-            tree.is_none_or(|tree| mark == tree.as_bytes())
-        });
+    fn reason_to_leave_alone(&self, process: &ProcessRef) -> Option<String> {
+        let pid = process.pid();
+        let mark = os::environ_value(pid, COOKIE).ok().flatten();
+        let tree = self.tree.as_deref().map(str::as_bytes);
+        let Some(mark) = mark.filter(|mark| tree.is_none_or(|tree| mark == tree)) else {
+            return Some(format!(
+                "the environment of process {pid} does not show that Kennel started it; if it is to end, `kill {pid}`"
+            ));
+        };
         let ancestors = ProcessRef::ancestors_of(process, MOST_ANCESTORS);
-        fits && !ancestors.iter().any(|it| daemons::is_warden(it.pid())) && process.is_alive()
+        let mut trees = ancestors
+            .iter()
+            .filter_map(|it| Some((it.pid(), daemons::tree_of_warden(it.pid())?)));
+        let (warden, tree) = trees.next()?;
+        Some(match tree.as_bytes() == mark {
+            // The record is written before the first process of the tree is ended.
+            true => format!(
+                "its server is still being stopped (warden: pid {warden}); try again in a moment"
+            ),
+            // Kennel ran inside another server's tree, whose warden adopted what was kept.
+            false => format!(
+                "it is in the process tree of another server (warden: pid {warden}), which has not ended; \
+                 if it is to end now, `kill {pid}`"
+            ),
+        })
     }
 
     /// Writes its record. Appears whole or not at all.

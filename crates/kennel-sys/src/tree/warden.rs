@@ -65,7 +65,7 @@ pub(super) enum Recording {
 /// The tree's name, and where its record is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    cookie: String,
+    pub(super) cookie: String,
     records: Option<RawFd>,
 }
 
