@@ -16,8 +16,9 @@
 //! Not compared: resource limits (what a process may use up, not what it may do; a reading would cost as much as all the
 //! others) and securebits, which the kernel shows nobody.
 //!
-//! What a seccomp filter forbids, and what a Landlock domain (which needs `NoNewPrivs`) forbids, cannot be read:
-//! [`is_filtered`](Confinement::is_filtered) says that there may be one.
+//! What a seccomp filter or a Landlock domain forbids cannot be read: [`is_filtered`](Confinement::is_filtered) says that there
+//! may be one. To make a Landlock domain, a process needs `NoNewPrivs` or `CAP_SYS_ADMIN`; a domain that was made with the
+//! capability alone leaves no trace here.
 
 use std::io;
 
@@ -79,8 +80,8 @@ impl Confinement {
         os::confinement("self")
     }
 
-    /// Whether it has restrictions that cannot be compared with another's: a seccomp filter, or `NoNewPrivs`, behind
-    /// which a Landlock domain may be.
+    /// Whether it has restrictions that cannot be compared with another's: a seccomp filter, or `NoNewPrivs`, which may come
+    /// with a Landlock domain. Not every domain comes with it: see the top of this file.
     pub fn is_filtered(&self) -> bool {
         self.no_new_privs || self.seccomp_mode != 0 || self.seccomp_filters != 0
     }

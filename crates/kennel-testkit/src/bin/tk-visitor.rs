@@ -1,5 +1,6 @@
-//! `tk-visitor SOCKET [no-new-privs] [seccomp]`: connects to a daemon, confines itself as told, says what is on its stdin,
-//! and prints what it hears until the daemon closes the connection.
+//! `tk-visitor SOCKET [announce] [no-new-privs] [seccomp]`: connects to a daemon, reads its stdin to the end, confines itself
+//! as told, says what was on its stdin, and prints what it hears until the daemon closes the connection. With `announce` it
+//! prints `connected` once it is.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -9,9 +10,13 @@ use rustix::thread::SecureComputingMode;
 fn main() {
     let mut words = std::env::args_os().skip(1);
     let path = words.next().expect("usage: tk-visitor SOCKET [CONFINED]…");
+    let mut words = words.peekable();
+    let socket = UnixStream::connect(path).expect("a daemon");
+    if words.next_if(|word| word == "announce").is_some() {
+        rustix::io::write(rustix::stdio::stdout(), b"connected\n").expect("a reader");
+    }
     let mut said = Vec::new();
     std::io::stdin().read_to_end(&mut said).expect("words");
-    let socket = UnixStream::connect(path).expect("a daemon");
     for word in words {
         match word.to_str() {
             Some("no-new-privs") => rustix::thread::set_no_new_privs(true).expect("less"),

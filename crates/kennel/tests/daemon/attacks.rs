@@ -1,9 +1,9 @@
 //! A process that is confined, or lies, and speaks to the daemon of an unconfined session: nothing is done for it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, Text};
@@ -46,13 +46,24 @@ fn visitor(daemon: &Daemon, before: &[&str], confined: &[&str]) -> Command {
 
 /// Says this, and no more; returns what is heard until the daemon hangs up.
 #[track_caller]
-fn heard(mut command: Command, words: &[u8]) -> String {
+fn heard(command: Command, words: &[u8]) -> String {
+    heard_after(command, words, |_| {})
+}
+
+/// The same, where `first` reads what the visitor prints before it is told what to say.
+#[track_caller]
+fn heard_after(
+    mut command: Command,
+    words: &[u8],
+    first: impl FnOnce(&mut BufReader<ChildStdout>),
+) -> String {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = piped.spawn().expect("a visitor");
     let mut stdin = child.stdin.take().expect("a pipe");
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    first(&mut stdout);
     stdin.write_all(words).expect("it listens");
     drop(stdin);
-    let mut stdout = child.stdout.take().expect("a pipe");
     let reading = std::thread::spawn(move || {
         let mut text = String::new();
         stdout.read_to_string(&mut text).map(|_| text)
@@ -74,9 +85,13 @@ fn heard(mut command: Command, words: &[u8]) -> String {
 /// Says a hello and a first request; returns what is heard until the daemon hangs up.
 #[track_caller]
 fn visit(command: Command, hello: &ClientHello) -> Heard {
-    let words = [&hello.line()[..], b"\n", INITIALIZE.as_bytes(), b"\n"].concat();
-    let text = heard(command, &words);
+    let text = heard(command, &first_words(hello));
     Heard(text.lines().map(str::to_owned).collect())
+}
+
+/// A hello and a first request.
+fn first_words(hello: &ClientHello) -> Vec<u8> {
+    [&hello.line()[..], b"\n", INITIALIZE.as_bytes(), b"\n"].concat()
 }
 
 /// What runs only where it must not, and what shows that it did.
@@ -215,6 +230,31 @@ fn a_client_that_confined_itself_since_it_was_let_in_gets_no_new_server() {
     let roll = std::fs::read_to_string(daemon.scope.roll()).unwrap_or_default();
     assert_eq!(roll, "");
     daemon.client().server();
+    daemon.stop();
+}
+
+/// A client that confines itself between its connection and its hello, after the daemon looked at it.
+#[test]
+fn a_client_that_confines_itself_before_its_hello_gets_nothing_done() {
+    let daemon = Daemon::start("confined-before-hello");
+    // Without a further look, the others would join this server.
+    let mut honest = daemon.client();
+    honest.say(INITIALIZE);
+    honest.said().expect("an answer");
+    for confined in ["no-new-privs", "seccomp"] {
+        let command = visitor(&daemon, &[], &["announce", confined]);
+        let text = heard_after(command, &first_words(&daemon.hello()), |stdout| {
+            let mut line = String::new();
+            stdout.read_line(&mut line).expect("a line");
+            assert_eq!(line, "connected\n");
+            // Clients are accepted, and looked at, in the order in which they connected. So when a later one is answered,
+            // this one has been looked at.
+            daemon.client().server();
+        });
+        let heard = Heard(text.lines().map(str::to_owned).collect());
+        heard.is_sent_away("seccomp or NoNewPrivs");
+    }
+    assert_eq!(honest.ask("echo", json!(1)), 1);
     daemon.stop();
 }
 

@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 
+use kennel_core::hello::{DaemonHello, PROTOCOL};
+use kennel_sys::lock::Probe;
+
 use super::super::connect::{Door, knock};
 use super::stories::attach;
-use kennel_core::hello::{DaemonHello, PROTOCOL};
-
 use super::*;
 use crate::meeting::DAEMON_LOCK;
 
@@ -108,5 +109,81 @@ fn a_daemon_that_does_not_check_keys_is_joined_only_when_it_became_a_build_that_
         });
         assert_eq!(attach("outdated").generation, "newer");
         daemon.join().unwrap();
+    });
+}
+
+/// The last line that an impostor reads.
+const ENOUGH: &str = "enough";
+
+/// Starts a process, behind `launcher`, that holds the lock of a key's daemon and listens at its socket.
+fn impostor(meeting: &Meeting, launcher: &[&str]) -> Child {
+    let program = std::env::current_exe().unwrap();
+    let name = type_name_of_val(&an_impostor).split_once("::").unwrap().1;
+    let mut words: Vec<&std::ffi::OsStr> = launcher.iter().map(|word| word.as_ref()).collect();
+    words.push(program.as_os_str());
+    let child = Command::new(words[0])
+        .args(&words[1..])
+        .args(["--exact", name, "--nocapture", "--ignored"])
+        .env(INSIDE, "1")
+        .env("TESTKIT_KEY", meeting.key())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The lock comes last.
+    wait_for("the impostor holds the lock", || {
+        let found = probe(meeting.dir(), DAEMON_LOCK);
+        matches!(found, Probe::Held { .. }).then_some(())
+    });
+    child
+}
+
+#[test]
+#[ignore = "no test: a part that others play"]
+fn an_impostor() {
+    let Ok(key) = std::env::var("TESTKIT_KEY") else {
+        return;
+    };
+    let (meeting, listener) = pose(&key);
+    let _lock = Lock::acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
+    loop {
+        let (client, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        BufReader::new(client).read_line(&mut line).unwrap();
+        match line.as_str() {
+            ENOUGH => return,
+            "" => {}
+            line => panic!("the impostor heard {line}"),
+        }
+    }
+}
+
+/// Ends an impostor; whether it heard nothing.
+fn heard_nothing(meeting: &Meeting, mut impostor: Child) -> bool {
+    // Connections are read in their order: what was said before is heard before. One that heard something is gone.
+    if let Ok(mut last) = UnixStream::connect(meeting.socket_path("one").unwrap()) {
+        let _ = last.write_all(ENOUGH.as_bytes());
+    }
+    impostor.wait().unwrap().success()
+}
+
+#[test]
+fn a_confined_process_that_holds_the_lock_hears_nothing_of_an_unconfined_session() {
+    in_a_scope(|| {
+        let meeting = Meeting::ensure("free").unwrap();
+        let free = impostor(&meeting, &[]);
+        let open = is_open(&meeting);
+        assert!(heard_nothing(&meeting, free));
+        assert!(open, "only its confinement tells the other one apart");
+
+        let meeting = Meeting::ensure("confined").unwrap();
+        let confined = impostor(&meeting, &["setpriv", "--no-new-privs"]);
+        let open = is_open(&meeting);
+        let mut wanted = wanted("confined");
+        wanted.start_timeout = Duration::from_secs(1);
+        let elected = elect_starting(wanted, bin("tk-daemon"), || {}).unwrap();
+        let outcome = decided(&pending(elected));
+        assert!(heard_nothing(&meeting, confined), "a hello was heard");
+        assert!(!open);
+        solo(outcome);
     });
 }
