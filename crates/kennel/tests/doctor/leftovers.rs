@@ -61,13 +61,14 @@ fn what_a_killed_session_and_a_killed_warden_left_is_found_and_ended() {
 
     let ended = ward.kennel(&["reap"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let words = "ended 1 of kennel's own and 0 orphans, ";
+    assert!(ended.stdout.contains(words), "{}", ended.stdout);
     assert!(everyone.iter().all(|process| !process.is_alive()));
     assert!(ward.findings("leftovers").is_empty() && ward.findings("records").is_empty());
 }
 
-#[test]
-fn leftovers_that_exit_on_sigterm_are_counted_as_ended() {
-    let ward = Ward::new();
+/// Three processes that are left of a server after its session and its warden were killed, and that exit on SIGTERM.
+fn three_left(ward: &Ward) -> Vec<ProcessRef> {
     let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));
     let line = "for each in 1 2 3; do setsid sleep 1000 </dev/null >/dev/null 2>&1 & done; cat";
     command.args(["run", "--", "sh", "-c", line]);
@@ -94,7 +95,20 @@ fn leftovers_that_exit_on_sigterm_are_counted_as_ended() {
     wait_for("the server itself is gone", || {
         (ward.scope.survivors().len() == 3).then_some(())
     });
+    left
+}
 
+#[test]
+fn leftovers_that_exit_on_sigterm_are_counted_as_ended() {
+    let ward = Ward::new();
+    let left = three_left(&ward);
+    let ended = ward.kennel(&["reap"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(left.iter().all(|process| !process.is_alive()));
+    let words = "ended 3 of kennel's own and 0 orphans, ";
+    assert!(ended.stdout.contains(words), "{}", ended.stdout);
+
+    let left = three_left(&ward);
     let ended = ward.kennel(&["reap", "--json"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     let done: Value = serde_json::from_str(&ended.stdout).unwrap();

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Rng, bin, count, tool, wait_for};
+use kennel_testkit::{Client, Rng, bin, count, tool, wait_for};
 use serde_json::Value;
 
 use crate::stage::{Family, Ward, session};
@@ -340,4 +340,87 @@ fn needs_testbed_a_real_server_is_an_orphan_with_its_pipe_held_and_without() {
         let spared = !person.killed || person.held;
         assert_eq!(person.family.child.is_alive(), spared);
     }
+}
+
+/// The server of a session. It starts two detached services, then reads its input: `sleep 1001`, which nobody can talk to,
+/// and a Python that adopts what its children leave behind.
+const SERVER_OF_SERVICES: &str = r#"
+setsid sh -c 'true | sleep 1001 2>/dev/null | true &'
+setsid "$PYTHON" -c "$ADOPTER" </dev/null >/dev/null 2>&1 &
+cat
+"#;
+
+/// Starts `sleep 1002`, which nobody can talk to, once the file `GO` is there: after the session ended, so that it is not on
+/// record itself.
+const ADOPTER: &str = "
+import ctypes, os, subprocess, time
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+open(os.environ['READY'], 'w').close()
+while not os.path.exists(os.environ['GO']): time.sleep(0.01)
+subprocess.run(['setsid', 'sh', '-c', 'true | sleep 1002 | true &'])
+time.sleep(1000)
+";
+
+#[test]
+fn kept_services_and_what_is_below_them_are_no_orphans() {
+    let ward = Ward::new();
+    let (ready, go) = (ward.scope.path("ready"), ward.scope.path("go"));
+    let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));
+    command
+        .args(["run", "--share", "never", "--detached", "keep"])
+        .args(["--stop-after", "50ms,50ms", "--"])
+        .args(["sh", "-c", SERVER_OF_SERVICES])
+        .env("PYTHON", tool("python3").unwrap())
+        .env("ADOPTER", ADOPTER)
+        .env("READY", &ready)
+        .env("GO", &go);
+    let mut shim = Client::start(&mut command);
+    let sleeps = |seconds: &str| {
+        let is_it = |process: &ProcessRef| {
+            let words = process.command_line().unwrap_or_default();
+            words == ["sleep", seconds]
+        };
+        wait_for(&format!("sleep {seconds}"), || {
+            ward.scope.survivors().into_iter().find(is_it)
+        })
+    };
+    let service = sleeps("1001");
+    wait_for("the adopter is ready", || ready.exists().then_some(()));
+    shim.close();
+    shim.wait();
+    let records = || {
+        let all = std::fs::read_dir(ward.scope.runtime_dir().join("trees")).unwrap();
+        let paths = all.map(|entry| entry.unwrap().path());
+        let is_kept = |path: &std::path::PathBuf| {
+            let name = path.file_name().unwrap();
+            name.to_str().unwrap().starts_with("kept-")
+        };
+        paths.filter(is_kept).collect::<Vec<_>>()
+    };
+    // The warden may end after the session.
+    wait_for("only the services are left", || {
+        (ward.scope.survivors().len() == 2).then_some(())
+    });
+    assert_eq!(records().len(), 2, "both are on record");
+    std::fs::write(&go, "").unwrap();
+    let below = sleeps("1002");
+
+    assert_eq!(ward.orphans(), NONE);
+    assert_eq!(ward.in_doubt(), NONE);
+    let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("nothing was ended"),
+        "{}",
+        ended.stdout
+    );
+    assert!(service.is_alive() && below.is_alive());
+
+    // Nothing but their records speaks for them.
+    for record in records() {
+        std::fs::remove_file(record).unwrap();
+    }
+    let mut both = [service.pid(), below.pid()];
+    both.sort_unstable();
+    assert_eq!(ward.orphans(), both);
 }

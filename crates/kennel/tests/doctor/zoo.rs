@@ -214,12 +214,39 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         "waits for a lock",
     ),
     (
+        "inetd-style server whose client only sends",
+        "ours, theirs = socket.socketpair(); theirs.shutdown(socket.SHUT_RD); \
+        other('import time; done(); time.sleep(1000)', pass_fds=[theirs.fileno()]); \
+        theirs.close(); as_stdio(ours)",
+        "is connected through a Unix socket",
+    ),
+    (
         "supervisor",
         "keep(os.pidfd_open(os.getppid())); pid = int(other('import time; done(); time.sleep(1000)')); \
         keep(os.pidfd_open(pid))",
         "as a supervisor does",
     ),
 ];
+
+/// Servers as inetd starts them: one connected socket is stdin and stdout. The app that started them is killed, the client
+/// stays: name, and what it does. As long as somebody may read its output, none is even suspected.
+const CONNECTED: &[(&str, &str)] = &[
+    (
+        "inetd-style server on TCP",
+        "as_stdio(socket.create_connection(('127.0.0.1', port)))",
+    ),
+    (
+        "inetd-style server on a Unix socket",
+        "s = socket.socket(socket.AF_UNIX); s.connect(sock); as_stdio(s)",
+    ),
+];
+
+/// The same after its client hung up.
+const HUNG_UP: &str = "
+ours, theirs = socket.socketpair()
+theirs.close()
+as_stdio(ours)
+";
 
 /// What the shapes are made of. `other` starts a process outside: adopted by init, and with nothing on its stdio.
 const PRELUDE: &str = "
@@ -266,6 +293,9 @@ def forked():
     os.waitpid(child, 0)
 def child(words, **options):
     return keep(subprocess.Popen(words, stdin=subprocess.DEVNULL, **options))
+def as_stdio(s):
+    [os.dup2(s.fileno(), fd) for fd in (0, 1)]
+    s.close()
 def unix_server(name):
     s = keep(socket.socket(socket.AF_UNIX))
     s.bind(name)
@@ -386,19 +416,25 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
         .enumerate()
         .map(|(number, (_, code, _))| zoo.start(number, code))
         .collect();
-    let orphans = [ORDINARY, TWIN, TWIN, COMMON_LOG];
+    let orphans = [ORDINARY, TWIN, TWIN, COMMON_LOG, HUNG_UP];
     let started = orphans.iter().enumerate();
     let mut guilty: Vec<Family> = started
         .map(|(number, code)| zoo.start(ABANDONED.len() + number, code))
         .collect();
     guilty.push(zoo.ward.family(&[], &["sleep", "1000"]));
-    (0..ABANDONED.len() + orphans.len()).for_each(|number| zoo.is_ready(number));
+    let before = ABANDONED.len() + orphans.len();
+    let started = CONNECTED.iter().enumerate();
+    let mut connected: Vec<Family> = started
+        .map(|(number, (_, code))| zoo.start(before + number, code))
+        .collect();
+    (0..before + CONNECTED.len()).for_each(|number| zoo.is_ready(number));
     let waited_for = ABANDONED.iter().enumerate();
     let waited_for = waited_for.filter(|(_, (.., words))| words.starts_with("waits for"));
     waited_for.for_each(|(number, _)| zoo.has_waiter(number));
     innocents
         .iter_mut()
         .chain(&mut guilty)
+        .chain(&mut connected)
         .for_each(Family::kill_app);
     let everyone = zoo.ward.scope.survivors();
 
@@ -422,6 +458,11 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
             "{name}"
         );
     }
+    for (family, (name, _)) in connected.iter().zip(CONNECTED) {
+        let pid = family.child.pid();
+        let suspected = shown.iter().any(|shown| shown["pid"] == pid);
+        assert!(!suspected, "{name} is suspected: {report:#}");
+    }
 
     let ended = zoo.ward.kennel(&["reap", "--foreign", "--yes", "--json"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
@@ -429,6 +470,9 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
     assert_eq!(done["foreign"].as_array().unwrap().len(), guilty.len());
     assert_eq!(done["in_doubt"].as_array().unwrap().len(), ABANDONED.len());
     for (family, (name, ..)) in innocents.iter().zip(ABANDONED) {
+        assert!(family.child.is_alive(), "{name} was ended");
+    }
+    for (family, (name, _)) in connected.iter().zip(CONNECTED) {
         assert!(family.child.is_alive(), "{name} was ended");
     }
     assert!(guilty.iter().all(|family| !family.child.is_alive()));
