@@ -34,6 +34,27 @@ fn ten_clients_of_one_class_have_one_server_and_it_shook_hands_once() {
 }
 
 #[test]
+fn sessions_that_differ_in_a_locale_that_python_sets_by_itself_share() {
+    let scope = Scope::new("locale");
+    let with = |locale: Option<&str>| {
+        let mut command = shared_with(&scope, &[]);
+        for name in ["LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE"] {
+            command.env_remove(name);
+        }
+        Client::begin(command.envs(locale.map(|value| ("LC_CTYPE", value))))
+    };
+    let mut clients = [None, Some("C.UTF-8"), Some("C.utf8"), Some("UTF-8")].map(with);
+    let server = server_of(&mut clients[0]);
+    for client in &mut clients {
+        assert_eq!(server_of(client), server);
+    }
+    assert_eq!(listing(&scope).len(), 1, "one daemon");
+    let mut other = with(Some("de_DE.UTF-8"));
+    assert_ne!(server_of(&mut other), server, "a person chose this one");
+    assert_eq!(listing(&scope).len(), 2);
+}
+
+#[test]
 fn every_client_is_answered_as_the_first_was() {
     let scope = Scope::new("same-answer");
     let mut answers = Vec::new();

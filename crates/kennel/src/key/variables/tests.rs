@@ -229,7 +229,12 @@ fn the_directory_of_a_project_counts_unless_somebody_chose_another() {
 
 #[test]
 fn a_locale_that_python_chose_for_itself_does_not_count() {
-    for (value, counts) in [("C.UTF-8", false), ("C.utf8", false), ("de_DE.UTF-8", true)] {
+    for (value, counts) in [
+        ("C.UTF-8", false),
+        ("C.utf8", false),
+        ("UTF-8", false),
+        ("de_DE.UTF-8", true),
+    ] {
         let env = env(&[("LC_CTYPE", value)]);
         let counted = names(Question {
             env: &env,

@@ -180,6 +180,8 @@ fn documents(name: &str, words: &[String], secret: &str) -> Vec<(Shape, String)>
     let literal = |word: &str| serde_json::to_string(word).expect("a text");
     let list: Vec<String> = args.iter().map(|word| literal(word)).collect();
     let list = list.join(", ");
+    let plain: Vec<String> = args.iter().map(|word| plain(word)).collect();
+    let (flow, block) = (plain.join(", "), plain.join("\n      - "));
     let (name, program, token) = (literal(name), literal(program), literal(secret));
     vec![
         (Shape::Json(Root::McpServers), json.to_string()),
@@ -199,7 +201,77 @@ fn documents(name: &str, words: &[String], secret: &str) -> Vec<(Shape, String)>
                 "extensions:\n  {name}:\n    cmd: {program} # {secret}\n    args: [{list}]\n    envs:\n      T: {token}\n"
             ),
         ),
+        (
+            Shape::Yaml(Kind::Extensions),
+            format!("extensions:\n  {name}:\n    cmd: {program}\n    args: [{flow}]\n"),
+        ),
+        (
+            Shape::Yaml(Kind::Extensions),
+            format!("extensions:\n  {name}:\n    cmd: {program}\n    args:\n      - {block}\n"),
+        ),
+        (
+            Shape::Yaml(Kind::McpServers),
+            format!("mcpServers:\n  - name: {name}\n    command: {program}\n    args: [{flow}]\n"),
+        ),
+        (
+            Shape::Yaml(Kind::McpServers),
+            format!(
+                "mcpServers:\n  - name: {name}\n    command: {program}\n    args:\n      - {block}\n"
+            ),
+        ),
     ]
+}
+
+/// A word in YAML, without quotes where it can do without.
+fn plain(word: &str) -> String {
+    let begins = |c: char| c.is_ascii_alphanumeric() || "/-".contains(c);
+    let special = |c: char| ",[]{}#\"'".contains(c);
+    let is_plain = word.starts_with(begins)
+        && !word.contains(special)
+        && !word.contains(": ")
+        && !word.ends_with(':');
+    match is_plain {
+        true => word.to_owned(),
+        false => serde_json::to_string(word).expect("a text"),
+    }
+}
+
+/// What `wrap` would show of a file.
+fn shown_of(text: &str, shape: Shape) -> String {
+    let found = Found {
+        client: None,
+        path: "/home/ada/.config/goose/config.yaml".into(),
+        shape: None,
+        project: false,
+    };
+    let setting = Setting {
+        program: PROGRAM,
+        home: Path::new("/home/ada"),
+        config: &ServersToml::default(),
+    };
+    let plan = plan::of(text, shape, &found, setting).unwrap_or_else(|error| panic!("{error}"));
+    let entries = |text: &str| shape.entries(text).unwrap();
+    diff::of(text, &entries(text), &entries(&plan.result))
+}
+
+#[test]
+fn words_of_yaml_lists_without_quotes_are_masked() {
+    let lists = [
+        "[-y, x, --api-key, hunter2]",
+        "[ -y, x , --api-key , hunter2 ] # hunter2",
+        "\n      - -y\n      - x\n      - --api-key\n      - hunter2",
+        "\n      - -y\n      - x # hunter2\n      - --api-key\n      - hunter2 # hunter2",
+        "\n    - -y\n    - x\n    - --api-key\n    - hunter2",
+    ];
+    for list in lists {
+        let goose = format!("extensions:\n  a:\n    cmd: npx\n    args: {list}\n");
+        let of_continue = format!("mcpServers:\n  - name: a\n    command: npx\n    args: {list}\n");
+        for (text, kind) in [(goose, Kind::Extensions), (of_continue, Kind::McpServers)] {
+            let shown = shown_of(&text, Shape::Yaml(kind));
+            assert!(!shown.contains("hunter2"), "{shown}of\n{text}");
+            assert!(shown.contains("npx -y x --api-key …"), "{shown}of\n{text}");
+        }
+    }
 }
 
 #[test]
