@@ -57,6 +57,9 @@ mod judged_dir;
 #[expect(dead_code, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/meeting.rs"]
 mod meeting;
+/// Of `kennel`.
+#[path = "../../crates/kennel/src/names.rs"]
+mod names;
 #[expect(dead_code, unused_imports, reason = "only what reads is used here")]
 #[path = "../../crates/kennel/src/sharing/mod.rs"]
 mod sharing;

@@ -7,6 +7,9 @@
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Names(pub(crate) &'static str);
 
+/// Directories of version control: what holds one is a work tree.
+pub(crate) const WORK_TREES: Names = Names(".git .hg .svn .jj .bzr");
+
 impl Names {
     pub(crate) fn iter(self) -> impl Iterator<Item = &'static str> {
         self.0.split_ascii_whitespace()

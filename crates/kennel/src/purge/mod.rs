@@ -19,7 +19,7 @@ use crate::say::{self, say};
 use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item};
-pub(crate) use plain_state::{WORK_TREES, more_than_state};
+pub(crate) use plain_state::more_than_state;
 
 /// Exit code for a destructive act that is refused.
 const REFUSED: u8 = 2;

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 
 use kennel_sys::runtime_dir::RuntimeDir;
 
-use crate::names::Names;
+use crate::names::{Names, WORK_TREES};
 
-/// Directories of version control: what holds one is a work tree.
-pub(crate) const WORK_TREES: Names = Names(".git .hg .svn .jj .bzr");
 /// Directories of a home in which more than one program, or a person, keeps things.
 const COMMON: Names = Names(
     "Desktop Documents Downloads Dropbox Mail Maildir Music Nextcloud OneDrive Pictures Projects Public Sync \

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::clients::{Base, CLIENTS, Client, Place, Shape};
-use crate::purge::WORK_TREES;
+use crate::names::WORK_TREES;
 
 /// A configuration that is there.
 #[derive(Debug, Clone)]
