@@ -109,6 +109,14 @@ impl Key {
         }
     }
 
+    /// How many bytes of text it takes up.
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Key::Number(_) => 0,
+            Key::Text(text) | Key::Odd(text) => text.len(),
+        }
+    }
+
     /// The number this id stands for to a reader that takes `"1"` and `1.0` for `1`, as the official clients do.
     pub fn as_number(&self) -> Option<f64> {
         let text = match self {
@@ -138,6 +146,11 @@ impl Key {
     }
 }
 
+/// Integers of more digits are not compared as numbers.
+const MOST_DIGITS: usize = 32;
+/// Nor are more of them than these.
+const MOST_ODD: usize = 64;
+
 /// The only id among `pending` that is the same number as `key`, for a peer that answers `1` as `"1"` or `1.0`. `None`
 /// if there are several: then nobody knows which is meant. For an id that matches none exactly.
 pub(crate) fn only_same_number<'m, V>(
@@ -148,8 +161,12 @@ pub(crate) fn only_same_number<'m, V>(
     let number = key.as_number()?;
     let usual = key.same_integer();
     let usual = usual.filter_map(|it| pending.get_key_value(&it));
-    // Integers that no double holds: a server may answer with the nearest one.
-    let large = pending.range(Key::Odd("".into())..);
+    // Integers that no double holds: a server may answer with the nearest one. Those of so many digits that nobody means
+    // them are not looked at, and of very many none is: a peer that makes them must not cost much.
+    let short = |(it, _): &(&Key, &V)| it.length() <= MOST_DIGITS;
+    let odd = || pending.range(Key::Odd("".into())..).filter(short);
+    let few = odd().nth(MOST_ODD).is_none();
+    let large = odd().take(if few { MOST_ODD } else { 0 });
     let large = large.filter(|(it, _)| it.as_number() == Some(number));
     let mut found = usual.chain(large).filter(|(_, value)| such(value));
     let (only, _) = found.next()?;
@@ -260,6 +277,23 @@ mod tests {
             found(&["9007199254740993"], "9007199254740992"),
             Some(Key::Odd("9007199254740993".into()))
         );
+    }
+
+    #[test]
+    fn very_long_or_very_many_integers_are_not_compared_as_numbers() {
+        let found = |ids: &[String], key: &str| {
+            let pending: BTreeMap<Key, ()> = ids.iter().map(|it| (id(it).key(), ())).collect();
+            only_same_number(&pending, &id(key).key(), |()| true).is_some()
+        };
+        let odd = |digits: usize| format!("9{}", "0".repeat(digits - 1));
+        assert!(found(&[odd(32)], "9e31"));
+        assert!(!found(&[odd(33)], "9e32"));
+        let many: Vec<String> = (0..65)
+            .map(|it| format!("90000000000000000{it:02}"))
+            .collect();
+        assert!(found(&many[..64], "1e0") == found(&many[..1], "1e0"));
+        assert!(found(&[&many[..63], &[odd(20)]].concat(), "9e19"));
+        assert!(!found(&[&many[..64], &[odd(20)]].concat(), "9e19"));
     }
 
     #[test]

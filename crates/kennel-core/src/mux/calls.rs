@@ -71,6 +71,9 @@ pub(super) struct Call {
     /// When a client asked.
     #[serde(default)]
     pub(super) asked: Option<Moment>,
+    /// Who does not wait for it any more, and for whom it counts until it is answered all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) counts_for: Option<ClientId>,
 }
 
 /// What follows from the answer, beside giving it to those who wait.
@@ -190,6 +193,9 @@ impl Calls {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
             one_less(&mut self.counts, waiter.client);
         }
+        if let Some(client) = call.counts_for {
+            one_less(&mut self.counts, client);
+        }
         Some(call)
     }
 
@@ -200,6 +206,17 @@ impl Calls {
         let call = self.calls.get_mut(&minted)?;
         let such = |it: &Waiter| it.client == client && it.key == *key;
         Some((minted, call.waiters.take(such)?))
+    }
+
+    /// A client does not wait for it any more, and it goes on: it counts for the client until it is answered. Without that
+    /// a client could have any number of them.
+    pub(super) fn count_on(&mut self, minted: Minted, client: ClientId) {
+        if let Some(call) = self.calls.get_mut(&minted)
+            && call.counts_for.is_none()
+        {
+            call.counts_for = Some(client);
+            *self.counts.entry(client).or_default() += 1;
+        }
     }
 
     /// Nobody waits, and the server was told so.

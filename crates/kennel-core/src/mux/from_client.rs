@@ -203,6 +203,7 @@ impl Mux {
             token: token.map(|place| place.bytes().to_vec()),
             logs,
             asked: Some(from.now),
+            counts_for: None,
         };
         self.calls.insert(minted, call);
         let new_token = token.map(|place| (place, minted_token(&place, &new)));
@@ -287,7 +288,9 @@ impl Mux {
                 self.subscribe_cancelled(minted, &uri, client, key);
             }
             // What changes the server for all: how it went must be known.
-            Kind::Initialize | Kind::LateInitialize | Kind::Unsubscribe | Kind::Level(_) => {}
+            Kind::Initialize | Kind::LateInitialize | Kind::Unsubscribe | Kind::Level(_) => {
+                self.calls.count_on(minted, client);
+            }
             Kind::Plain
             | Kind::Turn
             | Kind::Discover

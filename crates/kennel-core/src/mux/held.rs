@@ -30,14 +30,55 @@ struct Waiting {
     bytes: usize,
     /// The requests among them, each as often as it was made: a batch may repeat what waits.
     #[serde(default)]
-    asked: VecDeque<Key>,
+    asked: Counted,
+    /// Of each line the request that it is, if it is one alone. Found out again where it was not handed over.
+    #[serde(skip)]
+    alone: VecDeque<Option<Key>>,
+}
+
+/// Ids, and how often each is there.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Key>", into = "Vec<Key>")]
+struct Counted(BTreeMap<Key, usize>);
+
+impl From<Vec<Key>> for Counted {
+    fn from(keys: Vec<Key>) -> Counted {
+        let mut counted = Counted::default();
+        counted.add(keys);
+        counted
+    }
+}
+
+impl From<Counted> for Vec<Key> {
+    fn from(counted: Counted) -> Vec<Key> {
+        let each = counted.0.into_iter();
+        each.flat_map(|(key, count)| std::iter::repeat_n(key, count))
+            .collect()
+    }
+}
+
+impl Counted {
+    fn add(&mut self, keys: Vec<Key>) {
+        for key in keys {
+            *self.0.entry(key).or_default() += 1;
+        }
+    }
+
+    fn take_one(&mut self, key: &Key) {
+        if let Some(count) = self.0.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(key);
+            }
+        }
+    }
 }
 
 impl Held {
     /// Whether this request of a client's waits here.
     pub(super) fn has(&self, client: ClientId, key: &Key) -> bool {
         let waiting = self.0.get(&client);
-        waiting.is_some_and(|it| it.asked.contains(key))
+        waiting.is_some_and(|it| it.asked.0.contains_key(key))
     }
 
     /// Takes a line that need not go on now, or never; `false` if it must. Answers must: one of them is waited for.
@@ -59,17 +100,22 @@ impl Held {
         };
         if waits {
             waiting.bytes += line.len();
+            waiting.index();
             waiting.lines.push_back(line.into());
-            waiting.asked.extend(message.requests());
+            let requests = message.requests();
+            waiting.alone.push_back(only(&requests));
+            waiting.asked.add(requests);
         }
         waits
     }
 
     fn next_of(&mut self, client: ClientId) -> Option<Text> {
         let waiting = self.0.get_mut(&client)?;
+        waiting.index();
         let line = waiting.lines.pop_front()?;
+        waiting.alone.pop_front();
         for key in requests(&line) {
-            waiting.strike(&key);
+            waiting.asked.take_one(&key);
         }
         Some(line)
     }
@@ -82,20 +128,34 @@ impl Held {
 impl Waiting {
     /// What nobody wants any more need not be heard; `false` if it is not here.
     fn cancel(&mut self, key: &Key) -> bool {
-        let is_it = |line: &Text| requests(line) == [key.clone()];
-        let place = self.lines.iter().position(is_it);
+        if !self.asked.0.contains_key(key) {
+            return false;
+        }
+        self.index();
+        let place = self.alone.iter().position(|it| it.as_ref() == Some(key));
         let Some(line) = place.and_then(|place| self.lines.remove(place)) else {
             return false;
         };
+        place.map(|place| self.alone.remove(place));
         self.bytes -= line.as_bytes().len();
-        self.strike(key);
+        self.asked.take_one(key);
         true
     }
 
-    fn strike(&mut self, key: &Key) {
-        if let Some(place) = self.asked.iter().position(|it| it == key) {
-            self.asked.remove(place);
+    /// Finds out which lines are one request, if that is not known.
+    fn index(&mut self) {
+        if self.alone.len() != self.lines.len() {
+            let keys = self.lines.iter().map(|line| only(&requests(line)));
+            self.alone = keys.collect();
         }
+    }
+}
+
+/// The key, if there is one and no more.
+fn only(keys: &[Key]) -> Option<Key> {
+    match keys {
+        [key] => Some(key.clone()),
+        _ => None,
     }
 }
 
@@ -140,7 +200,8 @@ impl Mux {
             until: now + PATIENCE,
             lines: VecDeque::new(),
             bytes: 0,
-            asked: VecDeque::new(),
+            asked: Counted::default(),
+            alone: VecDeque::new(),
         });
     }
 

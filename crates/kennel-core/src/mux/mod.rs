@@ -481,6 +481,7 @@ impl Mux {
             token: None,
             logs: false,
             asked: None,
+            counts_for: None,
         };
         self.calls.insert(minted, call);
         let line =

@@ -166,7 +166,7 @@ fn counted(id: &[u8]) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     requests: BTreeMap<Key, Awaited>,
-    /// The latest cancelled ones, oldest first; some may be answered since.
+    /// The latest cancelled ones that are not answered, oldest first.
     cancelled: VecDeque<(u64, Key)>,
     kept_bytes: usize,
     /// Of all ids that are longer than [`NAME_LIMIT`].
@@ -282,7 +282,7 @@ impl InFlight {
         if self.kept_bytes + bytes.len() <= REPLAY_LIMIT {
             self.kept_bytes += bytes.len();
             awaited.kept = Some(bytes.to_vec());
-            awaited.token = progress::token(request.params);
+            awaited.token = progress::token(request.params).filter(|it| it.length() <= NAME_LIMIT);
         }
         if let What::Listen(Acknowledged::Yes { tools }) = awaited.what {
             awaited.what = What::Listen(Acknowledged::Again { tools });
@@ -299,6 +299,9 @@ impl InFlight {
         };
         request.stage = Stage::Cancelled;
         self.kept_bytes -= request.kept.take().map_or(0, |kept| kept.len());
+        if let Some(token) = request.token.take() {
+            self.progress.ended(&token);
+        }
         self.cancelled.push_back((request.order, key.clone()));
         if self.cancelled.len() > InFlight::CANCELLED_LIMIT {
             self.forget_oldest_cancelled();
@@ -311,6 +314,9 @@ impl InFlight {
         self.long_ids -= counted(&request.id);
         self.kept_bytes -= request.kept.as_ref().map_or(0, Vec::len);
         self.ended(&request);
+        if request.stage == Stage::Cancelled {
+            self.cancelled.retain(|(order, _)| *order != request.order);
+        }
         Some(request)
     }
 
@@ -401,5 +407,44 @@ impl InFlight {
         {
             self.remove(&key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(in_flight: &mut InFlight, id: &str, token: &str) -> Key {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"x","params":{{"_meta":{{"progressToken":"{token}"}}}}}}"#
+        );
+        let Ok(Message::Request(request)) = Message::parse(line.as_bytes()) else {
+            panic!("{line}");
+        };
+        let key = request.id.key();
+        in_flight.insert(key.clone(), &request, Stage::Sent);
+        in_flight.sent(&request, line.as_bytes(), 0);
+        key
+    }
+
+    #[test]
+    fn of_a_cancelled_request_neither_token_nor_bytes_are_kept_and_of_an_answered_one_nothing() {
+        let mut in_flight = InFlight::default();
+        let key = ask(&mut in_flight, "1", "token");
+        assert!(in_flight.requests[&key].token.is_some());
+        in_flight.cancel(&key);
+        assert!(in_flight.requests[&key].token.is_none());
+        assert_eq!((in_flight.progress.len(), in_flight.kept_bytes), (0, 0));
+        in_flight.remove(&key);
+        assert!(in_flight.cancelled.is_empty());
+    }
+
+    #[test]
+    fn progress_is_not_followed_by_a_token_that_is_very_long() {
+        let mut in_flight = InFlight::default();
+        for (id, length) in [("1", NAME_LIMIT), ("2", NAME_LIMIT + 1)] {
+            ask(&mut in_flight, id, &"t".repeat(length));
+        }
+        assert_eq!(in_flight.progress.len(), 1);
     }
 }

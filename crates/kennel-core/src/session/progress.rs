@@ -22,6 +22,11 @@ enum Course {
 }
 
 impl Progress {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.courses.len()
+    }
+
     /// A request whose progress is known by this token is sent.
     pub(super) fn sent(&mut self, token: &Key, again: bool) {
         let before = self.courses.remove(token);

@@ -1,6 +1,6 @@
 //! The app's lines that wait for an upstream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::message::{Key, Message};
 
@@ -18,11 +18,23 @@ pub(super) struct Ticket(i64);
 pub(super) struct Waiting {
     pub(super) line: Vec<u8>,
     pub(super) requests: Vec<Key>,
+    /// Those of them that were cancelled meanwhile: taken out of the line when it goes.
+    cancelled: BTreeSet<Key>,
     /// It was sent before. Its bytes were bounded then, and do not keep the app from being heard.
     again: bool,
 }
 
 impl Waiting {
+    /// What is left of it when what was cancelled is taken out. `None`: nothing.
+    fn without_cancelled(mut self) -> Option<Waiting> {
+        if !self.cancelled.is_empty() {
+            self.line = without(&self.line, &self.cancelled)?;
+            self.requests.retain(|it| !self.cancelled.contains(it));
+            self.cancelled.clear();
+        }
+        Some(self)
+    }
+
     fn counts(&self) -> usize {
         match self.again {
             true => 0,
@@ -50,6 +62,7 @@ impl Queue {
         let waiting = Waiting {
             line,
             requests,
+            cancelled: BTreeSet::new(),
             again: false,
         };
         self.bytes += waiting.counts();
@@ -68,28 +81,38 @@ impl Queue {
         let waiting = Waiting {
             line,
             requests: vec![request],
+            cancelled: BTreeSet::new(),
             again: true,
         };
         self.lines.insert(at, waiting);
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiting> {
-        let (_, waiting) = self.lines.pop_first()?;
-        self.bytes -= waiting.counts();
-        Some(waiting)
+        loop {
+            let (_, waiting) = self.lines.pop_first()?;
+            self.bytes -= waiting.counts();
+            if let Some(waiting) = waiting.without_cancelled() {
+                return Some(waiting);
+            }
+        }
     }
 
-    /// Takes a request out again: its line, or its part of a batch.
+    /// Takes a request out again: its line, or its part of a batch. A batch is rebuilt once, however many of it are
+    /// cancelled.
     pub(super) fn cancel(&mut self, ticket: Ticket, key: &Key) {
-        let Some(mut waiting) = self.lines.remove(&ticket) else {
+        let Some(waiting) = self.lines.get_mut(&ticket) else {
             return;
         };
-        self.bytes -= waiting.counts();
-        waiting.requests.retain(|request| request != key);
-        if let Some(line) = without(&waiting.line, key) {
-            waiting.line = line;
-            self.bytes += waiting.counts();
-            self.lines.insert(ticket, waiting);
+        waiting.cancelled.insert(key.clone());
+        if waiting.cancelled.len() < waiting.requests.len() {
+            return;
+        }
+        if let Some(waiting) = self.lines.remove(&ticket) {
+            self.bytes -= waiting.counts();
+            if let Some(rest) = waiting.without_cancelled() {
+                self.bytes += rest.counts();
+                self.lines.insert(ticket, rest);
+            }
         }
     }
 
@@ -109,14 +132,48 @@ impl Queue {
     }
 }
 
-/// What is left of a line when the request `key` is taken out. `None`: nothing.
-fn without(line: &[u8], key: &Key) -> Option<Vec<u8>> {
+/// What is left of a line when these requests are taken out. `None`: nothing.
+fn without(line: &[u8], keys: &BTreeSet<Key>) -> Option<Vec<u8>> {
     let Ok(Message::Batch(batch)) = Message::parse(line) else {
         return None;
     };
     let others = batch.members.iter().filter(|member| match member.message {
-        Message::Request(request) => request.id.key() != *key,
+        Message::Request(request) => !keys.contains(&request.id.key()),
         _ => true,
     });
     batch::join(others.map(|member| member.whole.bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BATCH: &[u8] =
+        br#"[{"jsonrpc":"2.0","id":1,"method":"x"},{"jsonrpc":"2.0","id":2,"method":"x"}]"#;
+
+    fn queue() -> (Queue, Ticket) {
+        let mut queue = Queue::default();
+        let ticket = queue.next_ticket();
+        queue.push(BATCH.to_vec(), vec![Key::Number(1), Key::Number(2)]);
+        (queue, ticket)
+    }
+
+    #[test]
+    fn what_was_cancelled_of_a_batch_does_not_go_with_it() {
+        let (mut queue, ticket) = queue();
+        queue.cancel(ticket, &Key::Number(1));
+        let popped = queue.pop().expect("a line");
+        assert_eq!(popped.line, br#"[{"jsonrpc":"2.0","id":2,"method":"x"}]"#);
+        assert_eq!(popped.requests, [Key::Number(2)]);
+        assert_eq!((queue.is_empty(), queue.bytes()), (true, 0));
+    }
+
+    #[test]
+    fn a_batch_of_which_all_was_cancelled_is_gone_at_once() {
+        let (mut queue, ticket) = queue();
+        queue.cancel(ticket, &Key::Number(1));
+        queue.cancel(ticket, &Key::Number(2));
+        assert_eq!((queue.is_empty(), queue.bytes()), (true, 0));
+        assert!(queue.pop().is_none());
+    }
 }

@@ -78,7 +78,7 @@ impl Refusal {
         let detail = match ending {
             // It had no last words.
             Some(ending) if detail.is_empty() => quoted(&ending.to_string()),
-            _ => quoted(detail),
+            _ => quoted(last_of(detail)),
         };
         let why = match ending {
             Some(ending) => format!("{why} ({ending})"),
@@ -122,6 +122,22 @@ impl Refusal {
     }
 }
 
+/// The end of a server's last words: as much as is repeated in the answer to every request that waits.
+fn last_of(detail: &str) -> &str {
+    const ENOUGH: usize = 2048;
+    let mut length = 0;
+    let kept = detail.char_indices().rev().take_while(|(_, c)| {
+        length += match c {
+            '\n' | '"' | '\\' => 2,
+            c if c.is_control() => 6,
+            c => c.len_utf8(),
+        };
+        length <= ENOUGH
+    });
+    let start = kept.last().map_or(detail.len(), |(at, _)| at);
+    &detail[start..]
+}
+
 /// As much of a method's name as a person wants to read.
 pub(super) fn shortened(name: &str) -> Cow<'static, str> {
     const ENOUGH: usize = 64;
@@ -136,4 +152,21 @@ pub(super) fn shortened(name: &str) -> Cow<'static, str> {
     };
     let name = &name[..cut.map_or(name.len(), |(end, _)| end)];
     Cow::Owned(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_of_a_server_are_bounded_as_they_are_written() {
+        for (words, kept) in [("short\nwords", 11), ("", 0)] {
+            assert_eq!(last_of(words).len(), kept);
+        }
+        for c in ['x', '\n', '\u{1}', 'é'] {
+            let words = c.to_string().repeat(100_000);
+            let kept = quoted(last_of(&words)).len();
+            assert!((2000..2100).contains(&kept), "{c:?}: {kept}");
+        }
+    }
 }

@@ -167,3 +167,20 @@ fn answers_that_wait_for_the_rest_of_their_batch_are_bounded() {
     assert_eq!(play.mux.holds(), 0);
     assert_eq!(play.mux.waits_for(ClientId(1)), 0);
 }
+
+#[test]
+fn cancelled_requests_that_the_server_goes_on_with_count_until_it_answers() {
+    let mut play = Play::legacy(1);
+    let cancel = |id: usize| {
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+        )
+    };
+    let mut refused = 0;
+    for id in 0..IN_FLIGHT_LIMIT + 10 {
+        play.client(1, &unsubscribe(&id.to_string(), "a"));
+        play.client(1, &cancel(id));
+        refused += play.heard(1).len();
+    }
+    assert!((1..=10).contains(&refused), "{refused}");
+}
