@@ -62,7 +62,7 @@ pub use owner::{Owner, OwnerError, announce_owner};
 pub use ports::{PortHolder, port_holders};
 pub use refusal::Refusal;
 pub use shutdown::{Reason, Stopping};
-pub use store::{Declared, Held, HeldAt, Seized, hold_store, probe_store, real_path};
+pub use store::{Declared, Held, HeldAt, Seized, hold_store, probe_store, real_path, store_key};
 
 /// The code that people read is compiled.
 #[cfg(doctest)]

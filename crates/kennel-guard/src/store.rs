@@ -88,7 +88,7 @@ impl Declared {
         let end = note.iter().position(|&byte| byte == 0)?;
         let path = PathBuf::from(OsStr::from_bytes(&note[end + 1..]));
         let its_key = own.path().file_name()?.to_str()?;
-        (key(&path) == its_key).then(|| Declared {
+        (store_key(&path) == its_key).then(|| Declared {
             name: String::from_utf8_lossy(&note[..end]).into_owned(),
             path,
         })
@@ -102,7 +102,7 @@ impl Store {
             path.display()
         )))?;
         Ok(Store {
-            key: key(&real),
+            key: store_key(&real),
             real,
             legacy: legacy.to_vec(),
         })
@@ -303,9 +303,10 @@ fn resolve(path: PathBuf, links_left: usize) -> io::Result<PathBuf> {
     })
 }
 
-/// A path as a name of fixed length (FNV-1a, 128 bits). Nothing rests on nobody finding two paths with
+/// The name of the directory in `stores/` that has the lock of the store at this real path: a hash of fixed length (FNV-1a,
+/// 128 bits). Nothing rests on nobody finding two paths with
 /// one key: whoever could, would only refuse themselves a store.
-fn key(real: &Path) -> String {
+pub fn store_key(real: &Path) -> String {
     let hash = real.as_os_str().as_encoded_bytes().iter().fold(
         0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
         |hash, &byte| {
@@ -356,7 +357,7 @@ mod tests {
 
     #[test]
     fn different_paths_have_different_keys_of_one_length() {
-        let keys = ["/a", "/b", "/a/b", "/", "/ä"].map(|path| key(Path::new(path)));
+        let keys = ["/a", "/b", "/a/b", "/", "/ä"].map(|path| store_key(Path::new(path)));
         for (index, one) in keys.iter().enumerate() {
             assert_eq!(one.len(), 32);
             assert!(keys[index + 1..].iter().all(|other| other != one));

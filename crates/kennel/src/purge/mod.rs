@@ -20,6 +20,7 @@ use backups::Backups;
 pub(crate) use inventory::has_served;
 use inventory::{Inventory, Item};
 pub(crate) use plain_state::more_than_state;
+use removal::Failure;
 
 /// Exit code for a destructive act that is refused.
 const REFUSED: u8 = 2;
@@ -120,11 +121,17 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
             Some(user) => removal::remove(user, &inventory, &approved),
             None => Ok(()),
         };
-        if let Err(refusal) = removed {
-            return refused(&refusal);
-        }
-        if let Err(why) = backups.remove() {
-            return crate::fail(&format!("not all of it was removed: {why}"));
+        let removed = removed.and_then(|()| backups.remove().map_err(Failure::Partly));
+        match removed {
+            Ok(()) => {}
+            Err(Failure::Refused(refusal)) => {
+                plan.tell(false);
+                return refused(&refusal);
+            }
+            Err(Failure::Partly(why)) => {
+                plan.tell(false);
+                return crate::fail(&format!("not all of it was removed: {why}"));
+            }
         }
     }
     plan.tell(wanted);

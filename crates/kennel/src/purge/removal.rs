@@ -1,8 +1,9 @@
 //! The removal itself, while holding every lock there is.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kennel_guard::Declared;
 use kennel_sys::lock::{self, Lock, Mode};
@@ -27,26 +28,35 @@ struct Won {
     locks: Vec<Lock>,
 }
 
-/// Removes what the inventory means. An error says who is in the way, and then nothing was removed.
-/// Of the states of servers, only `approved` ones go.
+/// Why a purge did not remove everything that it should.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing was removed: somebody is in the way.
+    Refused(String),
+    /// The rest may be gone.
+    Partly(String),
+}
+
+/// Removes what the inventory means. Of the states of servers, only `approved` ones go.
 pub(super) fn remove(
     user: &RuntimeDir,
     inventory: &Inventory,
     approved: &[PathBuf],
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let everything = inventory.is_everything();
     // Everyone who runs holds the directory: with it in our hands, nobody does, and nobody comes.
     let seized = match everything {
-        true => Some(lock::seize(user).map_err(|error| error.to_string())?),
+        true => Some(lock::seize(user).map_err(|error| Failure::Refused(error.to_string()))?),
         false => None,
     };
     if everything {
-        nothing_left_over(user)?;
+        nothing_left_over(user).map_err(Failure::Refused)?;
     }
-    let won = win(user, inventory)?;
+    let won = win(user, inventory).map_err(Failure::Refused)?;
+    let neighbours = win_neighbours(user, inventory, approved).map_err(Failure::Refused)?;
     let removed = clear(user, inventory, approved, won);
-    drop(seized);
-    removed.map_err(|error| format!("not all of it: {error}"))
+    drop((seized, neighbours));
+    removed.map_err(Failure::Partly)
 }
 
 /// Records of trees are what finds their processes again.
@@ -112,6 +122,59 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
         }
     }
     Ok(won)
+}
+
+/// Wins the locks of other servers whose store is in an approved state, or holds one: what they have open must not go.
+fn win_neighbours(
+    user: &RuntimeDir,
+    inventory: &Inventory,
+    approved: &[PathBuf],
+) -> Result<Vec<Lock>, String> {
+    let told = |error: DirError| error.to_string();
+    let mut locks = Vec::new();
+    let Some(stores) = user.existing_subdir(STORES).map_err(told)? else {
+        return Ok(locks);
+    };
+    // A store that was not declared is known by its key alone.
+    let keys: BTreeSet<String> = approved.iter().flat_map(|path| keys_around(path)).collect();
+    let near = |declared: Declared| {
+        let overlaps =
+            |path: &PathBuf| path.starts_with(&declared.path) || declared.path.starts_with(path);
+        approved.iter().any(overlaps)
+    };
+    for name in stores.entries().map_err(told)? {
+        if inventory.means(STORES, &name) {
+            continue;
+        }
+        let Some(own) = stores.existing_subdir(&name).map_err(told)? else {
+            continue;
+        };
+        let has_lock = own.entries().map_err(told)?.iter().any(|it| it == "lock");
+        let by_key = name.to_str().is_some_and(|name| keys.contains(name));
+        if has_lock && (by_key || Declared::at(&own).is_some_and(near)) {
+            let lock = Lock::acquire(&own, "lock", Mode::Exclusive);
+            locks.push(lock.map_err(|error| {
+                format!("another server uses a state in it or around it: {error}")
+            })?);
+        }
+    }
+    Ok(locks)
+}
+
+/// The keys that stores at the directories above a path, and at everything below it, would have.
+fn keys_around(path: &Path) -> Vec<String> {
+    let above = path.ancestors().skip(1).map(kennel_guard::store_key);
+    let mut keys: Vec<String> = above.collect();
+    let mut dirs = vec![path.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            keys.push(kennel_guard::store_key(&entry.path()));
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    keys
 }
 
 /// Only what was shown and approved, and is still declared now that its lock is ours.

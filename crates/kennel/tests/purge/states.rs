@@ -165,3 +165,39 @@ fn a_home_or_a_work_tree_is_no_servers_state_whatever_was_declared() {
         assert!(work.join(".git").exists() && home.join("below/data").exists());
     }
 }
+
+#[test]
+fn a_state_in_or_around_that_of_a_server_that_runs_stays_and_its_holder_is_named() {
+    for (purged, running) in [("data", "data/b"), ("data/b", "data")] {
+        let scope = Scope::new("purge-around");
+        let (outer, inner) = (full(scope.path("data")), full(scope.path("data/b")));
+        stops(guarded(&scope, "alpha", &scope.path(purged)));
+        let beta = guarded(&scope, "beta", &scope.path(running));
+        let state = scope.path(purged);
+        let words = with_state(&["purge", "alpha", "--yes", "--json"], &state);
+        // Its declaration may be missing; its lock is not.
+        for declared in [true, false] {
+            if !declared {
+                let stores = everything(scope.runtime_dir().join("stores"));
+                let key = kennel_guard::store_key(&scope.path(running));
+                let note = stores
+                    .iter()
+                    .find(|path| path.ends_with(format!("{key}/declared")));
+                std::fs::remove_file(note.unwrap()).unwrap();
+            }
+            let ended = kennel(&scope, &words);
+            assert_eq!(ended.code(), Some(2), "{purged}: {}", ended.stderr);
+            let holder = format!("pid {}", beta.id());
+            assert!(ended.stderr.contains(&holder), "{}", ended.stderr);
+            let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+            assert_eq!(told["removed"], false);
+            for dir in [&outer, &inner] {
+                assert!(dir.join("below/data").exists(), "{purged}");
+            }
+        }
+        stops(beta);
+        let ended = kennel(&scope, &words);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        assert!(!state.exists());
+    }
+}
