@@ -3,11 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid};
 
+use super::attributes;
 use super::quoted;
 use super::walk::{self, Spot};
 
@@ -47,19 +49,29 @@ pub(crate) fn read(path: &Path) -> Result<Source, String> {
     Ok(Source { spot, text })
 }
 
-/// The file's bytes. It was a regular file a moment ago: should it be something else by now, nobody waits for it.
+/// The file's bytes.
 fn content(spot: &Spot) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(spot.dir(), spot.name(), flags, Mode::empty())?;
-    let file = File::from(file);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other(
-            "not a regular file, as a configuration is",
-        ));
-    }
+    bytes_at(spot, spot.name())
+}
+
+fn bytes_at(spot: &Spot, name: &OsStr) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    let file = open(spot, name)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Opens a regular file. It was one a moment ago: should it be something else by now, nobody waits for it.
+fn open(spot: &Spot, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(spot.dir(), name, flags, Mode::empty())?;
+    let file = File::from(file);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other(
+            "not a regular file, as a configuration is",
+        )),
+    }
 }
 
 /// Whether it could be written, with what to do if not.
@@ -103,40 +115,89 @@ pub(crate) fn writable(spot: &Spot) -> Result<(), String> {
 pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
     let spot = &source.spot;
     writable(spot)?;
+    let failed = |error: io::Error| format!("cannot be written: {error}");
     let aside = aside(spot.name(), std::process::id());
-    let done = put(source, new, &aside);
-    if !matches!(done, Ok(true)) {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(spot.dir(), &aside, flags, Mode::RUSR | Mode::WUSR);
+    let file = File::from(file.map_err(|errno| failed(errno.into()))?);
+    // Held until it has its final name: [`sweep`] removes only what nobody holds.
+    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let done = fill(&file, source, new).and_then(|()| put(source, &file, &aside).map_err(failed));
+    // The former file, or ours. What an app saved is neither.
+    if done == Ok(true) || is_at(spot, &aside, &file) {
         let _ = rustix::fs::unlinkat(spot.dir(), &aside, AtFlags::empty());
     }
-    match done {
-        Ok(true) => Ok(()),
-        Ok(false) => Err("it was changed meanwhile; run the command again".to_owned()),
-        Err(error) => Err(format!("cannot be written: {error}")),
+    match done? {
+        true => {
+            sync_directory(spot);
+            Ok(())
+        }
+        false => Err("it was changed meanwhile; run the command again".to_owned()),
     }
 }
 
-fn put(source: &Source, new: &str, aside: &OsStr) -> io::Result<bool> {
+/// Writes the new file: with the owner, the attributes and the mode of the one that was read.
+fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot be written: {error}");
     let spot = &source.spot;
-    let stat = spot.stat()?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(spot.dir(), aside, flags, Mode::RUSR | Mode::WUSR)?;
-    // Held until it has its final name: [`sweep`] removes only what nobody holds.
-    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-    let mut file = File::from(file);
-    file.write_all(new.as_bytes())?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-        || content(spot)? != source.text.as_bytes()
-    {
-        return Ok(false);
-    }
+    let old = open(spot, spot.name()).map_err(failed)?;
+    let stat = rustix::fs::fstat(&old).map_err(|errno| failed(errno.into()))?;
+    file.write_all(new.as_bytes()).map_err(failed)?;
     // Only root can give it back to another owner; who cannot is its owner already, or may not write it.
     let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
-    file.sync_all()?;
-    rustix::fs::renameat(spot.dir(), aside, spot.dir(), spot.name())?;
-    sync_directory(spot);
-    Ok(true)
+    let _ = rustix::fs::fchown(file, Some(owner.0), Some(owner.1));
+    // Before the mode, whose group bits mean the mask where there is an access control list.
+    attributes::copy(old.as_fd(), file.as_fd())?;
+    rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o7777))
+        .map_err(|errno| failed(errno.into()))?;
+    file.sync_all().map_err(failed)
+}
+
+/// Gives the new file its name; false if what has that name is not what was read.
+fn put(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
+    let spot = &source.spot;
+    if content(spot)? != source.text.as_bytes() {
+        return Ok(false);
+    }
+    match exchange(source, file, aside) {
+        Err(error) if cannot_exchange(&error) => {
+            rustix::fs::renameat(spot.dir(), aside, spot.dir(), spot.name())?;
+            Ok(true)
+        }
+        done => done,
+    }
+}
+
+/// Swaps the new file with the former one and looks at what came out: an app may have saved it in the last moment. If so,
+/// swaps them back.
+fn exchange(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
+    let spot = &source.spot;
+    let (dir, name) = (spot.dir(), spot.name());
+    let swap = || rustix::fs::renameat_with(dir, aside, dir, name, RenameFlags::EXCHANGE);
+    swap()?;
+    if bytes_at(spot, aside).is_ok_and(|bytes| bytes == source.text.as_bytes()) {
+        return Ok(true);
+    }
+    swap()?;
+    if !is_at(spot, aside, file) {
+        // The app saved once more, in between: that is the newest.
+        swap()?;
+    }
+    Ok(false)
+}
+
+/// Whether an error says that the file system, or the kernel, cannot exchange two files.
+fn cannot_exchange(error: &io::Error) -> bool {
+    let errno = rustix::io::Errno::from_io_error(error);
+    use rustix::io::Errno;
+    matches!(errno, Some(Errno::NOSYS | Errno::INVAL | Errno::NOTSUP))
+}
+
+/// Whether that name in the directory is this file's.
+fn is_at(spot: &Spot, name: &OsStr, file: &File) -> bool {
+    let there = rustix::fs::statat(spot.dir(), name, AtFlags::SYMLINK_NOFOLLOW);
+    let ours = rustix::fs::fstat(file);
+    matches!((there, ours), (Ok(there), Ok(ours)) if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
 }
 
 /// Without it, the former file may be back after a loss of power. Not every file system can do it, and the file is there.
@@ -210,5 +271,65 @@ mod tests {
                 .is_ok_and(|entry| entry.file_name() != "home")
         });
         assert_eq!(left.count(), 1);
+    }
+    #[test]
+    fn what_an_app_saves_in_the_last_moment_is_put_back() {
+        let scope = Scope::new("write");
+        let path = scope.path("mcp.json");
+        std::fs::write(&path, "one").unwrap();
+        let source = read(&path).unwrap();
+        let aside = OsStr::new(".aside");
+        let ours = || {
+            std::fs::write(scope.path(".aside"), "three").unwrap();
+            File::open(scope.path(".aside")).unwrap()
+        };
+        // After the comparison, which is not part of this.
+        std::fs::write(&path, "two").unwrap();
+        assert!(!exchange(&source, &ours(), aside).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert!(!exchange(&source, &ours(), aside).unwrap());
+        assert!(path.is_symlink());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "one").unwrap();
+        assert!(exchange(&source, &ours(), aside).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "three");
+    }
+
+    #[test]
+    fn an_access_control_list_and_other_attributes_go_along_and_open_nothing_to_the_group() {
+        use std::os::unix::fs::PermissionsExt;
+        /// Version 2; then tag, rights and id: the owner rw, uid 65534 rw, the group nothing, the mask rw, others nothing.
+        const LIST: [u32; 11] = [
+            2, 0x6_0001, !0, 0x6_0002, 65534, 0x0_0004, !0, 0x6_0010, !0, 0x0_0020, !0,
+        ];
+        let list: Vec<u8> = LIST.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let flags = rustix::fs::XattrFlags::empty();
+        let of = |path: &Path, name: &str| {
+            let mut value = vec![0; 256];
+            let length = rustix::fs::getxattr(path, name, &mut value[..]);
+            length.ok().map(|length| value[..length].to_vec())
+        };
+        let acl = "system.posix_acl_access";
+        let scope = Scope::new("write");
+        let path = scope.path("mcp.json");
+        std::fs::write(&path, "one").unwrap();
+        rustix::fs::setxattr(&path, acl, &list, flags).unwrap();
+        rustix::fs::setxattr(&path, "user.mark", b"mine", flags).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o660, "the mask");
+        replace(&read(&path).unwrap(), "two").unwrap();
+        assert_eq!(mode(&path), 0o660);
+        assert_eq!(of(&path, acl), Some(list.clone()));
+        assert_eq!(of(&path, "user.mark").as_deref(), Some(&b"mine"[..]));
+
+        // What its directory gives to new files is not given to this one.
+        let plain = scope.path("plain.json");
+        std::fs::write(&plain, "one").unwrap();
+        std::fs::set_permissions(&plain, PermissionsExt::from_mode(0o640)).unwrap();
+        rustix::fs::setxattr(scope.dir(), "system.posix_acl_default", &list, flags).unwrap();
+        replace(&read(&plain).unwrap(), "two").unwrap();
+        assert_eq!((mode(&plain), of(&plain, acl)), (0o640, None));
     }
 }
