@@ -9,6 +9,7 @@ use crate::known_variables::{self, Unknown};
 use crate::sharing::ServersToml;
 use crate::sharing::launcher::{self, Launched};
 use crate::wrap::Judged;
+use crate::wrap::mask;
 use crate::wrap::places::{Bases, Found};
 use crate::wrap::splice;
 
@@ -148,7 +149,10 @@ pub(super) fn commands() -> Result<Vec<Finding>, String> {
             let own = behind.map_or(0, |behind| behind.server);
             let (kennel, server) = command.split_at(own);
             for missing in missing(kennel, server, entry.has_cwd) {
-                let (servers, files) = lacking.entry(missing.to_owned()).or_default();
+                // A whole command in the place of the program may hold a credential.
+                let words: Vec<String> = missing.split_whitespace().map(Into::into).collect();
+                let missing = mask::shown(&words).join(" ");
+                let (servers, files) = lacking.entry(missing).or_default();
                 servers.push(entry.name.clone());
                 files.insert(path.to_string());
             }

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crate::names::Names;
+use crate::sharing::launcher::{self, Launched};
 
 /// Replaces what is not shown.
 pub(crate) const MASK: &str = "…";
@@ -27,9 +28,11 @@ const SUBCOMMANDS: Names = Names(
      deno docker podman",
 );
 
-/// Programs behind which the server's own program or package comes.
-const LAUNCHERS: Names = Names(
-    "kennel npx npm pnpm pnpx yarn bun bunx deno uv uvx pipx node python python3 docker podman env cmd cmd.exe",
+/// Programs whose first operand is an image, and their options that take a value.
+const CONTAINERS: Names = Names("docker podman nerdctl");
+const CONTAINER_OPTIONS: Names = Names(
+    "-e --env -v --volume --mount --name -w --workdir -u --user --net --entrypoint --env-file --pull --add-host -p \
+     --publish --memory --cpus --label -l --hostname --gpus --security-opt --cap-add --cap-drop --tmpfs",
 );
 
 /// Begins of access tokens that are known.
@@ -47,36 +50,84 @@ const SENSITIVE: Names = Names(
 
 /// The words of a command as they may be shown.
 pub(crate) fn shown(command: &[String]) -> Vec<String> {
-    let mut shown = Vec::with_capacity(command.len());
-    let mut reader = Reader {
-        option: None,
-        names_expected: 1,
-        env_names: false,
-    };
-    for (at, word) in command.iter().enumerate() {
-        shown.push(match at {
-            0 => reader.program(word),
-            _ => reader.word(word),
-        });
-    }
+    let (before, server) = command.split_at(server_at(command));
+    let mut shown = Reader::of(before).all(before);
+    shown.extend(Reader::of(server).all(server));
     shown
+}
+
+/// Where the words of the server begin, behind `kennel run … --` or `cmd /c`.
+fn server_at(command: &[String]) -> usize {
+    let last = match command.first().map(|program| base(program)) {
+        Some("kennel") => "--",
+        Some("cmd" | "cmd.exe") => "/c",
+        _ => return 0,
+    };
+    let at = command
+        .iter()
+        .position(|word| word.eq_ignore_ascii_case(last));
+    at.map_or(0, |at| at + 1)
 }
 
 /// What the words before say about the next one.
 struct Reader {
     /// The option before, if its value may follow.
     option: Option<String>,
-    /// How many names of programs and packages may follow.
-    names_expected: usize,
-    /// Whether the next word has names of variables (`--env-key`).
+    /// What is launched, as the launcher's grammar says.
+    names: Vec<String>,
+    /// Whether an image, or the name of a server, may follow.
+    name_expected: bool,
+    is_kennel: bool,
+    is_container: bool,
+    /// Whether the next word has names of variables (Kennel's `--env-key`).
     env_names: bool,
 }
 
 impl Reader {
-    fn program(&mut self, word: &str) -> String {
-        if !is_launcher(word) {
-            self.names_expected = 0;
+    fn of(command: &[String]) -> Reader {
+        let program = command.first().map_or("", |program| base(program));
+        let (is_kennel, is_container) = (program == "kennel", CONTAINERS.contains(program));
+        Reader {
+            option: None,
+            names: match launcher::launched(command) {
+                Some(Launched::Package { names, program, .. }) => {
+                    names.into_iter().chain(program).collect()
+                }
+                Some(Launched::Module(name) | Launched::Script(name) | Launched::Program(name)) => {
+                    vec![name]
+                }
+                None => Vec::new(),
+            },
+            name_expected: is_kennel || is_container,
+            is_kennel,
+            is_container,
+            env_names: false,
         }
+    }
+
+    fn all(mut self, command: &[String]) -> Vec<String> {
+        let words = command.iter().enumerate();
+        words
+            .map(|(at, word)| match at {
+                0 => self.program(word),
+                _ => self.word(word),
+            })
+            .collect()
+    }
+
+    /// Whether a word is what is launched, with its version.
+    fn is_launched(&self, word: &str) -> bool {
+        let spec = word.strip_prefix("npm:").unwrap_or(word);
+        let named = |name: &String| {
+            let rest = spec.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| {
+                rest.is_empty() || rest.starts_with(['@', '=', '>', '<', '~', '['])
+            }) || word.contains(&format!("node_modules/{name}/"))
+        };
+        is_name(spec) && self.names.iter().any(named)
+    }
+
+    fn program(&self, word: &str) -> String {
         // The path of a program is no secret, though a directory in it may look drawn.
         let plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
         let path = word.starts_with('/') && word.chars().all(plain);
@@ -105,10 +156,13 @@ impl Reader {
         }
         match self.option.take() {
             // A launcher's package; of a server it may be a password.
-            Some(option) if option == "-p" && self.names_expected > 0 && is_name(word) => {
-                word.to_owned()
+            Some(option) if option == "-p" && self.is_launched(word) => word.to_owned(),
+            Some(option) => {
+                // Of an option nobody knows, the word may be no value but the name.
+                let known = HARMLESS.contains(&option) || CONTAINER_OPTIONS.contains(&option);
+                self.name_expected &= known;
+                value_of(&option, word)
             }
-            Some(option) => value_of(&option, word),
             None => self.positional(word),
         }
     }
@@ -122,11 +176,11 @@ impl Reader {
                 false => format!("{name}={MASK}"),
             };
         }
-        if word == "--env-key" {
+        if word == "--env-key" && self.is_kennel {
             self.env_names = true;
             return word.to_owned();
         }
-        if !FLAGS.contains(word) {
+        if !FLAGS.contains(word) || (self.is_container && CONTAINER_OPTIONS.contains(word)) {
             self.option = Some(word.to_owned());
         }
         // A short option may have its value attached: `-pPASSWORD`.
@@ -146,12 +200,13 @@ impl Reader {
         if SUBCOMMANDS.contains(word) {
             return word.to_owned();
         }
-        if self.names_expected > 0 && (is_path(word) || is_name(word)) {
-            let next = is_launcher(word);
-            self.names_expected = usize::from(next);
-            return word.to_owned();
+        let expected = std::mem::take(&mut self.name_expected) && is_name(word);
+        let launched = self.is_launched(word);
+        if launched {
+            // Once: what follows is the server's.
+            self.names.clear();
         }
-        match is_path(word) {
+        match expected || launched || is_path(word) {
             true => word.to_owned(),
             false => masked(word),
         }
@@ -221,11 +276,10 @@ fn option_name(word: &str) -> &str {
     }
 }
 
-fn is_launcher(word: &str) -> bool {
-    let name = Path::new(word)
-        .file_name()
-        .map(|name| name.to_string_lossy());
-    name.is_some_and(|name| LAUNCHERS.contains(&name))
+/// The name of a program without its directory.
+fn base(program: &str) -> &str {
+    let name = Path::new(program).file_name();
+    name.and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 /// Whether a word is a path of the file system, with nothing random in it.

@@ -11,7 +11,7 @@ pub(crate) mod clients;
 mod diff;
 pub(crate) mod entry;
 mod json;
-mod mask;
+pub(crate) mod mask;
 pub(crate) mod places;
 mod plan;
 mod program;

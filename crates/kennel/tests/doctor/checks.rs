@@ -316,6 +316,22 @@ fn a_broken_file_a_missing_program_and_a_kennel_that_is_gone_are_found() {
 }
 
 #[test]
+fn a_command_that_is_not_found_is_shown_without_its_credentials() {
+    let ward = Ward::new();
+    let text = serde_json::json!({"mcpServers": {
+        "a": {"command": "no-such-prog --token hunter2", "args": []},
+        "b": {"command": "node", "args": ["/gone/x.js --token hunter2"]},
+    }});
+    write(&ward, "home/.cursor/mcp.json", &text.to_string());
+    let found = serde_json::to_string(&ward.findings("commands")).unwrap();
+    assert!(
+        found.contains("no-such-prog --token … is not found"),
+        "{found}"
+    );
+    assert!(!found.contains("hunter2"), "{found}");
+}
+
+#[test]
 fn a_script_and_a_directory_that_are_gone_are_found() {
     let ward = Ward::new();
     let kennel = env!("CARGO_BIN_EXE_kennel");

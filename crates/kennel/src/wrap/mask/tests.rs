@@ -71,6 +71,35 @@ fn words_are_shown_only_where_they_are_known_to_be_harmless() {
             "kennel run --env-key TOKEN=hunter2 -- npx",
             "kennel run --env-key … -- npx",
         ),
+        // The word behind what is launched is the server's.
+        ("python3 -m mod hunter", "python3 -m mod …"),
+        ("uv run -m mod hunter", "uv run -m mod …"),
+        ("uv run mod hunter", "uv run mod …"),
+        ("node --inspect x.js hunter", "node --inspect … …"),
+        ("node -e x hunter", "node -e … …"),
+        ("npx -y mcp-server hunter", "npx -y mcp-server …"),
+        ("uvx mcp hunter", "uvx mcp …"),
+        ("npx a a@hunter", "npx a …"),
+        ("npx -p a b@1 hunter", "npx -p a b@1 …"),
+        (
+            "node node_modules/a/x.js hunter",
+            "node node_modules/a/x.js …",
+        ),
+        ("deno run -A npm:a@1 hunter", "deno run -A npm:a@1 …"),
+        (
+            "docker run -v /a:/b --privileged x hunter",
+            "docker run -v … --privileged … …",
+        ),
+        (
+            "docker run --name x mcp/a hunter",
+            "docker run --name … mcp/a …",
+        ),
+        ("cmd /c npx a hunter", "cmd /c npx a …"),
+        ("thing --env-key hunter", "thing --env-key …"),
+        (
+            "kennel run -- npx a --env-key hunter",
+            "kennel run -- npx a --env-key …",
+        ),
     ] {
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
         assert_eq!(shown(&command).join(" "), wanted);
