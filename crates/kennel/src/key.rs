@@ -144,7 +144,9 @@ fn program(what: &Ingredients<'_>) -> PathBuf {
     let Some(name) = what.command.first() else {
         return PathBuf::new();
     };
-    let path = what.env.iter().find(|(variable, _)| variable == "PATH");
+    // Of a variable that is set twice, the server gets the last value.
+    let mut env = what.env.iter().rev();
+    let path = env.find(|(variable, _)| variable == "PATH");
     let found = found(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
     let found = found.unwrap_or_else(|| name.into());
     // The Python of a virtual environment is a link to another one, and finds its packages by its own path.
@@ -242,6 +244,25 @@ mod tests {
             assert_eq!(key, hex(&["cat"], &[("A", "1"), (name, "x")]), "{name}");
         }
         assert_ne!(key, hex(&["cat"], &[("A", "1"), ("API_KEY", "x")]));
+    }
+
+    #[test]
+    fn of_a_path_that_is_set_twice_the_last_one_finds_the_program_as_it_does_for_the_server() {
+        let cat = |paths: &[&str]| {
+            let env = paths.iter().map(|path| ("PATH".into(), path.into()));
+            program(&Ingredients {
+                command: &words(&["cat"]),
+                cwd: Path::new("/"),
+                env: &env.collect::<Vec<_>>(),
+                names: &[],
+                env_key: None,
+                cache: true,
+            })
+        };
+        let there = cat(&["/usr/bin:/bin"]);
+        assert!(there.is_absolute());
+        assert_eq!(cat(&["/none", "/usr/bin:/bin"]), there);
+        assert_eq!(cat(&["/usr/bin:/bin", "/none"]), Path::new("cat"));
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Attendant {
         let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
         let variable = |name: &str| {
             let mut all = hello.env.iter();
-            let found = all.find(|(its, _)| its.as_bytes() == name.as_bytes());
+            let found = all.rfind(|(its, _)| its.as_bytes() == name.as_bytes());
             found.map(|(_, value)| os(value))
         };
         let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
@@ -422,7 +422,7 @@ fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
     let program = hello.spec.command.first().map(os).unwrap_or_default();
     let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
     let mut env = hello.env.iter();
-    let path = env.find(|(name, _)| name.as_bytes() == b"PATH");
+    let path = env.rfind(|(name, _)| name.as_bytes() == b"PATH");
     let path = path.map(|(_, value)| os(value));
     let attempt = Attempt {
         program: &program,

@@ -164,6 +164,10 @@ pub(crate) const EVERYWHERE: &[&str] = &[
     "SSL_CERT_DIR",
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "GCONV_PATH",
+    "OPENSSL_CONF",
+    "OPENSSL_MODULES",
 ];
 
 /// Variables that count for every server in the table that runs on Node.
@@ -175,7 +179,14 @@ pub(crate) const NODE: &[&str] = &[
     "NODE_TLS_REJECT_UNAUTHORIZED",
     "NODE_USE_ENV_PROXY",
     "NODE_USE_SYSTEM_CA",
+    "npm_config_node_options",
+    "npm_config_script_shell",
+    "npm_config_prefix",
+    "npm_config_cache",
 ];
+
+/// How the names of npm's settings begin that are volatile but for those in [`NODE`], which say what code is run.
+const NPM_SETTINGS: &str = "npm_config_";
 
 /// Variables that count for every server in the table that runs on Python.
 pub(crate) const PYTHON: &[&str] = &[
@@ -258,7 +269,15 @@ pub(crate) const CREDENTIAL: &[&str] = &[
     "CREDENTIAL",
     "COOKIE",
     "APIKEY",
+    "ACCESSKEY",
     "PRIVATEKEY",
+    "SSHKEY",
+    "PASSCODE",
+    "DBPASS",
+    "OAUTH",
+    "CONNECTION_STRING",
+    "CONNECTIONSTRING",
+    "SERVICE_ACCOUNT",
 ];
 /// The same, where it is a word of its own.
 pub(crate) const CREDENTIAL_WORD: &[&str] = &[
@@ -271,6 +290,8 @@ pub(crate) const CREDENTIAL_WORD: &[&str] = &[
     "PWD",
     "JWT",
     "DSN",
+    "CRED",
+    "CREDS",
 ];
 /// The same, where it is the whole name.
 pub(crate) const CREDENTIAL_NAME: &[&str] =
@@ -315,8 +336,10 @@ pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
         }
         let bytes = name.as_bytes();
         match (what.env_key, what.known) {
-            (Some(names), _) => names.iter().any(|wanted| wanted == name),
+            (Some(names), _) => names.iter().any(|wanted| is_like(wanted.as_bytes(), bytes)),
+            _ if is_npms_own(name, value, what.env) => false,
             (None, Some(known)) => matches(known, bytes),
+            (None, None) if bytes.starts_with(NPM_SETTINGS.as_bytes()) => matches(NODE, bytes),
             (None, None) => {
                 let of_project = what.cwd_given && matches(PROJECT, bytes);
                 let upper = bytes.to_ascii_uppercase();
@@ -348,19 +371,37 @@ pub(crate) fn always_counts(
     }
 }
 
-/// Whether a variable gives rights, by its name or by its value: an address with a password in it.
+/// Whether a variable gives rights, by its name or by its value: an address with a password or a token in it, or a
+/// connection string with one (`AccountKey=…`).
 pub(crate) fn gives_rights(name: &[u8], value: &[u8]) -> bool {
-    is_credential(name) || has_password(value)
+    is_credential(name) || has_password(value) || has_credential_setting(value)
 }
 
-/// Whether a value is an address with user and password: `scheme://user:password@host`.
+/// Whether a value has a setting whose name is a credential's: `?password=…`, `;AccountKey=…`.
+fn has_credential_setting(value: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_- ".contains(byte);
+    let mut settings = value.split(|byte| b"?&;\n".contains(byte));
+    settings.any(|setting| {
+        let end = setting.iter().position(|&byte| byte == b'=');
+        end.is_some_and(|end| {
+            let name = &setting[..end];
+            // As the name of a variable, PWD is a directory.
+            let is_pwd = name.eq_ignore_ascii_case(b"pwd");
+            let has_value = end + 1 < setting.len() && name.iter().all(plain);
+            has_value && (is_pwd || is_credential(name))
+        })
+    })
+}
+
+/// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in its place,
+/// `https://token@host`.
 fn has_password(value: &[u8]) -> bool {
-    let after_scheme = |at: usize| &value[at + 3..];
     let schemes = value.windows(3).enumerate();
     let mut addresses = schemes
         .filter(|(_, it)| it == b"://")
-        .map(|(at, _)| after_scheme(at));
-    addresses.any(|rest| {
+        .map(|(at, _)| (&value[..at], &value[at + 3..]));
+    addresses.any(|(before, rest)| {
+        let is_http = before.ends_with(b"http") || before.ends_with(b"https");
         let end = rest
             .iter()
             .position(|byte| b"/?# ,\t\n".contains(byte))
@@ -369,17 +410,35 @@ fn has_password(value: &[u8]) -> bool {
         let user = authority.iter().rposition(|&byte| byte == b'@');
         let user = user.map(|at| &authority[..at]);
         let colon = user.and_then(|user| user.iter().position(|&byte| byte == b':'));
-        colon.is_some_and(|at| user.is_some_and(|user| at + 1 < user.len()))
+        let user = user.unwrap_or_default();
+        (is_http && !user.is_empty()) || colon.is_some_and(|at| at + 1 < user.len())
     })
 }
 
 /// Whether the value of a variable gives rights, by its name.
 pub(crate) fn is_credential(name: &[u8]) -> bool {
+    let words = words_apart(name);
     let name = name.to_ascii_uppercase();
     let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
     let is_exempt = NO_CREDENTIAL.iter().any(|it| it.as_bytes() == name);
     let is_named = CREDENTIAL_NAME.iter().any(|it| it.as_bytes() == name);
-    !is_exempt && (is_named || CREDENTIAL.iter().any(has) || has_word(&name, CREDENTIAL_WORD))
+    !is_exempt && (is_named || CREDENTIAL.iter().any(has) || has_word(&words, CREDENTIAL_WORD))
+}
+
+/// A name in upper case with its words apart: `githubPat2` is `GITHUB_PAT_2`.
+fn words_apart(name: &[u8]) -> Vec<u8> {
+    let mut words = Vec::with_capacity(name.len() + 4);
+    let mut last = b'_';
+    for &byte in name {
+        let hump = last.is_ascii_lowercase() && byte.is_ascii_uppercase();
+        let number = last.is_ascii_alphabetic() && byte.is_ascii_digit();
+        if hump || number {
+            words.push(b'_');
+        }
+        words.push(byte.to_ascii_uppercase());
+        last = byte;
+    }
+    words
 }
 
 /// Whether a variable names a place where a launcher gets packages.
@@ -396,11 +455,17 @@ fn has_word(name: &[u8], wanted: &[&str]) -> bool {
 /// Whether npm set this variable by itself for what it runs: the place of a configuration file that npm reads anyway. A
 /// session of an app that npm started shares with one that it did not.
 fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
-    let home = env.iter().find(|(name, _)| name == "HOME");
+    // Of a variable that is set twice, a program gets the last value.
+    let of = |wanted: &str| env.iter().rev().find(|(name, _)| name == wanted);
+    let in_home = |file: &str| {
+        of("HOME").is_some_and(|(_, home)| Path::new(home).join(file) == Path::new(value))
+    };
     match name.as_bytes() {
-        b"npm_config_userconfig" => {
-            home.is_some_and(|(_, home)| Path::new(home).join(".npmrc") == Path::new(value))
-        }
+        b"npm_config_userconfig" => in_home(".npmrc"),
+        b"npm_config_cache" => in_home(".npm"),
+        // The one that its node is installed in.
+        b"npm_config_prefix" => of("npm_node_execpath")
+            .is_some_and(|(_, node)| Path::new(value).join("bin/node") == Path::new(node)),
         // The one of npm's own installation.
         b"npm_config_globalconfig" => Path::new(value).ends_with("etc/npmrc"),
         _ => false,
@@ -414,10 +479,15 @@ fn is_coerced_locale(name: &[u8], value: &OsStr) -> bool {
 
 /// Whether a list has a name, or the beginning of it.
 pub(crate) fn matches(list: &[&str], name: &[u8]) -> bool {
-    list.iter().any(|entry| match entry.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix.as_bytes()),
-        None => name == entry.as_bytes(),
-    })
+    list.iter().any(|entry| is_like(entry.as_bytes(), name))
+}
+
+/// Whether a name is this one, or begins like it if it ends in `*`.
+fn is_like(wanted: &[u8], name: &[u8]) -> bool {
+    match wanted.strip_suffix(b"*") {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == wanted,
+    }
 }
 
 #[cfg(test)]

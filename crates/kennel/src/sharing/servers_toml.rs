@@ -203,8 +203,9 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
         let whose = format!("belongs to uid {}, not to you (uid {us})", meta.uid());
         return Err(Error::new(ErrorKind::PermissionDenied, whose));
     }
-    if meta.mode() & 0o002 != 0 {
-        let open = format!("everyone can write it: `chmod o-w {}`", path.display());
+    if let Some(who) = other_writers(meta.mode(), meta.gid()) {
+        let path = path.display().to_string().replace('\'', "'\\''");
+        let open = format!("{who} can write it: `chmod go-w '{path}'`");
         return Err(Error::new(ErrorKind::PermissionDenied, open));
     }
     let mut text = String::new();
@@ -214,6 +215,17 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
         return Err(Error::new(ErrorKind::FileTooLarge, what));
     }
     Ok(Some(text))
+}
+
+/// Who else can write a file of this mode and group. A group of the user's own, with the number of the user, has nobody
+/// else in it.
+fn other_writers(mode: u32, gid: u32) -> Option<String> {
+    let is_private = gid == rustix::process::geteuid().as_raw();
+    match (mode & 0o002 != 0, mode & 0o020 != 0 && !is_private) {
+        (true, _) => Some("everyone".to_owned()),
+        (false, true) => Some(format!("group {gid}")),
+        (false, false) => None,
+    }
 }
 
 impl Entry {

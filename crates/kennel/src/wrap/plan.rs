@@ -181,7 +181,7 @@ fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
     }
     let mut names = entry.env.clone();
     for name in known.unwrap_or_default() {
-        if !name.ends_with('*') && !names.iter().any(|other| other == name) {
+        if !names.iter().any(|other| other == name) {
             names.push(name.to_owned());
         }
     }

@@ -230,6 +230,10 @@ fn needs_root_rule_9_a_servers_toml_of_another_user_or_open_to_all_is_not_believ
     mode(0o646);
     refused(&scope, "everyone can write it");
     mode(0o664);
+    std::os::unix::fs::chown(&file, Some(0), Some(65534)).unwrap();
+    refused(&scope, "group 65534 can write it: `chmod go-w '");
+    // A group of the user's own has nobody else in it.
+    std::os::unix::fs::chown(&file, Some(0), Some(0)).unwrap();
     let mut client = Client::begin(&mut kennel(&scope, &["run", "it"]));
     assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
 }

@@ -278,6 +278,50 @@ fn of_a_known_server_only_what_it_reads_counts_and_credentials() {
     assert_eq!(counted[1..], wanted[1..]);
 }
 
+#[test]
+fn a_name_that_ends_in_a_star_stands_for_all_that_begin_like_it() {
+    let env = env(&[("AWS_PROFILE", "x"), ("AWS", "x"), ("B", "x")]);
+    let counted = names(Question {
+        env: &env,
+        env_key: Some(&["AWS_*".into()]),
+        ..NOTHING
+    });
+    assert_eq!(counted, ["AWS_PROFILE"]);
+}
+
+#[test]
+fn settings_of_npm_that_say_what_code_is_run_count_unless_npm_set_them_itself() {
+    let settings = [
+        "npm_config_node_options",
+        "npm_config_script_shell",
+        "npm_config_prefix",
+        "npm_config_cache",
+    ];
+    let mut pairs = vec![("npm_config_color", "1"), ("npm_lifecycle_event", "npx")];
+    pairs.extend(settings.map(|name| (name, "/evil")));
+    let planted = env(&pairs);
+    let own = env(&[
+        ("HOME", "/home/ada"),
+        ("npm_node_execpath", "/opt/node/bin/node"),
+        ("npm_config_prefix", "/opt/node"),
+        ("npm_config_cache", "/home/ada/.npm"),
+    ]);
+    for known in [Some(NODE), None] {
+        let of = |env: &Env| {
+            names(Question {
+                env,
+                known,
+                ..NOTHING
+            })
+        };
+        assert_eq!(of(&planted), settings, "{known:?}");
+        assert!(
+            !of(&own).iter().any(|name| name.starts_with("npm_")),
+            "{known:?}"
+        );
+    }
+}
+
 fn command(words: &str) -> Vec<OsString> {
     words.split(' ').map(OsString::from).collect()
 }
@@ -363,6 +407,17 @@ fn what_gives_rights_counts_by_its_name_or_by_its_value() {
         "SNOWFLAKE_PRIVATEKEY_PATH",
         "GITLAB_PAT",
         "SENTRY_DSN",
+        "DB_CREDS",
+        "AWSACCESSKEY",
+        "GITHUB_OAUTH",
+        "DBPASS",
+        "SIGNING_KEY2",
+        "SSHKEY",
+        "PASSCODE",
+        "githubPat",
+        "apiKey",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "GOOGLE_SERVICE_ACCOUNT_JSON",
     ] {
         assert!(gives_rights(name.as_bytes(), b"x"), "{name}");
     }
@@ -382,13 +437,20 @@ fn what_gives_rights_counts_by_its_name_or_by_its_value() {
         "redis://:pw@cache.example:6379",
         "https://ada:p@w@host.example",
         "https://one.example https://ada:pw@two.example",
+        "https://ghx@host.example/x.git",
+        "https://ghx:@host.example",
+        "jdbc:postgresql://host.example/x?user=ada&password=pw",
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=pw==",
+        "Server=db;Pwd=pw",
     ] {
         assert!(gives_rights(b"SOME_URL", value.as_bytes()), "{value}");
     }
     for value in [
         "https://host.example:8080/a:b@c",
         "ssh://git@host.example:22/x",
-        "https://ada:@host.example",
+        "https://host.example/?page=2&password=",
+        "rs=0:di=01;34:*.key=00;36",
+        "unix:path=/run/user/1000/bus,guid=8",
         "ada:pw@host.example",
         "://",
         "",
