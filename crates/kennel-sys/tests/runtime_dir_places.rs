@@ -399,7 +399,7 @@ mod needs_root {
             for word in [
                 format!("is a {kind} of uid 0"),
                 "not of uid 65534".to_owned(),
-                format!("sudo mv -- '{}' ", squatted.display()),
+                format!("sudo mv -T -- '{}' ", squatted.display()),
             ] {
                 assert!(complaint.contains(&word), "{complaint}");
             }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// The most links that one path may lead through, as in the kernel.
@@ -136,8 +136,7 @@ impl JudgedDir {
             return Ok(());
         };
         let failed = |error| failed(&tree.path, error);
-        let device = rustix::fs::fstat(&tree.fd).map_err(failed)?.st_dev;
-        clear(tree.fd.as_fd(), &tree.path, device)?;
+        clear(tree.fd.as_fd(), &tree.path)?;
         rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR).map_err(failed)
     }
 
@@ -179,18 +178,20 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-fn clear(dir: BorrowedFd<'_>, path: &Path, device: u64) -> Result<(), String> {
+fn clear(dir: BorrowedFd<'_>, path: &Path) -> Result<(), String> {
     for name in names(dir).map_err(|error| failed(path, error))? {
         let path = path.join(&name);
         let failed = |errno: Errno| failed(&path, errno);
         let stat = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         let mut flags = AtFlags::empty();
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let below = rustix::fs::openat(dir, &name, DIRECTORY, Mode::empty()).map_err(failed)?;
-            if rustix::fs::fstat(&below).map_err(failed)?.st_dev != device {
-                return Err(format!("{} is another file system", path.display()));
-            }
-            clear(below.as_fd(), &path, device)?;
+            let below = match enter(dir, &name) {
+                Err(Errno::XDEV) => {
+                    return Err(format!("a file system is mounted at {}", path.display()));
+                }
+                below => below.map_err(failed)?,
+            };
+            clear(below.as_fd(), &path)?;
             flags = AtFlags::REMOVEDIR;
         }
         match rustix::fs::unlinkat(dir, &name, flags) {
@@ -199,6 +200,22 @@ fn clear(dir: BorrowedFd<'_>, path: &Path, device: u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Opens a directory in `dir`, unless something is mounted there (`XDEV`). A kernel that cannot say so (before Linux 5.6, or
+/// behind a filter) shows another device at least.
+fn enter(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let (mode, resolve) = (Mode::empty(), ResolveFlags::NO_XDEV);
+    match rustix::fs::openat2(dir, name, DIRECTORY, mode, resolve) {
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => {}
+        opened => return opened,
+    }
+    let below = rustix::fs::openat(dir, name, DIRECTORY, mode)?;
+    let device = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
+    match device(below.as_fd())? == device(dir)? {
+        true => Ok(below),
+        false => Err(Errno::XDEV),
+    }
 }
 
 fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
@@ -315,6 +332,36 @@ mod tests {
         assert!(!scope.path("tree").exists());
         dir.remove_tree(OsStr::new("entrance")).unwrap_err();
         assert!(scope.path("dear/file").exists() && scope.path("entrance").exists());
+    }
+
+    #[test]
+    fn needs_root_a_directory_that_is_mounted_in_a_tree_is_not_entered() {
+        const INSIDE: &str = "KENNEL_TEST_MOUNTED_TREE";
+        // This test again, in a mount namespace of its own.
+        if let Some(dir) = std::env::var_os(INSIDE) {
+            let dir = JudgedDir::open(Path::new(&dir)).unwrap().unwrap();
+            let refused = dir.remove_tree(OsStr::new("tree")).unwrap_err();
+            assert!(refused.contains("a file system is mounted"), "{refused}");
+            return;
+        }
+        let scope = Scope::new("judged");
+        fs::create_dir_all(scope.path("tree/below/mount")).unwrap();
+        fs::create_dir(scope.path("dear")).unwrap();
+        fs::write(scope.path("dear/file"), "").unwrap();
+        let script = "mount --bind dear tree/below/mount && exec \"$@\"";
+        let name =
+            "judged_dir::tests::needs_root_a_directory_that_is_mounted_in_a_tree_is_not_entered";
+        let mut again = scope.command("unshare");
+        again
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .current_dir(scope.dir())
+            .env(INSIDE, scope.dir());
+        let ended = kennel_testkit::run(&mut again);
+        assert_eq!(ended.code(), Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains("1 passed"), "{}", ended.stdout);
+        assert!(scope.path("dear/file").exists());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use kennel_sys::escape;
 use serde::Serialize;
@@ -27,6 +28,14 @@ pub(crate) fn styled(line: &str) {
 pub(crate) fn json(value: &impl Serialize) {
     let text = serde_json::to_string(value).expect("plain values");
     styled(&escape::json(&text));
+}
+
+/// A path as JSON can have it: what is not UTF-8 in it is replaced.
+pub(crate) fn path_in_json<S: serde::Serializer>(
+    path: &Path,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 /// Words that end no line, or end it themselves.

@@ -205,5 +205,6 @@ fn moved(path: &Path, suffix: &str) -> String {
         .chain((2..100).map(|number| named(&format!("{suffix}-{number}"))))
         .find(|name| name.symlink_metadata().is_err())
         .unwrap_or_else(|| named(suffix));
-    format!("mv -- {} {}", quoted(path), quoted(&free))
+    // `-T`: should somebody plant a link or a directory under the free name, nothing is moved into it.
+    format!("mv -T -- {} {}", quoted(path), quoted(&free))
 }

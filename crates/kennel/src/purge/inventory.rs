@@ -38,6 +38,7 @@ const LONGEST_LOG: usize = 64 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Item {
     pub(super) group: &'static str,
+    #[serde(serialize_with = "crate::say::path_in_json")]
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
 }
@@ -72,6 +73,9 @@ impl Inventory {
         }
         for (kind, group) in FLAT {
             inventory.flat(user, kind, group)?;
+        }
+        if inventory.is_everything() {
+            inventory.empty(user)?;
         }
         inventory.items.sort_by(|one, other| {
             (order(one.group), &one.path).cmp(&(order(other.group), &other.path))
@@ -145,6 +149,18 @@ impl Inventory {
         for name in dir.entries()? {
             if self.means(kind, &name) {
                 self.entry(group, &dir, &name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Directories of Kennel's that sessions left behind with nothing in them.
+    fn empty(&mut self, user: &RuntimeDir) -> Result<(), DirError> {
+        for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
+            if let Some(dir) = user.existing_subdir(kind)?
+                && dir.entries()?.is_empty()
+            {
+                self.item(RUNTIME, dir.path().to_owned());
             }
         }
         Ok(())

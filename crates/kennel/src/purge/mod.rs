@@ -7,6 +7,7 @@ mod plain_state;
 mod removal;
 mod states;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -59,7 +60,7 @@ struct Told<'a> {
     in_use: Option<String>,
     /// What stays: Kennel's own that is needed, what was declared and is more than state, and what is not Kennel's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    kept: Vec<&'a PathBuf>,
+    kept: Vec<Cow<'a, str>>,
 }
 
 pub(crate) fn purge(args: &Args) -> ExitCode {
@@ -227,6 +228,7 @@ impl Plan<'_> {
                 .chain(&self.backups.kept)
                 .chain(&self.backups.unrelated)
                 .chain(unrelated)
+                .map(|path| path.to_string_lossy())
                 .collect(),
         };
         say::json(&told);

@@ -1,7 +1,9 @@
 //! Whether a directory is plainly a server's state. `guard --state` also serves as a lock, so people name all kinds of
 //! directories with it: what holds more than state is neither declared nor purged.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,9 @@ const SYSTEM: Names = Names("/bin /boot /dev /etc /lib /lib64 /proc /sbin /sys /
 /// Directories in which every program keeps its state.
 const SHARED: Names =
     Names("/run/user /usr/local /var/cache /var/lib /var/log /var/spool /var/tmp");
+
+/// How many entries of a directory are looked at for work trees, the nearest first.
+const MAX_ENTRIES: usize = 20_000;
 
 /// Why the directory at this real path is more than a server's state; `None` if nothing says so.
 pub(crate) fn more_than_state(path: &Path) -> Option<String> {
@@ -57,14 +62,60 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     if runtime.is_some_and(|runtime| holds(runtime.path())) {
         return Some("it holds Kennel's runtime directory".to_owned());
     }
-    if let Some(name) = WORK_TREES.iter().find(has) {
-        return Some(format!("it is a work tree: it has {name}"));
+    if let Some(why) = above_a_work_tree(path).or_else(|| in_a_work_tree(path)) {
+        return Some(why);
     }
     let mounted = mount_points().into_iter().find(|mount| holds(mount))?;
     Some(match mounted == path {
         true => "a file system is mounted there".to_owned(),
         false => format!("a file system is mounted in it ({})", mounted.display()),
     })
+}
+
+/// Why a path is in a work tree or a repository. A home whose dotfiles are under version control is none.
+fn in_a_work_tree(path: &Path) -> Option<String> {
+    let home = own_home();
+    let above = path.ancestors().skip(1);
+    let mut above =
+        above.take_while(|dir| !home.as_ref().is_some_and(|home| home.starts_with(dir)));
+    above.find_map(|dir| {
+        let is_there = |name: &str| dir.join(name).symlink_metadata().is_ok();
+        let sign = sign_of_version_control(is_there)?;
+        Some(format!(
+            "it is in a work tree or repository: {} has {sign}",
+            dir.display()
+        ))
+    })
+}
+
+/// Why a directory is a work tree or a repository, or holds one.
+fn above_a_work_tree(path: &Path) -> Option<String> {
+    let mut dirs = VecDeque::from([path.to_owned()]);
+    let mut left = MAX_ENTRIES;
+    while let Some(dir) = dirs.pop_front().filter(|_| left > 0) {
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let entries: Vec<_> = entries.take(left).collect();
+        left -= entries.len();
+        let is_there = |name: &str| entries.iter().any(|entry| entry.file_name() == name);
+        if let Some(sign) = sign_of_version_control(is_there) {
+            return Some(match dir == path {
+                true => format!("it is a work tree or repository: it has {sign}"),
+                false => format!("it holds a work tree or repository ({})", dir.display()),
+            });
+        }
+        let is_dir = |entry: &&DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        dirs.extend(entries.iter().filter(is_dir).map(DirEntry::path));
+    }
+    None
+}
+
+/// What makes a directory with these entries a work tree, or a bare repository of Git.
+fn sign_of_version_control(is_there: impl Fn(&str) -> bool) -> Option<&'static str> {
+    let bare = ["HEAD", "objects", "refs"]
+        .iter()
+        .all(|name| is_there(name));
+    let sign = WORK_TREES.iter().find(|name| is_there(name));
+    sign.or(bare.then_some("HEAD, objects and refs"))
 }
 
 fn own_home() -> Option<PathBuf> {
@@ -158,6 +209,23 @@ mod tests {
             dir(&format!("work{name}/{name}"));
             let why = more_than_state(&scope.path(format!("work{name}"))).unwrap();
             assert!(why.contains(name), "{why}");
+        }
+        for (inside, path) in [
+            ("outer/a/repo/.git", "outer"),
+            ("work/.git", "work/data"),
+            ("work/.git", "work/data/below/x.db"),
+            ("bare.git/refs", "bare.git"),
+            ("bare.git/refs", "bare.git/objects"),
+            ("keeps/bare.git/refs", "keeps"),
+        ] {
+            let inside = dir(inside);
+            if inside.ends_with("refs") {
+                let repository = inside.parent().unwrap();
+                std::fs::create_dir_all(repository.join("objects")).unwrap();
+                std::fs::write(repository.join("HEAD"), "ref: refs/heads/main").unwrap();
+            }
+            let why = more_than_state(&scope.path(path)).expect(path);
+            assert!(why.contains("a work tree or repository"), "{why}");
         }
         for name in SIGNS_OF_A_HOME.iter() {
             dir(&format!("copy{name}/{name}"));

@@ -356,7 +356,7 @@ fn unwrapping(
     let undone = entry::apply(&source.text, &undoing.edits);
     let original = record
         .as_ref()
-        .and_then(|record| records.original(source.real(), record, &source.text, &undone));
+        .and_then(|record| records.original(source.real(), record, &source.text, &undoing.edits));
     let result = original.unwrap_or(undone);
     let (before, after) = (entries(shape, &source.text)?, entries(shape, &result)?);
     if before.len() != after.len() {

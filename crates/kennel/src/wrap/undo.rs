@@ -126,20 +126,20 @@ impl Records {
         records
     }
 
-    /// The file as it was before, if `text` is what `wrap` left there and the backup is whole. `undone`: `text` without
-    /// Kennel's words. A backup that differs from it in more than white space is not a backup of this file, whoever
-    /// wrote it: nothing but what is shown may be restored.
+    /// The file as it was before, if `text` is what `wrap` left there and the backup is whole. `edits` take Kennel's words out
+    /// of `text`. A backup that differs from the outcome in more than white space beside an edit is not a backup of this
+    /// file, whoever wrote it: nothing but what is shown may be restored.
     pub(crate) fn original(
         &self,
         real: &Path,
         record: &Record,
         text: &str,
-        undone: &str,
+        edits: &[Edit],
     ) -> Option<String> {
         let backup = self.read(&file_name(real, "backup"))?;
         let backup = String::from_utf8(backup).ok()?;
         let whole = record.wrapped == hash(text) && record.original == hash(&backup);
-        (whole && dense(&backup).eq(dense(undone))).then_some(backup)
+        (whole && differs_beside_edits_only(&backup, text, edits)).then_some(backup)
     }
 
     /// Writes down what is about to be done; the backup first.
@@ -158,6 +158,10 @@ impl Records {
             servers,
             args_added,
         };
+        // Of all its fields, a path alone may have no text.
+        let text = serde_json::to_vec(&record).map_err(|_| {
+            io::Error::other("its path is not UTF-8, so that no record can be kept; rename it")
+        })?;
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -166,7 +170,6 @@ impl Records {
         self.judged_dir().map_err(io::Error::other)?;
         self.sweep();
         write(&self.file(real, "backup"), original.as_bytes())?;
-        let text = serde_json::to_vec(&record).expect("texts have a text");
         write(&self.file(real, "json"), &text)
     }
 
@@ -209,9 +212,22 @@ fn file_name(real: &Path, ending: &str) -> OsString {
     format!("{}.{ending}", &name[..NAME]).into()
 }
 
-/// All of a text but its white space.
-fn dense(text: &str) -> impl Iterator<Item = char> {
-    text.chars().filter(|c| !c.is_whitespace())
+/// Whether `backup` is `text` with these edits, but for white space at the ends of what is edited.
+fn differs_beside_edits_only(backup: &str, text: &str, edits: &[Edit]) -> bool {
+    let mut edits: Vec<&Edit> = edits.iter().collect();
+    edits.sort_by_key(|edit| edit.span.start);
+    let mut rest = Some(backup);
+    let mut demand = |piece: &str| {
+        rest = rest.and_then(|rest| rest.trim_start().strip_prefix(piece.trim()));
+    };
+    let mut at = 0;
+    for edit in edits {
+        demand(text.get(at..edit.span.start).unwrap_or("\0"));
+        demand(&edit.text);
+        at = edit.span.end;
+    }
+    demand(&text[at..]);
+    rest.is_some_and(|rest| rest.trim().is_empty())
 }
 
 /// Whole, or not at all.
@@ -279,4 +295,58 @@ pub(crate) fn own_change(
         undoing.servers.push(entry.name);
     }
     Ok(undoing)
+}
+
+#[cfg(test)]
+mod tests {
+    use kennel_testkit::Scope;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_no_record_can_hold_is_refused_before_anything_is_kept() {
+        use std::os::unix::ffi::OsStrExt;
+        let scope = Scope::new("undo");
+        let records = Records {
+            dir: scope.path("state/kennel/wrap"),
+        };
+        let path = scope
+            .path("config")
+            .join(OsStr::from_bytes(b"odd\xff.json"));
+        let refused = records.keep(&path, &path, ("a", "b"), Vec::new(), Vec::new());
+        assert!(refused.unwrap_err().to_string().contains("not UTF-8"));
+        assert!(!scope.path("state").exists());
+    }
+
+    #[test]
+    fn a_backup_differs_from_what_is_undone_in_nothing_but_white_space_beside_an_edit() {
+        let text = r#"{ // a note
+  "command": "kennel", "args": [ "run", "x" ], "env": {"A": "one two"}
+}
+"#;
+        let edit = |old: &str, new: &str| {
+            let at = text.find(old).unwrap();
+            Edit {
+                span: at..at + old.len(),
+                text: new.to_owned(),
+            }
+        };
+        let edits = [edit("\"run\", \"x\"", ""), edit("\"kennel\"", "\"x\"")];
+        let undone = crate::wrap::entry::apply(text, &edits);
+        let fits = |backup: &str| differs_beside_edits_only(backup, text, &edits);
+        assert!(fits(&undone));
+        assert!(fits(&undone.replace("[  ]", "[]")));
+        for (old, new) in [
+            ("one two", "onetwo"),
+            ("a note\n", "a note"),
+            ("\"env\": ", "\"env\":"),
+            ("\"x\"", "\"y\""),
+            ("\"x\"", "\"x\", \"more\": 1"),
+            ("}\n}", "}, \"more\": 1\n}"),
+        ] {
+            let planted = undone.replacen(old, new, 1);
+            assert_ne!(planted, undone);
+            assert!(!fits(&planted), "{planted}");
+        }
+    }
 }

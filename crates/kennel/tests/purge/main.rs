@@ -394,6 +394,20 @@ fn afterwards_nothing_of_kennels_is_left_and_everything_else_is() {
 }
 
 #[test]
+fn directories_that_sessions_left_empty_go_too() {
+    let scope = Scope::new("purge");
+    ends(&scope, session(&scope, "never", "a"));
+    assert_eq!(kennel(&scope, &["purge", "--yes"]).code(), Some(0));
+    let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
+    for kind in ["solo", "trees", "daemons"] {
+        user.subdir(kind).unwrap();
+    }
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(!scope.runtime_dir().exists());
+}
+
+#[test]
 fn one_server_goes_and_the_others_stay_even_while_they_run() {
     let scope = Scope::new("purge");
     ends(&scope, session(&scope, "always", "a"));

@@ -201,3 +201,23 @@ fn a_state_in_or_around_that_of_a_server_that_runs_stays_and_its_holder_is_named
         assert!(!state.exists());
     }
 }
+
+#[test]
+fn a_state_whose_path_is_not_utf_8_is_told_to_programs_too() {
+    use std::os::unix::ffi::OsStrExt;
+    let scope = Scope::new("purge-odd");
+    let odd = scope
+        .path("data")
+        .join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+    stops(guarded(&scope, "thing", &full(odd.clone())));
+    for words in [
+        &["purge", "--json", "--dry-run"][..],
+        &["purge", "--json", "--yes"],
+    ] {
+        let ended = kennel(&scope, words);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert!(told.to_string().contains("data/odd\u{fffd}"), "{told}");
+    }
+    assert!(odd.exists());
+}
