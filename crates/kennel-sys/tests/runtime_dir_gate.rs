@@ -145,6 +145,20 @@ fn what_others_could_have_planted_goes_with_the_fix_and_what_they_could_only_see
 }
 
 #[test]
+fn the_fix_moves_nothing_into_a_link_that_was_planted_under_the_free_name() {
+    let scope = Scope::new("planted");
+    let (path, theirs) = (scope.path("kennel-4711"), scope.path("theirs"));
+    make_dir(&path, 0o777);
+    make_dir(&theirs, 0o700);
+    std::fs::write(path.join("entry"), "").unwrap();
+    let fix = RuntimeDir::ensure(&path).unwrap_err().fix().unwrap();
+    symlink(&theirs, scope.path("kennel-4711.aside")).unwrap();
+    let _ = scope.command("sh").arg("-c").arg(&fix).status().unwrap();
+    assert_eq!(std::fs::read_dir(&theirs).unwrap().count(), 0, "{fix}");
+    assert!(path.join("entry").exists(), "{fix}");
+}
+
+#[test]
 fn no_fix_throws_away_what_is_plainly_not_kennels() {
     let scope = Scope::new("not-ours");
     for (name, mode) in [("documents", 0o777), ("kennel", 0o775), ("kennel", 0o755)] {
