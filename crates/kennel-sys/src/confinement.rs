@@ -10,6 +10,7 @@
 //! | the root directory (device, inode and mount) | `/proc/<pid>/root` |
 //! | the user and group ids, and the further groups | `/proc/<pid>/status` |
 //! | the five capability sets | `/proc/<pid>/status` |
+//! | the umask | `/proc/<pid>/status` |
 //! | `NoNewPrivs`, the seccomp mode and the number of filters | `/proc/<pid>/status` |
 //! | the label of the security module | `/proc/<pid>/attr/current` |
 //!
@@ -41,6 +42,8 @@ pub struct Confinement {
     pub(crate) ids: [String; 3],
     /// Inheritable, permitted, effective, bounding, ambient.
     pub(crate) capabilities: [u64; 5],
+    /// As the kernel spells it; empty before Linux 4.7, which does not show it.
+    pub(crate) umask: String,
     pub(crate) label: Vec<u8>,
     pub(crate) no_new_privs: bool,
     pub(crate) seccomp_mode: u32,
@@ -59,14 +62,21 @@ impl Confinement {
         }
     }
 
-    /// The same, read anew as far as a process can confine itself further without a privilege: by seccomp, `NoNewPrivs`, or
-    /// capabilities, which also tell that it is in a user namespace of its own. Costs a fifth of [`of`](Self::of).
+    /// The same, read anew as far as a process [without capabilities](Self::has_capabilities) can confine itself further: by
+    /// seccomp, `NoNewPrivs`, its umask, or a user namespace. All other namespaces and the root come only after that one, and
+    /// its capabilities do not tell: it may have dropped those it got there. Costs a quarter of [`of`](Self::of).
     pub fn read_again(&self, process: &ProcessRef) -> io::Result<Confinement> {
-        let read = os::status_now(&process.pid().to_string(), self);
+        let read = os::status_and_user_namespace(&process.pid().to_string(), self);
         match process.is_alive() {
             true => read,
             false => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    /// Whether it has a capability: then it may enter other namespaces, or change its root, in the user namespace where it is.
+    pub fn has_capabilities(&self) -> bool {
+        let [_, permitted, ..] = self.capabilities;
+        permitted != 0
     }
 
     /// Whether what the process starts from now on is in other namespaces than it is itself, which it may have asked for
@@ -93,6 +103,7 @@ impl Confinement {
             && self.namespaces == other.namespaces
             && self.root == other.root
             && self.ids == other.ids
+            && self.umask == other.umask
             && self.label == other.label
             && sets.all(|(ours, others)| ours & others == *others)
     }
@@ -104,6 +115,7 @@ impl Confinement {
             root: (device, inode, mount),
             ids,
             capabilities: [inheritable, permitted, effective, bounding, ambient],
+            umask,
             label,
             no_new_privs,
             seccomp_mode,
@@ -120,6 +132,7 @@ impl Confinement {
         facts.push(format!(
             "capabilities {inheritable:x} {permitted:x} {effective:x} {bounding:x} {ambient:x}"
         ));
+        facts.push(format!("umask {umask}"));
         facts.push(format!("label {label:?}"));
         facts.push(format!(
             "filters {no_new_privs} {seccomp_mode} {seccomp_filters}"
@@ -154,7 +167,7 @@ mod tests {
     #[test]
     fn each_fact_changes_the_text() {
         let base = ours();
-        let mut others = vec![base.clone(); 8];
+        let mut others = vec![base.clone(); 9];
         others[0].namespaces[0] = 1;
         others[1].root.1 += 1;
         others[2].capabilities[3] ^= 1;
@@ -163,6 +176,7 @@ mod tests {
         others[5].seccomp_filters += 1;
         others[6].root.2 += 1;
         others[7].ids[2] += " 4242";
+        others[8].umask += "7";
         for other in &others {
             assert_ne!(other.facts(), base.facts());
         }

@@ -71,6 +71,11 @@ pub mod confinement {
             match self.0 {}
         }
 
+        /// Whether it has a capability.
+        pub fn has_capabilities(&self) -> bool {
+            match self.0 {}
+        }
+
         /// The confinement of this process.
         pub fn of_this_process() -> io::Result<Confinement> {
             unsupported()

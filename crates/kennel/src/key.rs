@@ -6,6 +6,7 @@
 
 pub(crate) mod variables;
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -92,11 +93,12 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
         fields.list(b"only names", &names);
     }
     let ecosystem = Ecosystem::of(what.command);
+    let names: HashSet<&OsString> = what.names.iter().collect();
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
         .filter(|(name, value)| {
-            what.names.contains(name) || variables::always_counts(name, value, what.env, ecosystem)
+            names.contains(name) || variables::always_counts(name, value, what.env, ecosystem)
         })
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();

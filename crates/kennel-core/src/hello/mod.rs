@@ -30,6 +30,10 @@ pub const PROTOCOL: u32 = 1;
 /// A hello longer than this is none: nobody fills our memory before we know who it is.
 pub const LONGEST_HELLO: usize = 4 << 20;
 
+/// A client with more variables, or names of variables that count, is not served: what a daemon does for one of them, it does
+/// for each, while the others wait.
+pub const MOST_VARIABLES: usize = 10_000;
+
 /// The last byte of a line that is not said after all. No message holds it, so whoever does not know of it finds no
 /// message there either.
 pub const VOID: u8 = 0x18;
@@ -256,6 +260,26 @@ impl ClientHello {
         let json = line.strip_prefix(b"!hello ")?;
         Some(serde_json::from_slice(json).map_err(BadHello::of))
     }
+
+    /// Whether a process can be started with what it says, and in a time that the other clients can wait; why not, for people.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let (names, env_key) = match &self.key {
+            Some(key) => (key.names.len(), key.env_key.as_ref().map_or(0, Vec::len)),
+            None => (0, 0),
+        };
+        if self.env.len().max(names).max(env_key) > MOST_VARIABLES {
+            return Err("it has more than 10,000 variables, or names of variables that count");
+        }
+        let words = self.spec.command.iter().chain([&self.spec.cwd]);
+        let variables = self.env.iter().flat_map(|(name, value)| [name, value]);
+        match words
+            .chain(variables)
+            .any(|text| text.as_bytes().contains(&0))
+        {
+            true => Err("a word of its command, its directory or a variable holds a NUL"),
+            false => Ok(()),
+        }
+    }
 }
 
 impl std::fmt::Debug for ClientHello {
@@ -427,6 +451,36 @@ mod tests {
         let line = hello().line();
         assert!(!line.contains(&b'\n'));
         assert_eq!(ClientHello::parse(&line), Some(Ok(hello())));
+    }
+
+    #[test]
+    fn a_hello_with_too_many_variables_or_a_nul_is_not_good() {
+        let text = |bytes: &[u8]| Text::from(bytes);
+        let bad = |change: fn(&mut ClientHello, &Text, usize), what: &[u8], count| {
+            let mut hello = hello();
+            change(&mut hello, &text(what), count);
+            hello.check().is_err()
+        };
+        type Change = fn(&mut ClientHello, &Text, usize);
+        let lists: [Change; 3] = [
+            |hello, it, count| hello.env = vec![(it.clone(), it.clone()); count],
+            |hello, it, count| hello.key.as_mut().unwrap().names = vec![it.clone(); count],
+            |hello, it, count| hello.key.as_mut().unwrap().env_key = Some(vec![it.clone(); count]),
+        ];
+        for (at, change) in lists.into_iter().enumerate() {
+            assert!(!bad(change, b"A", MOST_VARIABLES), "{at}");
+            assert!(bad(change, b"A", MOST_VARIABLES + 1), "{at}");
+        }
+        let texts: [Change; 4] = [
+            |hello, it, _| hello.spec.command.push(it.clone()),
+            |hello, it, _| hello.spec.cwd = it.clone(),
+            |hello, it, _| hello.env[0].0 = it.clone(),
+            |hello, it, _| hello.env[0].1 = it.clone(),
+        ];
+        for (at, change) in texts.into_iter().enumerate() {
+            assert!(!bad(change, b"A", 1), "{at}");
+            assert!(bad(change, b"A\0B", 1), "{at}");
+        }
     }
 
     #[test]

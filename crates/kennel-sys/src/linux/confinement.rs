@@ -14,7 +14,7 @@ use super::procfs::require_our_own;
 use crate::confinement::{Confinement, NAMESPACES};
 
 /// What `status` says of a confinement.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "Uid",
     "Gid",
     "Groups",
@@ -23,12 +23,13 @@ const FIELDS: [&str; 11] = [
     "CapEff",
     "CapBnd",
     "CapAmb",
+    "Umask",
     "NoNewPrivs",
     "Seccomp",
     "Seccomp_filters",
 ];
-/// No file that is read here is longer.
-const LONGEST: usize = 8192;
+/// Bytes read at once: all of a file, unless its process has hundreds of groups.
+const CHUNK: usize = 8192;
 
 /// `process` is a pid, or `self`.
 pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
@@ -56,13 +57,19 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
     })
 }
 
-/// What `status` says of a process now, and else what was known of it.
-pub(crate) fn status_now(process: &str, known: &Confinement) -> io::Result<Confinement> {
+/// What `status` says of a process now, its user namespace, and else what was known of it.
+pub(crate) fn status_and_user_namespace(
+    process: &str,
+    known: &Confinement,
+) -> io::Result<Confinement> {
     require_our_own()?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(format!("/proc/{process}"), flags, Mode::empty())?;
+    let mut namespaces = known.namespaces;
+    let user = NAMESPACES.iter().position(|kind| *kind == "user");
+    namespaces[user.expect("a kind")] = namespace(&dir, "ns/user")?;
     Ok(Confinement {
-        namespaces: known.namespaces,
+        namespaces,
         root: known.root,
         label: known.label.clone(),
         ..status(&dir)?
@@ -99,6 +106,7 @@ fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
         Err(errno) => return Err(errno.into()),
     };
     // A namespace for children is called like any other of its kind.
+    let kind = kind.strip_prefix("ns/").unwrap_or(kind);
     let kind = kind.strip_suffix("_for_children").unwrap_or(kind);
     let number = text.strip_prefix(kind.as_bytes());
     let number = number.and_then(|text| text.strip_prefix(b":[")?.strip_suffix(b"]"));
@@ -113,22 +121,20 @@ fn label(dir: &OwnedFd) -> io::Result<Vec<u8>> {
     if HAS_NONE.load(Ordering::Relaxed) {
         return Ok(Vec::new());
     }
-    let mut buffer = [0; LONGEST];
-    match content(dir, "attr/current", &mut buffer) {
+    match content(dir, "attr/current") {
         Err(Errno::INVAL | Errno::NOENT | Errno::OPNOTSUPP) => {
             HAS_NONE.store(true, Ordering::Relaxed);
             Ok(Vec::new())
         }
-        content => Ok(content?.to_vec()),
+        content => Ok(content?),
     }
 }
 
 /// What `status` says; namespaces, root and label are left empty.
 fn status(dir: &OwnedFd) -> io::Result<Confinement> {
-    let mut buffer = [0; LONGEST];
-    let text = content(dir, "status", &mut buffer)?;
-    parse_status(text).ok_or_else(|| {
-        let words = "/proc says neither NoNewPrivs nor the capabilities of a process";
+    let text = content(dir, "status")?;
+    parse_status(&text).ok_or_else(|| {
+        let words = "/proc does not say NoNewPrivs, Seccomp and the capabilities of a process";
         io::Error::new(io::ErrorKind::Unsupported, words)
     })
 }
@@ -153,15 +159,18 @@ fn parse_status(text: &[u8]) -> Option<Confinement> {
         effective,
         bounding,
         ambient,
+        umask,
         privs,
         mode,
         filters,
     ] = fields;
-    let number = |field: Option<&str>| field.map_or(Some(0), |value| value.parse::<u32>().ok());
     let set = |field: Option<&str>| u64::from_str_radix(field?, 16).ok();
-    let seccomp_mode = number(mode)?;
-    // Before Linux 5.9 nobody counts filters: one at least.
-    let uncounted = u32::from(seccomp_mode == 2 && filters.is_none());
+    let seccomp_mode = mode?.parse().ok()?;
+    let seccomp_filters = match filters {
+        Some(count) => count.parse().ok()?,
+        // Before Linux 5.9 nobody counts filters: one at least.
+        None => u32::from(seccomp_mode == 2),
+    };
     Some(Confinement {
         namespaces: [0; NAMESPACES.len()],
         root: (0, 0, 0),
@@ -174,20 +183,26 @@ fn parse_status(text: &[u8]) -> Option<Confinement> {
             set(bounding)?,
             set(ambient)?,
         ],
+        umask: umask.unwrap_or_default().to_owned(),
         no_new_privs: privs? != "0",
         seccomp_mode,
-        seccomp_filters: number(filters)?.max(uncounted),
+        seccomp_filters,
     })
 }
 
-fn content<'a>(
-    dir: &OwnedFd,
-    name: &str,
-    buffer: &'a mut [u8; LONGEST],
-) -> Result<&'a [u8], Errno> {
+/// A whole file. Of `/proc`, a read that does not fill the buffer has come to the end.
+fn content(dir: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     let file = openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let count = rustix::io::read(&file, &mut buffer[..])?;
-    Ok(&buffer[..count])
+    let mut content = vec![0; CHUNK];
+    let mut length = 0;
+    loop {
+        length += rustix::io::read(&file, &mut content[length..])?;
+        if length < content.len() {
+            content.truncate(length);
+            return Ok(content);
+        }
+        content.resize(2 * length, 0);
+    }
 }
 
 #[cfg(test)]
@@ -202,6 +217,7 @@ mod tests {
         assert_eq!(read.capabilities, [0, 0x1f, 0x10, 0xff, 1]);
         assert_eq!(read.ids, ["7\t7\t7\t7", "8\t8\t8\t8", "8 9"]);
         assert!(read.no_new_privs);
+        assert_eq!(read.umask, "0022");
         assert_eq!((read.seccomp_mode, read.seccomp_filters), (2, 3));
         let older = STATUS.replace("Seccomp_filters:\t3\n", "");
         assert_eq!(
@@ -214,11 +230,22 @@ mod tests {
 
     #[test]
     fn a_status_without_what_counts_is_no_status() {
-        for missing in ["CapBnd", "NoNewPrivs"] {
+        for missing in ["\nCapBnd", "\nNoNewPrivs", "\nSeccomp:"] {
             assert!(
-                parse_status(STATUS.replace(missing, "X").as_bytes()).is_none(),
+                parse_status(STATUS.replace(missing, "\nX").as_bytes()).is_none(),
                 "{missing}"
             );
+        }
+    }
+
+    #[test]
+    fn a_file_of_any_length_is_read_to_its_end() {
+        let scope = kennel_testkit::Scope::new("content");
+        let dir = OwnedFd::from(std::fs::File::open(scope.path("")).expect("a directory"));
+        for length in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK] {
+            std::fs::write(scope.path("status"), vec![b'x'; length]).expect("a file");
+            let read = content(&dir, "status").expect("a file");
+            assert_eq!(read.len(), length);
         }
     }
 }

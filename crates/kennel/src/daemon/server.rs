@@ -56,7 +56,11 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
         None if station.closing.is_up() => {}
         None => match attendant.start() {
             Ok(running) => attendant.serve_with(running).await,
-            Err(error) => attendant.refused(error.raw_os_error().unwrap_or(0)),
+            // An error without a number is about what is to be started.
+            Err(error) => {
+                let invalid = Errno::INVAL.raw_os_error();
+                attendant.refused(error.raw_os_error().unwrap_or(invalid));
+            }
         },
     }
     attendant.lost(String::new());

@@ -258,6 +258,94 @@ fn a_client_that_confines_itself_before_its_hello_gets_nothing_done() {
     daemon.stop();
 }
 
+/// Enters namespaces between its connection and its hello, and drops the capabilities that it got by that: `status` says the
+/// same as before. Ends without a word where it may not.
+const ELSEWHERE: &str = r#"
+import ctypes, socket, struct, sys
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+print("connected", flush=True)
+said = sys.stdin.buffer.read()
+libc = ctypes.CDLL(None, use_errno=True)
+def status():
+    lines = open("/proc/self/status").read().splitlines()
+    return {line.split(":")[0]: line.split(":")[1].strip() for line in lines}
+def sets(): return [int(status()[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapBnd")]
+*before, bounding = sets()
+if libc.unshare(int(sys.argv[2], 16)) != 0:
+    sys.exit(0)
+for bit in range(64):
+    if sets()[3] & ~bounding & 1 << bit:
+        assert libc.prctl(24, bit, 0, 0, 0) == 0
+halves = [one >> shift & 0xffffffff for shift in (0, 32) for one in before]
+assert libc.capset(struct.pack("II", 0x20080522, 0), struct.pack("6I", *halves)) == 0
+assert [*before, bounding] == sets()
+peer.sendall(said)
+while heard := peer.recv(4096):
+    sys.stdout.buffer.write(heard)
+"#;
+
+/// Whether it could enter these namespaces, which the daemon then saw.
+#[track_caller]
+fn is_sent_away_from_elsewhere(daemon: &Daemon, flags: &str) -> bool {
+    let mut command = daemon.scope.command("python3");
+    let socket = daemon.socket_path();
+    command.args(["-c", ELSEWHERE]).arg(socket).arg(flags);
+    let text = heard_after(command, &first_words(&daemon.hello()), |stdout| {
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("a line");
+        assert_eq!(line, "connected\n");
+        // As above: it has been looked at when a later one is answered.
+        daemon.client().server();
+    });
+    if text.is_empty() {
+        return false;
+    }
+    Heard(text.lines().map(str::to_owned).collect()).is_sent_away("");
+    true
+}
+
+#[test]
+fn a_client_that_enters_namespaces_before_its_hello_gets_nothing_done() {
+    let daemon = Daemon::start("elsewhere");
+    // Without a further look, the other would join this server.
+    let mut honest = daemon.client();
+    honest.say(INITIALIZE);
+    honest.said().expect("an answer");
+    // User alone; with mnt, net, ipc and uts. Where that is not allowed, root's test does it.
+    for flags in ["0x10000000", "0x5c020000"] {
+        is_sent_away_from_elsewhere(&daemon, flags);
+    }
+    assert_eq!(honest.ask("echo", json!(1)), 1);
+    daemon.stop();
+}
+
+/// A key would have the daemon look at paths of the peer's choice: its confinement alone sends it away.
+#[test]
+fn a_peer_with_another_umask_gets_nothing_done_and_no_key_computed() {
+    let daemon = Daemon::start("umask");
+    let before = ["sh", "-c", r#"umask 0137; exec "$@""#, "sh"];
+    let why = "not confined as this daemon is";
+    gets_nothing(&daemon, || visitor(&daemon, &before, &[]), why);
+    let mut older = daemon.hello();
+    older.key = None;
+    visit(visitor(&daemon, &before, &[]), &older).is_sent_away(why);
+    daemon.stop();
+}
+
+#[test]
+fn a_hello_that_no_server_can_be_started_with_is_refused_and_others_are_served() {
+    let daemon = Daemon::start("nul");
+    let mut hello = daemon.hello();
+    let pair = (Text::from(&b"TERM"[..]), Text::from(&b"a\0b"[..]));
+    hello.env.push(pair.clone());
+    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("holds a NUL");
+    hello.env = vec![pair; 10_001];
+    visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("more than 10,000 variables");
+    daemon.client().server();
+    daemon.stop();
+}
+
 #[test]
 fn half_a_hello_keeps_no_daemon_alive() {
     let cast = Cast {
@@ -326,7 +414,26 @@ mod needs_root {
             ["setpriv", "--bounding-set", "-sys_ptrace"],
             ["setpriv", "--groups", "4242"],
         ] {
-            gets_nothing(&daemon, || visitor(&daemon, &less, &[]), "its key");
+            let why = "not confined as this daemon is";
+            gets_nothing(&daemon, || visitor(&daemon, &less, &[]), why);
+        }
+        daemon.stop();
+    }
+
+    /// With capabilities, each kind can be entered alone: mnt, net, ipc, uts, cgroup, user, and pid for its children.
+    #[test]
+    fn a_client_that_enters_any_one_namespace_before_its_hello_gets_nothing_done() {
+        let daemon = Daemon::start("each-elsewhere");
+        for flags in [
+            "0x20000",
+            "0x40000000",
+            "0x8000000",
+            "0x4000000",
+            "0x2000000",
+            "0x10000000",
+            "0x20000000",
+        ] {
+            assert!(is_sent_away_from_elsewhere(&daemon, flags), "{flags}");
         }
         daemon.stop();
     }

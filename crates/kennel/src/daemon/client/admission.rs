@@ -41,6 +41,9 @@ pub(super) fn of_hello(
     when_it_came: &Confinement,
 ) -> Result<(), Refusal> {
     let theirs = confinement_again(link, when_it_came)?;
+    hello
+        .check()
+        .map_err(|why| Refusal::Apart(why.to_owned()))?;
     fits(house, hello, &theirs)?;
     let clients = house.clients.borrow();
     let is_taken = |other: &Link| other.has_session(&hello.session) && !is_same(link, other);
@@ -74,7 +77,11 @@ pub(in crate::daemon) fn may_have_a_server(link: &Link) -> Result<(), String> {
         Refusal::Apart(why) => why,
         Refusal::Shortage(error) => format!("this daemon cannot look at it: {error}"),
     })?;
-    match theirs == *confined::ours()? {
+    is_confined_as_we_are(&theirs)
+}
+
+fn is_confined_as_we_are(theirs: &Confinement) -> Result<(), String> {
+    match *theirs == *confined::ours()? {
         true => Ok(()),
         false => Err("it is not confined as this daemon is".to_owned()),
     }
@@ -93,7 +100,9 @@ pub(in crate::daemon) fn may_lend_its_program(house: &House, link: &Link) -> boo
 
 /// Whether the key of a client with this hello and confinement is this daemon's; why not, for people.
 fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), String> {
-    if wants_the_same_as_the_first(house, hello, theirs) {
+    // First: its key cannot be ours then, and to compute it means to look at paths of its choice, outside its confinement.
+    is_confined_as_we_are(theirs)?;
+    if wants_the_same_as_the_first(house, hello) {
         return Ok(());
     }
     let Some(key) = key::of_hello(hello, theirs) else {
@@ -105,7 +114,7 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
     // A daemon that an earlier build started has the key of that build, which tells less apart: it serves those who have
     // the same key now, whatever that is, as the first of them.
     let former = former_key::of_hello(hello, theirs);
-    let at_former = former.as_deref() == Some(house.meeting.key()) && *theirs == *confined::ours()?;
+    let at_former = former.as_deref() == Some(house.meeting.key());
     // Its servers may be of clients that this build has not let in: theirs must have the same rights.
     let at_former = at_former && starters(house).iter().all(|it| have_same_rights(hello, it));
     let mut present = house.present_key.borrow_mut();
@@ -116,14 +125,13 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
 }
 
 /// Whether all that a key is made of is the same as the first client's, which has this daemon's key. Most clients' is, and
-/// to compute a key means to look for the program again.
-fn wants_the_same_as_the_first(house: &House, hello: &ClientHello, theirs: &Confinement) -> bool {
+/// to compute a key means to look for the program again. Both are confined as this daemon is.
+fn wants_the_same_as_the_first(house: &House, hello: &ClientHello) -> bool {
     let first = house.first_hello.borrow();
     let (Some(first), Ok(ours)) = (&*first, confined::ours()) else {
         return false;
     };
-    let same = theirs == ours
-        && (&hello.key, &hello.env) == (&first.key, &first.env)
+    let same = (&hello.key, &hello.env) == (&first.key, &first.env)
         && (&hello.spec.command, &hello.spec.cwd) == (&first.spec.command, &first.spec.cwd);
     let fits = || key::of_hello(first, ours).as_deref() == Some(house.meeting.key());
     same && *house.first_fits.get_or_init(fits)
@@ -169,7 +177,10 @@ pub(super) fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
 
 /// The same, of one that was looked at when it came.
 pub(super) fn confinement_again(link: &Link, known: &Confinement) -> Result<Confinement, Refusal> {
-    looked_at(link, |process| known.read_again(process))
+    match known.has_capabilities() {
+        true => confinement_of(link),
+        false => looked_at(link, |process| known.read_again(process)),
+    }
 }
 
 fn looked_at(
