@@ -45,6 +45,13 @@ pub(crate) struct Ingredients<'a> {
 /// The key of what a process of this user, confined like this, wants to run: hexadecimal digits. Where the confinement
 /// cannot be read, the key is good for nothing but a name.
 pub(crate) fn of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> String {
+    let mut hash = hash_of(what, confinement);
+    hash.truncate(DIGITS);
+    hash
+}
+
+/// The whole hash that the key is the beginning of.
+fn hash_of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> String {
     let facts = confinement.map_or_else(|| vec!["not seen".to_owned()], Confinement::facts);
     digest(what, rustix::process::geteuid().as_raw(), &facts)
 }
@@ -52,6 +59,12 @@ pub(crate) fn of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> S
 /// The key of the client that says this hello and is confined like this; `None` if its key is of another version.
 pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
     with_ingredients(hello, |what| of(what, Some(confinement)))
+}
+
+/// The whole hash that this key is the beginning of. Two clients with one key may have different ones, if somebody searched
+/// long enough.
+pub(crate) fn hash_of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
+    with_ingredients(hello, |what| hash_of(what, Some(confinement)))
 }
 
 /// Does something with what a hello's key is made of; `None` if the key is of another version.
@@ -113,7 +126,7 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
     for fact in confinement {
         fields.list(b"confined", &[fact.as_bytes()]);
     }
-    fields.hex()
+    fields.whole()
 }
 
 /// Every field with its length before it: no two lists run together to the same bytes.
@@ -122,9 +135,12 @@ pub(crate) struct Fields(Sha256);
 
 impl Fields {
     pub(crate) fn hex(self) -> String {
+        self.whole()[..DIGITS].to_owned()
+    }
+
+    fn whole(self) -> String {
         let hash = self.0.finalize();
-        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        hex[..DIGITS].to_owned()
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     pub(crate) fn list(&mut self, name: &[u8], members: &[&[u8]]) {
@@ -478,6 +494,8 @@ mod tests {
                 no_cache: !cache,
             };
             hello.key = Some(fields.clone());
+            let hash = hash_of_hello(&hello, &ours).unwrap();
+            assert!(hash.starts_with(&key) && hash.len() == 64, "{hash}");
             assert_eq!(of_hello(&hello, &ours), Some(key));
             hello.key = Some(KeyFields {
                 version: VERSION + 1,

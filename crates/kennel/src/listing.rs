@@ -145,12 +145,18 @@ pub(crate) struct Ambiguous<'a>(pub(crate) Vec<&'a Entry>);
 /// Everyone who runs now.
 pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
     let mut all: Vec<Entry> = Meeting::all()?.iter().filter_map(daemon).collect();
+    let user = RuntimeDir::find_of_user()?;
+    let guards: Vec<Entry> = user.iter().flat_map(guards::entries).collect();
+    let pid = |entry: &Entry| entry.process().map(|process| process.pid());
+    let others: Vec<u32> = all.iter().chain(&guards).filter_map(pid).collect();
+    // A daemon or a guard is no session: a planted record would have it stopped under another name.
+    let sessions = solo_sessions()?.into_iter();
+    let sessions = sessions.filter(|it| pid(it).is_some_and(|pid| !others.contains(&pid)));
     let (resting, solo): (Vec<Entry>, Vec<Entry>) =
-        (solo_sessions()?.into_iter()).partition(|entry| entry.mode == Mode::Shared);
+        sessions.partition(|entry| entry.mode == Mode::Shared);
     add_resting(&mut all, resting);
     all.extend(solo);
-    let user = RuntimeDir::find_of_user()?;
-    all.extend(user.iter().flat_map(guards::entries));
+    all.extend(guards);
     all.extend(user.iter().flat_map(crate::kept::entries));
     weigh(&mut all, &trees());
     all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));

@@ -49,7 +49,7 @@ pub(super) struct Carried {
     pub(super) next_id: u64,
     pub(super) first_hello: Option<ClientHello>,
     #[serde(default)]
-    pub(super) present_key: Option<String>,
+    pub(super) present_hash: Option<String>,
     pub(super) lock: RawFd,
     pub(super) listener: RawFd,
     pub(super) clients: Vec<client::Carried>,
@@ -85,7 +85,7 @@ impl Carried {
             modern: house.knows_modern(),
             next_id: house.next_id(),
             first_hello: first_hello.as_deref().cloned(),
-            present_key: house.present_key.borrow().clone(),
+            present_hash: house.present_hash.borrow().clone(),
             lock: lock.as_ref()?.as_fd().as_raw_fd(),
             listener: house.listener.as_raw_fd(),
             clients: clients.collect::<Option<_>>()?,

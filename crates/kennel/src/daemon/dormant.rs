@@ -7,6 +7,15 @@ use super::house::House;
 use super::station::Station;
 use super::tasks::{first_of, moments};
 
+/// However soon a hello wants its server to hibernate: while the server works, it is looked at again after this time.
+const SOONEST: Duration = Duration::from_millis(10);
+
+/// How long a server waits before it hibernates, as the most patient of its clients wants it (in milliseconds).
+pub(super) fn patience(wishes: &[u64]) -> Option<Duration> {
+    let most_patient = wishes.iter().max()?;
+    Some(Duration::from_millis(*most_patient).max(SOONEST))
+}
+
 /// When a server was last of use.
 #[derive(Debug)]
 pub(super) struct Used(Cell<Instant>);
@@ -64,4 +73,17 @@ pub(super) fn put_to_rest(house: &House, station: &Station) {
         link.rest();
     }
     house.stir();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_patient_client_counts_and_no_server_hibernates_at_once() {
+        assert_eq!(patience(&[]), None);
+        assert_eq!(patience(&[700, 70]), Some(Duration::from_millis(700)));
+        assert_eq!(patience(&[0]), Some(SOONEST));
+        assert!(!SOONEST.is_zero());
+    }
 }

@@ -48,8 +48,8 @@ pub(super) struct House {
     pub(super) first_hello: RefCell<Option<Rc<ClientHello>>>,
     /// Whether that one, confined as this process is, has this daemon's key: computed once.
     pub(super) first_fits: OnceCell<bool>,
-    /// The key that the clients of a daemon with a former key have now.
-    pub(super) present_key: RefCell<Option<String>>,
+    /// The whole hash of the key that the clients have now, also those of a daemon with a former key.
+    pub(super) present_hash: RefCell<Option<String>>,
     /// Somebody came or left: `life` looks again.
     pub(super) stirred: Notify,
     /// `state` is to be written anew.
@@ -99,7 +99,7 @@ impl House {
             clients: RefCell::default(),
             first_hello: RefCell::default(),
             first_fits: OnceCell::new(),
-            present_key: RefCell::default(),
+            present_hash: RefCell::default(),
             stirred: Notify::default(),
             changed: Notify::default(),
             talked: Notify::default(),
@@ -124,7 +124,7 @@ impl House {
         self.idle_since.set(carried.idle_since);
         self.modern.set(carried.modern);
         self.next_id.set(carried.next_id);
-        self.present_key.replace(carried.present_key.clone());
+        self.present_hash.replace(carried.present_hash.clone());
     }
 
     /// Whether another program could go on with it as well: not one on its way out, or without its place.

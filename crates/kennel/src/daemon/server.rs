@@ -26,10 +26,29 @@ use crate::start_error::{self, Attempt};
 /// Why a server is lost whose files changed.
 const REPLACED: &str = "replaced";
 
+/// Serves a station's clients with its server, until nothing is left of it. Should that panic, the clients begin again with
+/// another one: nobody waits for a station that nobody looks after.
+pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
+    let work = serve(Rc::clone(&house), Rc::clone(&station));
+    if tasks::spawn(work).await.is_some() {
+        return;
+    }
+    house.log.line("a server is given up: see the panic above");
+    let attendant = Attendant::of(&house, &station);
+    station.closing.raise();
+    attendant.lost(String::new());
+    if let Some(running) = station.running.take() {
+        running.close_stdin();
+        running.course.get().stop(&running.tree);
+        attendant.reap(&running.tree, false).await;
+    }
+    attendant.ended();
+}
+
 /// Starts the station's server when it is its turn, and serves its clients with it; returns when nothing is left.
 ///
 /// One that another program started is served on.
-pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
+async fn serve(house: Rc<House>, station: Rc<Station>) {
     let resumed = station.running.borrow().clone();
     if resumed.is_none() {
         let turn = async {
@@ -42,12 +61,7 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
             () = station.closing.up() => {},
         }
     }
-    let attendant = Attendant {
-        house: Rc::clone(&house),
-        station: Rc::clone(&station),
-        server: Cell::new(0),
-        exit: Cell::new(None),
-    };
+    let attendant = Attendant::of(&house, &station);
     if resumed.is_none() {
         station.dismiss_confined(&house);
     }
@@ -64,9 +78,7 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
         },
     }
     attendant.lost(String::new());
-    house.pool.ended(&station);
-    house.freed.notify_waiters();
-    house.stir();
+    attendant.ended();
 }
 
 /// Waits until the last client has been gone for as long as its server may wait for the next.
@@ -112,6 +124,22 @@ struct Attendant {
 }
 
 impl Attendant {
+    fn of(house: &Rc<House>, station: &Rc<Station>) -> Attendant {
+        Attendant {
+            house: Rc::clone(house),
+            station: Rc::clone(station),
+            server: Cell::new(0),
+            exit: Cell::new(None),
+        }
+    }
+
+    /// Nobody waits for this station any more.
+    fn ended(&self) {
+        self.house.pool.ended(&self.station);
+        self.house.freed.notify_waiters();
+        self.house.stir();
+    }
+
     fn start(&self) -> io::Result<Rc<Running>> {
         let records = self.house.meeting.trees().ok();
         let hello = &self.station.hello;

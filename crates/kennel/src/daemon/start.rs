@@ -1,9 +1,10 @@
 //! The way from a started process to a daemon that is ready.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path;
@@ -17,7 +18,7 @@ use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::carried::Carried;
@@ -198,7 +199,7 @@ impl Made {
         }
         let generation = random_word()?;
         let path = meeting.socket_path(&generation)?;
-        let listener = listen_at(&path)
+        let listener = listen_at(meeting.dir(), &path)
             .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
         meeting.write_record(&DaemonRecord {
             identity: ProcessRef::me()?.identity().to_string(),
@@ -221,13 +222,25 @@ impl Made {
     }
 }
 
-fn listen_at(path: &Path) -> io::Result<StdListener> {
+/// Listens at this path in this directory. Sessions compare the path that the kernel tells them with the directory, so it is
+/// bound by its path; whether that led here is seen in the directory itself.
+fn listen_at(dir: &RuntimeDir, path: &Path) -> io::Result<StdListener> {
     let listener = StdListener::from(bound_at(path)?);
-    // What a wild umask has taken from its owner.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    make_ours_alone(dir, path.file_name().unwrap_or_default())?;
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Gives a socket's owner what a wild umask has taken, and follows no link.
+fn make_ours_alone(dir: &RuntimeDir, name: &OsStr) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, name, flags, rustix::fs::Mode::empty())?;
+    if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_socket() {
+        return Err(io::Error::other("it is no socket"));
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
 }
 
 /// A socket whose file is closed to others from its first moment on: it gets the mode of the socket itself.
@@ -342,5 +355,28 @@ mod tests {
         let _socket = bound_at(&path).unwrap();
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn rule_9_no_socket_is_used_that_is_not_in_the_judged_directory_and_no_link_is_followed() {
+        let scope = Scope::new("socket-elsewhere");
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let dir = RuntimeDir::ensure(scope.path("dir")).unwrap();
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o377));
+        let path = dir.path().join("good.sock");
+        let listens = listen_at(&dir, &path).map(drop);
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        listens.unwrap();
+        assert_eq!(mode(&path), 0o600);
+        let precious = scope.path("precious");
+        std::fs::write(&precious, "").unwrap();
+        std::fs::set_permissions(&precious, PermissionsExt::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&precious, dir.path().join("link.sock")).unwrap();
+        make_ours_alone(&dir, "link.sock".as_ref()).unwrap_err();
+        assert_eq!(mode(&precious), 0o644);
+        // Another directory is where this one was.
+        std::fs::rename(dir.path(), scope.path("moved")).unwrap();
+        std::fs::create_dir(scope.path("dir")).unwrap();
+        listen_at(&dir, &dir.path().join("other.sock")).unwrap_err();
     }
 }

@@ -19,7 +19,7 @@ use kennel_core::mux::{Class, Mux, Note, Out, Policy, Side};
 use kennel_core::time::Moment;
 
 use super::client::{Link, admission};
-use super::dormant::Used;
+use super::dormant::{self, Used};
 use super::house::{Flag, House};
 use super::lanes::Lanes;
 use super::running::Running;
@@ -188,7 +188,7 @@ impl Station {
     pub(super) fn hibernates_after(&self) -> Option<Duration> {
         let members = self.members.borrow();
         let wishes: Option<Vec<u64>> = members.values().map(|it| it.hibernates_after()).collect();
-        wishes?.into_iter().max().map(Duration::from_millis)
+        dormant::patience(&wishes?)
     }
 
     pub(super) fn hear_server(&self, house: &House, line: Spoken<'_>, at: Instant) {

@@ -161,14 +161,13 @@ impl Candidate {
     fn is_trusted(&self) -> Result<(), String> {
         let (mode, uid) = (self.meta.mode() & 0o7777, self.meta.uid());
         let me = rustix::process::geteuid().as_raw();
-        let shared_group = self.meta.gid() != rustix::process::getegid().as_raw();
         if !self.meta.is_file() {
             Err("it is no file".into())
         } else if uid != me && uid != 0 {
             Err(format!(
                 "it belongs to uid {uid}, neither to us ({me}) nor to root"
             ))
-        } else if mode & 0o002 != 0 || (mode & 0o020 != 0 && shared_group) {
+        } else if mode & 0o022 != 0 {
             Err(format!(
                 "others can write to it (mode {mode:o}); `chmod go-w` it"
             ))

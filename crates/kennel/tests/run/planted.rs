@@ -1,14 +1,14 @@
 //! What another user planted in our own directories, however it got there: nobody is ended, held up or overwritten
 //! by it (rule 9).
 
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Scope, run};
+use kennel_testkit::{Client, Scope, run};
 use serde_json::{Value, json};
 
-use crate::stage::{kennel, listing};
+use crate::stage::{kennel, listing, serves, shared};
 
 /// A directory of the runtime directory, as Kennel makes it.
 fn room(scope: &Scope, path: &str) -> PathBuf {
@@ -77,6 +77,27 @@ fn a_process_that_holds_no_lock_of_kennels_is_not_stopped_whatever_a_record_says
     assert_eq!(bystander.try_wait().unwrap(), None, "on a record's word");
     bystander.kill().unwrap();
     bystander.wait().unwrap();
+}
+
+/// A daemon holds the locks that a session holds, and more.
+#[test]
+fn a_daemon_is_not_stopped_by_a_record_that_calls_it_a_session() {
+    let scope = Scope::new("planted-daemon");
+    let mut client = Client::begin(&mut shared(&scope));
+    serves(&mut client);
+    let pid = listing(&scope)[0]["daemon_pid"].as_u64().unwrap();
+    let daemon = ProcessRef::open(u32::try_from(pid).unwrap()).unwrap();
+    let record = entry(&daemon.identity().to_string(), "solo");
+    let file = room(&scope, "solo").join(pid.to_string());
+    std::fs::write(&file, record.to_string()).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let ended = run(kennel(&scope).args(["stop", "it"]));
+    assert_eq!(ended.code(), Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(listing(&scope).len(), 1);
+    assert!(daemon.is_alive());
+    serves(&mut client);
+    client.close();
+    client.wait();
 }
 
 mod needs_root {

@@ -75,13 +75,16 @@ fn one_that_cannot_be_executed_is_not_become() {
 
 #[test]
 fn rule_9_one_that_others_can_write_to_is_not_become() {
-    let open = |scope: &Scope| {
-        let path = build(scope, "99.1.0");
-        let mode = std::fs::Permissions::from_mode(0o777);
-        std::fs::set_permissions(&path, mode).unwrap();
-        path
-    };
-    stays_as_it_is("writable", open, "others can write to it");
+    // The group is ours: others may be in it, too.
+    for (label, mode) in [("writable", 0o757), ("group-writable", 0o775)] {
+        let open = |scope: &Scope| {
+            let path = build(scope, "99.1.0");
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).unwrap();
+            path
+        };
+        stays_as_it_is(label, open, "others can write to it");
+    }
 }
 
 #[test]

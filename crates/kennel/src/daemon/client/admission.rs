@@ -105,10 +105,10 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
     if wants_the_same_as_the_first(house, hello) {
         return Ok(());
     }
-    let Some(key) = key::of_hello(hello, theirs) else {
+    let Some(hash) = key::hash_of_hello(hello, theirs) else {
         return Err("another version of Kennel made its key".to_owned());
     };
-    if key == house.meeting.key() {
+    if hash.starts_with(house.meeting.key()) && is_the_present_one(house, &hash) {
         return Ok(());
     }
     // A daemon that an earlier build started has the key of that build, which tells less apart: it serves those who have
@@ -117,11 +117,17 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
     let at_former = former.as_deref() == Some(house.meeting.key());
     // Its servers may be of clients that this build has not let in: theirs must have the same rights.
     let at_former = at_former && starters(house).iter().all(|it| have_same_rights(hello, it));
-    let mut present = house.present_key.borrow_mut();
-    match at_former && *present.get_or_insert_with(|| key.clone()) == key {
+    match at_former && is_the_present_one(house, &hash) {
         true => Ok(()),
         false => Err("its key is not this daemon's".to_owned()),
     }
+}
+
+/// Whether the whole hash of a client's key is the one of all clients here: that of the first. The daemon itself knows only
+/// the digits that it was started with.
+fn is_the_present_one(house: &House, hash: &str) -> bool {
+    let mut present = house.present_hash.borrow_mut();
+    present.get_or_insert_with(|| hash.to_owned()) == hash
 }
 
 /// Whether all that a key is made of is the same as the first client's, which has this daemon's key. Most clients' is, and
@@ -133,7 +139,11 @@ fn wants_the_same_as_the_first(house: &House, hello: &ClientHello) -> bool {
     };
     let same = (&hello.key, &hello.env) == (&first.key, &first.env)
         && (&hello.spec.command, &hello.spec.cwd) == (&first.spec.command, &first.spec.cwd);
-    let fits = || key::of_hello(first, ours).as_deref() == Some(house.meeting.key());
+    let fits = || {
+        key::hash_of_hello(first, ours).is_some_and(|hash| {
+            hash.starts_with(house.meeting.key()) && is_the_present_one(house, &hash)
+        })
+    };
     same && *house.first_fits.get_or_init(fits)
 }
 
