@@ -41,9 +41,7 @@ pub(super) fn of_hello(
     when_it_came: &Confinement,
 ) -> Result<(), Refusal> {
     let theirs = confinement_again(link, when_it_came)?;
-    hello
-        .check()
-        .map_err(|why| Refusal::Apart(why.to_owned()))?;
+    hello.check()?;
     fits(house, hello, &theirs)?;
     let clients = house.clients.borrow();
     let is_taken = |other: &Link| other.has_session(&hello.session) && !is_same(link, other);
