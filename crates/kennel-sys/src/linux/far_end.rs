@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
+use super::descriptors::Descriptor;
 use super::procfs::require_our_own;
 
 /// What a descriptor leads to, and whether somebody is at the far end.
@@ -30,7 +30,7 @@ pub(crate) enum Channel {
 /// What descriptor `fd` of a process is, if it is an unnamed pipe or a socket.
 pub(crate) fn channel(pid: u32, fd: u32) -> io::Result<Option<Channel>> {
     require_our_own()?;
-    let link = std::fs::read_link(path(pid, fd))?;
+    let link = std::fs::read_link(first(pid, fd).path())?;
     let link = link.to_string_lossy();
     let inode = |kind: &str| link.strip_prefix(kind)?.strip_suffix(']')?.parse().ok();
     let pipe = inode("pipe:[").map(Channel::Pipe);
@@ -40,7 +40,7 @@ pub(crate) fn channel(pid: u32, fd: u32) -> io::Result<Option<Channel>> {
 /// Whether anybody can write into what `pid` reads from its stdin.
 pub(crate) fn writers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
     match channel {
-        Channel::Pipe(inode) => pipe_end(pid, 0, inode, OFlags::RDONLY, PollFlags::HUP),
+        Channel::Pipe(inode) => pipe_end(first(pid, 0), inode, OFlags::RDONLY, PollFlags::HUP),
         Channel::Socket(inode) => sockets.end(inode, RECEIVE_SHUT),
     }
 }
@@ -48,31 +48,32 @@ pub(crate) fn writers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
 /// Whether anybody can read what `pid` writes to its stdout.
 pub(crate) fn readers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
     match channel {
-        Channel::Pipe(inode) => pipe_end(pid, 1, inode, OFlags::WRONLY, PollFlags::ERR),
+        Channel::Pipe(inode) => pipe_end(first(pid, 1), inode, OFlags::WRONLY, PollFlags::ERR),
         Channel::Socket(inode) => sockets.end(inode, SEND_SHUT),
     }
 }
 
-fn path(pid: u32, fd: u32) -> PathBuf {
-    format!("/proc/{pid}/fd/{fd}").into()
+/// A descriptor in the table of a process's first thread.
+fn first(pid: u32, fd: u32) -> Descriptor {
+    Descriptor { task: pid, fd }
 }
 
-/// Whether any process holds the other end of the pipe that `pid` has open as `fd`, to read from it or to write to it.
-pub(crate) fn pipe_far_end(pid: u32, fd: u32, inode: u64, reads: bool) -> FarEnd {
+/// Whether any process holds the other end of a pipe, to read from it or to write to it.
+pub(crate) fn pipe_far_end(at: Descriptor, inode: u64, reads: bool) -> FarEnd {
     match reads {
-        true => pipe_end(pid, fd, inode, OFlags::RDONLY, PollFlags::HUP),
-        false => pipe_end(pid, fd, inode, OFlags::WRONLY, PollFlags::ERR),
+        true => pipe_end(at, inode, OFlags::RDONLY, PollFlags::HUP),
+        false => pipe_end(at, inode, OFlags::WRONLY, PollFlags::ERR),
     }
 }
 
-/// Whether `pid` has not read all that was written to the pipe that is its `fd`. What cannot be seen counts as unread.
-pub(crate) fn has_unread_input(pid: u32, fd: u32, inode: u64) -> bool {
-    events(pid, fd, inode, OFlags::RDONLY, PollFlags::IN)
+/// Whether not all that was written to a pipe has been read. What cannot be seen counts as unread.
+pub(crate) fn has_unread_input(at: Descriptor, inode: u64) -> bool {
+    events(at, inode, OFlags::RDONLY, PollFlags::IN)
         .is_none_or(|events| events.contains(PollFlags::IN))
 }
 
-fn pipe_end(pid: u32, fd: u32, inode: u64, access: OFlags, lonely: PollFlags) -> FarEnd {
-    match events(pid, fd, inode, access, PollFlags::empty()) {
+fn pipe_end(at: Descriptor, inode: u64, access: OFlags, lonely: PollFlags) -> FarEnd {
+    match events(at, inode, access, PollFlags::empty()) {
         Some(events) if events.contains(lonely) => FarEnd::Abandoned,
         _ => FarEnd::Held,
     }
@@ -80,9 +81,9 @@ fn pipe_end(pid: u32, fd: u32, inode: u64, access: OFlags, lonely: PollFlags) ->
 
 /// Opens the same end once more, for a moment, and asks the kernel. One more reader of a pipe that has one, or one
 /// more writer, is noticed by nobody.
-fn events(pid: u32, fd: u32, inode: u64, access: OFlags, asked: PollFlags) -> Option<PollFlags> {
+fn events(at: Descriptor, inode: u64, access: OFlags, asked: PollFlags) -> Option<PollFlags> {
     let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let end = rustix::fs::open(path(pid, fd), flags, Mode::empty()).ok()?;
+    let end = rustix::fs::open(at.path(), flags, Mode::empty()).ok()?;
     // It may have put another file in its place meanwhile.
     let stat = rustix::fs::fstat(&end).ok()?;
     if stat.st_ino != inode {
@@ -275,7 +276,7 @@ mod tests {
             let Ok(Some(Channel::Pipe(inode))) = channel(me, fd) else {
                 panic!("a pipe");
             };
-            pipe_end(me, fd, inode, access, lonely)
+            pipe_end(first(me, fd), inode, access, lonely)
         };
         let (reader, writer) = io::pipe().expect("a pipe");
         let input = |fd| look(fd, OFlags::RDONLY, PollFlags::HUP);

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use super::procfs::require_our_own;
+use super::descriptors::{Descriptor, IO_URING, descriptors, registered_files};
 
 /// One descriptor of another process.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) fd: u32,
+    /// Where `/proc` shows it.
+    pub(crate) descriptor: Descriptor,
     /// Target of its link in `/proc`: a path, or a kind and a number. The same file has the same text in every process.
     pub(crate) link: String,
     pub(crate) kind: FileKind,
@@ -21,6 +23,8 @@ pub(crate) struct OpenFile {
     pub(crate) stamp: Option<FileStamp>,
     /// The living process that a pidfd refers to.
     pub(crate) watched: Option<u32>,
+    /// Whether an io_uring keeps files, of which no descriptor need be left.
+    pub(crate) keeps_files: bool,
 }
 
 /// Size and time of the last change of a file, and the position of a descriptor in it.
@@ -56,35 +60,29 @@ pub(crate) enum FileKind {
 pub(crate) fn open_files(pid: u32) -> io::Result<Vec<OpenFile>> {
     let links = open_links(pid)?.into_iter();
     Ok(links
-        .filter_map(|(fd, link)| open_file(pid, fd, link))
+        .filter_map(|(descriptor, link)| open_file(descriptor, link))
         .collect())
 }
 
 /// Every descriptor of a process with its link's target. Touches no file system but `/proc`.
-pub(crate) fn open_links(pid: u32) -> io::Result<Vec<(u32, String)>> {
-    require_our_own()?;
-    let mut links = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
-        let entry = entry?;
-        let fd = entry.file_name().to_str().and_then(|fd| fd.parse().ok());
-        // Skip descriptors that were closed since the listing.
-        if let (Some(fd), Ok(link)) = (fd, std::fs::read_link(entry.path())) {
-            links.push((fd, link.to_string_lossy().into_owned()));
-        }
-    }
-    Ok(links)
+pub(crate) fn open_links(pid: u32) -> io::Result<Vec<(Descriptor, String)>> {
+    let all = descriptors(pid)?.into_iter();
+    // Skip descriptors that were closed since the listing.
+    let links = all.filter_map(|descriptor| {
+        let link = std::fs::read_link(descriptor.path()).ok()?;
+        Some((descriptor, link.to_string_lossy().into_owned()))
+    });
+    Ok(links.collect())
 }
 
-/// Whether a process has this descriptor open for reading alone.
-pub(crate) fn reads_only(pid: u32, fd: u32) -> bool {
-    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-    access(&info) == Some((true, false))
+/// Whether a descriptor is open for reading alone.
+pub(crate) fn reads_only(descriptor: Descriptor) -> bool {
+    access(&descriptor.info().unwrap_or_default()) == Some((true, false))
 }
 
-/// Whether a process may read through this descriptor; what cannot be seen may.
-pub(crate) fn may_read(pid: u32, fd: u32) -> bool {
-    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-    access(&info).is_none_or(|(reads, _)| reads)
+/// Whether its holder may read through a descriptor; what cannot be seen may.
+pub(crate) fn may_read(descriptor: Descriptor) -> bool {
+    access(&descriptor.info().unwrap_or_default()).is_none_or(|(reads, _)| reads)
 }
 
 /// Waiters for locks: the pids that are blocked, by the file as `/proc/locks` names it.
@@ -102,17 +100,21 @@ pub(crate) fn blocked_locks() -> HashMap<String, Vec<u32>> {
     blocked
 }
 
-fn open_file(pid: u32, fd: u32, link: String) -> Option<OpenFile> {
+fn open_file(descriptor: Descriptor, link: String) -> Option<OpenFile> {
     // Closed since the listing.
-    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+    let info = descriptor.info().ok()?;
     // What cannot be read counts as both.
     let (reads, writes) = access(&info).unwrap_or((true, true));
-    let kind = kind(pid, fd, &link);
-    let stamp = (kind == FileKind::Regular).then(|| stamp(pid, fd, &info));
+    let kind = kind(descriptor, &link);
+    let stamp = (kind == FileKind::Regular).then(|| stamp(descriptor, &info));
+    let keeps_files =
+        link == IO_URING && !registered_files(descriptor).is_ok_and(|files| files.is_empty());
     Some(OpenFile {
-        fd,
+        fd: descriptor.fd,
+        descriptor,
         stamp: stamp.flatten(),
         watched: number(&info, "Pid:").and_then(|pid| u32::try_from(pid).ok()),
+        keeps_files,
         kind,
         link,
         reads,
@@ -121,8 +123,8 @@ fn open_file(pid: u32, fd: u32, link: String) -> Option<OpenFile> {
     })
 }
 
-fn stamp(pid: u32, fd: u32, info: &str) -> Option<FileStamp> {
-    let meta = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
+fn stamp(descriptor: Descriptor, info: &str) -> Option<FileStamp> {
+    let meta = std::fs::metadata(descriptor.path()).ok()?;
     Some(FileStamp {
         size: meta.size(),
         changed: (meta.mtime(), meta.mtime_nsec()),
@@ -144,7 +146,7 @@ fn is_message_queue(path: &str) -> bool {
     rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == MESSAGE_QUEUES)
 }
 
-fn kind(pid: u32, fd: u32, link: &str) -> FileKind {
+fn kind(descriptor: Descriptor, link: &str) -> FileKind {
     let inode = |kind: &str| link.strip_prefix(kind)?.strip_suffix(']')?.parse().ok();
     if let Some(inode) = inode("pipe:[") {
         return FileKind::Pipe(inode);
@@ -156,7 +158,7 @@ fn kind(pid: u32, fd: u32, link: &str) -> FileKind {
         let name = link.strip_prefix("anon_inode:").unwrap_or(link);
         return FileKind::Kernel(name.trim_matches(['[', ']']).to_owned());
     }
-    let path = format!("/proc/{pid}/fd/{fd}");
+    let path = descriptor.path();
     let Ok(meta) = std::fs::metadata(&path) else {
         return FileKind::Unknown;
     };

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 
+use super::descriptors::{Descriptor, IO_URING, descriptors, inode, registered_files};
+
 /// What `/proc/<pid>/stat` says, as far as anyone here asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
@@ -29,9 +31,9 @@ impl ProcessStat {
 }
 
 /// How often `/proc` is asked again for a process that the kernel knows.
-const ATTEMPTS: usize = 8;
+pub(super) const ATTEMPTS: usize = 8;
 /// Time between two of these questions: the kernel gets it to find memory.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) fn stat(pid: u32) -> io::Result<ProcessStat> {
     require_our_own()?;
@@ -92,7 +94,7 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
 }
 
 /// Reading about a process that ended under the reader's hands is ESRCH; to callers it is all one.
-fn gone(error: io::Error) -> io::Error {
+pub(super) fn gone(error: io::Error) -> io::Error {
     if error.raw_os_error() == Some(libc::ESRCH) {
         io::ErrorKind::NotFound.into()
     } else {
@@ -278,17 +280,30 @@ pub(crate) fn stream_identity(pid: u32, fd: u32) -> Option<(u64, u64)> {
 
 /// Whether a process has any of `files` open; an error where its table may not be read.
 pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
-    require_our_own()?;
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(gone)? {
+    for descriptor in descriptors(pid)? {
         // A descriptor closed since the listing is one that is not held.
-        let Ok(meta) = std::fs::metadata(entry?.path()) else {
+        let Ok(meta) = std::fs::metadata(descriptor.path()) else {
             continue;
         };
-        if files.contains(&(meta.dev(), meta.ino())) {
+        if files.contains(&(meta.dev(), meta.ino())) || is_registered(descriptor, &meta, files) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Whether a descriptor is an io_uring that keeps one of these pipes or sockets.
+fn is_registered(ring: Descriptor, meta: &std::fs::Metadata, files: &[(u64, u64)]) -> bool {
+    // Only an object of the kernel has no type.
+    let is_ring = meta.mode() & libc::S_IFMT == 0
+        && std::fs::read_link(ring.path()).is_ok_and(|link| link.as_os_str() == IO_URING);
+    if !is_ring {
+        return false;
+    }
+    let kept = registered_files(ring).unwrap_or_default();
+    let inodes = |kind| kept.iter().filter_map(move |link| inode(link, kind));
+    let mut inodes = inodes("pipe").chain(inodes("socket"));
+    inodes.any(|inode| files.iter().any(|(_, known)| *known == inode))
 }
 
 /// What a descriptor was opened for.
@@ -300,14 +315,12 @@ pub(crate) enum Access {
 
 /// Whether a process has `file` open for `access`; an error where its table may not be read.
 pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: Access) -> io::Result<bool> {
-    require_our_own()?;
     // The link of a descriptor has the mode that it was opened with.
     let bit = match access {
         Access::Read => 0o400,
         Access::Write => 0o200,
     };
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(gone)? {
-        let path = entry?.path();
+    for path in descriptors(pid)?.into_iter().map(Descriptor::path) {
         let (Ok(meta), Ok(link)) = (std::fs::metadata(&path), std::fs::symlink_metadata(&path))
         else {
             continue;
@@ -319,20 +332,22 @@ pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: Access) -> io:
     Ok(false)
 }
 
-/// The inodes of the sockets a process has open; an error where its table may not be read.
+/// The inodes of the sockets a process has open, those in an io_uring included; an error where its table may not be read.
 pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
-    require_our_own()?;
     let mut sockets = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(gone)? {
+    for descriptor in descriptors(pid)? {
         // A descriptor closed since the listing is one that is not held.
-        let Ok(target) = std::fs::read_link(entry?.path()) else {
+        let Ok(target) = std::fs::read_link(descriptor.path()) else {
             continue;
         };
-        let inode: Option<u64> = target.to_str().and_then(|text| {
-            let number = text.strip_prefix("socket:[")?.strip_suffix(']')?;
-            number.parse().ok()
-        });
-        sockets.extend(inode);
+        match target.to_str() {
+            Some(IO_URING) => {
+                let kept = registered_files(descriptor)?;
+                sockets.extend(kept.iter().filter_map(|link| inode(link, "socket")));
+            }
+            Some(link) => sockets.extend(inode(link, "socket")),
+            None => {}
+        }
     }
     Ok(sockets)
 }

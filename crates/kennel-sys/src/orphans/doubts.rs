@@ -3,10 +3,11 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 use super::shared::SharedObjects;
 use super::work::{OtherWriters, Work};
-use crate::linux::{self as os, FarEnd, FileKind, OpenFile, Sockets};
+use crate::linux::{self as os, Descriptor, FarEnd, FileKind, OpenFile, Sockets};
 use crate::process::ProcessRef;
 
 /// `/dev/null`, `zero`, `full`, `random` and `urandom`: devices that lead to nobody.
@@ -30,8 +31,8 @@ pub(super) struct Snapshot {
 /// Open files of every process that shows them.
 #[derive(Default)]
 struct Tables {
-    /// Holders of each file, as pid and descriptor.
-    holders: HashMap<String, Vec<(u32, u32)>>,
+    /// Holders of each file, by pid.
+    holders: HashMap<String, Vec<(u32, Descriptor)>>,
     /// Processes that hide their open files, with their session.
     hidden: Vec<(u32, u32)>,
 }
@@ -63,6 +64,9 @@ impl Snapshot {
             let shared = self.shared.doubts(pid, &pids, &self.suspects);
             doubts.extend(shared.into_iter().map(|why| format!("pid {pid} {why}")));
             match os::open_files(pid) {
+                Ok(open) if open.is_empty() && member.is_alive() => {
+                    doubts.push(format!("pid {pid} shows no open files"));
+                }
                 Ok(open) => files.extend(open.into_iter().map(|file| (pid, file))),
                 Err(_) if !member.is_alive() => {}
                 Err(error) => {
@@ -100,10 +104,11 @@ impl Snapshot {
         self.tables.get_or_init(|| {
             let mut tables = Tables::default();
             for pid in os::processes().unwrap_or_default() {
-                match os::open_links(pid) {
+                match links(pid) {
                     Ok(links) => {
-                        for (fd, link) in links {
-                            tables.holders.entry(link).or_default().push((pid, fd));
+                        for (descriptor, link) in links {
+                            let holders = tables.holders.entry(link).or_default();
+                            holders.push((pid, descriptor));
                         }
                     }
                     Err(_) => {
@@ -115,6 +120,18 @@ impl Snapshot {
             tables
         })
     }
+}
+
+/// Descriptors of a process with their links, and the files in its io_urings.
+fn links(pid: u32) -> io::Result<Vec<(Descriptor, String)>> {
+    let mut links = os::open_links(pid)?;
+    let rings = links.iter().filter(|(_, link)| link == os::IO_URING);
+    let rings: Vec<Descriptor> = rings.map(|(ring, _)| *ring).collect();
+    for ring in rings {
+        let files = os::registered_files(ring)?.into_iter();
+        links.extend(files.map(|file| (ring, file)));
+    }
+    Ok(links)
 }
 
 /// What its status says, apart from its open files.
@@ -158,6 +175,7 @@ impl Tree<'_> {
             FileKind::Device(major, minor) if HARMLESS_DEVICES.contains(&(*major, *minor)) => {
                 return None;
             }
+            FileKind::Kernel(_) if file.keeps_files => "keeps files in an io_uring".to_owned(),
             FileKind::Kernel(name) if HARMLESS_OBJECTS.contains(&name.as_str()) => return None,
             FileKind::Kernel(name) if name == "pidfd" => return self.supervised(file),
             FileKind::Kernel(name) if name == "inotify" || name == "fanotify" => {
@@ -187,8 +205,8 @@ impl Tree<'_> {
         if within {
             return self.shared_pipe(pid, file);
         }
-        if os::pipe_far_end(pid, file.fd, inode, file.reads) == FarEnd::Abandoned {
-            let unread = file.fd == STDIN && os::has_unread_input(pid, file.fd, inode);
+        if os::pipe_far_end(file.descriptor, inode, file.reads) == FarEnd::Abandoned {
+            let unread = file.fd == STDIN && os::has_unread_input(file.descriptor, inode);
             return unread.then(|| "has not read all of its input".to_owned());
         }
         if file.fd == STDERR && self.is_common_stderr(file) {
@@ -260,16 +278,16 @@ impl Tree<'_> {
         }
         let link = &file.link;
         let mut outside = self.outside(file);
-        if let Some((reader, _)) = outside.find(|&(pid, fd)| os::reads_only(pid, fd)) {
+        if let Some((reader, _)) = outside.find(|&(_, at)| os::reads_only(at)) {
             return Some(format!("writes to {link}, which pid {reader} reads"));
         }
         // A database, or a queue of jobs in one. Processes that only append to a common log wait for nobody.
         if self.snapshot.is_ours_too(file) {
             return None;
         }
-        let living = |&(pid, _): &(u32, u32)| !self.snapshot.suspects.contains(&pid);
+        let living = |&(pid, _): &(u32, Descriptor)| !self.snapshot.suspects.contains(&pid);
         let mut outside = self.outside(file).filter(living);
-        let (partner, _) = outside.find(|&(pid, fd)| os::may_read(pid, fd))?;
+        let (partner, _) = outside.find(|&(_, at)| os::may_read(at))?;
         Some(format!("shares {link} with pid {partner}"))
     }
 
@@ -280,7 +298,7 @@ impl Tree<'_> {
 
     fn other_writers(&self, file: &OpenFile) -> OtherWriters {
         let mut outside = self.outside(file);
-        match outside.any(|(pid, fd)| !os::reads_only(pid, fd)) {
+        match outside.any(|(_, at)| !os::reads_only(at)) {
             true => OtherWriters::Some,
             false => OtherWriters::None,
         }
@@ -291,7 +309,7 @@ impl Tree<'_> {
     }
 
     /// Holders of the same file outside the tree.
-    fn outside(&self, file: &OpenFile) -> impl Iterator<Item = (u32, u32)> {
+    fn outside(&self, file: &OpenFile) -> impl Iterator<Item = (u32, Descriptor)> {
         let holders = self.snapshot.tables().holders.get(&file.link);
         let holders = holders.into_iter().flatten().copied();
         holders.filter(|(pid, _)| !self.pids.contains(pid))
@@ -300,6 +318,6 @@ impl Tree<'_> {
     /// Whether other processes write to the same stderr: then it was inherited, as in a container or under a test
     /// runner, and its reader does not wait for this tree.
     fn is_common_stderr(&self, file: &OpenFile) -> bool {
-        self.outside(file).any(|(pid, fd)| !os::reads_only(pid, fd))
+        self.outside(file).any(|(_, at)| !os::reads_only(at))
     }
 }

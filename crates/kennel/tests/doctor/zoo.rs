@@ -226,6 +226,28 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         keep(os.pidfd_open(pid))",
         "as a supervisor does",
     ),
+    (
+        "launcher of a server whose first thread has ended",
+        "child([sys.executable, '-c', \
+        'import ctypes, os, socket, threading; s = socket.create_server((\"127.0.0.1\", 0)); \
+        threading.Thread(target=s.accept).start(); print(1, flush=True); \
+        ctypes.CDLL(None).syscall({\"x86_64\": 60, \"aarch64\": 93}[os.uname().machine], 0)'], stdout=-1).stdout.read(1)",
+        "network socket",
+    ),
+    (
+        "server in a thread with descriptors of its own",
+        "e = threading.Event(); threading.Thread(daemon=True, target=lambda: [libc.unshare(0x400), \
+        keep(socket.create_server(('127.0.0.1', 0))), e.set(), threading.Event().wait()]).start(); \
+        e.wait()",
+        "network socket",
+    ),
+    (
+        "server on io_uring",
+        "r = libc.syscall(425, 4, ctypes.create_string_buffer(120)); assert r > 2; \
+        s = socket.create_server(('127.0.0.1', 0)); \
+        assert libc.syscall(427, r, 2, ctypes.byref(ctypes.c_int(s.fileno())), 1) == 0; s.close()",
+        "keeps files in an io_uring",
+    ),
 ];
 
 /// Servers as inetd starts them: one connected socket is stdin and stdout. The app that started them is killed, the client
