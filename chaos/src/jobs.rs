@@ -68,12 +68,17 @@ fn start(world: &mut World, script: Script, how: u64) -> Result<String> {
     let dir = world.stash.path(format!("jobs-{how:x}"));
     std::fs::create_dir_all(&dir)?;
     let programs = bin("tk-parent");
+    let programs = programs.parent().unwrap_or(Path::new("/"));
+    let mut path = programs.as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
     let mark = format!("{MARK}={how:x}");
     let mut bash = world.command("setsid");
     bash.args(["bash", "-c", &script.lines])
         .current_dir(dir)
         .env(MARK, format!("{how:x}"))
-        .env("P", programs.parent().unwrap_or(Path::new("/")))
+        .env("P", programs)
+        .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -184,8 +189,8 @@ impl Script {
     }
 
     /// A command that stays, with a command line of its own.
-    fn sleep(&mut self, is_orphan: bool) -> String {
-        let line = format!("sleep {}", self.number());
+    fn idle(&mut self, is_orphan: bool) -> String {
+        let line = format!("tk-idle {}", self.number());
         match is_orphan {
             true => self.orphans.push(line.clone()),
             false => self.innocents.push(line.clone()),
@@ -198,7 +203,7 @@ impl Script {
     fn pipeline(&mut self) -> String {
         const EXITS: &str = "true";
         const WRITES: &str = "echo x";
-        const STAYS: &str = "sleep";
+        const STAYS: &str = "tk-idle";
         let count = 2 + self.chance.below(5);
         let stages: Vec<&str> = (0..count)
             .map(|_| self.pick(&[EXITS, WRITES, STAYS]))
@@ -208,7 +213,7 @@ impl Script {
             let has_exited = |it: Option<&&str>| it.is_some_and(|&it| it != STAYS);
             let abandoned = at > 0 && stages[at - 1] == EXITS && has_exited(stages.get(at + 1));
             words.push(match stage {
-                STAYS => self.sleep(abandoned),
+                STAYS => self.idle(abandoned),
                 _ => stage.to_owned(),
             });
         }
@@ -220,7 +225,7 @@ impl Script {
         let number = self.number();
         if self.pick(&[true, false]) {
             self.innocents.push("server 127.0.0.1:0".to_owned());
-            let client = self.sleep(false);
+            let client = self.idle(false);
             return format!(
                 "true | (exec -a server $P/tk-ports 127.0.0.1:0) | sed 's/listening //;q' >port{number} & \
                  until [ -s port{number} ]; do sleep 0.01; done; \
@@ -240,10 +245,10 @@ impl Script {
 
     /// A job that a process substitution reads from or writes to.
     fn substitution(&mut self) -> String {
-        let job = self.sleep(false);
+        let job = self.idle(false);
         let number = self.number();
         match self.pick(&["2", "3", ""]) {
-            "" => format!("true | {job} 3< <({}) >out{number} &", self.sleep(false)),
+            "" => format!("true | {job} 3< <({}) >out{number} &", self.idle(false)),
             descriptor => {
                 self.innocents.push("cat".to_owned());
                 format!("true | {job} {descriptor}> >(cat >out{number}) | true &")
@@ -254,7 +259,7 @@ impl Script {
     /// A job whose output is a file, or one with abandoned stdin and stdout that writes a file now and then.
     fn writer(&mut self) -> String {
         const LOOP: &str = "while :; do echo x >&3; read -t 0.02 -u 4; done";
-        let job = self.sleep(false);
+        let job = self.idle(false);
         let number = self.number();
         if self.pick(&[true, false]) {
             return format!("true | {job} >out{number} &");
@@ -270,7 +275,7 @@ impl Script {
         let launched = self.pick(&[true, false]);
         let channel = self.pick(&["", "socket"]);
         let number = self.number();
-        let server = self.sleep(!held);
+        let server = self.idle(!held);
         if launched {
             let launcher = format!("sh -c \"$0\" \"$@\"; : {server}");
             match held {

@@ -73,7 +73,8 @@ impl Named {
     pub(crate) fn capture(self) -> io::Result<Owner> {
         let found = match self {
             Named::Identity(identity) => ProcessRef::find(&identity)?,
-            Named::Pid(pid) => match ProcessRef::open(pid) {
+            // Many a tool shows the number of a thread.
+            Named::Pid(pid) => match ProcessRef::of_thread(pid) {
                 Ok(process) => Some(process),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(error),
@@ -116,6 +117,17 @@ mod tests {
         ] {
             assert_eq!(parse(text), Err(OwnerError::Malformed(text.to_owned())));
         }
+    }
+
+    #[test]
+    fn the_number_of_a_thread_names_its_process() {
+        // A test runs in a thread of its own.
+        let thread = std::fs::read_link("/proc/thread-self").unwrap();
+        let thread = thread.file_name().unwrap().to_str().unwrap();
+        let me = std::process::id();
+        assert_ne!(thread, me.to_string());
+        let owner = Owner::named(thread).unwrap();
+        assert!(matches!(owner, Owner::Alive(process) if process.pid() == me));
     }
 
     #[test]

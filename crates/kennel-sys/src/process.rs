@@ -42,6 +42,17 @@ impl ProcessRef {
         ProcessRef::identified(pid, unique, handle)
     }
 
+    /// The process that `task` is a thread of. A number of a process is that of its first thread.
+    pub fn of_thread(task: u32) -> io::Result<ProcessRef> {
+        let group = |task| os::thread_group(task).ok().flatten().unwrap_or(task);
+        let process = ProcessRef::open(group(task))?;
+        // Asked again behind the reference: the thread may have ended, and its number be used again (rule 6).
+        match process.pid() == group(task) {
+            true => Ok(process),
+            false => Err(gone(task)),
+        }
+    }
+
     /// The process behind a descriptor the kernel made, and its pid, which is 0 where we cannot see it.
     pub(crate) fn from_handle(pid: u32, handle: OwnedFd) -> io::Result<ProcessRef> {
         let unique = os::unique_of(handle.as_fd(), features().pidfs)?;

@@ -268,6 +268,10 @@ pub mod process {
             unsupported()
         }
         /// Unsupported.
+        pub fn of_thread(_task: u32) -> io::Result<ProcessRef> {
+            unsupported()
+        }
+        /// Unsupported.
         pub fn me() -> io::Result<ProcessRef> {
             unsupported()
         }

@@ -67,6 +67,34 @@ pub(crate) fn blocked_on_system_v(_pid: u32) -> Option<&'static str> {
     None
 }
 
+/// Whether the first thread of a process waits for a time: a job may go on then. Other threads that do are timers of servers.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) fn sleeps(pid: u32) -> bool {
+    let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let call = read("syscall");
+    let mut words = call.split(' ');
+    let number: Option<libc::c_long> = words.next().and_then(|word| word.parse().ok());
+    let arguments: Vec<&str> = words.collect();
+    // `select` and `poll` of nothing, with a time: the pointer to it is the fifth argument, or the third.
+    let of_nothing = |count: usize, time: usize| {
+        arguments.get(count) == Some(&"0x0") && arguments.get(time) != Some(&"0x0")
+    };
+    match number {
+        Some(libc::SYS_nanosleep | libc::SYS_clock_nanosleep) => true,
+        Some(libc::SYS_pselect6) => of_nothing(0, 4),
+        Some(libc::SYS_ppoll) => of_nothing(1, 2),
+        // Any call that was interrupted, as by a laptop's lid.
+        Some(libc::SYS_restart_syscall) => read("wchan").contains("nanosleep"),
+        _ => false,
+    }
+}
+
+/// Other platforms number their calls in other ways.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) fn sleeps(_pid: u32) -> bool {
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +113,35 @@ mod tests {
         io::Write::write_all(&mut file, &[0; 8192]).expect("a writable file");
         assert!(written_bytes(me).expect("our own bytes") >= bytes + 8192);
         assert_eq!(blocked_on_system_v(me), None);
+    }
+
+    #[test]
+    fn a_process_that_waits_for_a_time_is_told_from_one_that_waits_for_events() {
+        use std::process::{Command, Stdio};
+        let start = |words: &[&str]| {
+            let mut command = Command::new(words[0]);
+            let command = command.args(&words[1..]).stdin(Stdio::piped());
+            command.spawn().expect("it is installed")
+        };
+        let call = |pid: u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+            text.unwrap_or_default()
+                .split(' ')
+                .next()
+                .map(str::to_owned)
+        };
+        let mut sleeper = start(&["sleep", "1000"]);
+        let mut reader = start(&["cat"]);
+        let read = libc::SYS_read.to_string();
+        // Until both are in the call that they stay in.
+        while !sleeps(sleeper.id()) || call(reader.id()).as_deref() != Some(&read) {
+            std::thread::yield_now();
+        }
+        assert!(!sleeps(reader.id()));
+        for child in [&mut sleeper, &mut reader] {
+            child.kill().expect("our own child");
+            child.wait().expect("our own child");
+        }
     }
 
     fn tempfile() -> std::fs::File {

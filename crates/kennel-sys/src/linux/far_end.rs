@@ -112,6 +112,8 @@ pub(crate) struct UnixSocket {
     pub(crate) named: bool,
     /// Inode of the socket it is connected to.
     pub(crate) peer: Option<u64>,
+    /// Not all that was sent to it has been read.
+    pub(crate) unread: bool,
 }
 
 impl UnixSocket {
@@ -127,9 +129,10 @@ const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NAME: u16 = 0;
 const PEER: u16 = 2;
+const QUEUES: u16 = 4;
 const SHUTDOWN: u16 = 6;
-/// `UDIAG_SHOW_NAME` and `UDIAG_SHOW_PEER`.
-const SHOW_NAME_AND_PEER: u32 = 1 | 4;
+/// `UDIAG_SHOW_NAME`, `UDIAG_SHOW_PEER` and `UDIAG_SHOW_RQLEN`.
+const SHOW_NAME_PEER_AND_QUEUES: u32 = 1 | 4 | 16;
 /// `TCP_LISTEN`, which Unix sockets use as well.
 const LISTENING: u8 = 10;
 /// A header of a message, and what precedes the attributes of a socket.
@@ -170,7 +173,7 @@ impl Sockets {
         request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
         request.extend(u32::MAX.to_ne_bytes());
         request.extend([0; 4]);
-        request.extend(SHOW_NAME_AND_PEER.to_ne_bytes());
+        request.extend(SHOW_NAME_PEER_AND_QUEUES.to_ne_bytes());
         request.extend([0; 8]);
         rustix::net::send(&socket, &request, SendFlags::empty())?;
         let mut sockets = HashMap::new();
@@ -213,6 +216,7 @@ fn unix_socket(message: &[u8]) -> Option<UnixSocket> {
         match kind {
             NAME => socket.named = true,
             PEER => socket.peer = u32_at(rest, 4).map(u64::from),
+            QUEUES => socket.unread = u32_at(rest, 4).is_some_and(|bytes| bytes > 0),
             SHUTDOWN => shut = rest.get(4).copied(),
             _ => {}
         }
@@ -260,6 +264,14 @@ mod tests {
             )
         };
         assert_eq!(both(), (FarEnd::Held, FarEnd::Held));
+        let unread = || {
+            Sockets::all()
+                .get(inode)
+                .is_some_and(|socket| socket.unread)
+        };
+        assert!(!unread());
+        io::Write::write_all(&mut &theirs, b"x").expect("a line to it");
+        assert!(unread());
         theirs.shutdown(std::net::Shutdown::Write).expect("half");
         assert_eq!(both(), (FarEnd::Abandoned, FarEnd::Held));
         drop(theirs);

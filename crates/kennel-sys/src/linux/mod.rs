@@ -8,17 +8,19 @@ mod far_end;
 mod open_files;
 mod pidfd;
 mod procfs;
+mod relations;
 mod shared_memory;
 mod sockets;
 
-pub(crate) use activity::{blocked_on_system_v, cpu_time, written_bytes};
+pub(crate) use activity::{blocked_on_system_v, cpu_time, sleeps, written_bytes};
 pub(crate) use confinement::{confinement, has_children_elsewhere, status_and_user_namespace};
 pub(crate) use descriptors::{Descriptor, IO_URING, registered_files};
 pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
 };
 pub(crate) use open_files::{
-    FileKind, FileStamp, OpenFile, blocked_locks, may_read, open_files, open_links, reads_only,
+    FileKind, FileStamp, OpenFile, blocked_locks, event_number, may_read, open_files, open_links,
+    reads_only,
 };
 pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
@@ -27,8 +29,12 @@ pub(crate) use procfs::{
     Access, ProcessStat, age, boot_id, children_of_this_process, command_line, command_name,
     environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, is_kennel,
     now_in_ticks, pid_namespace, processes, resident, runs_our_program, seen_in_proc, session_of,
-    short_text, sockets_of, stat, stream_identity, thread_count_of_this_process, tracer_of,
-    user_of,
+    short_text, sockets_of, stat, stream_identity, thread_count_of_this_process, user_of,
 };
-pub(crate) use shared_memory::{SharedMapping, attached, shared_mappings, system_v_users};
+pub(crate) use relations::{
+    is_frozen, namespace_of_init, processes_in, thread_group, traced, tracer_of,
+};
+pub(crate) use shared_memory::{
+    SharedMapping, all_mappings, attached, shared_mappings, system_v_users,
+};
 pub(crate) use sockets::{Connections, listening_in_namespace_of, network_namespace_of};

@@ -19,6 +19,12 @@ pub(crate) struct OpenFile {
     pub(crate) writes: bool,
     /// Files on which it holds a lock, as `/proc/locks` names them.
     pub(crate) locks: Vec<String>,
+    /// Whether it holds a lease: the holder is asked before another process opens the file.
+    pub(crate) lease: bool,
+    /// Number of an eventfd, the same in every process that shares it.
+    pub(crate) event: Option<u64>,
+    /// The user who owns a regular file.
+    pub(crate) owner: Option<u32>,
     /// State of a regular file, to be compared with a later one.
     pub(crate) stamp: Option<FileStamp>,
     /// The living process that a pidfd refers to.
@@ -85,6 +91,11 @@ pub(crate) fn may_read(descriptor: Descriptor) -> bool {
     access(&descriptor.info().unwrap_or_default()).is_none_or(|(reads, _)| reads)
 }
 
+/// Number of an eventfd, the same in every process that shares it.
+pub(crate) fn event_number(descriptor: Descriptor) -> Option<u64> {
+    number(&descriptor.info().ok()?, EVENT_NUMBER)
+}
+
 /// Waiters for locks: the pids that are blocked, by the file as `/proc/locks` names it.
 pub(crate) fn blocked_locks() -> HashMap<String, Vec<u32>> {
     let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -106,25 +117,28 @@ fn open_file(descriptor: Descriptor, link: String) -> Option<OpenFile> {
     // What cannot be read counts as both.
     let (reads, writes) = access(&info).unwrap_or((true, true));
     let kind = kind(descriptor, &link);
-    let stamp = (kind == FileKind::Regular).then(|| stamp(descriptor, &info));
+    let meta = (kind == FileKind::Regular).then(|| std::fs::metadata(descriptor.path()));
+    let meta = meta.and_then(Result::ok);
     let keeps_files =
         link == IO_URING && !registered_files(descriptor).is_ok_and(|files| files.is_empty());
     Some(OpenFile {
         fd: descriptor.fd,
         descriptor,
-        stamp: stamp.flatten(),
+        stamp: meta.as_ref().and_then(|meta| stamp(meta, &info)),
+        owner: meta.map(|meta| meta.uid()),
+        event: number(&info, EVENT_NUMBER),
+        lease: locks(&info).any(|(kind, _)| kind == "LEASE"),
         watched: number(&info, "Pid:").and_then(|pid| u32::try_from(pid).ok()),
         keeps_files,
         kind,
         link,
         reads,
         writes,
-        locks: locks(&info),
+        locks: locks(&info).map(|(_, file)| file.to_owned()).collect(),
     })
 }
 
-fn stamp(descriptor: Descriptor, info: &str) -> Option<FileStamp> {
-    let meta = std::fs::metadata(descriptor.path()).ok()?;
+fn stamp(meta: &std::fs::Metadata, info: &str) -> Option<FileStamp> {
     Some(FileStamp {
         size: meta.size(),
         changed: (meta.mtime(), meta.mtime_nsec()),
@@ -137,6 +151,9 @@ fn number(info: &str, name: &str) -> Option<u64> {
     let mut lines = info.lines();
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
+
+/// The line that has the number of an eventfd.
+const EVENT_NUMBER: &str = "eventfd-id:";
 
 /// The type of file system that POSIX message queues are in.
 const MESSAGE_QUEUES: i128 = 0x1980_0202;
@@ -190,12 +207,13 @@ fn access(info: &str) -> Option<(bool, bool)> {
     }
 }
 
-/// The files of the `lock:` lines: `lock:  1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF`.
-fn locks(info: &str) -> Vec<String> {
+/// Kinds and files of the `lock:` lines: `lock:  1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF`.
+fn locks(info: &str) -> impl Iterator<Item = (&str, &str)> {
     let lines = info.lines().filter_map(|line| line.strip_prefix("lock:"));
-    lines
-        .filter_map(|lock| lock.split_whitespace().nth(5).map(str::to_owned))
-        .collect()
+    lines.filter_map(|lock| {
+        let mut words = lock.split_whitespace();
+        Some((words.nth(1)?, words.nth(3)?))
+    })
 }
 
 #[cfg(test)]

@@ -178,15 +178,6 @@ pub(crate) fn is_kennel(pid: u32) -> bool {
     runs_our_program(pid) || ["kennel", "kennel-warden", "kennel-daemon"].contains(&name.trim_end())
 }
 
-/// The process that traces this one, such as a debugger; an error where that cannot be seen.
-pub(crate) fn tracer_of(pid: u32) -> io::Result<Option<u32>> {
-    require_our_own()?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(gone)?;
-    let mut lines = status.lines();
-    let tracer = lines.find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse().ok());
-    Ok(tracer.filter(|&tracer: &u32| tracer != 0))
-}
-
 /// The user who started a process: its real uid. An error where that cannot be seen.
 pub(crate) fn user_of(pid: u32) -> io::Result<u32> {
     require_our_own()?;

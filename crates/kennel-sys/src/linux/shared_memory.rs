@@ -1,5 +1,6 @@
 //! Memory, semaphores and message queues that processes share: mappings of another process, and System V objects.
 
+use std::collections::HashSet;
 use std::io;
 
 use super::procfs::require_our_own;
@@ -35,20 +36,31 @@ pub(crate) fn shared_mappings(pid: u32) -> io::Result<Vec<SharedMapping>> {
     Ok(mappings)
 }
 
-/// `7f0a-7f0b rw-s 00000000 00:1a 1234    /dev/shm/name`
+/// Everything that a process maps, writable or not, by the text that names the same memory in every process.
+pub(crate) fn all_mappings(pid: u32) -> io::Result<HashSet<String>> {
+    require_our_own()?;
+    let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let maps = String::from_utf8_lossy(&maps);
+    let mappings = maps.lines().filter_map(mapping);
+    Ok(mappings.map(|(_, mapping)| mapping.id).collect())
+}
+
 fn shared_mapping(line: &str) -> Option<SharedMapping> {
+    let (access, mapping) = mapping(line)?;
+    (access.starts_with("rw") && access.ends_with('s')).then_some(mapping)
+}
+
+/// Access and memory of `7f0a-7f0b rw-s 00000000 00:1a 1234    /dev/shm/name`, if that can be shared.
+fn mapping(line: &str) -> Option<(&str, SharedMapping)> {
     let mut words = line.split_whitespace();
     let (_, access, _) = (words.next()?, words.next()?, words.next()?);
     let (device, inode) = (words.next()?, words.next()?);
     let path = words.collect::<Vec<_>>().join(" ");
-    let shared = access.starts_with("rw") && access.ends_with('s');
     // Devices and objects of the kernel are open files as well, and judged as such.
     // The first System V segment has the number 0.
     let memory = (inode != "0" || path.starts_with("/SYSV")) && !path.starts_with("anon_inode:");
-    (shared && memory).then(|| SharedMapping {
-        id: format!("{device} {inode}"),
-        path,
-    })
+    let id = format!("{device} {inode}");
+    memory.then_some((access, SharedMapping { id, path }))
 }
 
 /// How many processes have attached a System V segment, if `mapping` is one of our IPC namespace.

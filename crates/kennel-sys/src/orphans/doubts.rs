@@ -13,7 +13,9 @@ use crate::process::ProcessRef;
 /// `/dev/null`, `zero`, `full`, `random` and `urandom`: devices that lead to nobody.
 const HARMLESS_DEVICES: [(u32, u32); 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
 /// Objects of the kernel that only their holder uses.
-const HARMLESS_OBJECTS: [&str; 5] = ["eventfd", "eventpoll", "timerfd", "signalfd", "io_uring"];
+const HARMLESS_OBJECTS: [&str; 4] = ["eventpoll", "timerfd", "signalfd", "io_uring"];
+/// What is said of a process with unread input, whose sender need not be there any more.
+const UNREAD: &str = "has not read all of its input";
 const STDIN: u32 = 0;
 const STDOUT: u32 = 1;
 const STDERR: u32 = 2;
@@ -24,6 +26,8 @@ pub(super) struct Snapshot {
     blocked: HashMap<String, Vec<u32>>,
     tables: OnceCell<Tables>,
     shared: SharedObjects,
+    traced: OnceCell<Vec<(u32, u32)>>,
+    events: OnceCell<HashMap<u64, Vec<u32>>>,
     /// Suspects, with everyone below them: that one of these has a file or memory open too speaks for nobody.
     pub(super) suspects: HashSet<u32>,
 }
@@ -44,6 +48,8 @@ impl Snapshot {
             blocked: os::blocked_locks(),
             tables: OnceCell::new(),
             shared: SharedObjects::default(),
+            traced: OnceCell::new(),
+            events: OnceCell::new(),
             suspects,
         }
     }
@@ -58,6 +64,8 @@ impl Snapshot {
         for member in members {
             let pid = member.pid();
             doubts.extend(state_doubts(pid));
+            let bonds = self.bonds(pid, &pids);
+            doubts.extend(bonds.into_iter().map(|why| format!("pid {pid} {why}")));
             if self.blocked.values().flatten().any(|&waiter| waiter == pid) {
                 doubts.push(format!("pid {pid} waits for a lock"));
             }
@@ -91,6 +99,37 @@ impl Snapshot {
             }
         }
         (doubts, work)
+    }
+
+    /// Processes outside that need a member, though neither a file nor memory connects them: to complete "pid 4711 …".
+    fn bonds(&self, pid: u32, tree: &HashSet<u32>) -> Vec<String> {
+        let is_living = |pid: &u32| !tree.contains(pid) && !self.suspects.contains(pid);
+        let mut bonds = Vec::new();
+        let traced = self.traced.get_or_init(os::traced).iter();
+        let mut traced = traced.filter(|(tracer, _)| *tracer == pid);
+        if let Some((_, other)) = traced.find(|(_, traced)| is_living(traced)) {
+            bonds.push(format!("traces pid {other}"));
+        }
+        if let Some(namespace) = os::namespace_of_init(pid) {
+            let others = os::processes_in(namespace);
+            let other = others.iter().find(|other| is_living(other));
+            bonds.extend(other.map(|other| format!("is the init of pid {other}")));
+        }
+        bonds
+    }
+
+    /// Holders of each eventfd, by its number.
+    fn events(&self) -> &HashMap<u64, Vec<u32>> {
+        self.events.get_or_init(|| {
+            let mut events: HashMap<u64, Vec<u32>> = HashMap::new();
+            let holders = self.tables().holders.get("anon_inode:[eventfd]");
+            for &(pid, at) in holders.into_iter().flatten() {
+                if let Some(number) = os::event_number(at) {
+                    events.entry(number).or_default().push(pid);
+                }
+            }
+            events
+        })
     }
 
     /// Whether this process has the same file open.
@@ -148,6 +187,12 @@ fn state_doubts(pid: u32) -> Vec<String> {
         }
         _ => {}
     }
+    if os::is_frozen(pid) {
+        doubts.push(format!("pid {pid} is frozen, and may be continued"));
+    }
+    if os::sleeps(pid) {
+        doubts.push(format!("pid {pid} sleeps, and may go on by itself"));
+    }
     doubts
 }
 
@@ -167,6 +212,9 @@ impl Tree<'_> {
                 "holds a lock on {link} that pid {waiter} waits for"
             ));
         }
+        if file.lease {
+            return Some(format!("has a lease on {link}"));
+        }
         let why = match &file.kind {
             FileKind::Pipe(inode) => return self.pipe(pid, file, *inode),
             FileKind::Socket(inode) => return self.socket(file, *inode),
@@ -176,6 +224,7 @@ impl Tree<'_> {
                 return None;
             }
             FileKind::Kernel(_) if file.keeps_files => "keeps files in an io_uring".to_owned(),
+            FileKind::Kernel(name) if name == "eventfd" => return self.event(file),
             FileKind::Kernel(name) if HARMLESS_OBJECTS.contains(&name.as_str()) => return None,
             FileKind::Kernel(name) if name == "pidfd" => return self.supervised(file),
             FileKind::Kernel(name) if name == "inotify" || name == "fanotify" => {
@@ -206,8 +255,8 @@ impl Tree<'_> {
             return self.shared_pipe(pid, file);
         }
         if os::pipe_far_end(file.descriptor, inode, file.reads) == FarEnd::Abandoned {
-            let unread = file.fd == STDIN && os::has_unread_input(file.descriptor, inode);
-            return unread.then(|| "has not read all of its input".to_owned());
+            let unread = file.reads && os::has_unread_input(file.descriptor, inode);
+            return unread.then(|| UNREAD.to_owned());
         }
         if file.fd == STDERR && self.is_common_stderr(file) {
             return None;
@@ -252,7 +301,7 @@ impl Tree<'_> {
             return Some("listens on a Unix socket".to_owned());
         }
         if socket.closed() {
-            return None;
+            return socket.unread.then(|| UNREAD.to_owned());
         }
         match socket.peer {
             Some(peer) if self.has_open(&format!("socket:[{peer}]")) => None,
@@ -267,6 +316,23 @@ impl Tree<'_> {
     fn supervised(&self, file: &OpenFile) -> Option<String> {
         let watched = file.watched.filter(|pid| !self.pids.contains(pid))?;
         Some(format!("watches pid {watched}, as a supervisor does"))
+    }
+
+    /// An eventfd: with another process in it, it is how they wake each other.
+    fn event(&self, file: &OpenFile) -> Option<String> {
+        let holders = self.snapshot.events().get(&file.event?)?;
+        let is_living = |pid: &&u32| self.is_living(**pid);
+        // What this process inherited as well is from somebody who started us both.
+        let mut living = holders
+            .iter()
+            .filter(|_| !holders.contains(&std::process::id()));
+        let other = living.find(is_living)?;
+        Some(format!("shares an eventfd with pid {other}"))
+    }
+
+    /// Whether a process is outside the tree, and no suspect.
+    fn is_living(&self, pid: u32) -> bool {
+        !self.pids.contains(&pid) && !self.snapshot.suspects.contains(&pid)
     }
 
     fn regular(&self, file: &OpenFile) -> Option<String> {
@@ -285,10 +351,24 @@ impl Tree<'_> {
         if self.snapshot.is_ours_too(file) {
             return None;
         }
-        let living = |&(pid, _): &(u32, Descriptor)| !self.snapshot.suspects.contains(&pid);
-        let mut outside = self.outside(file).filter(living);
-        let (partner, _) = outside.find(|&(_, at)| os::may_read(at))?;
-        Some(format!("shares {link} with pid {partner}"))
+        let mut outside = self.outside(file).filter(|&(pid, _)| self.is_living(pid));
+        if let Some((partner, _)) = outside.find(|&(_, at)| os::may_read(at)) {
+            return Some(format!("shares {link} with pid {partner}"));
+        }
+        let owner = file.owner.filter(|_| file.reads)?;
+        let hidden = self.hidden_process_of(owner)?;
+        Some(format!(
+            "may share {link} with pid {hidden}, which is of the file's owner and hides its open files"
+        ))
+    }
+
+    /// A process of a user whose open files we may not see. Of a file of such a user nobody can tell who else has it open.
+    fn hidden_process_of(&self, owner: u32) -> Option<u32> {
+        if owner == rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        let mut hidden = self.snapshot.tables().hidden.iter().map(|(pid, _)| *pid);
+        hidden.find(|&pid| os::user_of(pid).is_ok_and(|user| user == owner))
     }
 
     /// Whether a file is open for writing, and not just as the stderr of many.
@@ -315,9 +395,10 @@ impl Tree<'_> {
         holders.filter(|(pid, _)| !self.pids.contains(pid))
     }
 
-    /// Whether other processes write to the same stderr: then it was inherited, as in a container or under a test
-    /// runner, and its reader does not wait for this tree.
+    /// Whether other living processes write to the same stderr: then it was inherited, as in a container or under a test
+    /// runner, and its reader does not wait for this tree. Suspects that share one may be what its reader waits for.
     fn is_common_stderr(&self, file: &OpenFile) -> bool {
-        self.outside(file).any(|(_, at)| !os::reads_only(at))
+        let mut living = self.outside(file).filter(|&(pid, _)| self.is_living(pid));
+        living.any(|(_, at)| !os::reads_only(at))
     }
 }

@@ -47,7 +47,10 @@ impl SharedObjects {
         if mapping.has_name() {
             return Some(format!("has the shared memory {path} open"));
         }
-        let holders = self.mappings.get_or_init(all_mappings).get(&mapping.id);
+        let holders = self
+            .mappings
+            .get_or_init(holders_of_mappings)
+            .get(&mapping.id);
         let holders = holders.map(Vec::as_slice).unwrap_or_default();
         let mut outside = holders.iter().filter(|pid| !tree.contains(pid));
         if let Some(other) = outside.find(|pid| !orphaned.contains(pid)) {
@@ -59,14 +62,12 @@ impl SharedObjects {
     }
 }
 
-fn all_mappings() -> HashMap<String, Vec<u32>> {
+/// The processes that map something. A reader of what a suspect writes needs no writable mapping.
+fn holders_of_mappings() -> HashMap<String, Vec<u32>> {
     let mut holders: HashMap<String, Vec<u32>> = HashMap::new();
     for pid in os::processes().unwrap_or_default() {
-        for mapping in os::shared_mappings(pid).unwrap_or_default() {
-            let pids = holders.entry(mapping.id).or_default();
-            if pids.last() != Some(&pid) {
-                pids.push(pid);
-            }
+        for mapping in os::all_mappings(pid).unwrap_or_default() {
+            holders.entry(mapping).or_default().push(pid);
         }
     }
     holders

@@ -11,12 +11,12 @@ use crate::stage::{Family, Ward, session};
 
 /// Nobody.
 const NONE: [u32; 0] = [];
-const SLEEP: &[&str] = &["sleep", "1000"];
+const IDLE: &[&str] = &["tk-idle", "1000"];
 
 #[test]
 fn a_server_whose_app_was_killed_is_found_with_the_evidence_and_ended() {
     let ward = Ward::new();
-    let mut family = ward.family(&[], SLEEP);
+    let mut family = ward.family(&[], IDLE);
     assert_eq!(ward.orphans(), NONE, "its app lives");
     family.kill_app();
     let pid = family.child.pid();
@@ -24,7 +24,7 @@ fn a_server_whose_app_was_killed_is_found_with_the_evidence_and_ended() {
     let told = ward.kennel(&["doctor"]);
     assert_eq!(told.code(), Some(1));
     for words in [
-        "sleep 1000",
+        "tk-idle 1000",
         "starter is gone",
         "write to its stdin",
         "read its stdout",
@@ -84,7 +84,7 @@ fn one_that_ignores_sigterm_is_killed_and_a_launcher_goes_with_what_it_launched(
 fn what_is_not_of_this_ward_is_neither_found_nor_ended() {
     // What every test here relies on: the doctor is kept to the mark of its ward.
     let (ward, other) = (Ward::new(), Ward::new());
-    let (mut ours, mut theirs) = (ward.family(&[], SLEEP), other.family(&[], SLEEP));
+    let (mut ours, mut theirs) = (ward.family(&[], IDLE), other.family(&[], IDLE));
     ours.kill_app();
     theirs.kill_app();
     assert_eq!(ward.orphans(), [ours.child.pid()]);
@@ -103,8 +103,9 @@ fn needs_root_an_orphan_of_another_user_is_shown_with_the_name_and_ended_only_wi
         "--regid=65534",
         "--clear-groups",
     ];
-    let words = [&own_words, SLEEP].concat();
-    let (mut ours, mut theirs) = (ward.family(&[], SLEEP), ward.family(&[], &words));
+    let idle = ward.copied_for_all(&bin("tk-idle"));
+    let words = [&own_words[..], &[idle.as_str()]].concat();
+    let (mut ours, mut theirs) = (ward.family(&[], IDLE), ward.family(&[], &words));
     wait_for("it runs as another user", || {
         let dir = format!("/proc/{}", theirs.child.pid());
         let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(dir).unwrap());
@@ -124,7 +125,7 @@ fn needs_root_an_orphan_of_another_user_is_shown_with_the_name_and_ended_only_wi
     let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
     assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
     assert!(
-        ended.stdout.contains("another user's: sleep"),
+        ended.stdout.contains(&format!("another user's: {idle}")),
         "{}",
         ended.stdout
     );
@@ -175,7 +176,7 @@ struct Someone {
 
 fn someone(ward: &Ward, rng: &mut Rng) -> Someone {
     let (options, fate, orphan) = FATES[rng.below(FATES.len() as u64) as usize];
-    let mut family = ward.family(options, SLEEP);
+    let mut family = ward.family(options, IDLE);
     let grandchild = options.contains(&"launcher").then(|| family.grandchild());
     let mut process = ProcessRef::open(family.child.pid()).unwrap();
     match fate {
@@ -202,9 +203,9 @@ fn daemons(ward: &Ward) -> Vec<ProcessRef> {
     let file = ward.scope.path("daemon.log");
     let line = format!(
         // One without stdio, one that writes to a file, and a pipe between two that only have each other.
-        "setsid sleep 1000 </dev/null >/dev/null & echo $!; \
-         true | sleep 1000 >{} & echo $!; \
-         sleep 1000 </dev/null | sleep 1000 >/dev/null & echo $!",
+        "setsid tk-idle 1000 </dev/null >/dev/null & echo $!; \
+         true | tk-idle 1000 >{} & echo $!; \
+         tk-idle 1000 </dev/null | tk-idle 1000 >/dev/null & echo $!",
         file.display()
     );
     let mut shell = ward.command("sh");
@@ -262,7 +263,7 @@ fn arrangement(round: u32) {
 fn a_server_whose_stdin_another_process_holds_is_shown_and_not_offered() {
     let ward = Ward::new();
     for options in [&["hold"][..], &["socket", "hold"]] {
-        let mut family = ward.family(options, SLEEP);
+        let mut family = ward.family(options, IDLE);
         family.kill_app();
         let pid = family.child.pid();
         let told = ward.kennel(&["doctor"]);
@@ -342,22 +343,22 @@ fn needs_testbed_a_real_server_is_an_orphan_with_its_pipe_held_and_without() {
     }
 }
 
-/// The server of a session. It starts two detached services, then reads its input: `sleep 1001`, which nobody can talk to,
+/// The server of a session. It starts two detached services, then reads its input: `tk-idle 1001`, which nobody can talk to,
 /// and a Python that adopts what its children leave behind.
 const SERVER_OF_SERVICES: &str = r#"
-setsid sh -c 'true | sleep 1001 2>/dev/null | true &'
+setsid sh -c 'true | tk-idle 1001 2>/dev/null | true &'
 setsid "$PYTHON" -c "$ADOPTER" </dev/null >/dev/null 2>&1 &
 cat
 "#;
 
-/// Starts `sleep 1002`, which nobody can talk to, once the file `GO` is there: after the session ended, so that it is not on
+/// Starts `tk-idle 1002`, which nobody can talk to, once the file `GO` is there: after the session ended, so that it is not on
 /// record itself.
 const ADOPTER: &str = "
 import ctypes, os, subprocess, time
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 open(os.environ['READY'], 'w').close()
 while not os.path.exists(os.environ['GO']): time.sleep(0.01)
-subprocess.run(['setsid', 'sh', '-c', 'true | sleep 1002 | true &'])
+subprocess.run(['setsid', 'sh', '-c', 'true | tk-idle 1002 | true &'])
 time.sleep(1000)
 ";
 
@@ -375,16 +376,16 @@ fn kept_services_and_what_is_below_them_are_no_orphans() {
         .env("READY", &ready)
         .env("GO", &go);
     let mut shim = Client::start(&mut command);
-    let sleeps = |seconds: &str| {
+    let idles = |seconds: &str| {
         let is_it = |process: &ProcessRef| {
             let words = process.command_line().unwrap_or_default();
-            words == ["sleep", seconds]
+            words == ["tk-idle", seconds]
         };
-        wait_for(&format!("sleep {seconds}"), || {
+        wait_for(&format!("tk-idle {seconds}"), || {
             ward.scope.survivors().into_iter().find(is_it)
         })
     };
-    let service = sleeps("1001");
+    let service = idles("1001");
     wait_for("the adopter is ready", || ready.exists().then_some(()));
     shim.close();
     shim.wait();
@@ -403,7 +404,7 @@ fn kept_services_and_what_is_below_them_are_no_orphans() {
     });
     assert_eq!(records().len(), 2, "both are on record");
     std::fs::write(&go, "").unwrap();
-    let below = sleeps("1002");
+    let below = idles("1002");
 
     assert_eq!(ward.orphans(), NONE);
     assert_eq!(ward.in_doubt(), NONE);

@@ -13,43 +13,43 @@ use crate::zoo::offered;
 const SHELL: &[(&str, &str, &str)] = &[
     (
         "pipeline whose producer has finished",
-        "true | sleep 1000 | cat >$D/out &",
-        "cat sleep",
+        "true | tk-idle 1000 | cat >$D/out &",
+        "cat tk-idle",
     ),
     (
         "filter of a finished producer",
-        "echo x | (sleep 1000; cat) | cat >$D/out &",
-        "bash cat sleep",
+        "echo x | (tk-idle 1000; cat) | cat >$D/out &",
+        "bash cat tk-idle",
     ),
     (
         "filter that has not read its input, and whose reader has finished",
-        "echo x | sleep 1000 | true &",
-        "sleep",
+        "echo x | tk-idle 1000 | true &",
+        "tk-idle",
     ),
     (
         "pipeline whose reader has finished",
-        "sleep 1000 | sleep 1000 | true &",
-        "sleep sleep",
+        "tk-idle 1000 | tk-idle 1000 | true &",
+        "tk-idle tk-idle",
     ),
     (
         "job with a process substitution for its errors",
-        "true | sleep 1000 2> >(cat >$D/err) | true &",
-        "cat sleep",
+        "true | tk-idle 1000 2> >(cat >$D/err) | true &",
+        "cat tk-idle",
     ),
     (
         "job with a process substitution to write to",
-        "true | sleep 1000 3> >(cat >$D/out) | true &",
-        "cat sleep",
+        "true | tk-idle 1000 3> >(cat >$D/out) | true &",
+        "cat tk-idle",
     ),
     (
         "job with a process substitution to read from",
-        "true | sleep 1000 3< <(sleep 1000) >$D/out &",
-        "sleep sleep",
+        "true | tk-idle 1000 3< <(tk-idle 1000) >$D/out &",
+        "tk-idle tk-idle",
     ),
     (
         "job that two substitutions feed",
-        "cat <(sleep 1000) <(sleep 1000) >$D/out &",
-        "cat sleep sleep",
+        "cat <(tk-idle 1000) <(tk-idle 1000) >$D/out &",
+        "cat tk-idle tk-idle",
     ),
     (
         "tail and grep",
@@ -58,89 +58,89 @@ const SHELL: &[(&str, &str, &str)] = &[
     ),
     (
         "tee to a file and a reader",
-        "sleep 1000 | tee $D/copy | cat >$D/out &",
-        "cat sleep tee",
+        "tk-idle 1000 | tee $D/copy | cat >$D/out &",
+        "cat tee tk-idle",
     ),
     (
         "nohup job",
-        "nohup sleep 1000 >$D/nohup.out 2>&1 &",
-        "sleep",
+        "nohup tk-idle 1000 >$D/nohup.out 2>&1 &",
+        "tk-idle",
     ),
     (
         "disowned job",
-        "true | sleep 1000 >$D/out & disown",
-        "sleep",
+        "true | tk-idle 1000 >$D/out & disown",
+        "tk-idle",
     ),
     (
         "daemon without stdio, as cron",
-        "setsid sleep 1000 </dev/null >/dev/null 2>&1 &",
-        "sleep",
+        "setsid tk-idle 1000 </dev/null >/dev/null 2>&1 &",
+        "tk-idle",
     ),
     (
         "job whose stdout is closed",
-        "true | sleep 1000 >&- &",
-        "sleep",
+        "true | tk-idle 1000 >&- &",
+        "tk-idle",
     ),
     (
         "job whose stdin is closed",
-        "sleep 1000 <&- | true &",
-        "sleep",
+        "tk-idle 1000 <&- | true &",
+        "tk-idle",
     ),
     (
         "coprocess",
-        "coproc cat; exec 3>&${COPROC[1]}; sleep 1000 >&3 &",
-        "cat sleep",
+        "coproc cat; exec 3>&${COPROC[1]}; tk-idle 1000 >&3 &",
+        "cat tk-idle",
     ),
     (
         "reader and writer of a named pipe",
-        "mkfifo $D/p; cat <$D/p >$D/out & sleep 1000 >$D/p &",
-        "cat sleep",
+        "mkfifo $D/p; cat <$D/p >$D/out & tk-idle 1000 >$D/p &",
+        "cat tk-idle",
     ),
     (
         "filter between named pipes",
-        "mkfifo $D/q $D/r; sleep 1000 <>$D/q >$D/r & cat <$D/r >$D/out &",
-        "cat sleep",
+        "mkfifo $D/q $D/r; tk-idle 1000 <>$D/q >$D/r & cat <$D/r >$D/out &",
+        "cat tk-idle",
     ),
     (
         "xargs",
-        "echo 1000 | xargs sleep | cat >$D/out &",
-        "cat sleep xargs",
+        "echo 1000 | xargs tk-idle | cat >$D/out &",
+        "cat tk-idle xargs",
     ),
     (
         "jobs of make",
-        "printf 'all: a b\\na b:\\n\\tsleep 1000\\n' >$D/Makefile; make -s -j2 -C $D | cat >$D/out &",
-        "cat make sleep sleep",
+        "printf 'all: a b\\na b:\\n\\ttk-idle 1000\\n' >$D/Makefile; make -s -j2 -C $D | cat >$D/out &",
+        "cat make tk-idle tk-idle",
     ),
     (
         "holder of a lock and a waiter",
-        "true | flock $D/lock sleep 1000 >$D/out & \
+        "true | flock $D/lock tk-idle 1000 >$D/out & \
         while flock -n $D/lock true; do :; done; flock $D/lock true &",
-        "flock flock sleep",
+        "flock flock tk-idle",
     ),
     (
         "script with a terminal",
-        "script -qc 'exec sleep 1000' $D/typescript </dev/null >/dev/null 2>&1 &",
-        "script sleep",
+        "script -qc 'exec tk-idle 1000' $D/typescript </dev/null >/dev/null 2>&1 &",
+        "script tk-idle",
     ),
     (
         "server of tmux",
-        "SHELL=/bin/sh TMUX_TMPDIR=$D tmux -f /dev/null new-session -d 'exec sleep 1000'",
-        "sleep tmux:",
+        "SHELL=/bin/sh TMUX_TMPDIR=$D tmux -f /dev/null new-session -d 'exec tk-idle 1000'",
+        "tk-idle tmux:",
     ),
     (
         "sqlite3 that is fed",
-        "sleep 1000 | sqlite3 $D/db >$D/out &",
-        "sleep sqlite3",
+        "tk-idle 1000 | sqlite3 $D/db >$D/out &",
+        "sqlite3 tk-idle",
     ),
     (
         "subshell with a loop, as of at",
-        "true | (while :; do sleep 1000; done) >$D/out 2>&1 &",
-        "bash sleep",
+        "true | (while :; do tk-idle 1000; done) >$D/out 2>&1 &",
+        "bash tk-idle",
     ),
     (
         "group that is read",
-        "true | { sleep 1000; echo; } | cat >$D/out &",
-        "bash cat sleep",
+        "true | { tk-idle 1000; echo; } | cat >$D/out &",
+        "bash cat tk-idle",
     ),
 ];
 
@@ -303,7 +303,7 @@ fn pipelines(round: u32) {
                         true => orphans.push(seconds.clone()),
                         false => innocents.push(seconds.clone()),
                     }
-                    format!("sleep {seconds}")
+                    format!("tk-idle {seconds}")
                 }
             });
         }
@@ -328,7 +328,7 @@ fn pipelines(round: u32) {
         assert_eq!(
             process.is_alive(),
             !orphans.contains(seconds),
-            "round {round}: sleep {seconds} of\n{lines}{}",
+            "round {round}: tk-idle {seconds} of\n{lines}{}",
             ended.stdout
         );
     }

@@ -1,7 +1,10 @@
 //! What the tests stand on: processes that lost their starter, others that did not, and a doctor who looks at
 //! these alone.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use kennel_sys::process::ProcessRef;
@@ -30,21 +33,42 @@ impl Ward {
     /// A command whose processes are this ward's.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = self.scope.command(program);
-        command.env(MARK, &self.mark);
+        // With `tk-idle` in its path: `sleep` is no orphan, for it may go on by itself.
+        let programs = bin("tk-idle");
+        let mut path = programs.parent().unwrap().as_os_str().to_owned();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        command.env(MARK, &self.mark).env("PATH", path);
         command
     }
 
     /// `kennel`, kept to this ward.
     pub(crate) fn kennel(&self, words: &[&str]) -> Ended {
+        let mut command = self.restricted(env!("CARGO_BIN_EXE_kennel"));
+        run(command.args(words))
+    }
+
+    /// A command that runs `kennel`, kept to this ward.
+    pub(crate) fn restricted(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         assert!(self.mark.len() > 8, "never without a mark");
-        let mut command = self.scope.command(env!("CARGO_BIN_EXE_kennel"));
+        let mut command = self.scope.command(program);
         command
             .env(ONLY, format!("{MARK}={}", self.mark))
             .current_dir(self.scope.path("home"));
         for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCODE_CONFIG"] {
             command.env_remove(name);
         }
-        run(command.args(words))
+        command
+    }
+
+    /// A copy of a program that every user can run: others may not be able to reach the one that was built.
+    pub(crate) fn copied_for_all(&self, program: &Path) -> String {
+        let dir = self.scope.dir();
+        std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+        let copy = dir.join(program.file_name().unwrap());
+        std::fs::copy(program, &copy).unwrap();
+        std::fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+        copy.to_str().unwrap().to_owned()
     }
 
     pub(crate) fn doctor(&self) -> Value {
@@ -98,7 +122,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    fn start(command: &mut Command) -> Family {
+    pub(crate) fn start(command: &mut Command) -> Family {
         let mut app = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -2,9 +2,11 @@
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
-use kennel_testkit::{run, tool, wait_for};
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{bin, run, tool, wait_for};
 use serde_json::Value;
 
 use crate::stage::{Family, Ward};
@@ -101,20 +103,20 @@ const ABANDONED: &[(&str, &str, &str)] = &[
     ),
     (
         "launcher of a job that writes a file",
-        "child(['sleep', '1000'], stdout=open(base, 'w'))",
+        "idle_child(stdout=open(base, 'w'))",
         "writes its output to",
     ),
     (
         "launcher of a server, as a build tool",
         "child([sys.executable, '-c', \
-        'import socket, time; s = socket.create_server((\"127.0.0.1\", 0)); print(1, flush=True); time.sleep(1000)'], \
+        'import signal, socket; s = socket.create_server((\"127.0.0.1\", 0)); print(1, flush=True); signal.pause()'], \
         stdout=-1).stdout.read(1)",
         "network socket",
     ),
     (
         "launcher of a file watcher, as a language server",
         "child([sys.executable, '-c', \
-        'import ctypes, time; ctypes.CDLL(None).inotify_init(); print(1, flush=True); time.sleep(1000)'], \
+        'import ctypes, signal; ctypes.CDLL(None).inotify_init(); print(1, flush=True); signal.pause()'], \
         stdout=-1).stdout.read(1)",
         "watches files",
     ),
@@ -227,10 +229,11 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         "as a supervisor does",
     ),
     (
+        // A process whose first thread has ended shows no environment, by which a test finds it: it ends with its parent.
         "launcher of a server whose first thread has ended",
         "child([sys.executable, '-c', \
         'import ctypes, os, socket, threading; s = socket.create_server((\"127.0.0.1\", 0)); \
-        threading.Thread(target=s.accept).start(); print(1, flush=True); \
+        threading.Thread(target=lambda: [ctypes.CDLL(None).prctl(1, 9), print(1, flush=True), s.accept()]).start(); \
         ctypes.CDLL(None).syscall({\"x86_64\": 60, \"aarch64\": 93}[os.uname().machine], 0)'], stdout=-1).stdout.read(1)",
         "network socket",
     ),
@@ -247,6 +250,44 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         s = socket.create_server(('127.0.0.1', 0)); \
         assert libc.syscall(427, r, 2, ctypes.byref(ctypes.c_int(s.fileno())), 1) == 0; s.close()",
         "keeps files in an io_uring",
+    ),
+    (
+        "filter with unread input on a socket",
+        "ours, theirs = socket.socketpair(); theirs.send(b'x'); theirs.close(); as_stdio(ours)",
+        "has not read all",
+    ),
+    (
+        "job with unread input on descriptor 3",
+        "r, w = os.pipe(); os.write(w, b'x'); os.close(w)",
+        "has not read all",
+    ),
+    (
+        "tracer of a living process, as strace",
+        "pid = int(other('import ctypes, time; ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1)); \
+        done(); time.sleep(1000)')); assert libc.ptrace(0x4206, pid, None, None) == 0",
+        "traces pid",
+    ),
+    (
+        "writer of a mapped file that another process maps to read",
+        "f = open(base, 'w+b'); f.truncate(4096); libc.mmap(None, 4096, 3, 1, f.fileno(), ctypes.c_long(0)); f.close(); \
+        other('import mmap, sys, time; f = open(sys.argv[1]); m = mmap.mmap(f.fileno(), 4096, prot=1); done(); time.sleep(1000)')",
+        "shares memory",
+    ),
+    (
+        "worker that another process wakes through an eventfd",
+        "other('import time; done(); time.sleep(1000)', pass_fds=[libc.eventfd(0, 0)])",
+        "shares an eventfd",
+    ),
+    ("job that sleeps", "ready(); time.sleep(1000)", "sleeps"),
+    (
+        "job that sleeps in a shell, as of at",
+        "child(['sh', '-c', 'sleep 1000; :'], stdout=-1)",
+        "sleeps",
+    ),
+    (
+        "holder of a lease",
+        "open(base, 'w').close(); fcntl.fcntl(keep(open(base)), fcntl.F_SETLEASE, fcntl.F_RDLCK)",
+        "lease",
     ),
 ];
 
@@ -272,7 +313,7 @@ as_stdio(ours)
 
 /// What the shapes are made of. `other` starts a process outside: adopted by init, and with nothing on its stdio.
 const PRELUDE: &str = "
-import ctypes, fcntl, mmap, os, socket, struct, subprocess, sys, threading, time
+import ctypes, fcntl, mmap, os, signal, socket, struct, subprocess, sys, threading, time
 base, port, sock = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 shm = '/dev/shm/' + os.path.basename(os.path.dirname(base))
 libc = ctypes.CDLL(None)
@@ -315,6 +356,8 @@ def forked():
     os.waitpid(child, 0)
 def child(words, **options):
     return keep(subprocess.Popen(words, stdin=subprocess.DEVNULL, **options))
+def idle_child(**options):
+    return child([sys.executable, '-c', 'import signal; signal.pause()'], **options)
 def as_stdio(s):
     [os.dup2(s.fileno(), fd) for fd in (0, 1)]
     s.close()
@@ -343,7 +386,7 @@ keep(open(base + '.log', 'a')).write('started'); kept[-1].flush()
 keep(mmap.mmap(-1, 4096))
 keep(multiprocessing.Lock())
 keep(os.eventfd(0)) if hasattr(os, 'eventfd') else None
-keep(os.pidfd_open(child(['sleep', '1000'], stdout=-1, stderr=-1).pid)); keep(os.pidfd_open(os.getppid()))
+keep(os.pidfd_open(idle_child(stdout=-1, stderr=-1).pid)); keep(os.pidfd_open(os.getppid()))
 ";
 
 /// Two orphans of one server, which use the same database and log.
@@ -394,7 +437,7 @@ impl Zoo {
     /// Starts a shape; its file says when it is ready.
     fn start(&self, number: usize, code: &str) -> Family {
         let path = |name: &str| self.ward.scope.path(name).to_str().unwrap().to_owned();
-        let code = format!("{PRELUDE}\n{code}\nready()\ntime.sleep(1000)\n");
+        let code = format!("{PRELUDE}\n{code}\nready()\nsignal.pause()\n");
         let python = tool("python3").expect("python3 is installed");
         let port = self.tcp.local_addr().unwrap().port().to_string();
         let base = path(&format!("shape-{number}"));
@@ -443,7 +486,7 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
     let mut guilty: Vec<Family> = started
         .map(|(number, code)| zoo.start(ABANDONED.len() + number, code))
         .collect();
-    guilty.push(zoo.ward.family(&[], &["sleep", "1000"]));
+    guilty.push(zoo.ward.family(&[], &["tk-idle"]));
     let before = ABANDONED.len() + orphans.len();
     let started = CONNECTED.iter().enumerate();
     let mut connected: Vec<Family> = started
@@ -505,6 +548,158 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
         everyone.len() - guilty.len() - 1,
         "whoever was started beside them lives"
     );
+}
+
+/// Two suspects of one session that share a stderr, which a living process reads.
+const TWO_WITH_ONE_STDERR: &str = "
+r, w = os.pipe()
+other('import time; done(); time.sleep(1000)', pass_fds=[r])
+os.close(r)
+os.dup2(w, 2)
+os.close(w)
+child = os.fork()
+if child == 0:
+    if os.fork(): os._exit(0)
+    signal.pause()
+os.waitpid(child, 0)
+";
+
+#[test]
+fn suspects_whose_common_stderr_is_read_are_in_doubt() {
+    let zoo = Zoo::new();
+    let mut family = zoo.start(0, TWO_WITH_ONE_STDERR);
+    zoo.is_ready(0);
+    family.kill_app();
+    let report = zoo.ward.doctor();
+    assert_eq!(offered(&report), [0; 0], "{report:#}");
+    let shown = report["in_doubt"].as_array().unwrap();
+    assert_eq!(shown.len(), 2, "{report:#}");
+    for shown in shown {
+        let doubts = shown["doubts"].to_string();
+        assert!(doubts.contains("has its stderr open"), "{doubts}");
+    }
+}
+
+#[test]
+fn needs_root_a_frozen_process_is_in_doubt() {
+    let zoo = Zoo::new();
+    let mut family = zoo.ward.family(&[], &["tk-idle"]);
+    family.kill_app();
+    let pid = family.child.pid();
+    assert_eq!(zoo.ward.orphans(), [pid]);
+    let group = Frozen::new(pid);
+    let report = zoo.ward.doctor();
+    assert_eq!(offered(&report), [0; 0], "{report:#}");
+    let doubts = report["in_doubt"][0]["doubts"].to_string();
+    assert!(doubts.contains("is frozen"), "{report:#}");
+    drop(group);
+    assert_eq!(zoo.ward.orphans(), [pid]);
+}
+
+#[test]
+fn needs_root_a_database_of_a_user_whose_processes_are_hidden_is_a_doubt() {
+    use std::os::unix::fs::PermissionsExt;
+    let zoo = Zoo::new();
+    let open_to = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let database = zoo.ward.scope.path("database");
+    std::fs::write(&database, "").unwrap();
+    open_to(&database, 0o666);
+    let [idle, app] = ["tk-idle", "tk-parent"].map(|name| zoo.ward.copied_for_all(&bin(name)));
+    let kennel = zoo
+        .ward
+        .copied_for_all(Path::new(env!("CARGO_BIN_EXE_kennel")));
+    const AS_NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut command = zoo.ward.command("setpriv");
+    command.args(AS_NOBODY).args([&app, "--", "sh", "-c"]);
+    command
+        .args(["exec \"$0\" 3<>\"$1\"", &idle])
+        .arg(&database);
+    let mut family = Family::start(&mut command);
+    wait_for("it has the database open", || {
+        let words = family.child.command_line()?;
+        (words == [idle.as_str()]).then_some(())
+    });
+    family.kill_app();
+    let mut command = zoo.ward.restricted("setpriv");
+    let ended = run(command.args(AS_NOBODY).args([&kennel, "doctor", "--json"]));
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(offered(&report), [0; 0], "{report:#}");
+    let doubts = report["in_doubt"][0]["doubts"].to_string();
+    assert!(doubts.contains("hides its open files"), "{report:#}");
+    assert_eq!(zoo.ward.orphans(), [family.child.pid()], "root sees all");
+}
+
+/// A control group with one process, frozen until this is dropped.
+struct Frozen {
+    group: PathBuf,
+    parent: PathBuf,
+}
+
+impl Frozen {
+    fn new(pid: u32) -> Frozen {
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
+        let mut roots = roots.into_iter();
+        let parent = roots.find(|root| root.join("cgroup.procs").exists());
+        let parent = parent.expect("control groups of version 2");
+        let group = parent.join(format!("kennel-zoo-{pid}"));
+        std::fs::create_dir(&group).unwrap();
+        let frozen = Frozen { group, parent };
+        std::fs::write(frozen.group.join("cgroup.procs"), pid.to_string()).unwrap();
+        std::fs::write(frozen.group.join("cgroup.freeze"), "1").unwrap();
+        wait_for("it is frozen", || {
+            let events = std::fs::read_to_string(frozen.group.join("cgroup.events")).unwrap();
+            events.contains("frozen 1").then_some(())
+        });
+        frozen
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.group.join("cgroup.freeze"), "0");
+        let pids = std::fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default();
+        for pid in pids.lines() {
+            let _ = std::fs::write(self.parent.join("cgroup.procs"), pid);
+        }
+        let _ = std::fs::remove_dir(&self.group);
+    }
+}
+
+#[test]
+fn needs_root_the_init_of_a_pid_namespace_with_others_in_it_is_in_doubt() {
+    let zoo = Zoo::new();
+    let words = ["unshare", "--pid", "--fork", "tk-idle", "1"];
+    let mut family = zoo.ward.family(&[], &words);
+    let init = wait_for("the init runs its program", || {
+        let init = family.grandchild();
+        let is_idle = init.command_line()?.first()? == "tk-idle";
+        is_idle.then(|| init.pid().to_string())
+    });
+    let mut inside = zoo.ward.command("nsenter");
+    inside.args(["-t", &init, "--pid", "tk-idle", "2"]);
+    let mut inside = inside
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("a process entered the namespace", || {
+        let all = zoo.ward.scope.survivors();
+        let is_inside = |process: &ProcessRef| {
+            process
+                .command_line()
+                .is_some_and(|it| it == ["tk-idle", "2"])
+        };
+        all.iter().any(is_inside).then_some(())
+    });
+    family.kill_app();
+    let report = zoo.ward.doctor();
+    assert_eq!(offered(&report), [0; 0], "{report:#}");
+    let doubts = report["in_doubt"][0]["doubts"].to_string();
+    assert!(doubts.contains("is the init of pid"), "{report:#}");
+    inside.kill().unwrap();
+    inside.wait().unwrap();
 }
 
 /// The pids of orphans that `doctor` would have ended.
