@@ -3,16 +3,18 @@
 //! It takes what [`Scan`](super::Scan) takes, and nothing else; what it does not take is for `parse` to read again. A
 //! long line that arrives in parts is the other's: to be able to stop anywhere costs more than a short line's look.
 
-use super::parse::Envelope;
+use super::parse::{Envelope, is_misspelled};
 use super::scan::{DEEPEST, MEMBERS};
 use super::token::{first_mark, is_number, is_part_of_a_number, ordinary};
 use super::{Inside, Part, Place};
 
 /// Fills the envelope of this line, if it is an object and nothing else.
 pub(super) fn envelope<'a>(line: &'a [u8], envelope: &mut Envelope<'a>) -> Option<()> {
-    if !line.is_ascii() {
+    let is_ascii = line.is_ascii();
+    if !is_ascii {
         str::from_utf8(line).ok()?;
     }
+    envelope.may_have_separators = !is_ascii;
     let mut cursor = Cursor { line, at: 0 };
     cursor.expect(b'{')?;
     if !cursor.skips(b'}') {
@@ -40,6 +42,8 @@ pub(super) fn envelope<'a>(line: &'a [u8], envelope: &mut Envelope<'a>) -> Optio
                     bytes,
                     inside,
                 });
+            } else if is_misspelled(key.spelled) {
+                return None;
             }
             match cursor.token()? {
                 b',' => {}
@@ -49,7 +53,7 @@ pub(super) fn envelope<'a>(line: &'a [u8], envelope: &mut Envelope<'a>) -> Optio
         }
     }
     cursor.space();
-    (cursor.at == line.len()).then_some(())
+    matches!(line[cursor.at..], [] | [b'\r']).then_some(())
 }
 
 /// A place in a line, behind which everything was seen.
@@ -58,10 +62,10 @@ struct Cursor<'a> {
     at: usize,
 }
 
-/// A newline is none: no line has one.
+/// A newline is none: no line has one. A carriage return is for others to read: it may end a line.
 fn is_space(byte: u8) -> bool {
     // Most bytes are none of these, and it takes one look to see that.
-    byte <= b' ' && matches!(byte, b' ' | b'\t' | b'\r')
+    byte <= b' ' && matches!(byte, b' ' | b'\t')
 }
 
 struct Key<'a> {

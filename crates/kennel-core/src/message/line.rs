@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Id;
+use super::{Id, Owned};
 
 /// The line with `new_id` where `id` stands. Every other byte is as it was (rule 11).
 ///
@@ -35,6 +35,55 @@ pub fn newline(bytes: &[u8]) -> Option<usize> {
     let passed = 64 * blocks.iter().take_while(has_none).count();
     let offset = bytes[passed..].iter().position(|&byte| byte == b'\n')?;
     Some(passed + offset)
+}
+
+/// Characters that JSON has in strings and at which some readers end a line, besides a carriage return: Node's `readline`
+/// at the first two, Java's `Scanner` at all of them.
+const SEPARATORS: [&str; 3] = ["\u{2028}", "\u{2029}", "\u{85}"];
+/// Maximum bytes that a line grows by when its separators are escaped.
+const MOST_ADDED: usize = 1 << 20;
+
+/// Whether some readers would end the line before its end. A carriage return that is its last byte is part of the line's
+/// end to all of them.
+pub(super) fn has_separators(line: &[u8]) -> bool {
+    let has_return = |(_, rest): (&u8, &[u8])| rest.contains(&b'\r');
+    let text = str::from_utf8(line).unwrap_or_default();
+    line.split_last().is_some_and(has_return)
+        || SEPARATORS.iter().any(|separator| text.contains(separator))
+}
+
+/// The same message as one line to every reader: with spaces for carriage returns, which are white space where a message
+/// is well-formed, and with escapes for other separators, which are in its strings. `Err`: it would be much longer.
+///
+/// Sessions that share a server speak to it through one pipe: a session that could end a line early could send whole
+/// messages in the name of another.
+pub(crate) fn one_line(line: Owned) -> Result<Owned, Owned> {
+    let mut bytes = Vec::from(line);
+    let last = bytes.len().saturating_sub(1);
+    for byte in bytes[..last].iter_mut().filter(|byte| **byte == b'\r') {
+        *byte = b' ';
+    }
+    let text = str::from_utf8(&bytes).unwrap_or_default();
+    let count = |separator: &str| text.matches(separator).count();
+    let added = "\\u2028".len() * SEPARATORS.map(count).iter().sum::<usize>();
+    if added == 0 {
+        return Ok(bytes.into());
+    }
+    if added > MOST_ADDED {
+        return Err(bytes.into());
+    }
+    // And a byte for the newline.
+    let mut written = Vec::with_capacity(bytes.len() + added + 1);
+    let mut done = 0;
+    for (at, separator) in text.match_indices(['\u{2028}', '\u{2029}', '\u{85}']) {
+        written.extend_from_slice(&bytes[done..at]);
+        for character in separator.chars() {
+            written.extend(format!("\\u{:04x}", u32::from(character)).into_bytes());
+        }
+        done = at + separator.len();
+    }
+    written.extend_from_slice(&bytes[done..]);
+    Ok(written.into())
 }
 
 /// An error of our own in answer to the request with this id.

@@ -8,7 +8,7 @@ use super::BATCH_LIMIT;
 /// the line, which may hold secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// A newline inside: it is more than one line.
+    /// A newline inside, at least to some readers: it is more than one line.
     Newline,
 
     /// It begins with `!`, as only Kennel's own lines do.
@@ -31,6 +31,13 @@ pub enum Malformed {
 
     /// A batch of more than [`BATCH_LIMIT`] messages.
     LongBatch,
+}
+
+impl Malformed {
+    /// Whether the line is a message, but more than one line to some readers.
+    pub(crate) fn is_split(self, line: &[u8]) -> bool {
+        self == Malformed::Newline && !line.contains(&b'\n')
+    }
 }
 
 impl fmt::Display for Malformed {

@@ -22,12 +22,12 @@ impl<'a> Part<'a> {
     }
 
     /// Whether a name, which needs no escapes, may be somewhere in here. Only then is it worth to take
-    /// a long value apart.
+    /// a long value apart. Where there is any escape, it may be spelled with one.
     pub(crate) fn mentions(&self, name: &str) -> bool {
         /// Text as short as this is searched for many bytes at a time.
         const SHORT: usize = 32;
-        self.text()
-            .contains(&name[name.len().saturating_sub(SHORT)..])
+        let text = self.text();
+        text.contains(&name[name.len().saturating_sub(SHORT)..]) || text.contains('\\')
     }
 
     /// The same as [`at`](Self::at), for a value that is long and rarely has what is looked for.
@@ -143,6 +143,21 @@ impl<'a> Part<'a> {
         let mut written = String::new();
         write_canonical(self, 0, &mut written);
         Cow::Owned(written)
+    }
+
+    /// The same without some members; nothing, if it has no others.
+    pub(crate) fn canonical_without(&self, names: &[&str]) -> String {
+        if !self.bytes.starts_with(b"{") {
+            return self.canonical().into_owned();
+        }
+        let mut members = self.members();
+        members.retain(|(key, _)| !names.contains(&&**key));
+        members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let member = |(key, raw): &(Cow<'_, str>, &'a RawValue)| {
+            let value = self.inside(raw);
+            format!("{}:{}\n", quoted(key), value.canonical())
+        };
+        members.iter().map(member).collect()
     }
 
     /// What the keys of this object mean, sorted. None, if it is no object.
@@ -405,6 +420,7 @@ mod tests {
             r#"{"_meta":{"t":1},"x":{"_meta":2,"task":3},"task":{"taskId":"a"}}"#,
             r#"{"x":[{"task":1}],"y":{"_meta":{}}}"#,
             r#"{"\u005fmeta":{"t":1}}"#,
+            r#"{"\u005fmeta":{"\u0074":1},"\u0074ask":{"t\u0061skId":"a"}}"#,
             r#"{"_meta":{"t":1},"_meta":{"t":2}}"#,
             r#"[{"_meta":{"t":1}}]"#,
             r#"{}"#,

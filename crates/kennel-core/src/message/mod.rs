@@ -37,7 +37,7 @@ pub use reply::{BATCH_LIMIT, INITIALIZE_LIMIT, long_initialize};
 pub use scan::Scan;
 
 pub(crate) use id::only_same_number;
-pub(crate) use line::quoted;
+pub(crate) use line::{one_line, quoted};
 pub(crate) use member::CANONICAL_LIMIT;
 pub(crate) use owned::Edit;
 pub(crate) use short::Short;
@@ -175,14 +175,34 @@ impl<'a> Notification<'a> {
 pub struct Line<'a> {
     bytes: &'a [u8],
     scan: Option<&'a Scan>,
+    /// It is malformed if some readers end a line in the middle of it.
+    is_one: bool,
+    /// It is malformed if some readers find another envelope in it.
+    is_exact: bool,
 }
 
 impl<'a> Line<'a> {
     /// A line of which `scan` has seen the beginning, or all.
     pub fn scanned(bytes: &'a [u8], scan: &'a Scan) -> Line<'a> {
         Line {
-            bytes,
             scan: Some(scan),
+            ..Line::from(bytes)
+        }
+    }
+
+    /// The same line, [`Malformed::Newline`] if some readers would end it before its end.
+    pub(crate) fn as_one(self) -> Line<'a> {
+        Line {
+            is_one: true,
+            ..self
+        }
+    }
+
+    /// The same line, malformed if a key of it is one of the envelope's to some readers only.
+    pub(crate) fn as_exact(self) -> Line<'a> {
+        Line {
+            is_exact: true,
+            ..self
         }
     }
 
@@ -194,7 +214,12 @@ impl<'a> Line<'a> {
 
 impl<'a> From<&'a [u8]> for Line<'a> {
     fn from(bytes: &'a [u8]) -> Line<'a> {
-        Line { bytes, scan: None }
+        Line {
+            bytes,
+            scan: None,
+            is_one: false,
+            is_exact: false,
+        }
     }
 }
 

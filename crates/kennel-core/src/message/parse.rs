@@ -10,7 +10,9 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::glance;
+use super::line::has_separators;
 use super::member::AnyKey;
+use super::scan::KEYS;
 use super::{
     BATCH_LIMIT, Batch, Id, Line, Malformed, Member, Message, Method, Notification, Outcome, Part,
     Request, Response,
@@ -20,8 +22,24 @@ pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
     // Filled where it is: to hand it on would cost as much as to find a part of it.
     let mut envelope = Envelope::default();
     match at_a_glance(line, &mut envelope) {
-        Some(()) => envelope.message(),
-        None => parse_with_care(line.bytes),
+        Some(()) if !envelope.may_have_separators => envelope.message(),
+        seen => parse_further(line, seen.map(|()| &envelope)),
+    }
+}
+
+/// A line that was not taken at a glance, or may have separators.
+#[cold]
+fn parse_further<'a>(
+    line: Line<'a>,
+    seen: Option<&Envelope<'a>>,
+) -> Result<Message<'a>, Malformed> {
+    let message = match seen {
+        Some(envelope) => envelope.message()?,
+        None => parse_with_care(line.bytes, line.is_exact)?,
+    };
+    match line.is_one && has_separators(line.bytes) {
+        true => Err(Malformed::Newline),
+        false => Ok(message),
     }
 }
 
@@ -36,7 +54,7 @@ fn at_a_glance<'a>(line: Line<'a>, envelope: &mut Envelope<'a>) -> Option<()> {
 }
 
 /// Any line, and what is wrong with it.
-fn parse_with_care(line: &[u8]) -> Result<Message<'_>, Malformed> {
+fn parse_with_care(line: &[u8], is_exact: bool) -> Result<Message<'_>, Malformed> {
     if line.contains(&b'\n') {
         return Err(Malformed::Newline);
     }
@@ -44,8 +62,8 @@ fn parse_with_care(line: &[u8]) -> Result<Message<'_>, Malformed> {
         at: error.valid_up_to(),
     })?;
     match line.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        Some(b'{') => parse_object(text, text),
-        Some(b'[') => parse_batch(text),
+        Some(b'{') => parse_object(text, text, is_exact),
+        Some(b'[') => parse_batch(text, is_exact),
         Some(b'!') => Err(Malformed::Reserved),
         _ => Err(match serde_json::from_str::<&RawValue>(text) {
             Ok(_) => Malformed::Shape("neither an object nor an array"),
@@ -82,6 +100,24 @@ pub(super) struct Envelope<'a> {
     params: Option<Part<'a>>,
     result: Option<Part<'a>>,
     error: Option<Part<'a>>,
+    /// It has a carriage return, or is not ASCII: only then is it searched for line separators.
+    pub(super) may_have_separators: bool,
+}
+
+/// Whether a key that is none of the envelope's is one to some readers: Go's `encoding/json` ignores case and takes the
+/// long s for an s, and the Go SDK 1.4.0 ignores NULs at the end.
+#[cold]
+pub(super) fn is_misspelled(key: &[u8]) -> bool {
+    // The longest, with a character of two bytes for one of its letters.
+    const LONGEST: usize = "jsonrpc".len() + 1;
+    let nuls = key.iter().rev().take_while(|byte| **byte == 0).count();
+    let meant = &key[..key.len() - nuls];
+    if meant.len() > LONGEST {
+        return false;
+    }
+    let meant = String::from_utf8_lossy(meant).replace('\u{17f}', "s");
+    let is_meant = |it: &[u8]| meant.as_bytes().eq_ignore_ascii_case(it);
+    KEYS.iter().any(|it| *it != key && is_meant(it))
 }
 
 impl<'a> Envelope<'a> {
@@ -134,10 +170,15 @@ fn present<'a, D: Deserializer<'a>>(from: D) -> Result<Option<&'a RawValue>, D::
 }
 
 /// `object` is a slice of `line`.
-fn parse_object<'a>(line: &'a str, object: &'a str) -> Result<Message<'a>, Malformed> {
+fn parse_object<'a>(
+    line: &'a str,
+    object: &'a str,
+    is_exact: bool,
+) -> Result<Message<'a>, Malformed> {
     struct Members<'a, 'e> {
         line: &'a str,
         envelope: &'e mut Envelope<'a>,
+        has_misspelled: &'e mut bool,
     }
 
     impl<'a> Visitor<'a> for Members<'a, '_> {
@@ -150,6 +191,7 @@ fn parse_object<'a>(line: &'a str, object: &'a str) -> Result<Message<'a>, Malfo
         fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
             while let Some(key) = object.next_key_seed(AnyKey)? {
                 let value = part_of(self.line, object.next_value()?);
+                *self.has_misspelled |= is_misspelled(key.as_bytes());
                 if let Some(place) = self.envelope.part_mut(key.as_bytes())
                     && place.replace(value).is_some()
                 {
@@ -164,19 +206,27 @@ fn parse_object<'a>(line: &'a str, object: &'a str) -> Result<Message<'a>, Malfo
     serde_json::from_str::<&RawValue>(object)
         .map_err(|error| not_json(&error, offset(line, object)))?;
     let mut envelope = Envelope::default();
+    let mut has_misspelled = false;
     let members = Members {
         line,
         envelope: &mut envelope,
+        has_misspelled: &mut has_misspelled,
     };
     serde_json::Deserializer::from_str(object)
         .deserialize_map(members)
         .map_err(|_| Malformed::Shape("a key of the envelope comes twice"))?;
+    if is_exact && has_misspelled {
+        return Err(Malformed::Shape(
+            "a key is one of the envelope's to some readers only",
+        ));
+    }
     envelope.message()
 }
 
-fn parse_batch(line: &str) -> Result<Message<'_>, Malformed> {
+fn parse_batch(line: &str, is_exact: bool) -> Result<Message<'_>, Malformed> {
     struct Members<'a, 'r> {
         line: &'a str,
+        is_exact: bool,
         refused: &'r mut Option<Malformed>,
     }
 
@@ -193,7 +243,7 @@ fn parse_batch(line: &str) -> Result<Message<'_>, Malformed> {
             while let Some(raw) = array.next_element::<&'a RawValue>()? {
                 let parsed = match raw.get().as_bytes()[0] {
                     _ if members.len() == BATCH_LIMIT => Err(Malformed::LongBatch),
-                    b'{' => parse_object(self.line, raw.get()),
+                    b'{' => parse_object(self.line, raw.get(), self.is_exact),
                     _ => Err(Malformed::Shape("a member of a batch is no object")),
                 };
                 match parsed {
@@ -216,6 +266,7 @@ fn parse_batch(line: &str) -> Result<Message<'_>, Malformed> {
     let members = json
         .deserialize_seq(Members {
             line,
+            is_exact,
             refused: &mut refused,
         })
         .and_then(|members| json.end().map(|()| members));
@@ -350,7 +401,7 @@ mod tests {
         let in_parts = parse(Line::scanned(line.as_bytes(), &scan));
         prop_assert_eq!(in_parts, parse(line.as_bytes().into()), "{:?}", line);
         if let Some(envelope) = glanced(line) {
-            let with_care = parse_with_care(line.as_bytes());
+            let with_care = parse_with_care(line.as_bytes(), false);
             prop_assert_eq!(envelope.message(), with_care, "{:?}", line);
         }
         Ok(())

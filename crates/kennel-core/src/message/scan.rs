@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::parse::Envelope;
+use super::parse::{Envelope, is_misspelled};
 use super::token::{is_number, is_part_of_a_number, ordinary};
 use super::{Inside, Part, Place};
 
@@ -31,6 +31,8 @@ pub struct Scan {
     at: usize,
     /// Up to here it is text.
     text: usize,
+    /// It has a carriage return, or is not ASCII.
+    may_have_separators: bool,
     next: Next,
     /// The string it is in the middle of.
     string: Option<Text>,
@@ -74,7 +76,7 @@ struct Text {
 }
 
 /// The keys of an envelope.
-const KEYS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
+pub(super) const KEYS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
 /// Which of them it is.
 type Key = usize;
 const METHOD: Key = 2;
@@ -110,6 +112,7 @@ impl Scan {
         if unseen.is_ascii() {
             self.text = line.len();
         } else {
+            self.may_have_separators = true;
             match str::from_utf8(unseen) {
                 Ok(_) => self.text = line.len(),
                 // A character of which not all is there.
@@ -137,6 +140,7 @@ impl Scan {
         if !all || self.next != Next::Nothing {
             return None;
         }
+        envelope.may_have_separators = self.may_have_separators;
         for (key, range) in self.parts.iter().enumerate() {
             let Some(range) = range else {
                 continue;
@@ -163,7 +167,8 @@ impl Scan {
             return self.in_string(line, text);
         }
         // A newline is none: no line has one.
-        while let Some(b' ' | b'\t' | b'\r') = line.get(self.at) {
+        while let Some(byte @ (b' ' | b'\t' | b'\r')) = line.get(self.at) {
+            self.may_have_separators |= *byte == b'\r';
             self.at += 1;
         }
         let token = *line.get(self.at).ok_or(Stop)?;
@@ -345,7 +350,7 @@ impl Scan {
             (0, _) => {
                 self.key = KEYS.iter().position(|it| *it == key);
                 let twice = self.key.is_some_and(|key| self.parts[key].is_some());
-                if has_escapes || twice {
+                if has_escapes || twice || self.key.is_none() && is_misspelled(key) {
                     self.next = Next::Refused;
                 }
             }

@@ -68,6 +68,10 @@ pub(super) struct Asks {
     bytes: usize,
     /// Tasks that clients began for the server; the latest.
     client_tasks: VecDeque<(String, ClientId)>,
+    /// What the server knows the progress of its requests by, and whom it asked; the latest. They outlive the answer:
+    /// a task that a client began for the server goes on.
+    #[serde(default)]
+    tokens: VecDeque<(Key, ClientId)>,
 }
 
 /// Whom a server's request is for.
@@ -80,6 +84,23 @@ enum Whom {
 impl Asks {
     /// How many tasks of clients are remembered.
     const CLIENT_TASKS: usize = 256;
+    /// How many progress tokens of the server are remembered.
+    const TOKENS: usize = 256;
+
+    /// The server wants to hear of a client's progress.
+    fn wants_progress(&mut self, token: Key, client: ClientId) {
+        self.tokens.retain(|(other, _)| *other != token);
+        self.tokens.push_back((token, client));
+        if self.tokens.len() > Asks::TOKENS {
+            self.tokens.pop_front();
+        }
+    }
+
+    /// Whether the server wants to hear of this progress, and from this client.
+    pub(super) fn is_progress_of(&self, client: ClientId, token: &Key) -> bool {
+        let mut tokens = self.tokens.iter();
+        tokens.any(|(known, asked)| known == token && *asked == client)
+    }
 
     /// Whether the server waits for so many answers that it may not ask more.
     fn is_full(&self) -> bool {
@@ -132,6 +153,7 @@ impl Asks {
     /// What a client that is gone will not answer.
     pub(super) fn leave(&mut self, client: ClientId) -> Vec<Ask> {
         self.client_tasks.retain(|(_, owner)| *owner != client);
+        self.tokens.retain(|(_, asked)| *asked != client);
         let its = self.open.iter().filter(|(_, ask)| ask.client == client);
         let its: Vec<_> = its.map(|(minted, _)| *minted).collect();
         let closed = its.into_iter().filter_map(|minted| self.close(minted));
@@ -213,6 +235,14 @@ impl Mux {
             "roots/list" => self.roots_from_server(Kept::new(said, &id.part()), server, now),
             method => match self.whom(request, method) {
                 Whom::One(client) => {
+                    let params = request.params;
+                    let token = params.map(|it| it.at_if_any(&["_meta", "progressToken"]));
+                    if let Some(Ok(Some(token))) = token
+                        && token.bytes().len() <= reply::NAME_LIMIT
+                        && let Some(token) = token.key()
+                    {
+                        self.asks.wants_progress(token, client);
+                    }
                     let shown = self.asks.open(client, About::Other, Some(server));
                     let line = said.with(&[(id.part(), shown.to_string().as_bytes())]);
                     self.say(client, line);

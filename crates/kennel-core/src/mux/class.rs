@@ -33,6 +33,31 @@ pub struct Class {
     capabilities: String,
     /// The names of the capabilities, for people.
     names: Vec<String>,
+    /// What else its sessions told the server in `initialize`, canonical. It may be a credential: who shares
+    /// a server acts with what the first of them told it.
+    #[serde(default)]
+    told: Secret,
+}
+
+/// Members of `initialize` that are compared in other ways, or that only say what a client is called.
+const KNOWN: [&str; 3] = ["protocolVersion", "capabilities", "clientInfo"];
+const NAMING: [&str; 6] = [
+    "name",
+    "title",
+    "version",
+    "websiteUrl",
+    "icons",
+    "description",
+];
+
+/// Text that is shown to nobody.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -54,17 +79,24 @@ impl Class {
         Class::bare(Kind::Private)
     }
 
-    /// Of this `initialize`. `None`: it names no version.
+    /// Of this `initialize`. `None`: it names no version, or something twice.
     fn legacy(params: Part<'_>) -> Option<Class> {
-        let member = |name| params.member(name).ok().flatten();
-        let version = member("protocolVersion")?.string()?.into_owned();
-        let capabilities = member("capabilities");
+        // What comes twice is another thing to another reader.
+        let member = |name| params.member(name).ok();
+        let version = member("protocolVersion")??.string()?.into_owned();
+        let capabilities = member("capabilities")?;
+        let client = member("clientInfo")?;
+        let told = [
+            params.canonical_without(&KNOWN),
+            client.map_or_else(String::new, |it| it.canonical_without(&NAMING)),
+        ];
         Some(Class {
             kind: Kind::Legacy,
             version,
             capabilities: capabilities
                 .map_or_else(|| "{}".to_owned(), |it| it.canonical().into_owned()),
             names: capabilities.map_or_else(Vec::new, |it| it.keys()),
+            told: Secret(told.join("\n")),
         })
     }
 
@@ -74,6 +106,7 @@ impl Class {
             version: String::new(),
             capabilities: String::new(),
             names: Vec::new(),
+            told: Secret::default(),
         }
     }
 
@@ -297,6 +330,44 @@ mod tests {
             class("2025-06-18", r#"{"roots":{"listChanged":true}}"#)
         );
         assert_eq!(class("2025-06-18", "{}").to_string(), "2025-06-18 {}");
+    }
+
+    #[test]
+    fn whoever_tells_a_server_something_else_in_initialize_is_of_another_class() {
+        let class = |more: &str| {
+            opens(&format!(
+                r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"1","capabilities":{{}}{more}}}}}"#
+            ))
+        };
+        let plain = class("");
+        let named = r#","clientInfo":{"name":"a","title":"b","version":"1","websiteUrl":"c","icons":[],"description":"d"}"#;
+        assert_eq!(class(named), plain);
+        let others = [
+            r#","_meta":{"token":"a"}"#,
+            r#","_meta":{"token":"b"}"#,
+            r#","token":"a""#,
+            r#","clientInfo":{"name":"a","token":"a"}"#,
+            r#","clientInfo":{"Name":"a"}"#,
+            r#","clientInfo":"a""#,
+        ];
+        for (nth, other) in others.iter().enumerate() {
+            assert_ne!(class(other), plain, "{other}");
+            for another in &others[nth + 1..] {
+                assert_ne!(class(other), class(another), "{other} {another}");
+            }
+        }
+        let same = r#" , "_m\u0065ta" : { "token" : "a" } "#;
+        assert_eq!(class(same), class(others[0]));
+        let Opening::Legacy(secret) = class(others[0]) else {
+            panic!("it says which version")
+        };
+        assert!(!format!("{secret} {secret:?}").contains("token"));
+        for twice in [
+            r#","capabilities":{"roots":{}}"#,
+            r#","clientInfo":{},"clientInfo":{}"#,
+        ] {
+            assert_eq!(class(twice), Opening::Unclear, "{twice}");
+        }
     }
 
     #[test]

@@ -27,15 +27,34 @@ impl Mux {
     /// is dropped.
     pub fn from_client<'a>(&mut self, client: ClientId, line: impl Into<Line<'a>>, now: Moment) {
         let line = line.into();
+        if self.is_split_from_client(client, line, now) {
+            let line = line.bytes().to_vec().into();
+            self.from_client_as_one(client, line, now);
+        }
+    }
+
+    /// Hears a line of a client. `true`: nothing happened, for some servers would read it as several lines.
+    pub(super) fn is_split_from_client(
+        &mut self,
+        client: ClientId,
+        line: Line<'_>,
+        now: Moment,
+    ) -> bool {
         if !self.clients.contains_key(&client) {
             self.notes.push(Note::NotAttached(client));
-            return;
+            return false;
         }
-        match Message::parse(line) {
+        let read = match self.class.is_shared() {
+            true => line.as_one().as_exact(),
+            false => line,
+        };
+        match Message::parse(read) {
             Ok(message) if self.takes(client, line.bytes(), &message) => {}
+            Err(why) if why.is_split(line.bytes()) => return true,
             parsed => self.hear_client(client, line.bytes(), parsed, now),
         }
         self.let_go(now);
+        false
     }
 
     pub(super) fn hear_client(
@@ -149,6 +168,11 @@ impl Mux {
             "tasks/list" if legacy => Kind::TaskList,
             "subscriptions/listen" => Kind::Listen,
             "tools/call" if self.policy.in_turn => Kind::Turn,
+            // Some servers look at the method only: it would be a notification that was not looked at here.
+            _ if method.starts_with("notifications/") && self.class.is_shared() => {
+                self.notes.push(Note::NotificationWithId(from.client));
+                return Err(Refused::notification_with_id(&request.id));
+            }
             _ => Kind::Plain,
         };
         self.forward(from, request, kind, Lane::Of(from.client), None)?;
@@ -231,7 +255,24 @@ impl Mux {
                 Era::Modern => {}
             },
             "notifications/roots/list_changed" => self.roots_changed(from),
+            "notifications/progress" if self.class.is_shared() => {
+                self.progress_from_client(from, notification);
+            }
+            // Some servers look at the method only: it would be a request that was not looked at here.
+            method if is_request(method) && self.class.is_shared() => {
+                self.notes.push(Note::RequestWithoutId(from.client));
+            }
             _ => self.tell_server_with(Lane::Of(from.client), &from.said, &[]),
+        }
+    }
+
+    /// Only of what this client was asked.
+    fn progress_from_client(&mut self, from: &From<'_>, notification: &Notification<'_>) {
+        let token = notification.params.map(|it| it.member("progressToken"));
+        let token = token.and_then(|it| it.ok().flatten()?.key());
+        match token.is_some_and(|token| self.asks.is_progress_of(from.client, &token)) {
+            true => self.tell_server_with(Lane::Of(from.client), &from.said, &[]),
+            false => self.notes.push(Note::UnknownProgress(from.client)),
         }
     }
 
@@ -319,6 +360,24 @@ impl Mux {
         let side = Side::Client(from.client);
         self.notes.push(Note::UnknownAnswer(side, key));
     }
+}
+
+/// Whether the protocol has requests of clients that are called so, in any version.
+fn is_request(method: &str) -> bool {
+    let area = method.split_once('/').map_or(method, |(area, _)| area);
+    matches!(
+        area,
+        "initialize"
+            | "ping"
+            | "completion"
+            | "logging"
+            | "prompts"
+            | "resources"
+            | "server"
+            | "subscriptions"
+            | "tasks"
+            | "tools"
+    )
 }
 
 /// Where a request says what its progress is to be known by, if it can be told back.

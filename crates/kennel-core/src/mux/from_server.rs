@@ -25,21 +25,38 @@ impl Mux {
     /// is repaired, answered in its place, or dropped: some apps disconnect on one.
     pub fn from_server<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) {
         let line = line.into();
-        match Message::parse(line) {
+        if self.is_split_from_server(line, now) {
+            let line = line.bytes().to_vec().into();
+            self.from_server_as_one(line, now);
+        }
+    }
+
+    /// Hears a line of the server. `true`: nothing happened, for some apps would read it as several lines.
+    pub(super) fn is_split_from_server(&mut self, line: Line<'_>, now: Moment) -> bool {
+        let read = match self.class.is_shared() {
+            true => line.as_one(),
+            false => line,
+        };
+        match Message::parse(read) {
             Ok(Message::Batch(batch)) => {
                 for member in &batch.members {
                     self.message_from_server(&Said::member(member), &member.message, now);
                 }
             }
             Ok(message) => self.message_from_server(&Said::line(line.bytes()), &message, now),
-            Err(why) => return self.malformed_from_server(line.bytes(), why, now),
+            Err(why) if why.is_split(line.bytes()) => return true,
+            Err(why) => {
+                self.malformed_from_server(line.bytes(), why, now);
+                return false;
+            }
         }
         self.let_go(now);
+        false
     }
 
     /// A line that is no message. If its text can be repaired, it is one. Else whoever waits for it gets an error: a
     /// client where it was meant as an answer, the server where it was meant as a request.
-    fn malformed_from_server(&mut self, line: &[u8], why: Malformed, now: Moment) {
+    pub(super) fn malformed_from_server(&mut self, line: &[u8], why: Malformed, now: Moment) {
         if let Some(repaired) = repair::repaired(line, why) {
             self.notes.push(Note::Repaired(Side::Server, why));
             return self.from_server(&repaired, now);

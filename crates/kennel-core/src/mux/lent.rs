@@ -2,7 +2,7 @@
 //! longer than all the rest.
 
 use crate::lifetime::ClientId;
-use crate::message::{Edit, Line, Owned, Scan, splice};
+use crate::message::{Edit, Line, Malformed, Owned, Scan, one_line, splice};
 use crate::time::Moment;
 
 use super::said::{self, Said};
@@ -34,15 +34,41 @@ impl Mux {
     /// [`from_client`](Self::from_client) with a line that nobody else needs; `scan` has seen its beginning, or all.
     pub fn from_client_owned(&mut self, client: ClientId, line: Owned, scan: &Scan, now: Moment) {
         self.lent = Some(Lent::new(&line));
-        self.from_client(client, Line::scanned(&line, scan), now);
-        self.hand_over(line);
+        match self.is_split_from_client(client, Line::scanned(&line, scan), now) {
+            false => self.hand_over(line),
+            true => self.from_client_as_one(client, line, now),
+        }
+    }
+
+    /// A line of a client that some servers would read as several.
+    pub(super) fn from_client_as_one(&mut self, client: ClientId, line: Owned, now: Moment) {
+        match one_line(line) {
+            Ok(line) => self.from_client_owned(client, line, &Scan::default(), now),
+            Err(line) => {
+                self.lent = None;
+                self.hear_client(client, &line, Err(Malformed::Newline), now);
+            }
+        }
     }
 
     /// [`from_server`](Self::from_server) with a line that nobody else needs; `scan` has seen its beginning, or all.
     pub fn from_server_owned(&mut self, line: Owned, scan: &Scan, now: Moment) {
         self.lent = Some(Lent::new(&line));
-        self.from_server(Line::scanned(&line, scan), now);
-        self.hand_over(line);
+        match self.is_split_from_server(Line::scanned(&line, scan), now) {
+            false => self.hand_over(line),
+            true => self.from_server_as_one(line, now),
+        }
+    }
+
+    /// A line of the server that some apps would read as several.
+    pub(super) fn from_server_as_one(&mut self, line: Owned, now: Moment) {
+        match one_line(line) {
+            Ok(line) => self.from_server_owned(line, &Scan::default(), now),
+            Err(line) => {
+                self.lent = None;
+                self.malformed_from_server(&line, Malformed::Newline, now);
+            }
+        }
     }
 
     /// What was said, for the server, with these edits.

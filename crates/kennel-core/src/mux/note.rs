@@ -27,6 +27,12 @@ pub enum Note {
     /// A request was refused: it is of the other era, or not fit for its own.
     WrongEra(ClientId),
 
+    /// A request whose method is a notification's was refused with `-32601`.
+    NotificationWithId(ClientId),
+
+    /// A notification whose method is a request's was dropped.
+    RequestWithoutId(ClientId),
+
     /// A batch was refused with `-32600`: this version of the protocol has none.
     NoBatches(ClientId),
 
@@ -35,6 +41,9 @@ pub enum Note {
 
     /// A cancellation was dropped: no such request is in flight.
     UnknownCancel(Side, Key),
+
+    /// Progress was dropped: the server asked this client nothing of which it wants to hear it.
+    UnknownProgress(ClientId),
 
     /// A cancellation of `initialize` was dropped: the protocol forbids it.
     InitializeCancelled(ClientId),
@@ -125,6 +134,13 @@ impl fmt::Display for Note {
                     client.0
                 )
             }
+            Note::NotificationWithId(client) => {
+                let client = client.0;
+                write!(f, "refused a notification of client {client}: it has an id")
+            }
+            Note::RequestWithoutId(client) => {
+                write!(f, "dropped a request of client {}: it has no id", client.0)
+            }
             Note::NoBatches(client) => {
                 write!(
                     f,
@@ -140,6 +156,13 @@ impl fmt::Display for Note {
                 write!(
                     f,
                     "dropped a cancellation of {side}: id {id} is not in flight"
+                )
+            }
+            Note::UnknownProgress(client) => {
+                write!(
+                    f,
+                    "dropped progress of client {}: of nothing that it was asked",
+                    client.0
                 )
             }
             Note::InitializeCancelled(client) => {

@@ -63,6 +63,12 @@ impl Refused {
         Refused::With(error_reply(id.raw(), METHOD_NOT_FOUND, message, None))
     }
 
+    /// A notification with an id, which makes it a request.
+    pub(super) fn notification_with_id(id: &Id<'_>) -> Refused {
+        let message = "a notification has no id: send it without one";
+        Refused::With(error_reply(id.raw(), METHOD_NOT_FOUND, message, None))
+    }
+
     /// A subscription to a URI that is too long to be kept.
     pub(super) fn long_uri(id: &Id<'_>) -> Refused {
         let message =

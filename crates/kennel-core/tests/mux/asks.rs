@@ -4,8 +4,8 @@ use kennel_core::message::Key;
 use kennel_core::mux::{ClientId, Lane, Note, Side};
 
 use crate::play::{
-    INITIALIZED, Play, WELCOME, call, cancel, error, initialize, notice, reason, refusal, request,
-    result,
+    INITIALIZED, Play, WELCOME, call, cancel, error, initialize, notice, progress, reason, refusal,
+    request, result,
 };
 
 fn sample(id: &str) -> String {
@@ -47,6 +47,28 @@ fn the_only_client_with_a_call_in_flight_is_asked() {
     play.nobody_hears();
     assert_eq!(play.notes(), [unknown(2, key)]);
     assert!(play.mux.takes_newcomers());
+}
+
+#[test]
+fn nobody_tells_the_server_of_the_progress_of_what_another_was_asked() {
+    let mut play = Play::legacy(2);
+    play.asks(2, &call("1", "a"));
+    let params = r#"{"_meta":{"progressToken":41}}"#;
+    play.server(&request("0", "sampling/createMessage", params));
+    play.is_asked(2);
+    for token in ["41", "42", r#""41""#, r#"[41]"#] {
+        play.client(1, &progress(token));
+        play.nobody_hears();
+        assert_eq!(
+            play.notes(),
+            [Note::UnknownProgress(ClientId(1))],
+            "{token}"
+        );
+    }
+    play.client(2, &progress("41"));
+    assert_eq!(play.server_heard(), [progress("41")]);
+    play.client(2, &progress("42"));
+    play.nobody_hears();
 }
 
 #[test]

@@ -48,13 +48,7 @@ fn rule_4_the_same_id_of_two_clients_is_two_requests() {
 fn a_line_goes_in_the_lane_of_who_said_it() {
     let mut play = Play::legacy(2);
     play.client(2, &call("1", "a"));
-    play.client(
-        2,
-        &notice(
-            "notifications/progress",
-            r#"{"progressToken":"server's","progress":1}"#,
-        ),
-    );
+    play.client(2, &notice("notifications/x", "{}"));
     play.client(2, &cancel("1"));
     let lanes: Vec<_> = play
         .server_heard_in_lanes()
@@ -333,4 +327,26 @@ fn a_client_with_too_many_requests_in_flight_is_refused_and_others_are_not() {
     play.server(&result(&first, "{}"));
     assert_eq!(play.heard(1), [result("\"a0\"", "{}")]);
     play.asks(1, &call("\"more\"", "a"));
+}
+
+#[test]
+fn a_progress_token_is_minted_however_its_keys_are_spelled() {
+    let mut play = Play::legacy(2);
+    for keys in [
+        ("_meta", "progressToken"),
+        ("_m\\u0065ta", "progressToken"),
+        ("_meta", "progressT\\u006fken"),
+        ("_m\\u0065ta", "progressT\\u006fken"),
+    ] {
+        let spelled = |id: &str| {
+            let params = format!(r#"{{"{}":{{"{}":"{id}"}}}}"#, keys.0, keys.1);
+            request(id, "tools/call", &params)
+        };
+        play.client(2, &spelled("77"));
+        let heard = play.server_heard();
+        let minted = id_of(&heard[0]);
+        assert_eq!(heard, [spelled(&minted)]);
+        play.server(&result(&minted, "{}"));
+        play.forget();
+    }
 }

@@ -3,21 +3,23 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use kennel_core::mux::{ClientId, Mux, Out, Policy};
+use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
 use kennel_core::time::Moment;
 use proptest::prop_assert_eq;
 
 use crate::chance::holds;
 use crate::lines;
-use crate::odd;
-use crate::play::{Play, call, cancel, class_of, id_of, initialize, reason, request, result};
+use crate::odd::{self, OddLine};
+use crate::play::{
+    Play, call, cancel, class_of, id_of, initialize, notice, reason, refusal, request, result,
+};
 
 #[test]
 fn rule_11_odd_but_legal_lines_pass_to_the_byte_but_for_the_ids() {
     let mut play = Play::legacy(2);
     let odd = |id: &str, token: &str| {
         format!(
-            "\t{{\"params\" :\r{{\"a\":1.0,\"a\":1e400, \"_meta\"\t:{{ \"x\":\"\\ud800\",\"progressToken\" : {token} ,\"y\":[[]]}} , \"é\":\"\\u00e9\\/\"}},\"Id\":7,\"method\":\"tools\\/call\" ,\"id\" : {id},\"jsonrpc\":\"2\\u002e0\"}} \r"
+            "\t{{\"params\" :\t{{\"a\":1.0,\"a\":1e400, \"_meta\"\t:{{ \"x\":\"\\ud800\",\"progressToken\" : {token} ,\"y\":[[]]}} , \"é\":\"\\u00e9\\/\"}},\"Ids\":7,\"method\":\"tools\\/call\" ,\"id\" : {id},\"jsonrpc\":\"2\\u002e0\"}} \r"
         )
     };
     play.client(1, &odd(r#""\u0031""#, r#""\/ \u2028""#));
@@ -43,20 +45,110 @@ fn rule_11_odd_but_legal_lines_pass_to_the_byte_but_for_the_ids() {
 }
 
 #[test]
+fn no_client_ends_a_line_of_a_shared_server_early() {
+    let mut play = Play::legacy(2);
+    let smuggled = r#"{"jsonrpc":"2.0","id":0,"result":{"action":"accept"}}"#;
+    let line = |between: &str, text: &str| {
+        let params = format!(r#"{{"x":{between}{smuggled}{between},"y{text}":"{text}"}}"#);
+        format!("{between}{}{between}", request("9", "ping2", &params))
+    };
+    // A carriage return is the end of a line to Python, Java, C# and Node, the others to Node or Java.
+    play.client(1, &line("\r", "\u{2028}\u{2029}\u{85}\u{2027}é"));
+    let heard = play.server_heard();
+    let passed = line(" ", "\\u2028\\u2029\\u0085\u{2027}é");
+    // The last one is part of the line's end.
+    let passed = format!("{}\r", &passed[..passed.len() - 1]);
+    assert_eq!(heard.len(), 1);
+    assert_eq!(with_id(&heard[0], "9"), passed);
+
+    let notice =
+        format!("{{\"jsonrpc\":\"2.0\",\r\"method\":\"x\",\"params\":{{\"a\":{smuggled}}}}}\r");
+    play.client(2, &notice);
+    assert_eq!(play.server_heard(), [notice.replace(",\r", ", ")]);
+}
+
+#[test]
+fn the_server_ends_no_line_of_a_client_early_with_what_another_said() {
+    let mut play = Play::legacy(2);
+    let log = |between: &str, text: &str| {
+        let params = format!(r#"{{"level":"info",{between}"data":"{text}{{}}"}}"#);
+        notice("notifications/message", &params)
+    };
+    play.server(&log("\r", "\u{2028}"));
+    assert_eq!(play.heard(1), [log(" ", "\\u2028")]);
+    assert_eq!(play.heard(2), [log(" ", "\\u2028")]);
+}
+
+#[test]
+fn a_session_with_its_own_server_may_end_lines_as_it_likes() {
+    let mut play = Play::new(Class::private());
+    play.enter(1);
+    let odd = |id: &str| {
+        format!("{{\"jsonrpc\":\"2.0\",\r\"id\":{id},\"Id\":7,\"method\":\"x\u{2028}\"}}")
+    };
+    let minted = play.asks(1, &odd("1"));
+    play.client(1, &odd("2"));
+    let heard = play.server_heard();
+    assert_eq!(heard, [odd(&id_of(&heard[0]))]);
+    assert_ne!(id_of(&heard[0]), minted);
+}
+
+#[test]
+fn a_line_with_separators_without_end_is_refused() {
+    let mut play = Play::legacy(2);
+    let blob = "\u{85}".repeat(1 << 20);
+    play.client(1, &request("1", "x", &format!(r#"["{blob}"]"#)));
+    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32700));
+    play.nobody_hears();
+    play.client(1, &request("1", "x", r#"[" "]"#));
+    assert_eq!(play.server_heard().len(), 1);
+}
+
+#[test]
+fn a_message_that_is_another_to_some_readers_is_refused() {
+    let mut play = Play::legacy(2);
+    for key in [
+        "ID",
+        "Method",
+        "PARAMS",
+        "Result",
+        "eRror",
+        "param\u{17f}",
+        "\\u0049d",
+        "method\\u0000",
+    ] {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","{key}":{{}}}}"#);
+        play.client(1, &line);
+        assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32600), "{key}");
+        play.nobody_hears();
+    }
+    play.client(
+        1,
+        r#"{"jsonrpc":"2.0","id":1,"method":"x","Ids":1,"idé":2}"#,
+    );
+    assert_eq!(play.server_heard().len(), 1);
+}
+
+#[test]
 fn rule_11_whatever_is_odd_passes_both_ways_with_another_id() {
     let mut play = Play::legacy(2);
     let ids = ["7", r#""\u0037\/""#];
     let requests = odd::requests("tools/call");
     for ((request, answer), id) in requests.iter().zip(odd::answers()).zip(ids.iter().cycle()) {
         let what = request.what;
+        let request = OddLine {
+            before: in_own_case(&request.before),
+            after: in_own_case(&request.after),
+            what,
+        };
         play.client(2, &request.with_id(id));
         let heard = play.server_heard();
         assert_eq!(heard.len(), 1, "{what}");
-        let minted = heard[0].strip_prefix(&*request.before);
-        let minted = minted.and_then(|rest| rest.strip_suffix(&*request.after));
+        let minted = heard[0].strip_prefix(&*as_one(&request.before));
+        let minted = minted.and_then(|rest| rest.strip_suffix(&*as_one(&request.after)));
         let minted = minted.unwrap_or_else(|| panic!("{what} was changed"));
         play.server(&answer.with_id(minted));
-        assert!(play.heard(2) == [answer.with_id(id)], "{what}");
+        assert!(play.heard(2) == [as_one(&answer.with_id(id))], "{what}");
     }
 }
 
@@ -73,6 +165,7 @@ fn rule_11_whatever_a_request_or_an_answer_holds() {
             let heard = play.server_heard();
             if is_request && let [heard] = &heard[..] {
                 let minted = id_of(heard);
+                let line = &as_one(line);
                 prop_assert_eq!(&with_id(heard, &id_of(line)), line);
                 let answer = |id: &str| {
                     format!("{{\"id\" :{id}, \"result\":{{\"a\":1.0}},\"jsonrpc\":\"2.0\"}}")
@@ -83,6 +176,24 @@ fn rule_11_whatever_a_request_or_an_answer_holds() {
         }
         Ok(())
     });
+}
+
+/// Without keys that are the envelope's to readers that ignore case.
+fn in_own_case(line: &str) -> String {
+    let line = line.replace("\"Id\"", "\"Ids\"");
+    let line = line.replace("\\u0049D", "\\u0049Ds");
+    line.replace("\"Result\"", "\"Results\"")
+}
+
+/// What passes a shared server of this line, which is one to every reader.
+fn as_one(line: &str) -> String {
+    let (line, end) = match line.strip_suffix('\r') {
+        Some(line) => (line, "\r"),
+        None => (line, ""),
+    };
+    let line = line.replace('\r', " ").replace('\u{2028}', "\\u2028");
+    let line = line.replace('\u{2029}', "\\u2029");
+    line.replace('\u{85}', "\\u0085") + end
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use kennel_core::mux::{Class, ClientId, Lane, Note, Out, Unaddressed};
 
-use crate::play::{Play, cancel, error, id_of, notice, refusal, request, result};
+use crate::play::{Play, call, cancel, error, id_of, notice, refusal, request, result};
 
 fn subscribe(id: &str, uri: &str) -> String {
     request(id, "resources/subscribe", &format!(r#"{{"uri":"{uri}"}}"#))
@@ -377,4 +377,31 @@ fn a_long_line_for_several_clients_is_one_line_to_write() {
     let mut alone = Play::legacy(1);
     alone.mux.from_server(note.as_bytes(), alone.now);
     assert!(matches!(alone.mux.poll(), Some(Out::ToClient { .. })));
+}
+
+#[test]
+fn a_notification_with_an_id_and_a_request_without_one_go_no_further() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &call("1", "a"));
+    let params = format!(r#"{{"requestId":{minted}}}"#);
+    for method in ["notifications/cancelled", "notifications\\/anything"] {
+        play.client(2, &request("9", method, &params));
+        assert_eq!(refusal(&play.heard(2)[0]), ("9".into(), -32601), "{method}");
+        play.nobody_hears();
+        assert_eq!(play.notes(), [Note::NotificationWithId(ClientId(2))]);
+    }
+    for method in [
+        "resources/unsubscribe",
+        "initialize",
+        "tools/call",
+        "tasks/cancel",
+        "ping",
+    ] {
+        play.client(2, &notice(method, r#"{"uri":"a"}"#));
+        play.nobody_hears();
+        assert_eq!(play.notes(), [Note::RequestWithoutId(ClientId(2))]);
+    }
+    let other = notice("vendor/event", "{}");
+    play.client(2, &other);
+    assert_eq!(play.server_heard(), [other]);
 }
