@@ -9,7 +9,7 @@ use crate::message::repair::{self, Meant};
 use crate::message::{Key, Line, Malformed, Message, Notification, Outcome, Part, Response, reply};
 use crate::time::Moment;
 
-use super::calls::{Call, Kind, Minted};
+use super::calls::{Call, Kind, Minted, Waiter};
 use super::class::Era;
 use super::lists::List;
 use super::said::{Edit, Said};
@@ -186,7 +186,12 @@ impl Mux {
 
     /// Gives an answer to all who wait for it, each under its own id.
     pub(super) fn deliver(&mut self, call: &Call, said: &Said<'_>, id: &Part<'_>) {
-        for waiter in &call.waiters {
+        self.deliver_to(&call.waiters, said, id);
+    }
+
+    /// Gives an answer to some who wait for it, each under its own id.
+    pub(super) fn deliver_to(&mut self, waiters: &[Waiter], said: &Said<'_>, id: &Part<'_>) {
+        for waiter in waiters {
             let edits: [Edit<'_>; 1] = [(*id, &waiter.id)];
             match waiter.batch {
                 None => self.say_with(waiter.client, said, &edits),

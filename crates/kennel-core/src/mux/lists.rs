@@ -63,6 +63,8 @@ struct Entry {
 impl List {
     /// Maximum bytes of a request that may wait for another's answer.
     const LONGEST_LINE: usize = 16 * 1024;
+    /// Maximum bytes of the copies of an answer that are made at once for those who wait for it.
+    const COPIED_BYTES: usize = 16 << 20;
 
     pub(super) fn of(method: &str) -> Option<List> {
         match method {
@@ -152,6 +154,8 @@ impl Mux {
             true => None,
             false => self.list_key(request, list)?,
         };
+        // Each client waits for it once: else one could have as many copies of a long answer as it has short lines.
+        let key = key.filter(|key| !self.awaits_list(from.client, key));
         let Some(key) = key else {
             let kind = match list {
                 List::Discover => Kind::Discover,
@@ -175,6 +179,13 @@ impl Mux {
             self.lists.in_flight.insert(key, minted);
         }
         Ok(())
+    }
+
+    /// Whether this client waits for the answer to the same question.
+    fn awaits_list(&self, client: ClientId, key: &ListKey) -> bool {
+        let minted = self.lists.in_flight.get(key);
+        let call = minted.and_then(|minted| self.calls.get(*minted));
+        call.is_some_and(|call| call.waiters.iter().any(|it| it.client == client))
     }
 
     /// What this request has in common with others. `None`: it is one of its kind.
@@ -233,21 +244,24 @@ impl Mux {
         if key.list == List::Discover {
             self.discovered(response);
         }
-        let Outcome::Result(result) = response.outcome else {
-            return self.deliver(call, said, id);
+        let is_for_all = match response.outcome {
+            Outcome::Result(result) => self.is_for_all(&result),
+            Outcome::Error(_) => true,
         };
-        if !self.is_for_all(&result) {
-            if let Some((first, others)) = call.waiters.split_first() {
-                let line = said.with(&[(*id, &first.id)]);
-                self.answer(first.client, first.batch, line);
-                for other in others {
-                    self.ask_separately(other.client, other.batch, other.again.as_deref(), now);
-                }
-            }
-            return;
+        // Of a long answer only so many copies are made at once. The server is not read while its clients have much to
+        // read: the others get theirs when there is room.
+        let copies = match is_for_all {
+            true => (List::COPIED_BYTES / said.bytes().len().max(1)).max(1),
+            false => 1,
+        };
+        let (first, others) = call.waiters.split_at(copies.min(call.waiters.len()));
+        self.deliver_to(first, said, id);
+        for other in others {
+            self.ask_separately(other.client, other.batch, other.again.as_deref(), now);
         }
-        self.deliver(call, said, id);
-        if let Some(entry) = self.keepable(call, key, said, id, &result, now)
+        if let Outcome::Result(result) = response.outcome
+            && is_for_all
+            && let Some(entry) = self.keepable(call, key, said, id, &result, now)
             && current
         {
             self.lists.keep(entry);

@@ -25,6 +25,49 @@ fn who_asks_the_same_waits_for_the_same() {
     assert_eq!(play.heard(3), [result("9", r#"{"tools":[1.0]}"#)]);
 }
 
+/// Else it could have as many copies of a long answer as it has short lines.
+#[test]
+fn a_client_waits_with_others_once_and_asks_by_itself_then() {
+    let mut play = Play::legacy(2);
+    let first = play.asks(1, &tools("1"));
+    play.client(2, &tools("1"));
+    play.nobody_hears();
+    let second = play.asks(1, &tools("2"));
+    let third = play.asks(2, &tools("2"));
+    play.server(&result(&first, r#"{"tools":[1]}"#));
+    assert_eq!(play.heard(1), [result("1", r#"{"tools":[1]}"#)]);
+    assert_eq!(play.heard(2), [result("1", r#"{"tools":[1]}"#)]);
+    play.server(&result(&second, r#"{"tools":[2]}"#));
+    play.server(&result(&third, r#"{"tools":[3]}"#));
+    assert_eq!(play.heard(1), [result("2", r#"{"tools":[2]}"#)]);
+    assert_eq!(play.heard(2), [result("2", r#"{"tools":[3]}"#)]);
+}
+
+#[test]
+fn of_a_very_long_list_few_copies_are_made_and_the_others_ask_by_themselves() {
+    let long = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(9 << 20));
+    for answer in [
+        |id: &str, long: &str| result(id, long),
+        |id: &str, long: &str| {
+            let error = format!(r#"{{"code":-1,"message":"","data":{long}}}"#);
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
+        },
+    ] {
+        let mut play = Play::legacy(3);
+        let minted = play.asks(1, &tools("1"));
+        play.client(2, &tools("2"));
+        play.client(3, &tools("3"));
+        play.nobody_hears();
+        play.server(&answer(&minted, &long));
+        assert!(play.heard(1) == [answer("1", &long)]);
+        let asked = play.server_heard_in_lanes();
+        let lanes: Vec<Lane> = asked.iter().map(|(lane, _)| *lane).collect();
+        assert_eq!(lanes, [Lane::Of(ClientId(2)), Lane::Of(ClientId(3))]);
+        play.server(&answer(&crate::play::id_of(&asked[1].1), &long));
+        assert!(play.heard(3) == [answer("3", &long)]);
+    }
+}
+
 #[test]
 fn what_is_one_of_its_kind_is_asked_by_itself() {
     for params in [
