@@ -3,7 +3,8 @@
 //! Methods: `initialize`, `ping`, `echo` (answers its params), `slow` (`{"ms": N, "stderr": "…"}`), `die` (no answer,
 //! exit code 3), `say` (`{"stderr": "…"}`), `ask` (sends the client a request `roots/list` with id 7
 //! first), `pid`, `long` (`{"bytes": N, "id_last": BOOL}`: an answer of N bytes),
-//! `flood` (`{"lines": N, "bytes": M}`: as many notifications of that size first). It signs the roll of `TESTKIT_ROLL` if there is one.
+//! `flood` (`{"lines": N, "bytes": M}`: as many notifications of that size first). `tools/list` is one of
+//! as many bytes as `TESTKIT_LIST` says. It signs the roll of `TESTKIT_ROLL` if there is one.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -61,7 +62,7 @@ fn obey(method: &str, params: &str) -> String {
     match method {
         "initialize" => json!({
             "protocolVersion": "2025-06-18",
-            "capabilities": {"tools": {}},
+            "capabilities": {"tools": {"listChanged": list_bytes().is_some()}},
             "serverInfo": {"name": "tk-server", "version": "0"},
         })
         .to_string(),
@@ -88,6 +89,10 @@ fn obey(method: &str, params: &str) -> String {
             let bytes = value()["bytes"].as_u64().expect("bytes");
             format!("\"{}\"", "x".repeat(bytes as usize))
         }
+        "tools/list" if list_bytes().is_some() => {
+            let bytes = list_bytes().unwrap_or_default();
+            format!(r#"{{"tools":["{}"]}}"#, "x".repeat(bytes))
+        }
         "flood" => {
             let number = |name: &str| value()[name].as_u64().expect("a number") as usize;
             let text = "x".repeat(number("bytes"));
@@ -101,4 +106,9 @@ fn obey(method: &str, params: &str) -> String {
         "die" => std::process::exit(3),
         other => json!({"unknown": other}).to_string(),
     }
+}
+
+/// How long its list of tools is; `None`: it has none.
+fn list_bytes() -> Option<usize> {
+    std::env::var("TESTKIT_LIST").ok()?.parse().ok()
 }

@@ -16,11 +16,13 @@ use rustix::net::{SendFlags, SocketFlags};
 use super::client::{self, Link};
 use super::house::House;
 use super::socket::Socket;
-use super::tasks::{self, moments};
+use super::tasks::{self, moments, others_first};
 use crate::this_build;
 
 /// How long to wait for descriptors that others than us have used up.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How many are let in, or told why not, before others have their turn.
+const AT_ONCE: usize = 64;
 
 /// Lets in whoever connects. Once the house is closed, they are told so: silence would be taken for a stuck
 /// daemon, and be the end of it.
@@ -30,11 +32,16 @@ pub(super) async fn all(house: Rc<House>) {
     let mut kept_free = spare();
     loop {
         match next(&house).await {
-            Ok(stream) if house.closed.is_up() => say_going(&stream),
+            Ok(stream) if house.closed.is_up() => {
+                say_going(&stream);
+                others_first().await;
+            }
             Ok(stream) => {
                 out_of_descriptors = false;
                 house.look_after_place();
                 admit(&house, stream);
+                // However many come: whoever is here is served meanwhile.
+                others_first().await;
             }
             Err(error) => {
                 if !std::mem::replace(&mut out_of_descriptors, true) {
@@ -44,7 +51,7 @@ pub(super) async fn all(house: Rc<House>) {
                 }
                 // Whoever waits in the queue is told why at once: unanswered, they would take us for stuck.
                 drop(kept_free.take());
-                while let Some(stream) = next_waiting(&house) {
+                for stream in waiting(&house) {
                     say_shortage(&house, &stream, &error);
                 }
                 kept_free = spare();
@@ -68,9 +75,12 @@ async fn next(house: &House) -> io::Result<UnixStream> {
 
 /// Lets in who waits now; returns how many that were.
 pub(super) fn those_waiting(house: &Rc<House>) -> usize {
-    std::iter::from_fn(|| next_waiting(house))
-        .map(|stream| admit(house, stream))
-        .count()
+    waiting(house).map(|stream| admit(house, stream)).count()
+}
+
+/// Those who wait now, but no more than can be answered in one turn: others may come without end.
+fn waiting(house: &House) -> impl Iterator<Item = UnixStream> {
+    std::iter::from_fn(|| next_waiting(house)).take(AT_ONCE)
 }
 
 /// Tells those who came too late to elect anew.

@@ -23,7 +23,7 @@ use super::queue::Queue;
 use super::socket::Socket;
 use super::state::ClientState;
 use super::station::Station;
-use super::tasks::{self, first_of, when};
+use super::tasks::{self, first_of, in_turns, when};
 use super::{start, watch};
 use crate::shim::lines::{Inbox, Spoken, TooLong};
 
@@ -238,17 +238,22 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// What the client has said to the end of a line.
-    fn take_lines(self, inbox: &RefCell<Inbox>, at: Instant) {
-        loop {
-            while let Some(line) = inbox.borrow_mut().next_spoken() {
-                self.take(line, at);
-            }
-            let Some(line) = inbox.borrow_mut().next_too_long(false) else {
-                return;
-            };
+    /// Takes the next line that the client has said to its end; `false` if there is none, or if the client is to read
+    /// first: a short line may have a long answer.
+    fn take_line(self, inbox: &RefCell<Inbox>, at: Instant) -> bool {
+        if self.link.to_client.is_full() {
+            return false;
+        }
+        if let Some(line) = inbox.borrow_mut().next_spoken() {
+            self.take(line, at);
+            return true;
+        }
+        let too_long = inbox.borrow_mut().next_too_long(false);
+        let is_there = too_long.is_some();
+        if let Some(line) = too_long {
             self.take_too_long(line, at);
         }
+        is_there
     }
 
     /// A request that is too long is refused; in place of an answer that is, the server hears an error.
@@ -465,7 +470,7 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
         _ = &mut hearing => return "it closed its connection".into(),
         () = watch::end_of_any(&processes, house.sweep) => {
             hearing.end();
-            hear_the_rest(visit, socket);
+            hear_the_rest(visit, socket).await;
             return "its process ended".into();
         },
         () = link.left.up() => "dismissed".into(),
@@ -480,16 +485,20 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
 }
 
 /// What one that has ended had said, and nobody had read: it is for its server all the same. No more than a connection
-/// holds: whoever else has it may go on for ever.
-fn hear_the_rest(visit: Visit<'_>, socket: &Socket) {
+/// holds: whoever else has it may go on for ever. No more either than fills its queue with answers, which nobody reads.
+async fn hear_the_rest(visit: Visit<'_>, socket: &Socket) {
     const A_CONNECTION: usize = 2 << 20;
     let (inbox, now) = (&visit.link.inbox, Instant::now());
     let mut heard = 0;
-    while heard < A_CONNECTION
-        && let Ok(count @ 1..) = socket.read_now(inbox)
-    {
-        heard += count;
-        visit.take_lines(inbox, now);
+    loop {
+        in_turns(|| visit.take_line(inbox, now)).await;
+        if heard >= A_CONNECTION || visit.link.to_client.is_full() {
+            return;
+        }
+        match socket.read_now(inbox) {
+            Ok(count @ 1..) => heard += count,
+            _ => return,
+        }
     }
 }
 
@@ -519,11 +528,12 @@ enum Heard {
 async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> Heard {
     let mut now = Instant::now();
     loop {
-        visit.take_lines(inbox, now);
+        in_turns(|| visit.take_line(inbox, now)).await;
         if visit.is_crowded() {
             // Nothing is read meanwhile: its end must be seen otherwise.
             first_of! {
-                () = visit.has_room() => {},
+                // Lines may be left that were read before.
+                () = visit.has_room() => continue,
                 () = socket.hung_up() => return Heard::Hangup,
             }
         }

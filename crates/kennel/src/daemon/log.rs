@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kennel_sys::escape;
 use kennel_sys::runtime_dir::{Access, DirError, RuntimeDir};
@@ -19,6 +19,8 @@ pub(crate) const OLDER_LOG: &str = "log.1";
 const LONGEST: u64 = 1 << 20;
 /// More of one line is not kept.
 const LONGEST_LINE: usize = 8 * 1024;
+/// See [`Quota`].
+const SPAN: Duration = Duration::from_secs(60);
 
 /// Where what happens is written down. Failing to is no reason to stop serving.
 #[derive(Debug)]
@@ -59,6 +61,22 @@ impl Log {
         }
     }
 
+    /// Adds a line with the time, if there have not been too many of its kind; if there had been, how many were left out.
+    pub(super) fn line_within(
+        &self,
+        quota: &RefCell<Quota>,
+        now: Instant,
+        kind: &str,
+        text: impl Display,
+    ) {
+        if let Some(left_out) = quota.borrow_mut().next(now) {
+            if left_out > 0 {
+                self.line(format_args!("{left_out} more {kind} were not logged"));
+            }
+            self.line(text);
+        }
+    }
+
     /// Where another thread can write its last words.
     pub(super) fn aside(&self) -> Option<Aside> {
         self.open.borrow().file.try_clone().ok().map(Aside)
@@ -83,6 +101,40 @@ impl Log {
                 open.length = 0;
             }
         }
+    }
+}
+
+/// How many lines of one kind are logged within [`SPAN`]: a flood of them pushes nothing else out of the log.
+#[derive(Debug)]
+pub(super) struct Quota {
+    most: usize,
+    begun: Option<Instant>,
+    logged: usize,
+    left_out: usize,
+}
+
+impl Quota {
+    pub(super) fn new(most: usize) -> Quota {
+        Quota {
+            most,
+            begun: None,
+            logged: 0,
+            left_out: 0,
+        }
+    }
+
+    /// How many lines were left out before this one; `None` if it is to be left out, too.
+    fn next(&mut self, now: Instant) -> Option<usize> {
+        let is_over = |begun: Instant| now.saturating_duration_since(begun) >= SPAN;
+        if self.begun.is_none_or(is_over) {
+            (self.begun, self.logged) = (Some(now), 0);
+        }
+        if self.logged == self.most {
+            self.left_out += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.left_out))
     }
 }
 
@@ -153,6 +205,23 @@ mod tests {
         let long = stamped(&"€".repeat(LONGEST_LINE));
         assert!(long.len() < LONGEST_LINE + 40);
         assert!(String::from_utf8(long).is_ok());
+    }
+
+    #[test]
+    fn of_a_flood_so_many_lines_are_logged_and_the_rest_is_counted() {
+        let scope = kennel_testkit::Scope::new("log-quota");
+        let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
+        let log = Log::open(&dir).unwrap();
+        let quota = RefCell::new(Quota::new(3));
+        let begun = Instant::now();
+        for _ in 0..100_000 {
+            log.line_within(&quota, begun, "lines", "x");
+        }
+        log.line_within(&quota, begun + SPAN, "lines", "y");
+        let text = std::fs::read_to_string(scope.path("key").join(LOG)).unwrap();
+        let words: Vec<&str> = text.lines().map(|line| &line[25..]).collect();
+        let left_out = "99997 more lines were not logged";
+        assert_eq!(words, ["x", "x", "x", left_out, "y"]);
     }
 
     #[test]

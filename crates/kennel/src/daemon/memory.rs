@@ -31,13 +31,13 @@ impl House {
 
     /// Whether so much is held that long lines which are still being read are refused. Asked for long lines only.
     pub(super) fn holds_too_much(&self) -> bool {
-        self.held_bytes() > 2 * max_line() + BESIDE_LINES
+        self.held_bytes() > beside(max_line().saturating_mul(2))
     }
 
     /// Whether so much is held that nothing is read from a server whose clients have a backlog. There is room for one
     /// more line of the greatest length before [`holds_too_much`](Self::holds_too_much).
     pub(super) fn holds_much(&self) -> bool {
-        self.held_bytes() > max_line() + BESIDE_LINES
+        self.held_bytes() > beside(max_line())
     }
 
     /// Disconnects the clients that do not read, those with the most unread first, until the rest is not
@@ -58,7 +58,7 @@ impl House {
             backlogs.push((unread, *id, link));
         }
         backlogs.sort_by_key(|(unread, id, _)| (std::cmp::Reverse(*unread), *id));
-        let mut excess = self.held_bytes().saturating_sub(max_line() + BESIDE_LINES);
+        let mut excess = self.held_bytes().saturating_sub(beside(max_line()));
         let mut look_again = now + PATIENCE;
         for (unread, id, link) in backlogs {
             if !link.stalls() {
@@ -82,5 +82,21 @@ impl House {
             PATIENCE.as_secs()
         ));
         link.left.raise();
+    }
+}
+
+/// What may be held where lines take this much. Without overflow: `--max-line` may be any number.
+fn beside(lines: usize) -> usize {
+    lines.saturating_add(BESIDE_LINES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_max_line_is_no_small_one() {
+        assert_eq!(beside(usize::MAX), usize::MAX);
+        assert_eq!(beside(0), BESIDE_LINES);
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::house::House;
 use super::server::{detached, ladder, os};
 use super::station::Station;
-use super::tasks::Descriptor;
+use super::tasks::{Descriptor, in_turns};
 use crate::shim::lines::{CHUNK, Inbox, Spoken};
 
 /// What a pipe holds: large lines need fewer turns.
@@ -196,10 +196,13 @@ impl Voice {
 
     /// Passes it on, to its end.
     pub(super) async fn listen(&self) {
+        // Lines that another program had read.
+        self.pass_on().await;
         loop {
             self.station.may_speak(&self.house).await;
             let read = self.running.stdout.more().await;
-            self.pass_on();
+            self.refuse_if_too_much();
+            self.pass_on().await;
             if !still_open(&read) {
                 return self.last_line();
             }
@@ -207,39 +210,51 @@ impl Voice {
     }
 
     /// What an ended server had said, and nobody had read yet.
-    pub(super) fn hear_the_rest(&self) {
+    pub(super) async fn hear_the_rest(&self) {
         let mut heard = 0;
+        self.pass_on().await;
         // No more than its pipe held: whoever else has that may go on writing for ever.
         while heard < A_PIPE
             && let Ok(count @ 1..) = self.running.stdout.now()
         {
             heard += count;
-            self.pass_on();
+            self.refuse_if_too_much();
+            self.pass_on().await;
         }
         self.last_line();
     }
 
-    fn pass_on(&self) {
-        let now = Instant::now();
+    /// Refuses a long line that is still being read, if there is no room for it.
+    fn refuse_if_too_much(&self) {
         let mut inbox = self.running.stdout.inbox.borrow_mut();
         if inbox.len() > MODEST && self.house.holds_too_much() {
             inbox.skip_line(true);
         }
-        loop {
-            while let Some(line) = inbox.next_spoken() {
-                self.station.hear_server(&self.house, line, now);
-            }
-            let Some(line) = inbox.next_too_long(true) else {
-                return;
-            };
-            self.house.log.line(line.note("the server"));
-            if let Some(answer) = line.in_its_place() {
-                let answer = Spoken::from(&answer[..]);
-                self.station.hear_server(&self.house, answer, now);
-            } else if line.id.is_some() {
-                self.station.answer_server(line.refusal(), now);
-            }
+    }
+
+    async fn pass_on(&self) {
+        let now = Instant::now();
+        in_turns(|| self.pass_on_line(now)).await;
+    }
+
+    /// Passes on the next whole line; `false` if there is none.
+    fn pass_on_line(&self, now: Instant) -> bool {
+        let mut inbox = self.running.stdout.inbox.borrow_mut();
+        if let Some(line) = inbox.next_spoken() {
+            self.station.hear_server(&self.house, line, now);
+            return true;
         }
+        let Some(line) = inbox.next_too_long(true) else {
+            return false;
+        };
+        self.house.log.line(line.note("the server"));
+        if let Some(answer) = line.in_its_place() {
+            let answer = Spoken::from(&answer[..]);
+            self.station.hear_server(&self.house, answer, now);
+        } else if line.id.is_some() {
+            self.station.answer_server(line.refusal(), now);
+        }
+        true
     }
 
     fn last_line(&self) {
@@ -275,11 +290,13 @@ impl<'a> Complaints<'a> {
 
     /// Writes it down, to its end.
     pub(super) async fn listen(&self) {
+        // Lines that another program had read.
+        self.take_lines(false).await;
         loop {
             let read = self.heard.more().await;
             // One that never ends its lines (a progress bar) must not fill our memory.
             let too_long = self.heard.inbox.borrow().len() > LONGEST_COMPLAINT;
-            self.take_lines(matches!(read, Ok(0)) || too_long);
+            self.take_lines(matches!(read, Ok(0)) || too_long).await;
             if !still_open(&read) {
                 return;
             }
@@ -287,23 +304,26 @@ impl<'a> Complaints<'a> {
     }
 
     /// As much as the pipe holds, once: one that goes on writing would keep us here for ever.
-    pub(super) fn hear_the_rest(&self) {
+    pub(super) async fn hear_the_rest(&self) {
         let _ = self.heard.now();
-        self.take_lines(true);
+        self.take_lines(true).await;
     }
 
-    fn take_lines(&self, ended: bool) {
-        let mut inbox = self.heard.inbox.borrow_mut();
-        while let Some(line) = inbox.next_line() {
-            self.take(String::from_utf8_lossy(line).into_owned());
-        }
-        if ended && let Some(rest) = inbox.rest() {
-            self.take(String::from_utf8_lossy(&rest).into_owned());
+    async fn take_lines(&self, ended: bool) {
+        in_turns(|| {
+            let mut inbox = self.heard.inbox.borrow_mut();
+            let line = inbox.next_line();
+            line.map(|line| self.take(line)).is_some()
+        })
+        .await;
+        if ended && let Some(rest) = self.heard.inbox.borrow_mut().rest() {
+            self.take(&rest);
         }
     }
 
-    fn take(&self, line: String) {
-        self.house.log.line(format_args!("server says: {line}"));
+    fn take(&self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line).into_owned();
+        self.station.log_complaint(self.house, &line);
         let mut last = self.last.borrow_mut();
         if last.len() == TAIL_LINES {
             last.pop_front();

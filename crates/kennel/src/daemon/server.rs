@@ -185,7 +185,7 @@ impl Attendant {
             // Not before it is known to have run at all: one that could not be started is silent, too.
             if course.silent && course.started && !station.closing.is_up() {
                 // What it said last is in the pipe, or nobody will ever say it.
-                complaints.hear_the_rest();
+                complaints.hear_the_rest().await;
                 self.await_exit(tree, &news, &mut course).await;
                 running.course.set(course);
                 self.lost(complaints.last());
@@ -231,11 +231,16 @@ impl Attendant {
             voice_ends.end();
         }
         self.reap(tree, course.announced).await;
-        station.running.take();
+        // No other program goes on with it from here.
+        running.course.set(Course {
+            announced: true,
+            ..course
+        });
         if !course.silent {
-            voice.hear_the_rest();
+            voice.hear_the_rest().await;
         }
-        complaints.hear_the_rest();
+        complaints.hear_the_rest().await;
+        station.running.take();
         match course.refused {
             Some(errno) => self.refused(errno),
             None => self.lost(complaints.last()),

@@ -22,6 +22,7 @@ use super::client::{Link, admission};
 use super::dormant::{self, Used};
 use super::house::{Flag, House};
 use super::lanes::Lanes;
+use super::log::Quota;
 use super::running::Running;
 use super::server;
 use super::state::TALK;
@@ -39,6 +40,9 @@ use feed::Unwritten;
 const FULL: usize = 1 << 20;
 /// How often the files of a server are looked at, while somebody uses it.
 const LOOK: Duration = Duration::from_secs(1);
+/// Lines a minute that are logged of odd lines that were dropped, and of what the server says on stderr.
+const NOTES: usize = 100;
+const COMPLAINTS: usize = 1000;
 
 pub(super) struct Station {
     pub(super) class: Class,
@@ -57,6 +61,9 @@ pub(super) struct Station {
     width: Width,
     /// Its process and all that comes of it, while it is there.
     pub(super) running: RefCell<Option<Rc<Running>>>,
+    /// What its mux notes for the log, and what it says on stderr: so many lines.
+    notes: RefCell<Quota>,
+    complaints: RefCell<Quota>,
     /// What it printed on stdout that is no message.
     printed: RefCell<Printed>,
     /// The last line of its process was none.
@@ -106,6 +113,8 @@ impl Station {
             cut: RefCell::default(),
             width: Width::default(),
             running: RefCell::default(),
+            notes: RefCell::new(Quota::new(NOTES)),
+            complaints: RefCell::new(Quota::new(COMPLAINTS)),
             printed: RefCell::default(),
             printed_text: Cell::default(),
             sources: RefCell::default(),
@@ -236,6 +245,13 @@ impl Station {
         }
     }
 
+    /// Writes down what the server says on stderr.
+    pub(super) fn log_complaint(&self, house: &House, line: &str) {
+        let (quota, now) = (&self.complaints, Instant::now());
+        let line = format_args!("server says: {line}");
+        house.log.line_within(quota, now, "lines of stderr", line);
+    }
+
     /// Its process is to be replaced, if its files changed and nobody would miss it; whether it is.
     pub(super) fn is_replaced(&self, house: &House) -> bool {
         self.look_at_sources(house, Instant::now());
@@ -269,8 +285,11 @@ impl Station {
 
     /// Whether nobody waits for its process, and it works on nothing.
     pub(super) fn is_idle(&self) -> bool {
-        let runs = self.running.borrow().is_some() && !self.closing.is_up();
-        runs && self.is_quiet() && self.mux.borrow().is_idle()
+        let running = self.running.borrow();
+        let runs = running
+            .as_ref()
+            .is_some_and(|it| !it.course.get().announced);
+        runs && !self.closing.is_up() && self.is_quiet() && self.mux.borrow().is_idle()
     }
 
     /// Whether another client may join: why not, for people.
@@ -483,7 +502,9 @@ impl Station {
                 Some(note) => {
                     let by_server = matches!(note, Note::Malformed(Side::Server, _));
                     self.printed_text.set(self.printed_text.get() | by_server);
-                    house.log.line(note);
+                    house
+                        .log
+                        .line_within(&self.notes, at, "notes on odd lines", note);
                 }
             }
         }

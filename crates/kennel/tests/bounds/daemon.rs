@@ -8,7 +8,7 @@ use kennel_testkit::{Client, Scope};
 
 use crate::stage::{FAR_TOO_LONG, MAX_LINE, is_modest, say_long, serves, session, the_daemon};
 
-fn connect(scope: &Scope) -> UnixStream {
+pub(crate) fn connect(scope: &Scope) -> UnixStream {
     let entries = |dir: PathBuf| {
         let entries = std::fs::read_dir(dir).unwrap();
         entries.map(|entry| entry.unwrap().path())

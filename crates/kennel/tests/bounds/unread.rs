@@ -1,7 +1,7 @@
 //! More is said than read, by a server or to an app: all who read get all of it, and memory is bounded.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -24,7 +24,10 @@ struct App {
 
 impl App {
     fn start(scope: &Scope, share: &str) -> App {
-        let mut command = session(scope, share);
+        App::start_as(session(scope, share))
+    }
+
+    fn start_as(mut command: Command) -> App {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = piped.stderr(Stdio::null()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -94,7 +97,7 @@ impl Drop for App {
     }
 }
 
-fn log(scope: &Scope) -> String {
+pub(crate) fn log(scope: &Scope) -> String {
     let daemons = scope.runtime_dir().join("daemons");
     let mut dirs = std::fs::read_dir(daemons).unwrap();
     let dir = dirs.next().unwrap().unwrap().path();
@@ -160,6 +163,35 @@ fn of_several_clients_only_the_one_that_does_not_read_is_dropped() {
     });
     assert_eq!(dropped, 1, "{}", log(&scope));
     drop(stalled);
+}
+
+/// The daemon has the list, and answers each of them itself.
+#[test]
+fn short_requests_for_a_long_list_fill_no_memory_and_all_are_answered() {
+    const COUNT: usize = 100;
+    let scope = Scope::new("bounds-list");
+    let mut command = session(&scope, "always");
+    command.env("TESTKIT_LIST", (1 << 20).to_string());
+    let mut app = App::start_as(command);
+    let daemon = the_daemon(&scope);
+    let request = |id: usize| {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"});
+        format!("{line}\n")
+    };
+    let answered = |count: usize, app: &mut App| {
+        let mut line = String::new();
+        for _ in 0..count {
+            line.clear();
+            app.stdout.read_line(&mut line).unwrap();
+            assert!(line.len() > 1 << 20, "{line}");
+        }
+    };
+    app.stdin.write_all(request(3).as_bytes()).unwrap();
+    answered(1, &mut app);
+    let all: String = (4..4 + COUNT).map(request).collect();
+    app.stdin.write_all(all.as_bytes()).unwrap();
+    answered(COUNT, &mut app);
+    is_modest("the daemon", daemon.pid());
 }
 
 /// Each line but the first is refused by the shim itself: its id is another request's.

@@ -26,4 +26,4 @@ pub(super) use descriptor::Descriptor;
 pub(super) use first_of::{Either, This, first_of, when};
 pub(super) use handle::spawn;
 pub(super) use notify::Notify;
-pub(super) use round::{others_first, run};
+pub(super) use round::{in_turns, others_first, run};

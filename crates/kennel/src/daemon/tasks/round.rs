@@ -201,6 +201,22 @@ impl Wake for Ticket {
     }
 }
 
+/// How many steps of one task are done before others have their turn.
+const STEPS: usize = 64;
+
+/// Does one step after another, until `step` returns `false`. After every [`STEPS`] of them others have their turn: whoever
+/// says many short lines at once holds up nobody.
+pub(in crate::daemon) async fn in_turns(mut step: impl FnMut() -> bool) {
+    loop {
+        for _ in 0..STEPS {
+            if !step() {
+                return;
+            }
+        }
+        others_first().await;
+    }
+}
+
 /// Lets all others who are awake have their turn first.
 pub(in crate::daemon) async fn others_first() {
     let mut waited = false;
@@ -212,4 +228,34 @@ pub(in crate::daemon) async fn others_first() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{run, spawn};
+    use super::*;
+
+    #[test]
+    fn many_steps_of_one_task_let_others_have_turns_between() {
+        let turns = Rc::new(Cell::new(0));
+        run(async {
+            let counts = Rc::clone(&turns);
+            let other = spawn(async move {
+                loop {
+                    counts.set(counts.get() + 1);
+                    others_first().await;
+                }
+            });
+            let mut steps = 0;
+            in_turns(|| {
+                steps += 1;
+                steps < 100 * STEPS
+            })
+            .await;
+            assert_eq!(steps, 100 * STEPS);
+            drop(other);
+        })
+        .unwrap();
+        assert_eq!(turns.get(), 99);
+    }
 }
