@@ -30,7 +30,7 @@ use std::ops::Range;
 pub use id::{Id, Key};
 pub use line::{error_reply, newline, notification, result_reply, splice, splice_id};
 pub use malformed::Malformed;
-pub use outline::{LONGEST_ID, Outline};
+pub use outline::{Element, LONGEST_ID, Outline};
 pub use owned::Owned;
 pub use repair::repaired;
 pub use reply::{BATCH_LIMIT, INITIALIZE_LIMIT, long_initialize};

@@ -1,10 +1,14 @@
-//! Incremental scanner for the keys and the id of an object that need not be well-formed, nor ever end.
+//! Incremental scanner for the keys and the ids of objects that need not be well-formed, nor ever end.
 //!
 //! Whoever waits for an answer must hear of it even if the line is not JSON or too long to be kept. So the scanner finds the
-//! top-level `id` wherever it stands, in constant memory, and without a judgement of anything else.
+//! top-level `id` wherever it stands, in constant memory, and without a judgement of anything else. Of an array, it finds
+//! that of each element.
+
+use std::ops::ControlFlow;
 
 use serde_json::value::RawValue;
 
+use super::reply::{BATCH_LIMIT, LONG_IDS_LIMIT};
 use super::token::ordinary;
 use super::{Id, Key};
 
@@ -28,6 +32,12 @@ const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// }
 /// assert_eq!(outline.id().as_deref(), Some("7"));
 /// assert!(outline.has_outcome() && !outline.has_method());
+///
+/// let mut outline = Outline::default();
+/// outline.feed(br#"[{"id":1,"result":NaN},{"id":2,"method":"x"},{"id":3,"result":"cut o"#);
+/// let elements = outline.into_elements();
+/// let elements: Vec<_> = elements.iter().map(|it| (&it.id[..], it.is_answer)).collect();
+/// assert_eq!(elements, [("1", true), ("2", false), ("3", true)]);
 /// ```
 #[derive(Debug, Default, Clone)]
 pub struct Outline {
@@ -42,66 +52,322 @@ pub struct Outline {
     depth: usize,
     in_string: bool,
     escaped: bool,
+    /// The object it is in or behind.
+    object: Option<Object>,
+    is_array: bool,
+    /// How many arrays it is in: objects in an array in an array are elements, too.
+    arrays: usize,
+    in_element: bool,
+    elements: Elements,
+}
+
+/// What is known of one object.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Object {
     ids: Vec<Vec<u8>>,
     id_count: usize,
-    is_object: bool,
-    has_method: bool,
-    has_outcome: bool,
+    pub(crate) has_method: bool,
+    pub(crate) has_outcome: bool,
+}
+
+/// An element of an array that has one id, which an answer can carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// As spelled.
+    pub id: String,
+    /// It has a result or an error.
+    pub is_answer: bool,
+}
+
+/// Elements of one array, not more than can be requests of one session in flight.
+#[derive(Debug, Default, Clone)]
+struct Elements {
+    kept: Vec<Element>,
+    id_bytes: usize,
 }
 
 /// What comes next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Next {
     #[default]
-    Object,
+    Line,
     KeyBegins,
     Key,
     Colon,
     Value {
         is_id: bool,
     },
-    /// The object has ended, or is none.
+    /// An element of an array.
+    Element,
+    /// What is left of an element behind its keys, or one that is no object.
+    Rest,
+    /// The object or the array has ended, or it is none.
     Nothing,
 }
 
 impl Outline {
     /// More of the line came.
     pub fn feed(&mut self, bytes: &[u8]) {
+        let mut elements = std::mem::take(&mut self.elements);
+        self.feed_each(bytes, |object| {
+            elements.add(object);
+            ControlFlow::Continue(())
+        });
+        self.elements = elements;
+    }
+
+    /// The same, and calls `each` with every element of an array that has ended, until that says that no more are wanted.
+    /// `None`: it is no object.
+    pub(crate) fn feed_each(
+        &mut self,
+        bytes: &[u8],
+        mut each: impl FnMut(Option<Object>) -> ControlFlow<()>,
+    ) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             at += 1;
             match self.next {
-                Next::Object => self.before_object(byte),
+                Next::Line => self.before_line(byte),
                 Next::KeyBegins => match byte {
                     b'"' => self.begin_key(),
                     b' ' | b'\t' | b'\r' => {}
-                    _ => self.next = Next::Nothing,
+                    _ => self.lose_track(byte),
                 },
                 Next::Key => self.in_key(byte),
                 Next::Colon => match byte {
                     b':' => self.begin_value(),
                     b' ' | b'\t' | b'\r' => {}
-                    _ => self.next = Next::Nothing,
+                    _ => self.lose_track(byte),
                 },
-                Next::Value { is_id } => {
-                    if !is_id && self.in_string && !self.escaped {
-                        // Most of a long line is skipped here.
-                        at += ordinary(&bytes[at - 1..]);
-                        match bytes.get(at - 1) {
-                            Some(&byte) => self.in_value(byte, false),
-                            None => return,
-                        }
-                    } else {
-                        self.in_value(byte, is_id);
+                Next::Value { is_id: false } | Next::Rest if self.in_string && !self.escaped => {
+                    // Most of a long line is skipped here.
+                    at += ordinary(&bytes[at - 1..]);
+                    match bytes.get(at - 1) {
+                        Some(&byte) => self.track(byte),
+                        None => return,
                     }
                 }
+                Next::Value { is_id } => self.in_value(byte, is_id),
+                Next::Element => self.before_element(byte),
+                Next::Rest => self.in_rest(byte),
                 Next::Nothing => return,
+            }
+            let has_ended = matches!(self.next, Next::Element | Next::Nothing);
+            if has_ended
+                && let Some(element) = self.take_element()
+                && each(element).is_break()
+            {
+                self.next = Next::Nothing;
             }
         }
     }
 
-    /// The id, as spelled, if the object has one and only one, which an answer can carry.
+    /// The id, as spelled, if it is an object with one and only one, which an answer can carry.
     pub fn id(&self) -> Option<String> {
+        self.object()?.id()
+    }
+
+    /// What is known of the object that it is; `None` if it is none.
+    pub(crate) fn object(&self) -> Option<&Object> {
+        self.object.as_ref().filter(|_| !self.is_array)
+    }
+
+    /// Whether it is an object with a method: it asks or tells something.
+    pub fn has_method(&self) -> bool {
+        self.object().is_some_and(|object| object.has_method)
+    }
+
+    /// Whether it is an object with a result or an error: it answers something.
+    pub fn has_outcome(&self) -> bool {
+        self.object().is_some_and(|object| object.has_outcome)
+    }
+
+    /// The elements of an array that have an id, one that is cut off included; no more than [`BATCH_LIMIT`].
+    pub fn into_elements(mut self) -> Vec<Element> {
+        if let Some(element) = self.take_element() {
+            self.elements.add(element);
+        }
+        self.elements.kept
+    }
+
+    /// The element it is in or behind: `Some(None)` if that is no object.
+    pub(crate) fn take_element(&mut self) -> Option<Option<Object>> {
+        let is_there = self.is_array && std::mem::take(&mut self.in_element);
+        is_there.then(|| self.object.take())
+    }
+
+    fn before_line(&mut self, byte: u8) {
+        match byte {
+            b'{' => self.begin_object(),
+            b'[' => {
+                (self.is_array, self.arrays) = (true, 1);
+                self.next = Next::Element;
+            }
+            b' ' | b'\t' | b'\r' => {}
+            _ if BOM.get(self.bom) == Some(&byte) => self.bom += 1,
+            _ => self.next = Next::Nothing,
+        }
+    }
+
+    fn before_element(&mut self, byte: u8) {
+        match byte {
+            b' ' | b'\t' | b'\r' | b',' => {}
+            b'[' => self.arrays += 1,
+            b']' => self.leave_array(),
+            b'{' => {
+                self.in_element = true;
+                self.begin_object();
+            }
+            _ => {
+                self.in_element = true;
+                self.begin_rest(0);
+                self.track(byte);
+            }
+        }
+    }
+
+    fn leave_array(&mut self) {
+        self.arrays -= 1;
+        match self.arrays {
+            0 => self.next = Next::Nothing,
+            _ => self.next = Next::Element,
+        }
+    }
+
+    fn begin_object(&mut self) {
+        self.object = Some(Object::default());
+        self.next = Next::KeyBegins;
+    }
+
+    /// No more keys of this object can be told. The elements behind it can.
+    fn lose_track(&mut self, byte: u8) {
+        match self.is_array {
+            true => {
+                self.begin_rest(1);
+                self.track(byte);
+            }
+            false => self.next = Next::Nothing,
+        }
+    }
+
+    fn begin_rest(&mut self, depth: usize) {
+        (self.depth, self.in_string, self.escaped) = (depth, false, false);
+        self.next = Next::Rest;
+    }
+
+    fn in_rest(&mut self, byte: u8) {
+        match byte {
+            b',' if self.is_outside() => self.next = Next::Element,
+            b']' if self.is_outside() => self.leave_array(),
+            _ => self.track(byte),
+        }
+    }
+
+    fn begin_key(&mut self) {
+        self.kept.clear();
+        (self.is_cut, self.escaped) = (false, false);
+        self.next = Next::Key;
+    }
+
+    fn in_key(&mut self, byte: u8) {
+        if byte == b'"' && !self.escaped {
+            self.next = Next::Colon;
+            return;
+        }
+        self.escaped = byte == b'\\' && !self.escaped;
+        self.keep(byte, LONGEST_KEY);
+    }
+
+    fn begin_value(&mut self) {
+        let mut is_id = false;
+        let key = self.key();
+        let object = self.object.get_or_insert_default();
+        match &*key {
+            "id" => {
+                is_id = true;
+                object.id_count += 1;
+            }
+            "method" => object.has_method = true,
+            "result" | "error" => object.has_outcome = true,
+            _ => {}
+        }
+        self.kept.clear();
+        (self.depth, self.in_string, self.escaped, self.is_cut) = (0, false, false, false);
+        self.next = Next::Value { is_id };
+    }
+
+    /// What the key means, if it may be one of the envelope's.
+    fn key(&self) -> String {
+        if self.is_cut {
+            return String::new();
+        }
+        let spelled = String::from_utf8_lossy(&self.kept);
+        match spelled.contains('\\') {
+            true => serde_json::from_str(&format!("\"{spelled}\"")).unwrap_or_default(),
+            false => spelled.into_owned(),
+        }
+    }
+
+    fn in_value(&mut self, byte: u8, is_id: bool) {
+        match byte {
+            b',' if self.is_outside() => {
+                self.end_value(is_id);
+                self.next = Next::KeyBegins;
+            }
+            b'}' | b']' if self.is_outside() => {
+                self.end_value(is_id);
+                match self.is_array {
+                    true => self.begin_rest(0),
+                    false => self.next = Next::Nothing,
+                }
+            }
+            _ => {
+                self.track(byte);
+                if is_id {
+                    self.keep(byte, LONGEST_ID);
+                }
+            }
+        }
+    }
+
+    /// Whether it is in no string, and in nothing that is in the value.
+    fn is_outside(&self) -> bool {
+        !self.in_string && self.depth == 0
+    }
+
+    /// Goes on in the value it is in.
+    fn track(&mut self, byte: u8) {
+        if self.in_string {
+            self.in_string = byte != b'"' || self.escaped;
+            self.escaped = byte == b'\\' && !self.escaped;
+            return;
+        }
+        match byte {
+            b'"' => self.in_string = true,
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    fn end_value(&mut self, is_id: bool) {
+        let object = self.object.get_or_insert_default();
+        if is_id && !self.is_cut && object.ids.len() < MOST_IDS {
+            object.ids.push(std::mem::take(&mut self.kept));
+        }
+    }
+
+    fn keep(&mut self, byte: u8, most: usize) {
+        match self.kept.len() < most {
+            true => self.kept.push(byte),
+            false => self.is_cut = true,
+        }
+    }
+}
+
+impl Object {
+    /// The id, as spelled, if it has one and only one, which an answer can carry.
+    pub(crate) fn id(&self) -> Option<String> {
         match (self.id_count, &self.ids[..]) {
             (1, [id]) => answerable(id),
             _ => None,
@@ -125,107 +391,18 @@ impl Outline {
     pub(crate) fn has_id(&self) -> bool {
         self.id_count > 0
     }
+}
 
-    /// Whether it is an object.
-    pub(crate) fn is_object(&self) -> bool {
-        self.is_object
-    }
-
-    /// Whether it has a method: it asks or tells something.
-    pub fn has_method(&self) -> bool {
-        self.has_method
-    }
-
-    /// Whether it has a result or an error: it answers something.
-    pub fn has_outcome(&self) -> bool {
-        self.has_outcome
-    }
-
-    fn before_object(&mut self, byte: u8) {
-        match byte {
-            b'{' => {
-                self.is_object = true;
-                self.next = Next::KeyBegins;
-            }
-            b' ' | b'\t' | b'\r' => {}
-            _ if BOM.get(self.bom) == Some(&byte) => self.bom += 1,
-            _ => self.next = Next::Nothing,
-        }
-    }
-
-    fn begin_key(&mut self) {
-        self.kept.clear();
-        (self.is_cut, self.escaped) = (false, false);
-        self.next = Next::Key;
-    }
-
-    fn in_key(&mut self, byte: u8) {
-        if byte == b'"' && !self.escaped {
-            self.next = Next::Colon;
-            return;
-        }
-        self.escaped = byte == b'\\' && !self.escaped;
-        self.keep(byte, LONGEST_KEY);
-    }
-
-    fn begin_value(&mut self) {
-        let mut is_id = false;
-        match &*self.key() {
-            "id" => {
-                is_id = true;
-                self.id_count += 1;
-            }
-            "method" => self.has_method = true,
-            "result" | "error" => self.has_outcome = true,
-            _ => {}
-        }
-        self.kept.clear();
-        (self.depth, self.in_string, self.escaped, self.is_cut) = (0, false, false, false);
-        self.next = Next::Value { is_id };
-    }
-
-    /// What the key means, if it may be one of the envelope's.
-    fn key(&self) -> String {
-        if self.is_cut {
-            return String::new();
-        }
-        let spelled = String::from_utf8_lossy(&self.kept);
-        match spelled.contains('\\') {
-            true => serde_json::from_str(&format!("\"{spelled}\"")).unwrap_or_default(),
-            false => spelled.into_owned(),
-        }
-    }
-
-    fn in_value(&mut self, byte: u8, is_id: bool) {
-        if self.in_string {
-            self.in_string = byte != b'"' || self.escaped;
-            self.escaped = byte == b'\\' && !self.escaped;
-        } else {
-            match byte {
-                b'"' => self.in_string = true,
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' if self.depth > 0 => self.depth -= 1,
-                b',' if self.depth == 0 => return self.end_value(is_id, Next::KeyBegins),
-                b'}' | b']' => return self.end_value(is_id, Next::Nothing),
-                _ => {}
-            }
-        }
-        if is_id {
-            self.keep(byte, LONGEST_ID);
-        }
-    }
-
-    fn end_value(&mut self, is_id: bool, next: Next) {
-        if is_id && !self.is_cut && self.ids.len() < MOST_IDS {
-            self.ids.push(std::mem::take(&mut self.kept));
-        }
-        self.next = next;
-    }
-
-    fn keep(&mut self, byte: u8, most: usize) {
-        match self.kept.len() < most {
-            true => self.kept.push(byte),
-            false => self.is_cut = true,
+impl Elements {
+    fn add(&mut self, object: Option<Object>) {
+        if self.kept.len() < BATCH_LIMIT
+            && let Some(object) = object
+            && let Some(id) = object.id()
+            && self.id_bytes + id.len() <= LONG_IDS_LIMIT
+        {
+            self.id_bytes += id.len();
+            let is_answer = object.has_outcome;
+            self.kept.push(Element { id, is_answer });
         }
     }
 }
@@ -286,7 +463,7 @@ mod tests {
 
     #[test]
     fn an_id_that_comes_twice_is_no_single_one_and_both_are_known() {
-        let ids = |line: &str| outline(line.as_bytes(), 5).ids();
+        let ids = |line: &str| outline(line.as_bytes(), 5).object().unwrap().ids();
         assert_eq!(ids(r#"{"id":1,"result":1,"id":1}"#), ["1"]);
         assert_eq!(ids(r#"{"id":"a","result":1,"id":"\u0061"}"#), [r#""a""#]);
         assert_eq!(ids(r#"{"id":1,"result":1,"id":"x"}"#), ["1", r#""x""#]);
@@ -299,7 +476,60 @@ mod tests {
         let line = format!(r#"{{"{long}":"{long}","id":"{long}","result":"{long}","y":{long}"#);
         let found = outline(line.as_bytes(), 1 << 16);
         assert_eq!(found.id(), None);
-        assert!(found.has_id() && found.has_outcome());
+        assert!(found.object().unwrap().has_id() && found.has_outcome());
         assert!(found.kept.capacity() <= 2 * LONGEST_ID);
+    }
+
+    #[test]
+    fn the_ids_of_all_elements_are_found_however_the_array_is_broken_or_cut() {
+        for (line, expected) in [
+            (
+                r#"[{"id":1,"result":NaN},{"id":2,"error":{}}]"#,
+                &["1", "2"][..],
+            ),
+            (
+                r#" [ {"result":"]},[","id":1} , {"id":2,"result":[{"id":3}"#,
+                &["1", "2"],
+            ),
+            (
+                r#"[5,"x,{\"id\":9}",nan,{"id":1,"result":{}},{},{"a":1},7]"#,
+                &["1"],
+            ),
+            (r#"[{'id':9,'x':[{"id":8}]},{"id":1,"result":0}]"#, &["1"]),
+            (r#"[{"x" 5,"id":9},{"id":1,"result":0}]"#, &["1"]),
+            (
+                r#"[[{"id":1,"result":0}],[[],{"id":2,"result":0}]]"#,
+                &["1", "2"],
+            ),
+            (r#"[{"id":1,"result":0},{"id":2"#, &["1"]),
+            // Other text, as servers print it by mistake.
+            (r#"[INFO] sent {"id":9,"result":0}"#, &[]),
+            (r#"[[x]] {"id":9,"result":0}"#, &[]),
+            (r#"[INFO {"id":9,"result":0}]"#, &[]),
+            ("[", &[]),
+        ] {
+            for parts in [1, 2, 3, 7, 1000] {
+                let found = outline(line.as_bytes(), parts);
+                assert!(found.id().is_none() && !found.has_outcome());
+                let elements = found.into_elements();
+                let ids: Vec<_> = elements.iter().map(|it| &it.id[..]).collect();
+                assert_eq!(ids, expected, "{line} by {parts}");
+                assert!(elements.iter().all(|it| it.is_answer));
+            }
+        }
+    }
+
+    #[test]
+    fn elements_without_end_take_bounded_memory() {
+        let kept = |id: &str, count: usize| {
+            let element = format!(r#"{{"id":{id},"result":0}},"#);
+            let mut outline = Outline::default();
+            outline.feed(b"[");
+            (0..count).for_each(|_| outline.feed(element.as_bytes()));
+            outline.into_elements().len()
+        };
+        assert_eq!(kept("1", BATCH_LIMIT + 1), BATCH_LIMIT);
+        let long = format!("\"{}\"", "x".repeat(LONGEST_ID - 2));
+        assert_eq!(kept(&long, 9), LONG_IDS_LIMIT / LONGEST_ID);
     }
 }

@@ -1,12 +1,9 @@
 //! Lines that are no messages, and what can be made of them: a line with its text repaired, or at least the id of whoever
 //! waits for it. Nobody is to wait for an answer that was dropped for one wrong byte.
 
-use std::fmt;
 use std::ops::ControlFlow;
 
-use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-
+use super::outline::Object;
 use super::{Malformed, Message, Outline};
 
 /// A byte order mark.
@@ -102,13 +99,17 @@ impl Meant {
     pub(crate) fn of(line: &[u8]) -> Option<Meant> {
         let mut outline = Outline::default();
         outline.feed(line);
-        outline.is_object().then(|| Meant {
-            id: outline.id(),
-            ids: outline.ids(),
-            has_id: outline.has_id(),
-            has_method: outline.has_method(),
-            has_outcome: outline.has_outcome(),
-        })
+        outline.object().map(Meant::of_object)
+    }
+
+    fn of_object(object: &Object) -> Meant {
+        Meant {
+            id: object.id(),
+            ids: object.ids(),
+            has_id: object.has_id(),
+            has_method: object.has_method,
+            has_outcome: object.has_outcome,
+        }
     }
 
     /// The ids of those who may wait for this line as an answer.
@@ -121,32 +122,24 @@ impl Meant {
     }
 }
 
-/// Calls `each` with every element of an array, until that says that no more are wanted; never, if it is no array or is
-/// malformed. Nothing is collected.
-pub(crate) fn for_each_element(line: &[u8], each: impl FnMut(&[u8]) -> ControlFlow<()>) {
-    struct Elements<F>(F);
-
-    impl<'a, F: FnMut(&[u8]) -> ControlFlow<()>> Visitor<'a> for Elements<F> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "an array")
-        }
-
-        fn visit_seq<S: SeqAccess<'a>>(mut self, mut array: S) -> Result<(), S::Error> {
-            while let Some(raw) = array.next_element::<&RawValue>()? {
-                if (self.0)(raw.get().as_bytes()).is_break() {
-                    return Err(S::Error::custom("no more are wanted"));
-                }
-            }
-            Ok(())
-        }
-    }
-
-    if serde_json::from_slice::<&RawValue>(line).is_ok_and(|it| it.get().starts_with('[')) {
-        let mut json = serde_json::Deserializer::from_slice(line);
-        // It was checked before: it ends early only if no more are wanted.
-        let _ = json.deserialize_seq(Elements(each));
+/// Calls `each` with every element of an array that need not be well-formed, the default for one that is no object, until
+/// that says that no more are wanted; never, if it is no array. Nothing is collected.
+pub(crate) fn for_each_element(line: &[u8], mut each: impl FnMut(Meant) -> ControlFlow<()>) {
+    let mut each = |element: Option<Object>| {
+        let meant = element.as_ref().map(Meant::of_object);
+        each(meant.unwrap_or_default())
+    };
+    let mut outline = Outline::default();
+    let mut done = ControlFlow::Continue(());
+    outline.feed_each(line, |element| {
+        done = each(element);
+        done
+    });
+    // The array may be cut off.
+    if done.is_continue()
+        && let Some(element) = outline.take_element()
+    {
+        let _ = each(element);
     }
 }
 
@@ -212,7 +205,7 @@ mod tests {
         let seen = |line: &str, most: usize| {
             let mut seen = Vec::new();
             for_each_element(line.as_bytes(), |element| {
-                seen.push(String::from_utf8_lossy(element).into_owned());
+                seen.push(element.id.unwrap_or_default());
                 match seen.len() < most {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),
@@ -220,9 +213,14 @@ mod tests {
             });
             seen
         };
-        assert_eq!(seen(r#" [1, {"a":[2]}, 3]"#, 2), ["1", r#"{"a":[2]}"#]);
-        assert_eq!(seen("[1,2", 9), [""; 0]);
+        assert_eq!(seen(r#" [1, {"id":[2]}, {"id":3}, 4]"#, 3), ["", "", "3"]);
+        assert_eq!(
+            seen(r#"[{"id":1},{"id":2,"x":NaN},{"id":3,"#, 9),
+            ["1", "2", "3"]
+        );
+        assert_eq!(seen(r#"[{"id":1},{"id":2"#, 1), ["1"]);
         assert_eq!(seen("{}", 9), [""; 0]);
+        assert_eq!(seen("[]", 9), [""; 0]);
     }
 
     #[test]

@@ -59,8 +59,7 @@ pub(crate) fn malformed(
     let nameless = || error_reply(b"null", code, &message, None);
     let mut refused = Vec::new();
     let mut has_nameless = false;
-    let mut refuse = |meant: Option<Meant>| {
-        let meant = meant.unwrap_or_default();
+    let mut refuse = |meant: Meant| {
         let is_answer = meant.has_outcome && !meant.has_method;
         let is_notification = meant.has_method && !meant.has_id;
         let is_free = |id: &String| Key::of(id.as_bytes()).is_some_and(|key| !is_taken(&key));
@@ -78,7 +77,7 @@ pub(crate) fn malformed(
             if members > BATCH_LIMIT {
                 return ControlFlow::Break(());
             }
-            refuse(Meant::of(member));
+            refuse(member);
             ControlFlow::Continue(())
         });
     }
@@ -87,7 +86,7 @@ pub(crate) fn malformed(
         return vec![nameless()];
     }
     if members == 0 {
-        refuse(Meant::of(line));
+        refuse(Meant::of(line).unwrap_or_default());
     }
     if has_nameless {
         refused.push(nameless());

@@ -89,7 +89,7 @@ impl Mux {
         let calls = self.calls.in_flight().count();
         let mut pending = BTreeSet::new();
         repair::for_each_element(line, |member| {
-            let ids = Meant::of(member).unwrap_or_default().answers();
+            let ids = member.answers();
             let ids = ids.iter().filter_map(|id| Key::of(id.as_bytes()));
             let answered = ids.filter_map(|key| minted(&key));
             pending.extend(answered.filter(|it| self.calls.get(*it).is_some()));

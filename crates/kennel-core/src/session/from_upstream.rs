@@ -107,7 +107,7 @@ impl Session {
         let mut errors = Vec::new();
         let mut done = ControlFlow::Continue(());
         repair::for_each_element(line, |member| {
-            for id in Meant::of(member).unwrap_or_default().answers() {
+            for id in member.answers() {
                 done = self.error_instead(&id, why, &mut errors);
                 if done.is_break() {
                     return done;

@@ -50,6 +50,10 @@ fn an_answer_with_two_ids_and_a_batch_that_is_malformed_or_too_long_leave_nobody
         r#"{"jsonrpc":"2.0","id":7,"result":{},"id":7}"#.to_owned(),
         r#"{"jsonrpc":"2.0","id":7,"result":{},"id":999}"#.to_owned(),
         r#"[{"jsonrpc":"2.0","id":7,"result":{}},7]"#.to_owned(),
+        r#"[{"jsonrpc":"2.0","id":99,"result":0},{"jsonrpc":"2.0","id":7,"result":NaN}]"#
+            .to_owned(),
+        r#"[{"jsonrpc":"2.0","id":7,"result":{}}"#.to_owned(),
+        r#"[[{"jsonrpc":"2.0","id":7,"result":{}}]]"#.to_owned(),
         format!(r#"[{many},{{"jsonrpc":"2.0","id":7,"result":{{}}}}]"#),
     ] {
         let minted = play.asks(1, &call(r#""x""#, "a"));

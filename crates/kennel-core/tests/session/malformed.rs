@@ -138,6 +138,22 @@ fn a_batch_of_too_many_messages_is_one_error_and_its_answers_are_errors() {
     play.upstream(&format!("[{},7]", result("9")));
     assert_eq!(play.app_heard()[0].matches("malformed_answer").count(), 1);
     assert!(play.session.is_idle());
+
+    let (one, other) = (result("7"), result("8"));
+    for broken in [
+        format!(r#"[{one},{{"jsonrpc":"2.0","id":8,"result":NaN}}]"#),
+        format!("[{one},{other}"),
+        format!(r#"[{one},{{"jsonrpc":"2.0","id":8,"result":"cut o"#),
+        format!("[[{one}],{other}]"),
+    ] {
+        play.app(&request("7", "tools/call"));
+        play.app(&request("8", "tools/call"));
+        play.upstream(&broken);
+        let told = play.app_heard();
+        assert_eq!(told.len(), 1, "{broken}");
+        assert_eq!(told[0].matches("malformed_answer").count(), 2, "{told:?}");
+        assert!(play.session.is_idle());
+    }
 }
 
 #[test]

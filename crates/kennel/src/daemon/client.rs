@@ -5,6 +5,7 @@ mod carried;
 mod welcome;
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -257,20 +258,22 @@ impl Visit<'_> {
     }
 
     /// A request that is too long is refused; in place of an answer that is, the server hears an error.
-    fn take_too_long(self, mut line: TooLong, at: Instant) {
+    fn take_too_long(self, line: TooLong, at: Instant) {
         let who = format!("client {}", self.id.0);
         self.house.log.line(line.note(&who));
         // How much of what it said was heard cannot be counted any more.
         self.link.heard.set(None);
-        if let Some(answer) = line.in_its_place() {
-            return self.take(Spoken::from(&answer[..]), at);
-        }
         // An id that is taken is another request's: to that one, this would be the answer.
         let taken = self.link.station().map(|it| it.in_flight_of(self.id));
-        line.id = line
-            .id
-            .filter(|id| !taken.is_some_and(|taken| taken.contains(id)));
-        self.link.to_client.push(&line.refusal());
+        let taken: BTreeSet<Vec<u8>> = taken.into_iter().flatten().collect();
+        for mut message in line.messages() {
+            if let Some(answer) = message.in_its_place() {
+                self.take(Spoken::from(&answer[..]), at);
+                continue;
+            }
+            message.id = message.id.filter(|id| !taken.contains(id));
+            self.link.to_client.push(&message.refusal());
+        }
     }
 
     /// A line of the client's.

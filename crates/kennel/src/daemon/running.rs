@@ -248,11 +248,13 @@ impl Voice {
             return false;
         };
         self.house.log.line(line.note("the server"));
-        if let Some(answer) = line.in_its_place() {
-            let answer = Spoken::from(&answer[..]);
-            self.station.hear_server(&self.house, answer, now);
-        } else if line.id.is_some() {
-            self.station.answer_server(line.refusal(), now);
+        for message in line.messages() {
+            if let Some(answer) = message.in_its_place() {
+                let answer = Spoken::from(&answer[..]);
+                self.station.hear_server(&self.house, answer, now);
+            } else if message.id.is_some() {
+                self.station.answer_server(message.refusal(), now);
+            }
         }
         true
     }

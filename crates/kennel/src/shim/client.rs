@@ -112,10 +112,13 @@ impl Shim {
             let Some(line) = link.from.next_too_long(true) else {
                 break;
             };
-            match hear_too_long(&line, &mut self.session, &mut self.to_app) {
-                TooLongHeard::Done => {}
-                TooLongHeard::Asks => link.to.push(&line.refusal()),
-                TooLongHeard::Abandoned => stays = Stays::No,
+            crate::warn(&line.note("the server"));
+            for message in line.messages() {
+                match hear_too_long(&message, &mut self.session, &mut self.to_app) {
+                    TooLongHeard::Done => {}
+                    TooLongHeard::Asks => link.to.push(&message.refusal()),
+                    TooLongHeard::Abandoned => stays = Stays::No,
+                }
             }
         }
         // It serves those it has to the end: nothing that is under way is lost on the way to another one.

@@ -132,7 +132,10 @@ impl Shim {
                 self.recall();
             }
             match too_long {
-                Some(line) => self.too_long_from_app(line),
+                Some(line) => {
+                    let messages = line.messages().into_iter();
+                    messages.for_each(|message| self.too_long_from_app(message));
+                }
                 None => break,
             }
         }
@@ -282,10 +285,13 @@ impl Shim {
             let Some(line) = server.from.next_too_long(true) else {
                 break;
             };
-            let heard = hear_too_long(&line, &mut self.session, &mut self.to_app);
-            abandoned |= heard == TooLongHeard::Abandoned;
-            if heard == TooLongHeard::Asks && !*lost {
-                server.to.push_in_turn(&line.refusal());
+            crate::warn(&line.note("the server"));
+            for message in line.messages() {
+                let heard = hear_too_long(&message, &mut self.session, &mut self.to_app);
+                abandoned |= heard == TooLongHeard::Abandoned;
+                if heard == TooLongHeard::Asks && !*lost {
+                    server.to.push_in_turn(&message.refusal());
+                }
             }
         }
         // Nobody waits for it: another one takes its place unnoticed.
@@ -415,7 +421,6 @@ pub(super) fn hear_too_long(
     session: &mut Session,
     to_app: &mut Outbox,
 ) -> TooLongHeard {
-    crate::warn(&line.note("the server"));
     let Some(answer) = line.in_its_place() else {
         return match line.id {
             Some(_) => TooLongHeard::Asks,

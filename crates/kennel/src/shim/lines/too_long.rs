@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use kennel_core::hello::VOID;
-use kennel_core::message::{Outline, error_reply};
+use kennel_core::message::{Element, Outline, error_reply};
 
 use super::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 
@@ -33,6 +33,8 @@ pub(crate) struct TooLong {
     /// It answers something; otherwise it asks or tells something.
     pub(crate) is_answer: bool,
     why: Why,
+    /// It is an array: those of its elements that have an id.
+    elements: Vec<Element>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,21 @@ impl TooLong {
         let data = format!(r#"{{"reason":"line_too_long"{limit}}}"#);
         let id = self.id.as_deref().unwrap_or(b"null");
         error_reply(id, code, &message, Some(&data))
+    }
+
+    /// What somebody may wait for: itself, or the elements of an array that have an id, each as if it were a line.
+    pub(crate) fn messages(mut self) -> Vec<TooLong> {
+        let (why, elements) = (self.why, std::mem::take(&mut self.elements));
+        if elements.is_empty() {
+            return vec![self];
+        }
+        let message = |element: Element| TooLong {
+            id: Some(element.id.into_bytes()),
+            is_answer: element.is_answer,
+            why,
+            elements: Vec::new(),
+        };
+        elements.into_iter().map(message).collect()
     }
 
     /// For a log: it says nothing of the line's content.
@@ -128,22 +145,26 @@ impl Skipped {
         if self.is_told || !knows_what {
             return None;
         }
-        let line = self.line();
-        self.is_told = line.id.is_some();
-        self.is_told.then_some(line)
+        let id = self.outline.id();
+        self.is_told = id.is_some();
+        self.is_told.then(|| self.line(id, Vec::new()))
     }
 
     /// It has ended. `None` if somebody was told before, or it was not said after all.
     pub(super) fn ended(self) -> Option<TooLong> {
         let is_void = self.last == Some(VOID);
-        (!self.is_told && !is_void).then(|| self.line())
+        (!self.is_told && !is_void).then(|| {
+            let elements = self.outline.clone().into_elements();
+            self.line(self.outline.id(), elements)
+        })
     }
 
-    fn line(&self) -> TooLong {
+    fn line(&self, id: Option<String>, elements: Vec<Element>) -> TooLong {
         TooLong {
-            id: self.outline.id().map(String::into_bytes),
+            id: id.map(String::into_bytes),
             is_answer: self.outline.has_outcome(),
             why: self.why,
+            elements,
         }
     }
 }
@@ -187,6 +208,33 @@ mod tests {
             assert_eq!(told.id.as_deref(), Some(id.as_bytes()));
             assert_eq!(told.is_answer, is_answer);
         }
+    }
+
+    #[test]
+    fn each_element_of_a_skipped_array_has_its_own_error() {
+        let long = "x".repeat(1000);
+        let line = format!(
+            r#"[{{"id":1,"result":"{long}"}},5,{{"method":"x"}},{{"method":"{long}","id":"a"}},{{"error":{{}},"id":2}}"#
+        );
+        for cut in [1, 100, 1050] {
+            let (begun, rest) = line.as_bytes().split_at(cut);
+            let mut skipped = Skipped::new(begun, false);
+            assert_eq!(skipped.known(), None);
+            rest.chunks(37).for_each(|part| skipped.goes_on(part));
+            let told = skipped.ended().expect("nobody was told");
+            assert!(told.id.is_none() && told.in_its_place().is_none());
+            let messages = told.messages();
+            let ids: Vec<_> = messages.iter().map(|it| it.id.as_deref()).collect();
+            assert_eq!(ids, [Some(&b"1"[..]), Some(b"\"a\""), Some(b"2")]);
+            let errors = messages.iter().filter_map(TooLong::in_its_place);
+            let errors: Vec<_> = errors.collect();
+            assert_eq!(errors.len(), 2);
+            assert!(errors[1].starts_with(br#"{"jsonrpc":"2.0","id":2,"error""#));
+        }
+        // Nobody can be told in particular.
+        let told = Skipped::new(b"[5,{\"method\":\"x\"}", false).ended();
+        let messages = told.expect("nobody was told").messages();
+        assert!(matches!(&messages[..], [only] if only.id.is_none()));
     }
 
     #[test]
