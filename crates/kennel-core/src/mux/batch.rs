@@ -11,17 +11,24 @@ use crate::time::Moment;
 use super::said::{From, Said};
 use super::{Mux, Note, Out};
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Batches {
     open: BTreeMap<u64, Open>,
     next: u64,
     /// How many bytes of answers each client's batches keep until they are complete.
     #[serde(default)]
     bytes: BTreeMap<ClientId, usize>,
+    /// Maximum bytes of answers that are kept for the batches of one client. Past it, answers become errors.
+    #[serde(default = "most_answers")]
+    limit: usize,
 }
 
-/// Maximum bytes of answers that are kept for the batches of one client. Past it, answers become errors.
+/// The most that [`Batches::limit`] is.
 const ANSWERS_LIMIT: usize = 16 << 20;
+
+fn most_answers() -> usize {
+    ANSWERS_LIMIT
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Open {
@@ -29,6 +36,20 @@ struct Open {
     /// Requests without their answer, and one more while the batch is read.
     waiting: usize,
     answers: Vec<Vec<u8>>,
+    /// Some of its answers were sent before the rest: all others become errors.
+    #[serde(default)]
+    is_full: bool,
+}
+
+impl Default for Batches {
+    fn default() -> Batches {
+        Batches {
+            open: BTreeMap::new(),
+            next: 0,
+            bytes: BTreeMap::new(),
+            limit: ANSWERS_LIMIT,
+        }
+    }
 }
 
 impl Batches {
@@ -42,10 +63,25 @@ impl Batches {
         self.bytes.values().sum()
     }
 
-    /// Whether no more answers are kept for a client's batches. A first one always is.
-    fn is_full(&self, client: ClientId, more: usize) -> bool {
-        let before = self.bytes.get(&client).copied().unwrap_or_default();
-        before > 0 && before + more > ANSWERS_LIMIT
+    /// Whether an answer of this length is kept for a batch. A first one always is.
+    fn has_room(&self, number: u64, length: usize) -> bool {
+        let Some(batch) = self.open.get(&number) else {
+            return true;
+        };
+        let before = self.bytes.get(&batch.client).copied().unwrap_or_default();
+        !batch.is_full && (before == 0 || before + length <= self.limit)
+    }
+
+    /// An error in place of an answer of this length, where that would not be kept. For whoever has not made the answer yet:
+    /// many requests may want one that is long.
+    pub(super) fn error_instead(
+        &self,
+        batch: Option<u64>,
+        length: usize,
+        id: &[u8],
+    ) -> Option<Vec<u8>> {
+        let is_kept = batch.is_none_or(|number| self.has_room(number, length));
+        (!is_kept).then(|| long_batch_answer(id, self.limit))
     }
 
     /// Forgets those of a client that is gone.
@@ -56,6 +92,11 @@ impl Batches {
 }
 
 impl Mux {
+    /// Clients take no line longer than this: the answers to a batch are no longer, as far as that depends on their number.
+    pub fn set_max_line(&mut self, bytes: usize) {
+        self.batches.limit = ANSWERS_LIMIT.min(bytes / 2);
+    }
+
     pub(super) fn batch_from_client(&mut self, client: ClientId, batch: &Batch<'_>, now: Moment) {
         if !self.class.has_batches() {
             let message = "this version of the protocol has no batches: send one message a line";
@@ -82,6 +123,7 @@ impl Mux {
             client,
             waiting: requests.count() + 1,
             answers: Vec::new(),
+            is_full: false,
         };
         self.batches.open.insert(number, open);
         for member in &batch.members {
@@ -109,31 +151,50 @@ impl Mux {
         let Some(client) = self.batches.open.get(&number).map(|batch| batch.client) else {
             return;
         };
-        let answer = answer.map(|line| match self.batches.is_full(client, line.len()) {
-            true => long_batch_answer(&line),
-            false => line,
+        let limit = self.batches.limit;
+        let answer = answer.map(|line| match self.batches.has_room(number, line.len()) {
+            true => line,
+            false => {
+                let id = Message::parse(&line).ok().and_then(|it| it.id());
+                long_batch_answer(id.map_or(&b"null"[..], |id| id.raw()), limit)
+            }
         });
         let more = answer.as_ref().map_or(0, Vec::len);
+        let before = self.batches.bytes.get(&client).copied().unwrap_or_default();
+        let batch = self.batches.open.get_mut(&number).expect("it is open");
+        // Errors, too, may be more than can be kept, or than one line may have.
+        if before + more > limit && !batch.answers.is_empty() {
+            batch.is_full = true;
+            self.send_answers(number);
+        }
         *self.batches.bytes.entry(client).or_default() += more;
         let batch = self.batches.open.get_mut(&number).expect("it is open");
         batch.answers.extend(answer);
         batch.waiting -= 1;
-        if batch.waiting > 0 {
-            return;
+        if batch.waiting == 0 {
+            self.send_answers(number);
+            self.batches.open.remove(&number);
         }
-        let done = self.batches.open.remove(&number).expect("it is open");
-        let sent: usize = done.answers.iter().map(Vec::len).sum();
+    }
+
+    /// Sends the answers that a batch has.
+    fn send_answers(&mut self, number: u64) {
+        let Some(batch) = self.batches.open.get_mut(&number) else {
+            return;
+        };
+        let client = batch.client;
+        let answers = std::mem::take(&mut batch.answers);
+        let sent: usize = answers.iter().map(Vec::len).sum();
         let bytes = self.batches.bytes.entry(client).or_default();
         // What an older build wrote down was not counted.
         *bytes = bytes.saturating_sub(sent);
         if *bytes == 0 {
             self.batches.bytes.remove(&client);
         }
-        if !done.answers.is_empty() {
+        if !answers.is_empty() {
             let mut line = vec![b'['];
-            line.extend(done.answers.join(&b','));
+            line.extend(answers.join(&b','));
             line.push(b']');
-            let client = done.client;
             let line = line.into();
             self.out.push_back(Out::ToClient { client, line });
         }
@@ -141,13 +202,10 @@ impl Mux {
 }
 
 /// In place of an answer that is not kept until its batch is complete.
-fn long_batch_answer(line: &[u8]) -> Vec<u8> {
+fn long_batch_answer(id: &[u8], limit: usize) -> Vec<u8> {
     let message = format!(
-        "the answers of the batches of this session are longer than {ANSWERS_LIMIT} bytes: send requests one by one"
+        "the answers of the batches of this session are longer than {limit} bytes: send requests one by one"
     );
     let data = r#"{"reason":"batch_too_long","outcome":"unknown","replayed":false}"#;
-    let message_of = Message::parse(line).ok();
-    let id = message_of.and_then(|it| it.id());
-    let id = id.map_or(&b"null"[..], |id| id.raw());
     error_reply(id, reply::INTERNAL_ERROR, &message, Some(data))
 }

@@ -195,7 +195,12 @@ impl Mux {
             let edits: [Edit<'_>; 1] = [(*id, &waiter.id)];
             match waiter.batch {
                 None => self.say_with(waiter.client, said, &edits),
-                batch => self.answer(waiter.client, batch, said.with(&edits)),
+                batch => {
+                    let length = said.bytes().len();
+                    let instead = self.batches.error_instead(batch, length, &waiter.id);
+                    let line = instead.unwrap_or_else(|| said.with(&edits));
+                    self.answer(waiter.client, batch, line);
+                }
             }
         }
     }

@@ -166,7 +166,9 @@ impl Mux {
         };
         let session = self.client(from.client).session.clone();
         if let Some(kept) = self.lists.answer(&key, &session, from.now) {
-            let line = kept.under(request.id.raw());
+            let id = request.id.raw();
+            let instead = self.batches.error_instead(from.batch, kept.len(), id);
+            let line = instead.unwrap_or_else(|| kept.under(id));
             self.answer(from.client, from.batch, line);
         } else if let Some(minted) = self.lists.in_flight.get(&key) {
             let mut waiter = waiter(from, request);

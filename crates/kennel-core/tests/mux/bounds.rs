@@ -1,11 +1,14 @@
 //! Memory that does not grow with the ill will of a client or the server.
 
+use std::collections::BTreeSet;
+
+use kennel_core::message::BATCH_LIMIT;
 use kennel_core::mux::{Class, ClientId};
 use kennel_core::session::{IN_FLIGHT_LIMIT, NAME_LIMIT};
 
 use crate::play::{
-    Play, WELCOME, call, class_of, error, id_of, initialize, initialize_with, reason, refusal,
-    request, result,
+    INITIALIZED, Play, WELCOME, call, class_of, error, id_of, initialize, initialize_with, reason,
+    refusal, request, result,
 };
 
 /// What is kept of the server's requests.
@@ -139,17 +142,105 @@ fn a_very_long_answer_to_initialize_is_an_error() {
     assert_eq!(play.heard(1), [result("1", WELCOME)]);
 }
 
-#[test]
-fn answers_that_wait_for_the_rest_of_their_batch_are_bounded() {
+/// One client of a version that has batches.
+fn with_batches(welcome: &str) -> Play {
     let batches: Class = class_of(&initialize_with("0", "2025-03-26", "{}"));
     let mut play = Play::new(batches);
     play.join(1);
     let minted = play.asks(1, &initialize_with("0", "2025-03-26", "{}"));
-    play.server(&result(&minted, WELCOME));
+    play.server(&result(&minted, welcome));
+    play.client(1, INITIALIZED);
     play.forget();
+    play
+}
 
-    let members: Vec<String> = (1..=5).map(|id| call(&id.to_string(), "a")).collect();
-    play.client(1, &format!("[{}]", members.join(",")));
+fn batch(count: usize, member: impl Fn(&str) -> String) -> String {
+    let members = (1..=count).map(|id| member(&id.to_string()));
+    format!("[{}]", members.collect::<Vec<_>>().join(","))
+}
+
+/// Whether each of so many requests has one answer, in arrays that are short enough; how many are no errors.
+#[track_caller]
+fn answered_once(heard: &[String], count: usize, max_line: usize) -> usize {
+    let mut ids = BTreeSet::new();
+    let mut good = 0;
+    for line in heard {
+        assert!(line.len() <= max_line, "{} bytes", line.len());
+        let answers: Vec<serde_json::Value> = serde_json::from_str(line).expect("an array");
+        for answer in answers {
+            let is_error = answer["error"]["data"]["reason"] == "batch_too_long";
+            assert!(is_error || answer["result"].is_object() || answer["result"].is_string());
+            good += usize::from(!is_error);
+            assert!(
+                ids.insert(answer["id"].as_u64().expect("a number")),
+                "{}",
+                answer["id"]
+            );
+        }
+    }
+    assert_eq!(ids.len(), count);
+    good
+}
+
+#[test]
+fn rule_4_the_answers_to_a_batch_are_no_longer_than_a_line_may_be() {
+    const MAX_LINE: usize = 256 * 1024;
+    for (length, good) in [(100_000, 1), (1000, 120), (MAX_LINE - 1000, 1), (10, 1500)] {
+        let mut play = with_batches(WELCOME);
+        play.mux.set_max_line(MAX_LINE);
+        let count = 3000;
+        play.client(1, &batch(count, |id| call(id, "a")));
+        let answer = format!("\"{}\"", "x".repeat(length));
+        for line in play.server_heard() {
+            play.server(&result(&id_of(&line), &answer));
+            assert!(play.mux.holds() <= MAX_LINE, "{}", play.mux.holds());
+        }
+        assert!(answered_once(&play.heard(1), count, MAX_LINE) >= good);
+        assert_eq!(play.mux.waits_for(ClientId(1)), 0);
+        assert_eq!(play.mux.holds(), 0);
+        // The next batch has room again.
+        play.client(1, &batch(2, |id| request(id, "ping", "{}")));
+        assert_eq!(answered_once(&play.heard(1), 2, MAX_LINE), 2);
+    }
+}
+
+#[test]
+fn errors_of_many_open_batches_are_not_kept() {
+    let mut play = with_batches(WELCOME);
+    play.mux.set_max_line(256 * 1024);
+    for at in 0..20 {
+        let pings = batch(1000, |id| request(id, "ping", "{}"));
+        let open = call(&format!("\"{at}\""), "a");
+        play.client(1, &pings.replacen('[', &format!("[{open},"), 1));
+        assert!(play.mux.holds() <= 256 * 1024, "{}", play.mux.holds());
+    }
+}
+
+#[test]
+fn a_list_that_is_kept_is_not_copied_for_answers_that_are_not_sent() {
+    let told = r#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"s","version":"1"}}"#;
+    let list = |id: &str| request(id, "tools/list", "{}");
+    let long = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(MEBI));
+    for is_kept in [true, false] {
+        let mut play = with_batches(told);
+        if is_kept {
+            let minted = play.asks(1, &list("\"w\""));
+            play.server(&result(&minted, &long));
+            play.forget();
+        }
+        // Built and parsed for each of them, these would be 10 GB.
+        play.client(1, &batch(BATCH_LIMIT, list));
+        for line in play.server_heard() {
+            play.server(&result(&id_of(&line), &long));
+        }
+        assert_eq!(answered_once(&play.heard(1), BATCH_LIMIT, 17 * MEBI), 15);
+    }
+}
+
+#[test]
+fn answers_that_wait_for_the_rest_of_their_batch_are_bounded() {
+    let mut play = with_batches(WELCOME);
+    play.client(1, &batch(5, |id| call(id, "a")));
     let asked = play.server_heard();
     let long = format!("\"{}\"", "x".repeat(6 * MEBI));
     for line in &asked[..4] {

@@ -29,7 +29,7 @@ use super::state::TALK;
 use super::stopped::StopWatch;
 use super::tasks::{Descriptor, Notify, first_of, moments};
 use crate::printed::Printed;
-use crate::shim::lines::Spoken;
+use crate::shim::lines::{Spoken, max_line};
 use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
 
@@ -103,8 +103,10 @@ impl Station {
             cache: hello.spec.cache,
             in_turn: hello.spec.in_turn,
         };
+        let mut mux = Mux::new(class.clone(), policy);
+        mux.set_max_line(max_line());
         Station {
-            mux: RefCell::new(Mux::new(class.clone(), policy)),
+            mux: RefCell::new(mux),
             class,
             hello,
             start_at,
