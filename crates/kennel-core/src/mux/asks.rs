@@ -3,6 +3,9 @@
 //! On stdio nothing links a server's request to the call it is about (legacy). So it goes to the one
 //! client it can be about, if there is only one; else to nobody. One person's question must not open
 //! in another's window.
+//!
+//! A call that the server has answered is over. If it still counted, two sessions that each made a call once could never
+//! be asked anything again. So a server that asks about a call after its answer must not be shared.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
