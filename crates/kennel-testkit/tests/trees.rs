@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
@@ -271,6 +272,67 @@ fn the_next_start_leaves_a_tree_alone_whose_warden_lives() {
     );
     served.child.kill().unwrap();
     served.child.wait().unwrap();
+}
+
+/// Stops a warden, and waits until it is stopped.
+fn stop_warden(warden: &ProcessRef) {
+    warden.signal(Signal::STOP).unwrap();
+    wait_for("the warden is stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", warden.pid())).ok()?;
+        stat.contains(") T ").then_some(())
+    });
+}
+
+#[test]
+fn rule_2_a_stopped_warden_is_continued_by_whoever_ends_its_tree() {
+    on_each_kernel(|| {
+        let scope = Scope::new("stopped-warden");
+        let mut served = Served::family(&scope, QUICK, "family", 2);
+        let members = all_signed(&scope, 3);
+        stop_warden(served.warden());
+        served.ask_to_stop();
+        let told = served.told();
+        assert!(told.contains(&"report Empty".to_owned()), "{told:?}");
+        all_gone(&members);
+        assert!(served.child.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn rule_2_a_stopped_warden_whose_served_process_is_gone_is_continued_by_the_next_start() {
+    on_each_kernel(|| {
+        let scope = Scope::new("stopped-orphan");
+        let mut served = Served::family(&scope, QUICK, "family", 2);
+        let members = all_signed(&scope, 3);
+        stop_warden(served.warden());
+        let records = std::fs::File::open(scope.path("trees")).unwrap();
+        let found = || kennel_sys::tree::find_leftovers(records.as_fd()).unwrap();
+        assert!(found().is_empty(), "the process that it serves lives");
+        served.child.kill().unwrap();
+        served.child.wait().unwrap();
+        assert_eq!(found().len(), members.len() + 1);
+        next_start(&scope);
+        all_gone(&members);
+        assert!(!served.warden().is_alive());
+        assert_eq!(records_left(&scope), 0);
+    });
+}
+
+#[test]
+fn rule_2_a_server_that_stops_its_warden_again_and_again_is_ended_by_the_next_start() {
+    let scope = Scope::new("stopped-again");
+    let line = format!(
+        "{} {} stay & trap '' TERM; while kill -STOP $PPID; do :; done",
+        bin("tk-stubborn").display(),
+        scope.roll().display()
+    );
+    let mut served = Served::start(&scope, QUICK, &["sh", "-c", &line]);
+    let members = all_signed(&scope, 1);
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    next_start(&scope);
+    all_gone(&members);
+    assert!(!served.warden().is_alive());
 }
 
 #[test]

@@ -7,15 +7,20 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::daemons::tree_of_warden;
 use super::kept::{self, Kept};
 use super::record::{self, Record};
-use super::{members, services};
+use super::{descendants, members, services};
 use crate::detached::Reason;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
 
 /// After this long, what does not go on SIGKILL is left: nobody waits for a stuck disk.
 const LAST_RUNG: Duration = Duration::from_secs(5);
+/// How long a warden that was stopped and continued has: two short rungs of its ladder, and the end of what is killed.
+const CONTINUED: Duration = Duration::from_secs(4);
+/// How often is looked whether it was stopped again.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Most trees inside one another that one call ends: each may be abandoned only when the one around it has ended.
 const MOST_NESTED: usize = 4;
 
@@ -40,7 +45,10 @@ pub struct Ended {
 /// Which processes are left over is what the kernel confirms (`members`): a record alone ends nobody. A file that is no
 /// record, such as a link, is skipped, and named in [`Ended::skipped`].
 pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
-    let mut ended = Ended::default();
+    let mut ended = Ended {
+        processes: end_stopped_wardens(dir)?,
+        ..Ended::default()
+    };
     let _ = kept::sweep(dir);
     for _ in 0..MOST_NESTED {
         let pass = end_abandoned(dir, after_term)?;
@@ -123,6 +131,10 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
 /// What [`end_leftovers`] would end now.
 pub fn find_leftovers(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
     let mut found = Vec::new();
+    for warden in orphaned_wardens(dir)?.into_iter().filter(is_stopped) {
+        found.extend(descendants::below(&warden)?);
+        found.push(warden);
+    }
     for cookie in record::cookies(dir)? {
         let Ok(Some(record)) = Record::read(dir, &cookie) else {
             continue;
@@ -134,9 +146,18 @@ pub fn find_leftovers(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
     Ok(found)
 }
 
-/// The wardens on record in `dir` whose served process is gone: each is ending its tree by itself. Whoever
-/// starts the same server again waits for them first, or it has two.
-pub fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
+/// Waits for the wardens on record in `dir` whose served process is gone, at most as long as `most`: each is ending its
+/// tree by itself. A caller that starts the same server again without that wait has two of it. Stopped wardens are not
+/// waited for: [`end_leftovers`] continues them.
+pub fn await_orphaned_wardens(dir: BorrowedFd<'_>, most: Duration) -> io::Result<()> {
+    let mut wardens = orphaned_wardens(dir)?;
+    wardens.retain(|warden| !is_stopped(warden));
+    wait_for_all(&wardens, most)
+}
+
+/// The living wardens on record in `dir` whose served process is gone. The record alone does not make a process a
+/// warden: its arguments name the same tree.
+fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
     let mut wardens = Vec::new();
     for cookie in record::cookies(dir)? {
         let Ok(Some(record)) = Record::read(dir, &cookie) else {
@@ -144,10 +165,79 @@ pub fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
         };
         // What cannot be told is no reason to wait.
         if let Ok(None) = ProcessRef::find(&record.served) {
-            wardens.extend(ProcessRef::find(&record.warden).ok().flatten());
+            let warden = ProcessRef::find(&record.warden).ok().flatten();
+            let is_its_warden = |it: &ProcessRef| {
+                tree_of_warden(it.pid()).is_some_and(|tree| tree == cookie) && it.is_alive()
+            };
+            wardens.extend(warden.filter(is_its_warden));
         }
     }
     Ok(wardens)
+}
+
+fn is_stopped(process: &ProcessRef) -> bool {
+    os::stat(process.pid()).is_ok_and(|stat| stat.stopped) && process.is_alive()
+}
+
+/// Continues the wardens that somebody stopped (SIGSTOP) and whose served process is gone: each then ends its tree. A
+/// warden that is stopped again and again, or by a debugger, is killed; what was below it is killed too, but for
+/// services that others use. Returns how many processes of theirs ended.
+fn end_stopped_wardens(dir: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut ended = 0;
+    let mut wardens = orphaned_wardens(dir)?;
+    wardens.retain(is_stopped);
+    let mut trees = Vec::new();
+    for warden in wardens {
+        let tree = descendants::below(&warden)?;
+        warden.signal(Signal::CONT)?;
+        trees.push((warden, tree));
+    }
+    let deadline = Instant::now() + CONTINUED;
+    for (warden, tree) in trees {
+        let mut stops = 0;
+        while !warden.wait(Some(Duration::ZERO))? && Instant::now() < deadline {
+            if is_stopped(&warden) {
+                stops += 1;
+                warden.signal(Signal::CONT)?;
+            }
+            warden.wait(Some(LOOK_AGAIN))?;
+        }
+        // One that was continued for good is still ending processes that do not go: it stays in charge.
+        if stops > 0 && warden.is_alive() {
+            kill_warden(dir, &warden, &tree)?;
+        }
+        ended += tree.iter().filter(|process| !process.is_alive()).count();
+    }
+    Ok(ended)
+}
+
+/// Kills a warden and what was below it, but for the services that it would have kept: those are of the tree that its
+/// record is about, and are written down as [`end_abandoned`] does.
+fn kill_warden(dir: BorrowedFd<'_>, warden: &ProcessRef, tree: &[ProcessRef]) -> io::Result<()> {
+    let cookie = tree_of_warden(warden.pid()).unwrap_or_default();
+    let record = Record::read(dir, &cookie).ok().flatten();
+    let identities: Vec<Identity> = tree.iter().map(|it| *it.identity()).collect();
+    let mut spared = HashSet::new();
+    if let Some(record) = record {
+        let sessions = [record.session];
+        let mut kept = kept::confirmed(dir, &sessions, record.detached);
+        for (identity, reason) in
+            services::kept_among(&identities, &sessions, record.detached, false)
+        {
+            let _ = Kept::now(identity, reason, &cookie).write(dir);
+            kept.push(identity);
+        }
+        spared = kept::spared(&kept);
+    }
+    warden.signal(Signal::KILL)?;
+    for process in tree.iter().filter(|it| !spared.contains(&it.pid())) {
+        // A process that changed its user cannot be signalled; the others can.
+        let _ = process.signal(Signal::KILL);
+    }
+    wait_for_all(
+        tree.iter().filter(|it| !spared.contains(&it.pid())),
+        LAST_RUNG,
+    )
 }
 
 /// Who is in charge of a tree.
@@ -214,7 +304,10 @@ fn end_tree(
     Ok((reached.len().saturating_sub(left), left))
 }
 
-fn wait_for_all(processes: &[ProcessRef], most: Duration) -> io::Result<()> {
+fn wait_for_all<'a>(
+    processes: impl IntoIterator<Item = &'a ProcessRef>,
+    most: Duration,
+) -> io::Result<()> {
     let started = Instant::now();
     for process in processes {
         process.wait(Some(most.saturating_sub(started.elapsed())))?;

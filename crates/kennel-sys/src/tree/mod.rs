@@ -39,7 +39,7 @@ pub use crate::detached::{Detached, Reason, UnknownDetached};
 pub(crate) use descendants::children_by_parent;
 pub use descendants::{Families, below};
 pub use kept::{Kept, end_kept, kept};
-pub use leftovers::{Ended, end_leftovers, find_leftovers, orphaned_wardens};
+pub use leftovers::{Ended, await_orphaned_wardens, end_leftovers, find_leftovers};
 pub use recorded::{Recorded, recorded};
 pub use start::{Exit, Launch, Report, Tree};
 pub use stopped::{Stopped, stopped};

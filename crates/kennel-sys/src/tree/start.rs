@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use rustix::process::WaitOptions;
+use rustix::process::{Signal, WaitOptions};
 
 use super::Ladder;
 use super::warden::{Orders, Place, Recording};
@@ -186,13 +186,17 @@ impl Tree {
         &self.warden
     }
 
-    /// Asks for the ladder. Close the server's stdin too: that is its first rung.
+    /// Asks for the ladder, and continues the warden if it was stopped (SIGSTOP): a stopped warden ends nobody. Close the
+    /// server's stdin too: that is its first rung.
     pub fn stop(&self) -> io::Result<()> {
-        match rustix::net::send(&self.control, b"stop", SendFlags::NOSIGNAL) {
+        let asked = match rustix::net::send(&self.control, b"stop", SendFlags::NOSIGNAL) {
             // Gone already: nothing to stop.
             Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
             Err(errno) => Err(errno.into()),
-        }
+        };
+        // To one that runs, SIGCONT does nothing.
+        let _ = self.warden.signal(Signal::CONT);
+        asked
     }
 
     /// The next report, or `None` when the warden will send no more. Blocks; poll [`AsFd`] to not.

@@ -10,12 +10,11 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kennel_sys::detach::{self, Kind};
 use kennel_sys::lock::{Lock, Mode, Record};
 use kennel_sys::process::ProcessRef;
-use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 use rustix::fs::{FileType, FlockOperation, OFlags};
@@ -54,15 +53,6 @@ pub(super) fn run(orders: Orders) -> ExitCode {
         Ok(prepared) => prepared.serve(),
         Err(()) => ExitCode::FAILURE,
     }
-}
-
-/// No server has two owners: those of a killed daemon are ended by their wardens first.
-fn await_orphaned_wardens(trees: &RuntimeDir) -> io::Result<()> {
-    let started = Instant::now();
-    for warden in tree::orphaned_wardens(trees.as_fd())? {
-        warden.wait(Some(WARDENS.saturating_sub(started.elapsed())))?;
-    }
-    Ok(())
 }
 
 /// What the election handed over.
@@ -184,7 +174,8 @@ impl Made {
         }
         tree::become_subreaper()?;
         let trees = meeting.trees()?;
-        await_orphaned_wardens(&trees)?;
+        // No server has two owners: those of a killed daemon are ended by their wardens first.
+        tree::await_orphaned_wardens(trees.as_fd(), WARDENS)?;
         let ended = tree::end_leftovers(trees.as_fd(), LEFTOVERS)?;
         if ended.processes > 0 {
             log.line(format_args!(

@@ -249,9 +249,11 @@ pub(super) fn leftovers() -> Result<Vec<Finding>, String> {
     let pids: Vec<String> = left.iter().map(|it| it.pid().to_string()).collect();
     let what = match &pids[..] {
         [] => return Ok(Vec::new()),
-        [pid] => format!("pid {pid} is left of a server whose warden and session were killed"),
+        [pid] => format!(
+            "pid {pid} is left of a server whose session is gone and whose warden was killed or stopped"
+        ),
         pids => format!(
-            "pids {} are left of servers whose warden and session were killed",
+            "pids {} are left of servers whose session is gone and whose warden was killed or stopped",
             pids.join(", ")
         ),
     };

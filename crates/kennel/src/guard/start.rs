@@ -47,10 +47,7 @@ impl Home {
     /// Ends what an earlier start left behind, and waits for what is ending itself: it may hold our port.
     fn clean_up(&self) {
         let _ = tree::end_leftovers(self.trees.as_fd(), LEFTOVER_TERM);
-        let deadline = Instant::now() + WARDENS;
-        for warden in tree::orphaned_wardens(self.trees.as_fd()).unwrap_or_default() {
-            let _ = warden.wait(Some(deadline.saturating_duration_since(Instant::now())));
-        }
+        let _ = tree::await_orphaned_wardens(self.trees.as_fd(), WARDENS);
     }
 }
 
