@@ -642,14 +642,20 @@ fn a_child_from_before_an_exec_is_no_stray() {
     let scope = Scope::new("elder");
     let records = scope.path("trees");
     std::fs::create_dir(&records).unwrap();
+    // One stays; the other starts a process and exits once it is told to: that process becomes ours.
+    let (go, pid) = (scope.path("go"), scope.path("pid"));
     let line = format!(
-        "sleep 1000 >/dev/null & echo $!; exec {} serve {} {} {} -- {} {} family 1",
+        "sleep 1000 >/dev/null & echo $!; mkfifo {go}; \
+         (read word <{go}; sleep 1000 & echo $! >{pid}.new; mv {pid}.new {pid}) >/dev/null & \
+         exec {} serve {} {} {} -- {} {} family 1",
         bin("tk-tree").display(),
         records.display(),
         SLOW[0],
         SLOW[1],
         bin("tk-stubborn").display(),
-        scope.roll().display()
+        scope.roll().display(),
+        go = go.display(),
+        pid = pid.display()
     );
     let mut child = scope
         .command("sh")
@@ -670,6 +676,13 @@ fn a_child_from_before_an_exec_is_no_stray() {
         .parse()
         .unwrap();
     let members = all_signed(&scope, 2);
+    std::fs::write(go, "go\n").unwrap();
+    let adopted = wait_for("the process becomes a child of the served one", || {
+        let pid = std::fs::read_to_string(&pid).ok()?;
+        let process = ProcessRef::open(pid.trim().parse().unwrap()).unwrap();
+        let parent = ProcessRef::parent_of(&process).unwrap()?;
+        (parent.pid() == child.id()).then_some(process)
+    });
     ProcessRef::find(&warden)
         .unwrap()
         .unwrap()
@@ -681,6 +694,7 @@ fn a_child_from_before_an_exec_is_no_stray() {
         elder.is_alive(),
         "a child that was never in the tree was ended"
     );
+    assert!(adopted.is_alive(), "a child of such a child was ended");
     child.wait().unwrap();
 }
 
