@@ -297,27 +297,34 @@ fn lives(identity: &Identity) -> bool {
 #[test]
 fn rule_2_a_server_does_not_hide_behind_a_process_that_is_called_a_daemon() {
     let (tree, stubborn) = (bin("tk-tree"), bin("tk-stubborn"));
-    for holds_a_lock in [false, true] {
+    for locks in ["nothing", "file", "directory"] {
         let scope = Scope::new("called-a-daemon");
         // The process that is called a daemon was the parent of the other one before that.
-        let script = match holds_a_lock {
-            false => format!(
-                "{1} {2} stay & exec {0} daemon --check",
-                tree.display(),
-                stubborn.display(),
-                scope.roll().display()
-            ),
-            true => format!(
-                "exec 9>{3}; flock 9; {1} {2} stay 9>&- & exec {0} daemon orders",
-                tree.display(),
-                stubborn.display(),
-                scope.roll().display(),
-                scope.path("daemon.lock").display()
-            ),
+        let lock = scope.path("daemon.lock");
+        let lock = match locks {
+            "nothing" => String::new(),
+            "file" => format!("exec 9>{}; flock 9; ", lock.display()),
+            _ => format!("mkdir -m 700 {0}; exec 9<{0}; flock 9; ", lock.display()),
         };
-        let mut hidden = None;
-        ended_tree(&scope, &script, 1, |signed| hidden = Some(signed[0]));
-        assert!(!lives(&hidden.unwrap()), "holds a lock: {holds_a_lock}");
+        let script = format!(
+            "{lock}{1} {2} stay 9>&- & echo $$ >{3}; exec {0} daemon orders",
+            tree.display(),
+            stubborn.display(),
+            scope.roll().display(),
+            scope.path("pid").display()
+        );
+        let mut members = Vec::new();
+        ended_tree(&scope, &script, 1, |signed| {
+            let called = wait_for("the process that is called a daemon", || {
+                let pid = std::fs::read_to_string(scope.path("pid")).ok()?;
+                let process = ProcessRef::open(pid.trim().parse().ok()?).ok()?;
+                let called = process.name().as_deref() == Some("tk-tree");
+                called.then_some(*process.identity())
+            });
+            members = vec![signed[0], called];
+        });
+        let left = members.iter().filter(|it| lives(it)).count();
+        assert_eq!(left, 0, "locks {locks}");
     }
 }
 

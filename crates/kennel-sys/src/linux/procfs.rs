@@ -142,7 +142,7 @@ pub(crate) fn pid_namespace() -> Option<u64> {
 }
 
 /// Whether a process runs the very program that we do.
-pub(crate) fn runs_our_program(pid: u32) -> bool {
+fn runs_our_program(pid: u32) -> bool {
     let program = |pid: &str| {
         let meta = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
         Some((meta.dev(), meta.ino()))

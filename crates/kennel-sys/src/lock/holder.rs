@@ -79,7 +79,7 @@ fn by_kernel(id: FileId) -> Option<Holder> {
     process.map(Holder::unnamed)
 }
 
-fn recorded(file: &File) -> Option<Record> {
+pub(super) fn recorded(file: &File) -> Option<Record> {
     let mut content = [0; LONGEST];
     let length = file.read_at(&mut content, 0).ok()?;
     Record::parse(&content[..length])

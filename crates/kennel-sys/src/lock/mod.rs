@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 pub use directory::{SeizedDir, seize};
 pub use error::LockError;
 pub use holder::Holder;
-pub(crate) use probe::holds_a_place;
 pub use probe::{Probe, holders, is_dir_held_by, is_held_by, probe, probe_path};
+pub(crate) use probe::{is_daemon_of, is_guard_of};
 pub use record::Record;
 
 use crate::runtime_dir::{Access, RuntimeDir};

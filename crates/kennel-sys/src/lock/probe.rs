@@ -4,13 +4,17 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::file::FileId;
 use super::{Holder, LockError, Mode, file, holder, legacy, proc_locks};
-use crate::process::ProcessRef;
+use crate::process::{Identity, ProcessRef};
 use crate::runtime_dir::{Access, DirError, RuntimeDir};
+
+/// The lock of a daemon, in the directory of its key.
+const DAEMON_LOCK: &str = "daemon.lock";
+/// No record of a guard is longer.
+const LONGEST_GUARD: usize = 1 << 20;
 
 /// What a look at a lock says. A snapshot: a destructive act holds the lock instead (lesson 13).
 #[derive(Debug)]
@@ -86,16 +90,39 @@ pub fn is_dir_held_by(dir: &RuntimeDir, process: &ProcessRef) -> bool {
     id.is_some_and(|id| proc_locks::holds(process, id) == Some(true))
 }
 
-/// Whether `process` holds a lock that only a daemon or a guard of Kennel holds: on a runtime directory of this user, or
-/// on one of the two locks of a daemon. `false` where that cannot be seen.
-pub(crate) fn holds_a_place(process: &ProcessRef) -> bool {
-    let ours = rustix::process::geteuid().as_raw();
+/// Whether `process` is a daemon on record in the user's runtime directory: the kernel says that it holds a lock that is
+/// there as `daemons/<key>/daemon.lock`, and the record in that file names it. `false` where that cannot be seen.
+pub(crate) fn is_daemon_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
+    let lock_of = |key: &OsStr| {
+        let daemons = user.existing_subdir("daemons").ok()??;
+        let file = daemons.existing_subdir(key).ok()??;
+        file.open_file(DAEMON_LOCK, Access::Read).ok()
+    };
     proc_locks::holds_any(process, |meta, path| {
-        let closed_dir = meta.is_dir() && meta.mode() & 0o077 == 0;
-        let name = path.file_name().and_then(OsStr::to_str);
-        let lock = meta.is_file() && matches!(name, Some("daemon.lock" | "spawn.lock"));
-        meta.uid() == ours && (closed_dir || lock)
+        let key = path.parent().and_then(Path::file_name);
+        let key = key.filter(|_| path.file_name() == Some(OsStr::new(DAEMON_LOCK)));
+        key.and_then(lock_of).is_some_and(|file| {
+            FileId::of(&file).is_ok_and(|id| id == FileId::from(meta))
+                && holder::recorded(&file)
+                    .is_some_and(|record| record.identity.same_process(process.identity()))
+        })
     })
+}
+
+/// Whether `process` is a guard on record in the user's runtime directory: the kernel says that it holds that directory,
+/// and `guards/<pid>/record.json` names it.
+pub(crate) fn is_guard_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
+    let record = || {
+        let guards = user.existing_subdir("guards").ok()??;
+        let own = guards.existing_subdir(process.pid().to_string()).ok()??;
+        let record = own.read_small("record.json", LONGEST_GUARD).ok()??;
+        // Not inside a string: a quote there has a backslash before it.
+        let record = String::from_utf8(record).ok()?;
+        let (_, identity) = record.split_once("\"identity\":\"")?;
+        identity.split('"').next()?.parse::<Identity>().ok()
+    };
+    is_dir_held_by(user, process)
+        && record().is_some_and(|identity| identity.same_process(process.identity()))
 }
 
 /// [`probe`] for a lock whose directory has not been opened.

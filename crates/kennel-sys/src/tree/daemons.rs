@@ -9,18 +9,30 @@ use std::ffi::OsStr;
 use super::descendants::children_by_parent;
 use super::warden::Orders;
 use crate::linux as os;
-use crate::lock::holds_a_place;
+use crate::lock::{is_daemon_of, is_guard_of};
 use crate::process::ProcessRef;
+use crate::runtime_dir::MeetingPlace;
 
-/// Whether `pid` is a daemon or a guardian: it runs this very program, and the kernel says that it holds a lock that only
-/// those hold. Its name and arguments prove nothing; the trial of a newer build (`daemon --check`) holds no lock.
+/// Whether `pid` is a daemon or a guardian, of this build or of another: it is on record in the user's runtime directory,
+/// and the kernel says that it holds the lock which that record is about. Its program, name and arguments prove nothing, nor
+/// does another lock.
 pub(super) fn is_daemon(pid: u32) -> bool {
     let words = os::command_line(pid).unwrap_or_default();
-    let word = |at: usize| words.get(at).map(String::as_str);
-    matches!(word(1), Some("daemon" | "guardian"))
-        && word(2) != Some("--check")
-        && os::runs_our_program(pid)
-        && ProcessRef::open(pid).is_ok_and(|process| holds_a_place(&process))
+    let proof = match words.get(1).map(String::as_str) {
+        Some("daemon") => is_daemon_of,
+        Some("guardian") => is_guard_of,
+        _ => return false,
+    };
+    let Ok(process) = ProcessRef::open(pid) else {
+        return false;
+    };
+    // A server gets no `KENNEL_RUNTIME_DIR` of ours: what was started in its tree may have met at the usual place.
+    let uid = rustix::process::geteuid().as_raw();
+    let places = [MeetingPlace::of_user(), MeetingPlace::of(uid, None)];
+    let mut dirs = places
+        .into_iter()
+        .filter_map(|place| place.ok()?.find().ok()?);
+    dirs.any(|user| proof(&user, &process))
 }
 
 /// Whether a process is a warden, of this build or of another.

@@ -94,9 +94,12 @@ fn lesson_31_it_survives_whoever_started_it() {
 fn started_from_inside_a_guarded_server_it_survives_that_one() {
     let scope = Scope::new("nested");
     let port = free_port();
+    // Of another file than the outer one, as after Kennel was installed again.
+    let copy = scope.path("kennel");
+    std::fs::copy(env!("CARGO_BIN_EXE_kennel"), &copy).unwrap();
     let inner = format!(
         "{} guard --detach --port {port} -- {} 127.0.0.1:{port}",
-        env!("CARGO_BIN_EXE_kennel"),
+        copy.display(),
         bin("tk-ports").display()
     );
     // The variable is scrubbed on the way to a server: it is told again where to meet.

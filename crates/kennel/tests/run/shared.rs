@@ -102,6 +102,13 @@ fn no_server_has_two_owners_a_stubborn_one_is_gone_before_the_next_starts() {
 
 #[test]
 fn a_daemon_first_needed_inside_another_servers_tree_survives_that_server() {
+    // Also after Kennel was installed again: the warden's program is another file than the daemon's.
+    for reinstalled in [false, true] {
+        daemon_survives_the_server_it_was_started_from(reinstalled);
+    }
+}
+
+fn daemon_survives_the_server_it_was_started_from(reinstalled: bool) {
     let scope = Scope::new("nested");
     // An app that is itself a server: behind a shim of its own, it starts a session with a daemon.
     let inner = shared(&scope);
@@ -109,7 +116,14 @@ fn a_daemon_first_needed_inside_another_servers_tree_survives_that_server() {
     let place = format!("KENNEL_RUNTIME_DIR={}", scope.runtime_dir().display());
     let mut words = vec!["env".into(), place.into(), inner.get_program().to_owned()];
     words.extend(inner.get_args().map(ToOwned::to_owned));
-    let mut outer = kennel(&scope);
+    let mut outer = match reinstalled {
+        false => kennel(&scope),
+        true => {
+            let copy = scope.path("kennel");
+            std::fs::copy(env!("CARGO_BIN_EXE_kennel"), &copy).unwrap();
+            scope.command(copy)
+        }
+    };
     outer
         .args(["run", "--stop-after", "50ms,50ms", "--"])
         .args(&words);
