@@ -134,6 +134,96 @@ fn a_process_with_the_cookie_of_an_abandoned_tree_is_ended() {
     assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 0);
 }
 
+#[test]
+fn a_planted_record_does_not_end_a_daemon_whose_stdio_is_dev_null() {
+    let scope = Scope::new("null");
+    let output = scope
+        .command("setsid")
+        .args([
+            "sh",
+            "-c",
+            "sleep 1000 </dev/null >/dev/null 2>&1 & echo $$ $!",
+        ])
+        .output()
+        .unwrap();
+    let pids = String::from_utf8(output.stdout).unwrap();
+    let (session, pid) = pids.trim().split_once(' ').unwrap();
+    let daemon = ProcessRef::open(pid.parse().unwrap()).unwrap();
+    let null = std::fs::metadata("/dev/null").unwrap();
+    // The leader of its session is gone; a record can name any start for it.
+    let gone = dead(&scope).to_string();
+    let fields: Vec<&str> = gone.split(':').collect();
+    let leader = format!("{session}:-:{}:1:{}", fields[2], fields[4]);
+    let pipe = format!("pipe {}:{}", null.dev(), null.ino());
+    plant(
+        &scope,
+        cookie(),
+        &format!("session {session}\nserver {leader}\n{pipe}\n"),
+    );
+    next_start(&scope);
+    assert!(daemon.is_alive());
+    daemon.signal(Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_process_at_a_terminal_with_a_copied_cookie_is_shown_and_not_ended() {
+    let scope = Scope::new("terminal");
+    let pid = scope.path("pid");
+    // As in a terminal multiplexer: the process that made the terminal has no cookie.
+    let line = format!(
+        "echo $$ >{0}.new; mv {0}.new {0}; KENNEL_TREE={1} exec sleep 1000",
+        pid.display(),
+        cookie()
+    );
+    let mut terminal = scope
+        .command("script")
+        .args(["--quiet", "--command", &line, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let process = wait_for("a process at the terminal", || {
+        let pid = std::fs::read_to_string(&pid).ok()?;
+        let process = ProcessRef::open(pid.trim().parse().ok()?).ok()?;
+        (process.name().as_deref() == Some("sleep")).then_some(process)
+    });
+    plant(&scope, cookie(), "session 0\n");
+    let said = next_start(&scope);
+    assert!(process.is_alive());
+    let shown = format!("process {} has the cookie", process.pid());
+    assert!(said.contains(&shown), "{said}");
+    process.signal(Signal::KILL).unwrap();
+    terminal.wait().unwrap();
+}
+
+#[test]
+fn a_record_is_readable_under_any_umask() {
+    let scope = Scope::new("umask");
+    let line = format!(
+        "umask 0777; exec {} serve {} 50 50 -- sh -c 'read word'",
+        bin("tk-tree").display(),
+        trees(&scope).display()
+    );
+    let mut served = scope
+        .command("sh")
+        .args(["-c", &line])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let record = wait_for("a record", || {
+        let mut entries = std::fs::read_dir(trees(&scope)).unwrap();
+        let names = |name: &std::ffi::OsStr| !name.to_string_lossy().starts_with('.');
+        entries.find_map(|entry| {
+            let entry = entry.unwrap();
+            names(&entry.file_name()).then(|| entry.metadata().unwrap())
+        })
+    });
+    assert_eq!(record.mode() & 0o777, 0o600);
+    served.stdin.as_mut().unwrap().write_all(b"stop\n").unwrap();
+    served.wait().unwrap();
+}
+
 /// A tree whose warden lives, and whose server has two processes: one without the tree's cookie.
 struct Served {
     child: Child,

@@ -1,5 +1,6 @@
 //! `/proc`: read, never believed alone. Whoever reads here verifies its reference afterwards.
 
+use std::fs::FileType;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::OnceLock;
@@ -271,12 +272,22 @@ pub(crate) fn stream_identity(pid: u32, fd: u32) -> Option<(u64, u64)> {
 
 /// Whether a process has any of `files` open; an error where its table may not be read.
 pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
+    holds(pid, files, |_| true)
+}
+
+/// The same for pipes and sockets: another file, such as `/dev/null`, is everybody's.
+pub(crate) fn holds_stream(pid: u32, streams: &[(u64, u64)]) -> io::Result<bool> {
+    holds(pid, streams, |kind| kind.is_fifo() || kind.is_socket())
+}
+
+fn holds(pid: u32, files: &[(u64, u64)], such: fn(FileType) -> bool) -> io::Result<bool> {
     for descriptor in descriptors(pid)? {
         // A descriptor closed since the listing is one that is not held.
         let Ok(meta) = std::fs::metadata(descriptor.path()) else {
             continue;
         };
-        if files.contains(&(meta.dev(), meta.ino())) || is_registered(descriptor, &meta, files) {
+        let is_held = such(meta.file_type()) && files.contains(&(meta.dev(), meta.ino()));
+        if is_held || is_registered(descriptor, &meta, files) {
             return Ok(true);
         }
     }

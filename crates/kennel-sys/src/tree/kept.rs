@@ -116,6 +116,8 @@ impl Kept {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(dir, &aside, flags, Mode::RUSR | Mode::WUSR)?;
+        // The umask may have taken our own right to read it.
+        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
         File::from(fd).write_all(self.text().as_bytes())?;
         rustix::fs::renameat(dir, &aside, dir, name)?;
         Ok(())

@@ -35,7 +35,8 @@ pub struct Ended {
     pub attended: usize,
     /// Processes that would not go: out of our reach, or stuck in the kernel. Their tree stays on record.
     pub left: usize,
-    /// Files that are called like a record and cannot be read as one, each with the reason. They were left alone.
+    /// What was left alone, each with the reason: files that are called like a record and cannot be read as one, and
+    /// processes at a terminal that have the cookie of a tree.
     pub skipped: Vec<String>,
 }
 
@@ -116,6 +117,11 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
                 ended.left += left;
                 if left > 0 {
                     continue;
+                }
+                for pid in members::at_terminals(&cookie, &record)? {
+                    ended.skipped.push(format!(
+                        "{cookie}: process {pid} has the cookie of this tree, and a terminal"
+                    ));
                 }
             }
         }

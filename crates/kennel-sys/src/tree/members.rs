@@ -1,15 +1,17 @@
 //! Which processes belong to a tree on record that nobody is in charge of, as the kernel confirms it.
 //!
 //! Any process of the user can write a record, and a record can name any process. So a process is a member only if
-//! - its environment has the tree's own cookie; or
+//! - its environment has the tree's own cookie, and it is not at a terminal: a server's session has none, and a copied
+//!   environment has the cookie too; or
 //! - its environment has no cookie, and it is in the session that the tree's server led, holds one of the server's
-//!   pipes, and started after the server; or
+//!   pipes or sockets, and started after the server and not before the record was written; or
 //! - it is below one of these.
 //!
 //! Never a member: a process with the cookie of another tree, and a process below a living warden.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::time::{Duration, SystemTime};
 
 use super::daemons::{is_daemon, is_warden};
 use super::record::Record;
@@ -19,6 +21,9 @@ use crate::process::ProcessRef;
 
 /// Most ancestors that are looked at.
 const MOST_ANCESTORS: usize = 64;
+
+/// How long after the start of a server its record may be written, on a busy machine.
+const RECORD_DELAY: Duration = Duration::from_secs(10);
 
 /// What the environment of a process says about the tree it was started in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +79,14 @@ pub(super) fn living(cookie: &str, record: &Record) -> io::Result<Vec<ProcessRef
     Ok(members)
 }
 
+/// Processes with the tree's cookie that are at a terminal: shown, and left alone.
+pub(super) fn at_terminals(cookie: &str, record: &Record) -> io::Result<Vec<u32>> {
+    let table = Table::now(cookie, record)?;
+    let mut found = os::processes()?;
+    found.retain(|&pid| Mark::of(pid, cookie) == Mark::This && table.is_at_a_terminal(pid));
+    Ok(found)
+}
+
 /// The process table at one moment, and the tree that is looked for in it.
 struct Table<'a> {
     cookie: &'a str,
@@ -102,11 +115,27 @@ impl Table<'_> {
 
     fn belongs(&self, pid: u32) -> bool {
         let confirmed = match Mark::of(pid, self.cookie) {
-            Mark::This => true,
+            Mark::This => !self.is_at_a_terminal(pid),
             Mark::Another => false,
             Mark::None => self.session_fits && self.is_in_session(pid),
         };
         confirmed && !is_daemon(pid) && !self.is_below_a_warden(pid)
+    }
+
+    /// Whether a process has a controlling terminal, or is below one with the cookie that has. A server's own terminals
+    /// end with it: the kernel hangs them up, and then they are nobody's.
+    fn is_at_a_terminal(&self, pid: u32) -> bool {
+        let mut current = pid;
+        for _ in 0..MOST_ANCESTORS {
+            match os::stat(current) {
+                Ok(stat) if stat.terminal => return true,
+                Ok(stat) if Mark::of(stat.parent, self.cookie) == Mark::This => {
+                    current = stat.parent;
+                }
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// Whether a process is in the server's session, with one of the pipes that the server was handed. A server's
@@ -117,8 +146,21 @@ impl Table<'_> {
             stat.session == self.record.session
                 && !stat.terminal
                 && server_start.is_some_and(|start| start <= stat.start)
+                && self.is_younger_than_the_record(stat.start)
         };
-        os::stat(pid).is_ok_and(fits) && os::holds_file(pid, &self.record.pipes).unwrap_or(false)
+        os::stat(pid).is_ok_and(fits) && os::holds_stream(pid, &self.record.pipes).unwrap_or(false)
+    }
+
+    /// Whether a process with this start, in ticks, started after the record was written, as far as the clock can tell. A
+    /// warden writes it when it starts the server; one that somebody else wrote later is about processes that were there.
+    fn is_younger_than_the_record(&self, start: u64) -> bool {
+        let ticks = os::now_in_ticks().saturating_sub(start);
+        let age = ticks / rustix::param::clock_ticks_per_second().max(1);
+        let started = SystemTime::now().checked_sub(Duration::from_secs(age));
+        match (self.record.written, started) {
+            (Some(written), Some(started)) => written <= started + RECORD_DELAY,
+            _ => false,
+        }
     }
 
     /// Whether a living warden is in charge of a process, whatever the record says. A warden that is itself a member of
@@ -220,8 +262,10 @@ mod tests {
             recording: Recording::BestEffort,
         };
         let start = |words: &[&str]| {
+            // Away from the terminal that the tests may have been started at.
             let mut starter = scope
-                .command(scope.path("kennel"))
+                .command("setsid")
+                .arg(scope.path("kennel"))
                 .args(words)
                 .current_dir(scope.dir())
                 .env("TREE", TREE)
@@ -245,5 +289,46 @@ mod tests {
             starter.wait().expect("our child");
         }
         assert_eq!(found, (false, true));
+    }
+
+    #[test]
+    fn a_process_that_is_older_than_the_record_is_no_member_by_its_session() {
+        let scope = Scope::new("members");
+        let mut leader = scope
+            .command("setsid")
+            .args(["sh", "-c", "exec 3<&0; sleep 1000 <&3 & echo $!; read word"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let (session, server) = (leader.id(), ProcessRef::open(leader.id()));
+        let server = *server.expect("it waits for a word").identity();
+        let mut stdin = leader.stdin.take().expect("a pipe");
+        let mut told = BufReader::new(leader.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        told.read_line(&mut line).expect("a pid");
+        let pid: u32 = line.trim().parse().expect("a pid");
+        stdin.write_all(b"go\n").expect("it reads");
+        leader.wait().expect("our child");
+        let pipe = rustix::fs::fstat(&stdin).expect("a pipe");
+        let me = *ProcessRef::me().expect("we are here").identity();
+        let now = SystemTime::now();
+        let belongs = |written| {
+            let record = Record {
+                server: Some(server),
+                session,
+                pipes: vec![(pipe.st_dev, pipe.st_ino)],
+                written,
+                ..Record::new(me, me, Detached::default())
+            };
+            let table = Table::now(TREE, &record).expect("the process table");
+            table.belongs(pid)
+        };
+        let later = now + Duration::from_secs(3600);
+        let found = [Some(now), Some(later), None].map(belongs);
+        let left = ProcessRef::open(pid).expect("it runs");
+        left.signal(crate::Signal::KILL).expect("it is ours");
+        drop(stdin);
+        assert_eq!(found, [true, false, false]);
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -28,6 +29,8 @@ pub(super) struct Record {
     pub(super) pipes: Vec<(u64, u64)>,
     /// What becomes of detached services.
     pub(super) detached: Detached,
+    /// When its file was last changed, as the file system says; `None` before it was read.
+    pub(super) written: Option<SystemTime>,
 }
 
 impl Record {
@@ -39,6 +42,7 @@ impl Record {
             session: 0,
             pipes: Vec::new(),
             detached,
+            written: None,
         }
     }
 
@@ -70,8 +74,11 @@ impl Record {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(dir, &aside, flags, Mode::RUSR | Mode::WUSR)?;
+        // The umask may have taken our own right to read it.
+        let allowed = rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR);
         let written = File::from(fd)
             .write_all(self.text().as_bytes())
+            .and_then(|()| Ok(allowed?))
             .and_then(|()| Ok(rustix::fs::renameat(dir, &aside, dir, cookie)?));
         if written.is_err() {
             let _ = rustix::fs::unlinkat(dir, &aside, AtFlags::empty());
@@ -82,12 +89,16 @@ impl Record {
     pub(super) fn read(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<Option<Record>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat(dir, cookie, flags, Mode::empty())?);
-        if !is_own_file(&file.metadata()?) {
+        let meta = file.metadata()?;
+        if !is_own_file(&meta) {
             return Ok(None);
         }
         let mut text = String::new();
         match file.take(LONGEST).read_to_string(&mut text) {
-            Ok(_) => Ok(Record::parse(&text)),
+            Ok(_) => Ok(Record::parse(&text).map(|record| Record {
+                written: changed(&meta),
+                ..record
+            })),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
             Err(error) => Err(error),
         }
@@ -101,6 +112,7 @@ impl Record {
             session,
             pipes,
             detached,
+            written: _,
         } = self;
         let mut text = format!("{HEADER}\nserved {served}\nwarden {warden}\nsession {session}\n");
         text += &format!("detached {detached}\n");
@@ -143,6 +155,7 @@ impl Record {
             detached: first("detached")
                 .and_then(|word| word.parse().ok())
                 .unwrap_or_default(),
+            written: None,
         })
     }
 }
@@ -158,6 +171,12 @@ pub(super) fn remove(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
 /// a hard link put here. A record that was replaced since it was opened has no name left.
 pub(super) fn is_own_file(meta: &std::fs::Metadata) -> bool {
     meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.nlink() <= 1
+}
+
+/// When a file was last changed. Not when it was modified: whoever owns it can set that time.
+fn changed(meta: &std::fs::Metadata) -> Option<SystemTime> {
+    let seconds = u64::try_from(meta.ctime()).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 /// Where a record is written before it takes its name.
@@ -195,6 +214,7 @@ mod tests {
             session: 77,
             pipes: vec![(13, 4711), (13, 4712)],
             detached: Detached::Keep,
+            written: None,
         };
         assert_eq!(Record::parse(&record.text()), Some(record.clone()));
         let earlier_build = record.text().replace("detached keep\n", "");

@@ -185,7 +185,7 @@ impl Made {
         }
         for skipped in &ended.skipped {
             log.line(format_args!(
-                "no record of a process tree, left alone: {skipped}"
+                "left alone among the records of process trees: {skipped}"
             ));
         }
         let generation = random_word()?;
