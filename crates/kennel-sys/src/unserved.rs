@@ -1039,6 +1039,10 @@ pub mod tree {
     }
 
     impl Kept {
+        /// Nobody is.
+        pub fn is_confirmed(&self) -> bool {
+            false
+        }
         /// Unsupported.
         pub fn process_to_end(&self) -> io::Result<Option<ProcessRef>> {
             unsupported()

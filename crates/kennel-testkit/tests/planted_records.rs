@@ -456,6 +456,30 @@ fn a_kept_record_of_another_pid_namespace_spares_nobody_and_stays() {
 }
 
 #[test]
+fn a_kept_record_alone_confirms_nobody() {
+    let scope = Scope::new("confirmed");
+    let plain = innocent(&scope, |_| {});
+    let marked = innocent(&scope, |command| {
+        command.env("KENNEL_TREE", cookie());
+    });
+    for child in [&plain, &marked] {
+        let record = kept_record(&identity_of(child).to_string(), "asked", cookie());
+        let name = format!("kept-{}-1", child.id());
+        std::fs::write(trees(&scope).join(name), record).unwrap();
+    }
+    let dir = std::fs::File::open(trees(&scope)).unwrap();
+    let confirmed: Vec<u32> = tree::kept(dir.as_fd())
+        .unwrap()
+        .iter()
+        .filter(|it| it.is_confirmed())
+        .map(|it| it.identity.pid())
+        .collect();
+    assert_eq!(confirmed, [marked.id()]);
+    end(plain);
+    end(marked);
+}
+
+#[test]
 fn a_kept_record_alone_ends_nobody() {
     let scope = Scope::new("end-kept");
     let plain = innocent(&scope, |_| {});

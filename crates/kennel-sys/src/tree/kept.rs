@@ -67,6 +67,16 @@ impl Kept {
         (fits && process.is_alive()).then_some(process)
     }
 
+    /// Whether more than the record speaks for it, which any process of the user can write: it lives here, and has the
+    /// cookie of the tree that it was kept from, or still serves.
+    pub fn is_confirmed(&self) -> bool {
+        self.process().is_some_and(|process| {
+            let mark = os::environ_value(process.pid(), COOKIE).ok().flatten();
+            let marked = mark.is_some() && self.tree.is_some();
+            (marked || services::still_serves(&process)) && process.is_alive()
+        })
+    }
+
     /// The service, to be ended; `None` if it is gone. `PermissionDenied`, with the reason, where the kernel does not
     /// confirm that Kennel started it (a record alone ends nobody), or where a living warden is in charge of it.
     pub fn process_to_end(&self) -> io::Result<Option<ProcessRef>> {

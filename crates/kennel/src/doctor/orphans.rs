@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use kennel_sys::orphans::{self, Orphan};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
-use kennel_sys::tree::{Families, Kept};
+use kennel_sys::tree::Families;
 
 use serde::Serialize;
 
@@ -29,10 +29,9 @@ pub(super) fn all() -> Result<Vec<Orphan>, String> {
     let user = RuntimeDir::find_of_user().ok().flatten();
     let kept = user.as_ref().map(crate::kept::living).unwrap_or_default();
     if let (false, Ok(families)) = (kept.is_empty(), Families::now()) {
-        // A record of another pid namespace is about another process than the one with that pid here.
-        let lives_here =
-            |kept: &&Kept| ProcessRef::find(&kept.identity).is_ok_and(|process| process.is_some());
-        let roots = kept.iter().filter(lives_here);
+        // A record of another pid namespace is about another process than the one with that pid here, and any process
+        // can write one: an orphan does not hide behind it.
+        let roots = kept.iter().filter(|kept| kept.is_confirmed());
         let roots = roots.map(|kept| kept.identity.pid());
         let spared: HashSet<u32> = roots.flat_map(|pid| families.of(pid)).collect();
         found.retain(|orphan| {

@@ -64,7 +64,9 @@ fn nothing_left_over(user: &RuntimeDir) -> Result<(), String> {
     let trees = user
         .existing_subdir("trees")
         .map_err(|error| error.to_string())?;
-    let kept = crate::kept::living(user);
+    let mut kept = crate::kept::living(user);
+    // A record alone, which any process can write, keeps nobody from purging.
+    kept.retain(tree::Kept::is_confirmed);
     if !kept.is_empty() {
         let services: Vec<String> = kept
             .iter()
