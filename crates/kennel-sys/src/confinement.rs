@@ -10,7 +10,7 @@
 //! | the root directory (device, inode and mount) | `/proc/<pid>/root` |
 //! | the user and group ids, and the further groups | `/proc/<pid>/status` |
 //! | the five capability sets | `/proc/<pid>/status` |
-//! | the umask | `/proc/<pid>/status` |
+//! | the umask, as far as it hides files from others | `/proc/<pid>/status` |
 //! | `NoNewPrivs`, the seccomp mode and the number of filters | `/proc/<pid>/status` |
 //! | the label of the security module | `/proc/<pid>/attr/current` |
 //!
@@ -42,8 +42,8 @@ pub struct Confinement {
     pub(crate) ids: [String; 3],
     /// Inheritable, permitted, effective, bounding, ambient.
     pub(crate) capabilities: [u64; 5],
-    /// As the kernel spells it; empty before Linux 4.7, which does not show it.
-    pub(crate) umask: String,
+    /// The bits of its umask by which others may neither read nor use its files; 0 before Linux 4.7, which does not show it.
+    pub(crate) hides_files: u32,
     pub(crate) label: Vec<u8>,
     pub(crate) no_new_privs: bool,
     pub(crate) seccomp_mode: u32,
@@ -103,7 +103,7 @@ impl Confinement {
             && self.namespaces == other.namespaces
             && self.root == other.root
             && self.ids == other.ids
-            && self.umask == other.umask
+            && self.hides_files == other.hides_files
             && self.label == other.label
             && sets.all(|(ours, others)| ours & others == *others)
     }
@@ -115,7 +115,7 @@ impl Confinement {
             root: (device, inode, mount),
             ids,
             capabilities: [inheritable, permitted, effective, bounding, ambient],
-            umask,
+            hides_files,
             label,
             no_new_privs,
             seccomp_mode,
@@ -132,7 +132,7 @@ impl Confinement {
         facts.push(format!(
             "capabilities {inheritable:x} {permitted:x} {effective:x} {bounding:x} {ambient:x}"
         ));
-        facts.push(format!("umask {umask}"));
+        facts.push(format!("umask {hides_files:03o}"));
         facts.push(format!("label {label:?}"));
         facts.push(format!(
             "filters {no_new_privs} {seccomp_mode} {seccomp_filters}"
@@ -176,7 +176,7 @@ mod tests {
         others[5].seccomp_filters += 1;
         others[6].root.2 += 1;
         others[7].ids[2] += " 4242";
-        others[8].umask += "7";
+        others[8].hides_files = 0o055;
         for other in &others {
             assert_ne!(other.facts(), base.facts());
         }

@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use super::procfs::require_our_own;
 use crate::confinement::{Confinement, NAMESPACES};
 
+/// What a umask keeps others from, as far as it counts: terminals and desktops differ in who may write (002 and 022).
+const READ_OR_USE: u32 = 0o055;
+
 /// What `status` says of a confinement.
 const FIELDS: [&str; 12] = [
     "Uid",
@@ -183,7 +186,8 @@ fn parse_status(text: &[u8]) -> Option<Confinement> {
             set(bounding)?,
             set(ambient)?,
         ],
-        umask: umask.unwrap_or_default().to_owned(),
+        hides_files: umask.map_or(Some(0), |umask| u32::from_str_radix(umask, 8).ok())?
+            & READ_OR_USE,
         no_new_privs: privs? != "0",
         seccomp_mode,
         seccomp_filters,
@@ -217,7 +221,16 @@ mod tests {
         assert_eq!(read.capabilities, [0, 0x1f, 0x10, 0xff, 1]);
         assert_eq!(read.ids, ["7\t7\t7\t7", "8\t8\t8\t8", "8 9"]);
         assert!(read.no_new_privs);
-        assert_eq!(read.umask, "0022");
+        assert_eq!(read.hides_files, 0);
+        for (umask, hides) in [("0002", 0), ("0027", 0o005), ("0077", 0o055)] {
+            let status = STATUS.replace("0022", umask);
+            assert_eq!(
+                parse_status(status.as_bytes())
+                    .expect("a status")
+                    .hides_files,
+                hides
+            );
+        }
         assert_eq!((read.seccomp_mode, read.seccomp_filters), (2, 3));
         let older = STATUS.replace("Seccomp_filters:\t3\n", "");
         assert_eq!(

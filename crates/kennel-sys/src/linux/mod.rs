@@ -27,8 +27,8 @@ pub(crate) use pidfd::{
 };
 pub(crate) use procfs::{
     Access, ProcessStat, age, boot_id, children_of_this_process, command_line, command_name,
-    environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, holds_stream, is_kennel,
-    now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of,
+    environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, holds_stream,
+    is_kennel, now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of,
     short_text, sockets_of, stat, stream_identity, thread_count_of_this_process, user_of,
 };
 pub(crate) use relations::{

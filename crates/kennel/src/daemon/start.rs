@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use kennel_sys::detach::{self, Kind};
 use kennel_sys::lock::{Lock, Mode, Record};
 use kennel_sys::process::ProcessRef;
+use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 use rustix::fs::{FileType, FlockOperation, OFlags};
