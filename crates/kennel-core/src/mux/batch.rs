@@ -155,6 +155,8 @@ impl Mux {
         let answer = answer.map(|line| match self.batches.has_room(number, line.len()) {
             true => line,
             false => {
+                #[cfg(test)]
+                tests::BUILT_IN_VAIN.set(tests::BUILT_IN_VAIN.get() + line.len());
                 let id = Message::parse(&line).ok().and_then(|it| it.id());
                 long_batch_answer(id.map_or(&b"null"[..], |id| id.raw()), limit)
             }
@@ -208,4 +210,76 @@ fn long_batch_answer(id: &[u8], limit: usize) -> Vec<u8> {
     );
     let data = r#"{"reason":"batch_too_long","outcome":"unknown","replayed":false}"#;
     error_reply(id, reply::INTERNAL_ERROR, &message, Some(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::mux::{Opening, Policy, opening};
+
+    thread_local! {
+        /// Bytes of answers that became errors after they were built.
+        pub(super) static BUILT_IN_VAIN: Cell<usize> = const { Cell::new(0) };
+    }
+
+    const CLIENT: ClientId = ClientId(1);
+    const INITIALIZE: &[u8] = br#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+    const WELCOME: &str = r#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"s","version":"1"}}"#;
+
+    fn say(mux: &mut Mux, line: &[u8]) {
+        mux.from_client(CLIENT, line, Moment::START);
+    }
+
+    /// The server answers what it was asked; what the client heard.
+    fn answer_all(mux: &mut Mux, result: &str) -> Vec<Vec<u8>> {
+        let mut heard = Vec::new();
+        while let Some(out) = mux.poll() {
+            match out {
+                Out::ToServer { line, .. } => {
+                    if let Some(id) = Message::parse(&line).expect("a message").id() {
+                        let id = String::from_utf8_lossy(id.raw());
+                        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+                        mux.from_server(line.as_bytes(), Moment::START);
+                    }
+                }
+                Out::ToClient { line, .. } => heard.push(line.to_vec()),
+                Out::ToClients { .. } | Out::Dismiss { .. } => {}
+            }
+        }
+        heard
+    }
+
+    #[test]
+    fn a_long_list_is_not_built_for_each_request_of_a_batch_that_is_full() {
+        let list = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(1 << 20));
+        for is_kept in [true, false] {
+            let message = Message::parse(INITIALIZE).expect("a message");
+            let Opening::Legacy(class) = opening(&message) else {
+                panic!("it opens a class");
+            };
+            let mut mux = Mux::new(class, Policy::default());
+            mux.join(CLIENT, "session");
+            say(&mut mux, INITIALIZE);
+            answer_all(&mut mux, WELCOME);
+            say(
+                &mut mux,
+                br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            );
+            if is_kept {
+                let first = br#"{"jsonrpc":"2.0","id":"w","method":"tools/list"}"#;
+                say(&mut mux, first);
+                answer_all(&mut mux, &list);
+            }
+            let request = |id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#);
+            let requests: Vec<String> = (0..100).map(request).collect();
+            say(&mut mux, format!("[{}]", requests.join(",")).as_bytes());
+            let heard = answer_all(&mut mux, &list).concat();
+            let heard = String::from_utf8_lossy(&heard);
+            assert_eq!(heard.matches("batch_too_long").count(), 85);
+            let in_vain = BUILT_IN_VAIN.get();
+            assert!(in_vain < list.len(), "{in_vain} bytes");
+        }
+    }
 }

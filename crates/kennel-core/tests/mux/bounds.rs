@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use kennel_core::message::BATCH_LIMIT;
 use kennel_core::mux::{Class, ClientId};
 use kennel_core::session::{IN_FLIGHT_LIMIT, NAME_LIMIT};
 
@@ -143,12 +142,12 @@ fn a_very_long_answer_to_initialize_is_an_error() {
 }
 
 /// One client of a version that has batches.
-fn with_batches(welcome: &str) -> Play {
+fn with_batches() -> Play {
     let batches: Class = class_of(&initialize_with("0", "2025-03-26", "{}"));
     let mut play = Play::new(batches);
     play.join(1);
     let minted = play.asks(1, &initialize_with("0", "2025-03-26", "{}"));
-    play.server(&result(&minted, welcome));
+    play.server(&result(&minted, WELCOME));
     play.client(1, INITIALIZED);
     play.forget();
     play
@@ -186,7 +185,7 @@ fn answered_once(heard: &[String], count: usize, max_line: usize) -> usize {
 fn rule_4_the_answers_to_a_batch_are_no_longer_than_a_line_may_be() {
     const MAX_LINE: usize = 256 * 1024;
     for (length, good) in [(100_000, 1), (1000, 120), (MAX_LINE - 1000, 1), (10, 1500)] {
-        let mut play = with_batches(WELCOME);
+        let mut play = with_batches();
         play.mux.set_max_line(MAX_LINE);
         let count = 3000;
         play.client(1, &batch(count, |id| call(id, "a")));
@@ -206,7 +205,7 @@ fn rule_4_the_answers_to_a_batch_are_no_longer_than_a_line_may_be() {
 
 #[test]
 fn errors_of_many_open_batches_are_not_kept() {
-    let mut play = with_batches(WELCOME);
+    let mut play = with_batches();
     play.mux.set_max_line(256 * 1024);
     for at in 0..20 {
         let pings = batch(1000, |id| request(id, "ping", "{}"));
@@ -217,29 +216,8 @@ fn errors_of_many_open_batches_are_not_kept() {
 }
 
 #[test]
-fn a_list_that_is_kept_is_not_copied_for_answers_that_are_not_sent() {
-    let told = r#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"s","version":"1"}}"#;
-    let list = |id: &str| request(id, "tools/list", "{}");
-    let long = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(MEBI));
-    for is_kept in [true, false] {
-        let mut play = with_batches(told);
-        if is_kept {
-            let minted = play.asks(1, &list("\"w\""));
-            play.server(&result(&minted, &long));
-            play.forget();
-        }
-        // Built and parsed for each of them, these would be 10 GB.
-        play.client(1, &batch(BATCH_LIMIT, list));
-        for line in play.server_heard() {
-            play.server(&result(&id_of(&line), &long));
-        }
-        assert_eq!(answered_once(&play.heard(1), BATCH_LIMIT, 17 * MEBI), 15);
-    }
-}
-
-#[test]
 fn answers_that_wait_for_the_rest_of_their_batch_are_bounded() {
-    let mut play = with_batches(WELCOME);
+    let mut play = with_batches();
     play.client(1, &batch(5, |id| call(id, "a")));
     let asked = play.server_heard();
     let long = format!("\"{}\"", "x".repeat(6 * MEBI));
