@@ -136,6 +136,18 @@ impl<'a> Message<'a> {
         parse::parse(line.into())
     }
 
+    /// The same for a line that passes where sessions share a server. [`Malformed::Newline`]: some readers would end it
+    /// before its end.
+    pub(crate) fn parse_as_one(line: Line<'a>) -> Result<Message<'a>, Malformed> {
+        parse::parse_as_one(line, false)
+    }
+
+    /// The same for a line to a server that is shared. It is malformed, too, if a key of it is one of the envelope's to
+    /// some readers only.
+    pub(crate) fn parse_exact(line: Line<'a>) -> Result<Message<'a>, Malformed> {
+        parse::parse_as_one(line, true)
+    }
+
     /// What an answer is known by. A batch has none: its members do.
     pub fn id(&self) -> Option<Id<'a>> {
         match self {
@@ -175,34 +187,14 @@ impl<'a> Notification<'a> {
 pub struct Line<'a> {
     bytes: &'a [u8],
     scan: Option<&'a Scan>,
-    /// It is malformed if some readers end a line in the middle of it.
-    is_one: bool,
-    /// It is malformed if some readers find another envelope in it.
-    is_exact: bool,
 }
 
 impl<'a> Line<'a> {
     /// A line of which `scan` has seen the beginning, or all.
     pub fn scanned(bytes: &'a [u8], scan: &'a Scan) -> Line<'a> {
         Line {
+            bytes,
             scan: Some(scan),
-            ..Line::from(bytes)
-        }
-    }
-
-    /// The same line, [`Malformed::Newline`] if some readers would end it before its end.
-    pub(crate) fn as_one(self) -> Line<'a> {
-        Line {
-            is_one: true,
-            ..self
-        }
-    }
-
-    /// The same line, malformed if a key of it is one of the envelope's to some readers only.
-    pub(crate) fn as_exact(self) -> Line<'a> {
-        Line {
-            is_exact: true,
-            ..self
         }
     }
 
@@ -214,12 +206,7 @@ impl<'a> Line<'a> {
 
 impl<'a> From<&'a [u8]> for Line<'a> {
     fn from(bytes: &'a [u8]) -> Line<'a> {
-        Line {
-            bytes,
-            scan: None,
-            is_one: false,
-            is_exact: false,
-        }
+        Line { bytes, scan: None }
     }
 }
 

@@ -22,25 +22,25 @@ pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
     // Filled where it is: to hand it on would cost as much as to find a part of it.
     let mut envelope = Envelope::default();
     match at_a_glance(line, &mut envelope) {
-        Some(()) if !envelope.may_have_separators => envelope.message(),
-        seen => parse_further(line, seen.map(|()| &envelope)),
+        Some(()) => envelope.message(),
+        None => parse_with_care(line.bytes, false),
     }
 }
 
-/// A line that was not taken at a glance, or may have separators.
-#[cold]
-fn parse_further<'a>(
-    line: Line<'a>,
-    seen: Option<&Envelope<'a>>,
-) -> Result<Message<'a>, Malformed> {
-    let message = match seen {
-        Some(envelope) => envelope.message()?,
-        None => parse_with_care(line.bytes, line.is_exact)?,
-    };
-    match line.is_one && has_separators(line.bytes) {
+/// The same, but refuses a line that some readers would end before its end; and one with keys that are the envelope's
+/// to some readers only, if it `is_exact`.
+pub(super) fn parse_as_one(line: Line<'_>, is_exact: bool) -> Result<Message<'_>, Malformed> {
+    let mut envelope = Envelope::default();
+    match at_a_glance(line, &mut envelope) {
+        Some(()) if !envelope.may_have_separators => return envelope.message(),
+        // What is misspelled is not taken at a glance.
+        Some(()) => envelope.message(),
+        None => parse_with_care(line.bytes, is_exact),
+    }
+    .and_then(|message| match has_separators(line.bytes) {
         true => Err(Malformed::Newline),
         false => Ok(message),
-    }
+    })
 }
 
 /// The envelope of a line that is as most are.

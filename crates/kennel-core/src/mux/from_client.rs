@@ -29,7 +29,7 @@ impl Mux {
         let line = line.into();
         if self.is_split_from_client(client, line, now) {
             let line = line.bytes().to_vec().into();
-            self.from_client_as_one(client, line, now);
+            self.hear_client_as_one(client, line, now);
         }
     }
 
@@ -44,11 +44,11 @@ impl Mux {
             self.notes.push(Note::NotAttached(client));
             return false;
         }
-        let read = match self.class.is_shared() {
-            true => line.as_one().as_exact(),
-            false => line,
+        let parsed = match self.class.is_shared() {
+            true => Message::parse_exact(line),
+            false => Message::parse(line),
         };
-        match Message::parse(read) {
+        match parsed {
             Ok(message) if self.takes(client, line.bytes(), &message) => {}
             Err(why) if why.is_split(line.bytes()) => return true,
             parsed => self.hear_client(client, line.bytes(), parsed, now),

@@ -27,17 +27,17 @@ impl Mux {
         let line = line.into();
         if self.is_split_from_server(line, now) {
             let line = line.bytes().to_vec().into();
-            self.from_server_as_one(line, now);
+            self.hear_server_as_one(line, now);
         }
     }
 
     /// Hears a line of the server. `true`: nothing happened, for some apps would read it as several lines.
     pub(super) fn is_split_from_server(&mut self, line: Line<'_>, now: Moment) -> bool {
-        let read = match self.class.is_shared() {
-            true => line.as_one(),
-            false => line,
+        let parsed = match self.class.is_shared() {
+            true => Message::parse_as_one(line),
+            false => Message::parse(line),
         };
-        match Message::parse(read) {
+        match parsed {
             Ok(Message::Batch(batch)) => {
                 for member in &batch.members {
                     self.message_from_server(&Said::member(member), &member.message, now);

@@ -36,12 +36,12 @@ impl Mux {
         self.lent = Some(Lent::new(&line));
         match self.is_split_from_client(client, Line::scanned(&line, scan), now) {
             false => self.hand_over(line),
-            true => self.from_client_as_one(client, line, now),
+            true => self.hear_client_as_one(client, line, now),
         }
     }
 
     /// A line of a client that some servers would read as several.
-    pub(super) fn from_client_as_one(&mut self, client: ClientId, line: Owned, now: Moment) {
+    pub(super) fn hear_client_as_one(&mut self, client: ClientId, line: Owned, now: Moment) {
         match one_line(line) {
             Ok(line) => self.from_client_owned(client, line, &Scan::default(), now),
             Err(line) => {
@@ -56,12 +56,12 @@ impl Mux {
         self.lent = Some(Lent::new(&line));
         match self.is_split_from_server(Line::scanned(&line, scan), now) {
             false => self.hand_over(line),
-            true => self.from_server_as_one(line, now),
+            true => self.hear_server_as_one(line, now),
         }
     }
 
     /// A line of the server that some apps would read as several.
-    pub(super) fn from_server_as_one(&mut self, line: Owned, now: Moment) {
+    pub(super) fn hear_server_as_one(&mut self, line: Owned, now: Moment) {
         match one_line(line) {
             Ok(line) => self.from_server_owned(line, &Scan::default(), now),
             Err(line) => {
