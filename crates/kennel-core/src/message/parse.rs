@@ -32,15 +32,26 @@ pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
 pub(super) fn parse_as_one(line: Line<'_>, is_exact: bool) -> Result<Message<'_>, Malformed> {
     let mut envelope = Envelope::default();
     match at_a_glance(line, &mut envelope) {
-        Some(()) if !envelope.may_have_separators => return envelope.message(),
-        // What is misspelled is not taken at a glance.
-        Some(()) => envelope.message(),
-        None => parse_with_care(line.bytes, is_exact),
+        Some(()) if !envelope.may_have_separators => envelope.message(),
+        seen => parse_further(line, seen.map(|()| &envelope), is_exact),
     }
-    .and_then(|message| match has_separators(line.bytes) {
+}
+
+/// A line that may have separators, or was not taken at a glance, as one with misspelled keys is not.
+#[cold]
+fn parse_further<'a>(
+    line: Line<'a>,
+    seen: Option<&Envelope<'a>>,
+    is_exact: bool,
+) -> Result<Message<'a>, Malformed> {
+    let message = match seen {
+        Some(envelope) => envelope.message()?,
+        None => parse_with_care(line.bytes, is_exact)?,
+    };
+    match has_separators(line.bytes) {
         true => Err(Malformed::Newline),
         false => Ok(message),
-    })
+    }
 }
 
 /// The envelope of a line that is as most are.
