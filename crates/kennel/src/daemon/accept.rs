@@ -30,18 +30,17 @@ pub(super) async fn all(house: Rc<House>) {
     let mut out_of_descriptors = false;
     let spare = || File::open("/dev/null").ok();
     let mut kept_free = spare();
-    loop {
+    for number in 1.. {
+        // However many come: whoever is here is served meanwhile.
+        if number % AT_ONCE == 0 {
+            others_first().await;
+        }
         match next(&house).await {
-            Ok(stream) if house.closed.is_up() => {
-                say_going(&stream);
-                others_first().await;
-            }
+            Ok(stream) if house.closed.is_up() => say_going(&stream),
             Ok(stream) => {
                 out_of_descriptors = false;
                 house.look_after_place();
                 admit(&house, stream);
-                // However many come: whoever is here is served meanwhile.
-                others_first().await;
             }
             Err(error) => {
                 if !std::mem::replace(&mut out_of_descriptors, true) {
