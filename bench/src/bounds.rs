@@ -204,6 +204,10 @@ fn hear_the_end(
         Attack::Flood | Attack::Unread => (Some(flood), flood),
     };
     if matches!(attack, Attack::Unread) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "nothing happens that it could wait for"
+        )]
         std::thread::sleep(UNREAD);
     }
     let (mut from, mut line, mut is_refused) = (BufReader::new(from), Vec::new(), false);
