@@ -116,7 +116,9 @@ fn functions() -> BTreeSet<String> {
 fn every_test_that_a_document_names_exists() {
     let functions = functions();
     let is_sentence = |word: &&str| {
+        // Variables of npm are spelled like sentences.
         word.matches('_').count() >= 3
+            && !word.starts_with("npm_config_")
             && word
                 .chars()
                 .all(|char| char == '_' || char.is_ascii_lowercase() || char.is_ascii_digit())

@@ -1,7 +1,7 @@
 //! A daemon that does not get done, be it with its start or with its end, is ended by a thread of its own: what
 //! waits on the event loop stalls with it (lesson 29).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
@@ -14,26 +14,9 @@ use crate::stage::{
 /// What a daemon may take to be ready, and what its end may take beyond the ladder.
 const ALARM: Duration = Duration::from_secs(5);
 
-#[test]
-fn a_daemon_whose_server_cannot_be_ended_ends_all_the_same() {
-    let scope = Scope::new("stuck-end");
-    let mut client = Client::begin(&mut shared(&scope));
-    let (daemon, server) = (the_daemon(&scope), server_of(&mut client));
-    let warden = warden_of(daemon.pid());
-    // Nobody ends the server, and nobody tells that it is gone.
-    warden.signal(Signal::STOP).unwrap();
-    let asked = Instant::now();
-    daemon.signal(Signal::TERM).unwrap();
-    assert!(daemon.wait(Some(DEADLINE)).unwrap(), "{}", log(&scope));
-    assert!(asked.elapsed() >= ALARM, "it had its time");
-    logs(&scope, "stuck while ending: ended at once");
-    warden.signal(Signal::CONT).unwrap();
-    assert!(server.wait(Some(DEADLINE)).unwrap());
-    serves(&mut client);
-    the_daemon(&scope);
-}
-
 mod needs_root {
+    use std::time::Instant;
+
     use kennel_testkit::tool;
 
     use super::*;
@@ -55,7 +38,7 @@ os.waitpid(thread, ALL)
 
     /// From now on its event loop stands still.
     #[track_caller]
-    fn hold(scope: &Scope, process: &ProcessRef) -> Client {
+    fn hold_daemon(scope: &Scope, process: &ProcessRef) -> Client {
         wait_for("its watchdog", || {
             let threads = std::fs::read_dir(format!("/proc/{}/task", process.pid())).ok()?;
             let name = |thread: std::fs::DirEntry| {
@@ -64,11 +47,36 @@ os.waitpid(thread, ALL)
             let mut names = threads.map(|thread| name(thread.unwrap()));
             names.any(|name| name.trim() == "watchdog").then_some(())
         });
+        hold(scope, process)
+    }
+
+    /// From now on its first thread stands still, until the holder ends: SIGCONT does not help.
+    #[track_caller]
+    fn hold(scope: &Scope, process: &ProcessRef) -> Client {
         let mut command = scope.command(tool("python3").unwrap());
         let mut holder = Client::start(command.args(["-c", HOLD, &process.pid().to_string()]));
         let held = holder.line();
         assert_eq!(held.as_deref(), Some("held"), "{}", holder.stderr_so_far());
         holder
+    }
+
+    #[test]
+    fn a_daemon_whose_server_cannot_be_ended_ends_all_the_same() {
+        let scope = Scope::new("stuck-end");
+        let mut client = Client::begin(&mut shared(&scope));
+        let (daemon, server) = (the_daemon(&scope), server_of(&mut client));
+        let warden = warden_of(daemon.pid());
+        // Nobody ends the server, and nobody tells that it is gone.
+        let mut holder = hold(&scope, &warden);
+        let asked = Instant::now();
+        daemon.signal(Signal::TERM).unwrap();
+        assert!(daemon.wait(Some(DEADLINE)).unwrap(), "{}", log(&scope));
+        assert!(asked.elapsed() >= ALARM, "it had its time");
+        logs(&scope, "stuck while ending: ended at once");
+        holder.kill();
+        assert!(server.wait(Some(DEADLINE)).unwrap());
+        serves(&mut client);
+        the_daemon(&scope);
     }
 
     #[test]
@@ -78,17 +86,17 @@ os.waitpid(thread, ALL)
         let server = server_of(&mut former);
         // What a killed daemon left to its warden is waited for by the next one: time to get hold of it.
         let (daemon, warden) = (the_daemon(&scope), warden_of(the_daemon(&scope).pid()));
-        warden.signal(Signal::STOP).unwrap();
+        let mut warden = hold(&scope, &warden);
         former.kill();
         daemon.signal(Signal::KILL).unwrap();
         assert!(daemon.wait(Some(DEADLINE)).unwrap());
 
         let mut session = Client::start(&mut shared_with(&scope, &["--start-timeout", "5s"]));
         let hanging = wait_for("its daemon", || daemons(&scope).pop());
-        let _holder = hold(&scope, &hanging);
+        let _holder = hold_daemon(&scope, &hanging);
         assert!(hanging.wait(Some(DEADLINE)).unwrap());
         logs(&scope, "not ready after 5 s: ended");
-        warden.signal(Signal::CONT).unwrap();
+        warden.kill();
         assert!(server.wait(Some(DEADLINE)).unwrap());
 
         // The one that waited for it starts another; so may the next one.
@@ -107,12 +115,12 @@ os.waitpid(thread, ALL)
         let mut client = Client::begin(&mut shared(&scope));
         let (daemon, server) = (the_daemon(&scope), server_of(&mut client));
         let warden = warden_of(daemon.pid());
-        warden.signal(Signal::STOP).unwrap();
+        let mut warden = hold(&scope, &warden);
         daemon.signal(Signal::TERM).unwrap();
-        let _holder = hold(&scope, &daemon);
+        let _holder = hold_daemon(&scope, &daemon);
         assert!(daemon.wait(Some(DEADLINE)).unwrap(), "{}", log(&scope));
         logs(&scope, "stuck while ending: ended at once");
-        warden.signal(Signal::CONT).unwrap();
+        warden.kill();
         assert!(server.wait(Some(DEADLINE)).unwrap());
         serves(&mut client);
         the_daemon(&scope);
