@@ -40,6 +40,7 @@ pub(crate) fn check(bytes: &[u8]) {
 struct World {
     mux: Mux,
     version: &'static str,
+    is_private: bool,
     has_batches: bool,
     now: Moment,
     /// By place.
@@ -104,6 +105,7 @@ impl World {
             in_turn: has(b't'),
         };
         World {
+            is_private: header.first() == Some(&b'P'),
             has_batches: match header.first() {
                 Some(b'M') => false,
                 Some(b'P') => true,
@@ -218,9 +220,11 @@ impl World {
         let id = client.id;
         let before = asked_of(&self.mux, id);
         let mut cancelled = false;
-        match Message::parse(line) {
+        // What some readers take for another message is malformed where a server is shared.
+        let is_exact = self.is_private || Message::parse_exact(as_one(line).as_bytes()).is_ok();
+        match Message::parse(line).ok().filter(|_| is_exact) {
             // Refused under each id that is not another's.
-            Ok(Message::Batch(batch)) if !self.has_batches => {
+            Some(Message::Batch(batch)) if !self.has_batches => {
                 for member in &batch.members {
                     if let Message::Request(request) = &member.message
                         && !before.contains(&request.id.key())
@@ -229,7 +233,7 @@ impl World {
                     }
                 }
             }
-            Ok(message) => {
+            Some(message) => {
                 // It may be spelled with escapes.
                 let may_have_token =
                     line.contains(&b'\\') || line.windows(13).any(|it| it == b"progressToken");
@@ -255,7 +259,7 @@ impl World {
                 }
             }
             // It may be refused.
-            Err(_) => {}
+            None => {}
         }
         let owned = Owned::behind_room(line.to_vec(), 0);
         self.mux

@@ -26,7 +26,9 @@ pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     spliced
 }
 
-/// Where the first newline is. Block by block: a long line spends much of its time here.
+/// Where the first newline is. Block by block: a long line spends much of its time here. Never part of a caller that is
+/// compiled for size.
+#[inline(never)]
 pub fn newline(bytes: &[u8]) -> Option<usize> {
     let (blocks, _) = bytes.as_chunks::<64>();
     // All of a block, whatever is in it: so it is looked at in a few steps.

@@ -144,8 +144,8 @@ impl<'a> Message<'a> {
 
     /// The same for a line to a server that is shared. It is malformed, too, if a key of it is one of the envelope's to
     /// some readers only.
-    pub(crate) fn parse_exact(line: Line<'a>) -> Result<Message<'a>, Malformed> {
-        parse::parse_as_one(line, true)
+    pub fn parse_exact(line: impl Into<Line<'a>>) -> Result<Message<'a>, Malformed> {
+        parse::parse_as_one(line.into(), true)
     }
 
     /// What an answer is known by. A batch has none: its members do.

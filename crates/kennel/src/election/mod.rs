@@ -144,9 +144,8 @@ struct Shared {
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// Looks for a daemon that is there; else begins an election, on a thread of its own. `meanwhile` is called while a daemon that
-/// was greeted, or the thread, does its part.
-pub(crate) fn elect(wanted: Wanted, meanwhile: impl FnMut()) -> io::Result<Elected> {
+/// Looks for a daemon that is there; else begins an election, on a thread of its own, and calls `meanwhile`.
+pub(crate) fn elect(wanted: Wanted, meanwhile: impl FnOnce()) -> io::Result<Elected> {
     elect_starting(wanted, crate::this_build::itself(), meanwhile)
 }
 
@@ -154,18 +153,18 @@ pub(crate) fn elect(wanted: Wanted, meanwhile: impl FnMut()) -> io::Result<Elect
 fn elect_starting(
     mut wanted: Wanted,
     program: PathBuf,
-    mut meanwhile: impl FnMut(),
+    meanwhile: impl FnOnce(),
 ) -> io::Result<Elected> {
     let former = Arc::clone(&wanted.former);
     if let Some(key) = former.decided() {
         wanted.meet_at_former(key);
     }
-    let mut found = at_once(&wanted, &mut meanwhile);
+    let mut found = at_once(&wanted);
     match found {
         AtOnce::Nobody => {
             if let Some(key) = former.look(&wanted.hello) {
                 wanted.meet_at_former(key);
-                found = at_once(&wanted, &mut meanwhile);
+                found = at_once(&wanted);
             }
         }
         AtOnce::Connected(_) | AtOnce::Begun(..) => former.is_not_used(),
@@ -207,7 +206,7 @@ enum AtOnce {
 }
 
 /// A daemon that is there answers sooner than a thread is made to wait for it.
-fn at_once(wanted: &Wanted, meanwhile: impl FnOnce()) -> AtOnce {
+fn at_once(wanted: &Wanted) -> AtOnce {
     if wanted.suspect.is_some() {
         return AtOnce::Nobody;
     }
@@ -219,9 +218,6 @@ fn at_once(wanted: &Wanted, meanwhile: impl FnOnce()) -> AtOnce {
     let Door::Open(reached) = connect::knock(&meeting) else {
         return AtOnce::Nobody;
     };
-    if asked.say(&reached.socket).is_ok() {
-        meanwhile();
-    }
     match asked.answer_within(&reached.socket, AT_ONCE) {
         Ok(Some(Answer::Said(Said::Hello(hello)))) => AtOnce::Connected(Outcome::Connected {
             socket: reached.socket,

@@ -448,7 +448,8 @@ impl Shim {
     }
 
     fn begin_election(&mut self, wanted: Wanted) {
-        // Now, while others work for us: whoever started us may exit soon.
+        // While a thread elects: the process that started us may exit soon. Where a daemon answers at once, the app is
+        // answered first.
         let starter = &mut self.starter;
         match election::elect(wanted, || record_ancestors(starter)) {
             Ok(Elected::AtOnce(outcome)) => self.elected(outcome),
