@@ -59,6 +59,8 @@ fn heard_after(
 ) -> String {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = piped.spawn().expect("a visitor");
+    // Before it is told anything: it ends soon after that.
+    let process = ProcessRef::open(child.id()).expect("our child");
     let mut stdin = child.stdin.take().expect("a pipe");
     let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
     first(&mut stdout);
@@ -68,7 +70,6 @@ fn heard_after(
         let mut text = String::new();
         stdout.read_to_string(&mut text).map(|_| text)
     });
-    let process = ProcessRef::open(child.id()).expect("our child");
     let ended = process.wait(Some(DEADLINE)).expect("an exit");
     if !ended {
         child.kill().expect("our child");
