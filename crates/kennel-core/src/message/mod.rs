@@ -142,8 +142,8 @@ impl<'a> Message<'a> {
         parse::parse_as_one(line, false)
     }
 
-    /// The same for a line to a server that is shared. It is malformed, too, if a key of it is one of the envelope's to
-    /// some readers only.
+    /// [`parse`](Self::parse) for a line to a server that is shared. A line is malformed there, too, if some readers end it
+    /// before its end, or take one of its keys for a key of the envelope.
     pub fn parse_exact(line: impl Into<Line<'a>>) -> Result<Message<'a>, Malformed> {
         parse::parse_as_one(line.into(), true)
     }
