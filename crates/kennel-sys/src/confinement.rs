@@ -53,8 +53,17 @@ pub struct Confinement {
 impl Confinement {
     /// The confinement of a process, read while it lived. An error if it ended, or cannot be seen.
     pub fn of(process: &ProcessRef) -> io::Result<Confinement> {
+        Self::read(process, false)
+    }
+
+    /// The same, and what it starts has it too: an error if its children would be in other namespaces than its own.
+    pub fn of_it_and_its_children(process: &ProcessRef) -> io::Result<Confinement> {
+        Self::read(process, true)
+    }
+
+    fn read(process: &ProcessRef, children: bool) -> io::Result<Confinement> {
         os::pid_of(process.pid())?;
-        let read = os::confinement(&process.pid().to_string());
+        let read = os::confinement(&process.pid().to_string(), children);
         // Alive after the reading: so the reading was about this one (rule 6).
         match process.is_alive() {
             true => read,
@@ -79,15 +88,9 @@ impl Confinement {
         permitted != 0
     }
 
-    /// Whether what the process starts from now on is in other namespaces than it is itself, which it may have asked for
-    /// by `unshare` or `setns`.
-    pub fn has_children_elsewhere(&self, process: &ProcessRef) -> io::Result<bool> {
-        os::has_children_elsewhere(&process.pid().to_string(), self)
-    }
-
     /// The confinement of this process.
     pub fn of_this_process() -> io::Result<Confinement> {
-        os::confinement("self")
+        os::confinement("self", false)
     }
 
     /// Whether it has restrictions that cannot be compared with another's: a seccomp filter, or `NoNewPrivs`, which may come
@@ -159,9 +162,10 @@ mod tests {
     fn a_process_and_whoever_looks_at_it_read_the_same() {
         let me = ProcessRef::me().expect("we are here");
         assert_eq!(ours(), Confinement::of(&me).expect("we can be seen"));
+        let with_children = Confinement::of_it_and_its_children(&me);
+        assert_eq!(ours(), with_children.expect("they would be where we are"));
         assert!(ours().namespace("pid").is_some());
         assert_eq!(ours().namespace("pi"), None);
-        assert!(!ours().has_children_elsewhere(&me).expect("we can be seen"));
     }
 
     #[test]

@@ -61,9 +61,9 @@ pub mod confinement {
             unsupported()
         }
 
-        /// Whether what the process starts from now on is in other namespaces than it is itself.
-        pub fn has_children_elsewhere(&self, _: &ProcessRef) -> io::Result<bool> {
-            match self.0 {}
+        /// The same, and what it starts has it too.
+        pub fn of_it_and_its_children(_: &ProcessRef) -> io::Result<Confinement> {
+            unsupported()
         }
 
         /// The same, read anew.

@@ -6,7 +6,6 @@
 
 pub(crate) mod variables;
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -106,12 +105,14 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
         fields.list(b"only names", &names);
     }
     let ecosystem = Ecosystem::of(what.command);
-    let names: HashSet<&OsString> = what.names.iter().collect();
+    let mut names: Vec<&OsString> = what.names.iter().collect();
+    names.sort_unstable();
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
         .filter(|(name, value)| {
-            names.contains(name) || variables::always_counts(name, value, what.env, ecosystem)
+            names.binary_search(&name).is_ok()
+                || variables::always_counts(name, value, what.env, ecosystem)
         })
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
@@ -139,8 +140,12 @@ impl Fields {
     }
 
     fn whole(self) -> String {
+        let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
         let hash = self.0.finalize();
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digits = hash
+            .iter()
+            .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
+        digits.collect()
     }
 
     pub(crate) fn list(&mut self, name: &[u8], members: &[&[u8]]) {

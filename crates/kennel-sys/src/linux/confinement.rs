@@ -3,7 +3,7 @@
 //! Every start of a session reads this three times (the shim about itself and about the daemon, the daemon about the
 //! shim), while the app waits: so it allocates little and reads nothing twice.
 
-use std::io;
+use std::io::{self, BufRead as _};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,12 +34,12 @@ const FIELDS: [&str; 12] = [
 /// Bytes read at once: all of a file, unless its process has hundreds of groups.
 const CHUNK: usize = 8192;
 
-/// `process` is a pid, or `self`.
-pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
+/// `process` is a pid, or `self`. With `children`, it is an error if they would be in other namespaces than the process
+/// itself, which it may have asked for by `unshare` or `setns`.
+pub(crate) fn confinement(process: &str, children: bool) -> io::Result<Confinement> {
     require_our_own()?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(format!("/proc/{process}"), flags, Mode::empty())?;
-    let ns = openat(&dir, "ns", flags, Mode::empty())?;
+    let dir = directory(process, "")?;
+    let ns = openat(&dir, "ns", DIRECTORY, Mode::empty())?;
     // The mount as well: a read-only bind of `/` has the device and inode of `/`.
     let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
     let root = statx(&dir, "root/.", AtFlags::empty(), wanted)?;
@@ -48,7 +48,7 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
     for (inode, kind) in namespaces.iter_mut().zip(NAMESPACES) {
         *inode = namespace(&ns, kind)?;
     }
-    Ok(Confinement {
+    let read = Confinement {
         namespaces,
         root: (
             makedev(root.stx_dev_major, root.stx_dev_minor),
@@ -57,7 +57,19 @@ pub(crate) fn confinement(process: &str) -> io::Result<Confinement> {
         ),
         label: label(&dir)?,
         ..status
-    })
+    };
+    match children && has_children_elsewhere(&ns, &read)? {
+        true => Err(io::Error::other("its children are in other namespaces")),
+        false => Ok(read),
+    }
+}
+
+/// A directory below `/proc`, to be referred to.
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+fn directory(process: &str, below: &str) -> io::Result<OwnedFd> {
+    let path = format!("/proc/{process}/{below}");
+    Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
 /// What `status` says of a process now, its user namespace, and else what was known of it.
@@ -66,8 +78,7 @@ pub(crate) fn status_and_user_namespace(
     known: &Confinement,
 ) -> io::Result<Confinement> {
     require_our_own()?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(format!("/proc/{process}"), flags, Mode::empty())?;
+    let dir = directory(process, "")?;
     let mut namespaces = known.namespaces;
     let user = NAMESPACES.iter().position(|kind| *kind == "user");
     namespaces[user.expect("a kind")] = namespace(&dir, "ns/user")?;
@@ -79,20 +90,15 @@ pub(crate) fn status_and_user_namespace(
     })
 }
 
-/// Whether the namespaces that a process starts its children in are not its own.
-pub(crate) fn has_children_elsewhere(process: &str, own: &Confinement) -> io::Result<bool> {
+/// Whether the namespaces that a process starts its children in are not its own. `ns`: the directory of its namespaces.
+fn has_children_elsewhere(ns: &OwnedFd, own: &Confinement) -> io::Result<bool> {
     /// The namespace for its children, and its own.
     const KINDS: [(&str, &str); 2] = [("pid_for_children", "pid"), ("time_for_children", "time")];
-    let links = |process: &str| {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(format!("/proc/{process}/ns"), flags, Mode::empty())
-    };
-    let (theirs, ours) = (links(process)?, links("self")?);
     for (for_children, its_own) in KINDS {
-        let inode = namespace(&theirs, for_children)?;
+        let inode = namespace(ns, for_children)?;
         let is_own = Some(inode) == own.namespace(its_own);
         // 0: nobody is in it yet, unless this kernel has no such link at all.
-        if !is_own && (inode != 0 || namespace(&ours, for_children)? != 0) {
+        if !is_own && (inode != 0 || namespace(&directory("self", "ns")?, for_children)? != 0) {
             return Ok(true);
         }
     }
@@ -144,14 +150,15 @@ fn status(dir: &OwnedFd) -> io::Result<Confinement> {
 
 fn parse_status(text: &[u8]) -> Option<Confinement> {
     let mut fields: [Option<&str>; FIELDS.len()] = [None; FIELDS.len()];
-    // Not by position: a name of a process can hold anything but a newline.
-    for line in text.split(|byte| *byte == b'\n') {
-        let named = |field: &&str| {
-            let value = line.strip_prefix(field.as_bytes());
-            value.is_some_and(|value| value.starts_with(b":"))
-        };
-        if let Some(at) = FIELDS.iter().position(named) {
-            let value = &line[FIELDS[at].len() + 1..];
+    // Not by position: a name of a process can hold anything but a newline. Where lines end is the library's to find, which is
+    // quick: every start of a session waits for this.
+    let mut rest = text;
+    while !rest.is_empty() {
+        let line = rest;
+        let line = &line[..rest.skip_until(b'\n').ok()?];
+        let value = |field: &&str| line.strip_prefix(field.as_bytes())?.strip_prefix(b":");
+        let values = FIELDS.iter().map(value).enumerate();
+        if let Some((at, value)) = values.filter_map(|(at, it)| Some((at, it?))).next() {
             fields[at] = Some(str::from_utf8(value.trim_ascii()).ok()?);
         }
     }

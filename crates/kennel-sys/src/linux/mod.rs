@@ -13,7 +13,7 @@ mod shared_memory;
 mod sockets;
 
 pub(crate) use activity::{blocked_on_system_v, cpu_time, sleeps, written_bytes};
-pub(crate) use confinement::{confinement, has_children_elsewhere, status_and_user_namespace};
+pub(crate) use confinement::{confinement, status_and_user_namespace};
 pub(crate) use descriptors::{Descriptor, IO_URING, registered_files};
 pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,

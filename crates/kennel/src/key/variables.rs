@@ -219,9 +219,9 @@ pub(crate) const REGISTRY: &[&str] = &[
 ];
 
 /// How the names of the variables of Node's launchers begin, in upper case.
-const OF_NODE: &[&str] = &["NPM_*", "PNPM_*", "YARN_*", "BUN_*", "COREPACK_*"];
+const OF_NODE: &[&str] = &["NPM_", "PNPM_", "YARN_", "BUN_", "COREPACK_"];
 /// How the names of the variables of Python's launchers begin.
-const OF_PYTHON: &[&str] = &["PIP_*", "PIPX_*", "UV_*"];
+const OF_PYTHON: &[&str] = &["PIP_", "PIPX_", "UV_"];
 
 /// Whose registries a launcher reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,12 +250,13 @@ impl Ecosystem {
         }
     }
 
-    /// Whether only launchers of the other ecosystem read a variable of this name, given in upper case.
+    /// Whether only launchers of the other ecosystem read a variable of this name.
     fn ignores(self, name: &[u8]) -> bool {
-        match self {
-            Ecosystem::Node => matches(OF_PYTHON, name),
-            Ecosystem::Python => matches(OF_NODE, name),
-        }
+        let of_others = match self {
+            Ecosystem::Node => OF_PYTHON,
+            Ecosystem::Python => OF_NODE,
+        };
+        is_like_one_of(of_others, name, begins_with)
     }
 }
 
@@ -330,10 +331,7 @@ pub(crate) struct Question<'a> {
 
 /// The names of the variables that count, of those that are set. Credentials and registries always do.
 pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
-    let counts = |name: &OsStr, value: &OsStr| {
-        if always_counts(name, value, what.env, what.ecosystem) {
-            return true;
-        }
+    let is_wanted = |name: &OsStr, value: &OsStr| {
         let bytes = name.as_bytes();
         match (what.env_key, what.known) {
             (Some(names), _) => names.iter().any(|wanted| is_like(wanted.as_bytes(), bytes)),
@@ -342,15 +340,18 @@ pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
             (None, None) if bytes.starts_with(NPM_SETTINGS.as_bytes()) => matches(NODE, bytes),
             (None, None) => {
                 let of_project = what.cwd_given && matches(PROJECT, bytes);
-                let upper = bytes.to_ascii_uppercase();
-                let of_others = what.ecosystem.is_some_and(|its| its.ignores(&upper));
-                let is_registry = names_registry(bytes) && of_others;
+                let of_others = what.ecosystem.is_some_and(|its| its.ignores(bytes));
+                let is_registry = of_others && names_registry(bytes);
                 !matches(VOLATILE, bytes)
                     && !of_project
                     && !is_registry
                     && !is_coerced_locale(bytes, value)
             }
         }
+    };
+    // Whether it is wanted comes first: it costs less.
+    let counts = |name: &OsStr, value: &OsStr| {
+        is_wanted(name, value) || always_counts(name, value, what.env, what.ecosystem)
     };
     let counted = what.env.iter().filter(|(name, value)| counts(name, value));
     counted.map(|(name, _)| name.clone()).collect()
@@ -366,8 +367,8 @@ pub(crate) fn always_counts(
 ) -> bool {
     let bytes = name.as_bytes();
     gives_rights(bytes, value.as_bytes()) || {
-        let read = |name: &[u8]| !ecosystem.is_some_and(|its| its.ignores(name));
-        names_registry(bytes) && read(&bytes.to_ascii_uppercase()) && !is_npms_own(name, value, env)
+        let is_read = || !ecosystem.is_some_and(|its| its.ignores(bytes));
+        names_registry(bytes) && is_read() && !is_npms_own(name, value, env)
     }
 }
 
@@ -379,6 +380,10 @@ pub(crate) fn gives_rights(name: &[u8], value: &[u8]) -> bool {
 
 /// Whether a value has a setting whose name is a credential's: `?password=…`, `;AccountKey=…`.
 fn has_credential_setting(value: &[u8]) -> bool {
+    // Most values have none at all, and every start of a session looks at all of them.
+    if !value.contains(&b'=') {
+        return false;
+    }
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_- ".contains(byte);
     let mut settings = value.split(|byte| b"?&;\n".contains(byte));
     settings.any(|setting| {
@@ -396,10 +401,11 @@ fn has_credential_setting(value: &[u8]) -> bool {
 /// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in its place,
 /// `https://token@host`.
 fn has_password(value: &[u8]) -> bool {
-    let schemes = value.windows(3).enumerate();
-    let mut addresses = schemes
-        .filter(|(_, it)| it == b"://")
-        .map(|(at, _)| (&value[..at], &value[at + 3..]));
+    let colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let mut addresses = colons.filter_map(|(at, _)| {
+        let rest = value[at..].strip_prefix(b"://")?;
+        Some((&value[..at], rest))
+    });
     addresses.any(|(before, rest)| {
         let is_http = before.ends_with(b"http") || before.ends_with(b"https");
         let end = rest
@@ -415,41 +421,43 @@ fn has_password(value: &[u8]) -> bool {
     })
 }
 
-/// Whether the value of a variable gives rights, by its name.
+/// Whether the value of a variable gives rights, by its name. Every start of a session asks this of all names, so nothing is
+/// allocated.
 pub(crate) fn is_credential(name: &[u8]) -> bool {
-    let words = words_apart(name);
-    let name = name.to_ascii_uppercase();
-    let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
-    let is_exempt = NO_CREDENTIAL.iter().any(|it| it.as_bytes() == name);
-    let is_named = CREDENTIAL_NAME.iter().any(|it| it.as_bytes() == name);
-    !is_exempt && (is_named || CREDENTIAL.iter().any(has) || has_word(&words, CREDENTIAL_WORD))
+    let is = |it: &&str| it.as_bytes().eq_ignore_ascii_case(name);
+    let begins_here = |at| is_like_one_of(CREDENTIAL, &name[at..], begins_with);
+    let is_credential = || {
+        CREDENTIAL_NAME.iter().any(is)
+            || (0..name.len()).any(begins_here)
+            || words(name).any(|word| is_one_of(CREDENTIAL_WORD, word))
+    };
+    !NO_CREDENTIAL.iter().any(is) && is_credential()
 }
 
-/// A name in upper case with its words apart: `githubPat2` is `GITHUB_PAT_2`.
-fn words_apart(name: &[u8]) -> Vec<u8> {
-    let mut words = Vec::with_capacity(name.len() + 4);
-    let mut last = b'_';
-    for &byte in name {
-        let hump = last.is_ascii_lowercase() && byte.is_ascii_uppercase();
-        let number = last.is_ascii_alphabetic() && byte.is_ascii_digit();
-        if hump || number {
-            words.push(b'_');
-        }
-        words.push(byte.to_ascii_uppercase());
-        last = byte;
-    }
-    words
+/// Whether a name begins with this, whatever the case of both is.
+fn begins_with(beginning: &[u8], name: &[u8]) -> bool {
+    let name = name.get(..beginning.len());
+    name.is_some_and(|name| name.eq_ignore_ascii_case(beginning))
+}
+
+/// The words of a name, and what is between them: `githubPat2` has `github`, `Pat` and `2`.
+fn words(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.chunk_by(|last, next| {
+        let hump = last.is_ascii_lowercase() && next.is_ascii_uppercase();
+        let number = last.is_ascii_alphabetic() && next.is_ascii_digit();
+        last.is_ascii_alphanumeric() && next.is_ascii_alphanumeric() && !hump && !number
+    })
+}
+
+fn is_one_of(list: &[&str], word: &[u8]) -> bool {
+    list.iter()
+        .any(|it| it.as_bytes().eq_ignore_ascii_case(word))
 }
 
 /// Whether a variable names a place where a launcher gets packages.
 pub(crate) fn names_registry(name: &[u8]) -> bool {
-    let name = name.to_ascii_uppercase();
-    REGISTRY.iter().any(|it| it.as_bytes() == name) || has_word(&name, &["REGISTRY"])
-}
-
-fn has_word(name: &[u8], wanted: &[&str]) -> bool {
     let mut words = name.split(|byte| !byte.is_ascii_alphanumeric());
-    words.any(|word| wanted.iter().any(|it| it.as_bytes() == word))
+    is_one_of(REGISTRY, name) || words.any(|word| word.eq_ignore_ascii_case(b"REGISTRY"))
 }
 
 /// Whether npm set this variable by itself for what it runs: the place of a configuration file that npm reads anyway. A
@@ -479,14 +487,23 @@ fn is_coerced_locale(name: &[u8], value: &OsStr) -> bool {
 
 /// Whether a list has a name, or the beginning of it.
 pub(crate) fn matches(list: &[&str], name: &[u8]) -> bool {
-    list.iter().any(|entry| is_like(entry.as_bytes(), name))
+    is_like_one_of(list, name, is_like)
+}
+
+/// Whether a name is like one of a list. Asked of all variables whenever a session starts, and nearly all of a list begin
+/// otherwise: so by the first letter first.
+fn is_like_one_of(list: &[&str], name: &[u8], is_like: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+    let first = |name: &[u8]| name.first().map(u8::to_ascii_uppercase);
+    let first_of_name = first(name);
+    let mut entries = list.iter().map(|entry| entry.as_bytes());
+    entries.any(|entry| first(entry) == first_of_name && is_like(entry, name))
 }
 
 /// Whether a name is this one, or begins like it if it ends in `*`.
 fn is_like(wanted: &[u8], name: &[u8]) -> bool {
-    match wanted.strip_suffix(b"*") {
-        Some(prefix) => name.starts_with(prefix),
-        None => name == wanted,
+    match wanted {
+        [prefix @ .., b'*'] => name.starts_with(prefix),
+        _ => name == wanted,
     }
 }
 

@@ -33,14 +33,17 @@ impl<T: Into<String>> From<T> for Refusal {
     }
 }
 
-/// Whether a client with this hello, which was confined like this when it came, is served.
+/// Whether a client with this hello is served, which was looked at when it came.
 pub(super) fn of_hello(
     house: &House,
     link: &Link,
     hello: &ClientHello,
-    when_it_came: &Confinement,
+    when_it_came: Early,
 ) -> Result<(), Refusal> {
-    let theirs = confinement_again(link, when_it_came)?;
+    let theirs = match when_it_came.0? {
+        Some(known) => looked_at(link, |process| known.read_again(process))?,
+        None => confinement_of(link)?,
+    };
     hello.check()?;
     fits(house, hello, &theirs)?;
     let clients = house.clients.borrow();
@@ -171,24 +174,23 @@ fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
     rights
 }
 
-/// What confines the process at the other end of the connection.
-pub(super) fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
-    looked_at(link, |process| {
-        let theirs = Confinement::of(process)?;
-        // It would start its server there.
-        match theirs.has_children_elsewhere(process)? {
-            true => Err(io::Error::other("its children are in other namespaces")),
-            false => Ok(theirs),
-        }
+/// What confined a client when it came, if that saves a reading when its hello is there.
+pub(super) struct Early(Result<Option<Confinement>, Refusal>);
+
+/// Looks at a client that has just come, while it looks at us: its hello comes only after that, and then only what it can have
+/// changed is read again. That is everything if it has capabilities, as all have whom a daemon with capabilities serves.
+pub(super) fn at_first_sight(link: &Link) -> Early {
+    let is_of_use = |ours: &Confinement| !ours.has_capabilities();
+    Early(match confined::ours().is_ok_and(is_of_use) {
+        true => confinement_of(link).map(|it| Some(it).filter(is_of_use)),
+        false => Ok(None),
     })
 }
 
-/// The same, of one that was looked at when it came.
-pub(super) fn confinement_again(link: &Link, known: &Confinement) -> Result<Confinement, Refusal> {
-    match known.has_capabilities() {
-        true => confinement_of(link),
-        false => looked_at(link, |process| known.read_again(process)),
-    }
+/// What confines the process at the other end of the connection.
+fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
+    // It would start its server where its children are.
+    looked_at(link, Confinement::of_it_and_its_children)
 }
 
 fn looked_at(

@@ -30,8 +30,7 @@ const REFUSED: i32 = -32600;
 pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
     let Visit { house, id, link } = visit;
     let processes = link.processes();
-    // Now, while it looks at us: its hello comes only after that. What it can change until then is read again.
-    let when_it_came = admission::confinement_of(link);
+    let when_it_came = admission::at_first_sight(link);
     let first = first_of! {
         first = first_line(house, socket, &link.inbox) => first,
         () = watch::end_of_any(&processes, house.sweep) => return Some("its process ended".into()),
@@ -58,7 +57,7 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
     link.to_client.goes_straight_to(Rc::downgrade(socket));
     match ClientHello::parse(&first.line) {
         Some(Ok(hello)) => {
-            match when_it_came.and_then(|it| admission::of_hello(house, link, &hello, &it)) {
+            match admission::of_hello(house, link, &hello, when_it_came) {
                 Ok(()) => {}
                 Err(Refusal::Apart(why)) => return Some(turn_away(house, socket, why).await),
                 Err(Refusal::Shortage(error)) => {
