@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: `kennel-bench`, built with the profile `dist`.
+//! `cargo xtask bench`: `kennel-bench`, and Kennel as it is handed out.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -6,8 +6,9 @@ use std::process::{Command, ExitCode};
 use kennel_sys::Signal;
 use kennel_sys::signals::Signals;
 
+use crate::dist::Build;
 use crate::report::succeeds;
-use crate::workspace::{DIST, Workspace};
+use crate::workspace::Workspace;
 use crate::{Outcome, testbed};
 
 /// The benchmarks that need more than what is built here.
@@ -41,16 +42,18 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     // Beside the benchmark itself: the programs it measures.
     let programs = ["kennel-bench", "kennel-testkit", "notes", "kennel"];
     let packages = programs.iter().flat_map(|program| ["--package", program]);
+    let build = Build::of_this_machine()?;
     let built = succeeds(
         workspace
             .cargo()
-            .args(["build", "--profile", DIST, "--bins"])
+            .args(["build", "--bins"])
+            .args(build.options())
             .args(packages),
     )?;
     // Ctrl-C is the benchmark's to hear: it ends what it has started, and we wait for that.
     let _signals = Signals::catch(&[Signal::INT])?;
     // What was built together with the others: by itself it would be built once more.
-    let mut run = Command::new(workspace.target.join(DIST).join("kennel-bench"));
+    let mut run = Command::new(build.programs(&workspace.target).join("kennel-bench"));
     workspace.settle(&mut run);
     run.args(with_former_build(&workspace, &args.names)?);
     let name = args.names.first().filter(|name| !name.starts_with('-'));
@@ -114,33 +117,51 @@ fn former_build(workspace: &Workspace, commit: &str) -> Outcome<PathBuf> {
         tar
     };
     let done = succeeds(export)? && succeeds(&mut unpack(&source))?;
-    // Before there was a profile for what is handed out, `release` was it.
-    let manifest = std::fs::read_to_string(source.join("Cargo.toml"))?;
-    let profile = match manifest.contains("[profile.dist]") {
-        true => "dist",
-        false => "release",
-    };
+    let how = How::of(&source, &build)?;
     let done = done
         && succeeds(
             workspace
                 .cargo()
                 .current_dir(&source)
                 .env("CARGO_TARGET_DIR", &build)
-                .args([
-                    "build",
-                    "--locked",
-                    "--package",
-                    "kennel",
-                    "--profile",
-                    profile,
-                ]),
+                .args(["build", "--locked", "--package", "kennel"])
+                .args(how.options),
         )?;
     let _ = std::fs::remove_file(&archive);
     if !done {
         return Err(format!("kennel of {hash} could not be built").into());
     }
-    std::fs::copy(build.join(profile).join("kennel"), &program)?;
+    std::fs::copy(how.programs.join("kennel"), &program)?;
     Ok(program)
+}
+
+/// How a former commit was handed out.
+struct How {
+    options: Vec<String>,
+    /// Where its programs are then.
+    programs: PathBuf,
+}
+
+impl How {
+    fn of(source: &Path, target: &Path) -> Outcome<How> {
+        if source.join("xtask/src/dist.rs").is_file() {
+            let build = Build::of_this_machine()?;
+            return Ok(How {
+                options: build.options(),
+                programs: build.programs(target),
+            });
+        }
+        // Before there was a profile for what is handed out, `release` was it.
+        let manifest = std::fs::read_to_string(source.join("Cargo.toml"))?;
+        let profile = match manifest.contains("[profile.dist]") {
+            true => "dist",
+            false => "release",
+        };
+        Ok(How {
+            options: ["--profile", profile].map(str::to_owned).to_vec(),
+            programs: target.join(profile),
+        })
+    }
 }
 
 /// A ready one, or one that is installed now; none where npm or python3 is missing, and then the benchmark says what

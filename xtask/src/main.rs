@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod canary;
 mod chaos;
+mod dist;
 mod fuzz;
 mod instructions;
 mod leftovers;
@@ -47,6 +48,7 @@ Examples:
   cargo xtask test --seed 42             the random choices of an earlier run
   cargo xtask test -- a_late_client      only tests whose name contains this
   cargo xtask test -- -E 'package(notes)'
+  cargo xtask install                    kennel, optimized as a whole, into ~/.cargo/bin
   cargo xtask bench exit-event           one benchmark, built with the profile dist
   cargo xtask instructions               what a small call costs, against the baseline
   cargo xtask fuzz mux --seconds 600     ten minutes of random schedules
@@ -59,6 +61,8 @@ Examples:
 enum Chore {
     /// Run every test: as this user, and as an unprivileged one when this user is root
     Test(test::Args),
+    /// Build Kennel as it is handed out, and install it
+    Install(dist::InstallArgs),
     /// Build the benchmarks with the profile dist and run those named, or all of them
     Bench(bench::Args),
     /// Count what a small call costs, and compare it with bench/instructions.json
@@ -78,6 +82,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Test(args) => test::run(&args),
+        Chore::Install(args) => dist::install(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Instructions(args) => instructions::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),

@@ -63,7 +63,7 @@ impl Workspace {
     }
 }
 
-/// The profile that packages, benchmarks and the instruction count are built with.
+/// The profile of what is handed out ([`dist`](crate::dist)), and of the instruction count.
 pub(crate) const DIST: &str = "dist";
 
 /// The cargo that started us, so that one toolchain does it all.
@@ -111,7 +111,7 @@ mod tests {
         let readme =
             std::env::var("CARGO_MANIFEST_DIR").expect("set for every test") + "/../README.md";
         let readme = std::fs::read_to_string(readme).expect("README.md");
-        assert!(readme.contains("cargo install --profile dist"));
+        assert!(readme.contains("cargo xtask install"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn choose(exe: &Path, path: impl Iterator<Item = PathBuf>) -> Result<String, Str
     if let Some(tree) = build_tree(&real) {
         return Err(format!(
             "{} is inside a build tree ({}): `cargo clean` would break your apps. Install it first, and run the \
-             installed one: `cargo install --profile dist --locked --path crates/kennel`",
+             installed one: `cargo xtask install` in its source",
             real.display(),
             tree.display()
         ));
@@ -115,7 +115,7 @@ mod tests {
             std::fs::create_dir_all(scope.path("c/out")).unwrap();
             std::fs::write(scope.path("c/out/.rustc_info.json"), "").unwrap();
             let error = choose(&exe, std::iter::empty()).unwrap_err();
-            assert!(error.contains("cargo install"), "{error}");
+            assert!(error.contains("cargo xtask install"), "{error}");
         }
         let fine = program(&scope, "debug/kennel");
         assert!(choose(&fine, std::iter::empty()).is_ok());
