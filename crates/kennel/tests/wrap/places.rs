@@ -118,7 +118,11 @@ fn a_program_in_a_build_tree_is_refused_with_how_to_install() {
     let mut command = person.scope.command(env!("CARGO_BIN_EXE_kennel"));
     let ended = run(command.args(["wrap", "--yes"]));
     assert_eq!(ended.code(), Some(1));
-    assert!(ended.stderr.contains("cargo xtask install"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("cargo xtask install"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(person.read(CURSOR), TEXT);
 }
 

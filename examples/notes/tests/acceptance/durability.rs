@@ -20,17 +20,27 @@ fn an_acknowledged_note_survives_a_kill_at_any_moment() {
         let mut server = serving(&scope, &db);
         let process = ProcessRef::open(server.pid()).unwrap();
         let moment = rng.duration_below(Duration::from_millis(40));
+        let (begin, begins) = std::sync::mpsc::channel();
         let killer = std::thread::spawn(move || {
+            begins.recv().unwrap();
             pause(moment);
             process.signal(Signal::KILL).unwrap();
         });
+        // In every other round not before a note is acknowledged: on a busy machine none may be within the moment.
+        if round % 2 == 0 {
+            begin.send(()).unwrap();
+        }
         for number in 0.. {
             let text = format!("round {round}, note {number}");
             match server.try_call("add_note", json!({ "text": text })) {
                 Some(_) => acknowledged.insert(text),
                 None => break,
             };
+            if round % 2 == 1 && number == 0 {
+                begin.send(()).unwrap();
+            }
         }
+        drop(begin);
         killer.join().unwrap();
         server.kill();
     }
