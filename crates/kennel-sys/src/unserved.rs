@@ -876,6 +876,11 @@ pub mod net {
     pub fn sockets_of(_process: &ProcessRef) -> io::Result<Vec<u64>> {
         unsupported()
     }
+
+    /// Unsupported.
+    pub fn unix_connections_wait(_process: &ProcessRef) -> io::Result<bool> {
+        unsupported()
+    }
 }
 
 /// One server with all its descendants.

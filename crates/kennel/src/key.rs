@@ -414,6 +414,15 @@ mod tests {
             assert_eq!(key(&[home]), key(&[home, (name, own)]), "{name}");
             assert_ne!(key(&[home]), key(&[home, (name, "/other")]), "{name}");
         }
+        // One that is there counts, unless it is that of the node that npm runs on.
+        let scope = kennel_testkit::Scope::new("npmrc");
+        std::fs::create_dir(scope.path("etc")).unwrap();
+        std::fs::write(scope.path("etc/npmrc"), "").unwrap();
+        let (file, node) = (scope.path("etc/npmrc"), scope.path("bin/node"));
+        let global = ("npm_config_globalconfig", file.to_str().unwrap());
+        let node = ("npm_node_execpath", node.to_str().unwrap());
+        assert_ne!(hex(&["cat"], &[]), hex(&["cat"], &[global]));
+        assert_eq!(hex(&["cat"], &[node]), hex(&["cat"], &[node, global]));
     }
 
     #[test]

@@ -166,7 +166,9 @@ pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
 fn daemon(meeting: &Meeting) -> Option<Entry> {
     let record = meeting.record()?;
     let process = record.process()?;
-    if !lock::is_held_by(meeting.dir(), DAEMON_LOCK, &process, record.lock) {
+    if !lock::is_held_by(meeting.dir(), DAEMON_LOCK, &process, record.lock)
+        || !meeting.is_daemon(&process)
+    {
         return None;
     }
     let state = meeting.dir().read_small(STATE, LONGEST).ok().flatten();

@@ -9,7 +9,7 @@
 
 use std::path::PathBuf;
 
-use kennel_sys::lock::{Probe, probe};
+use kennel_sys::lock::{self, Probe, probe};
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, Hold, RuntimeDir};
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,12 @@ impl Meeting {
         self.user.hold()
     }
 
+    /// Whether a process is a daemon of Kennel's, by what the kernel says of it: it holds the runtime directory, and was
+    /// started as one. A record, or a lock of another program that somebody moved here, does not make it one.
+    pub(crate) fn is_daemon(&self, process: &ProcessRef) -> bool {
+        lock::is_dir_held_by(&self.user, process) && runs_as(process, &["daemon"])
+    }
+
     /// The directory for the records of trees.
     pub(crate) fn trees(&self) -> Result<RuntimeDir, DirError> {
         self.user.subdir("trees")
@@ -155,4 +161,11 @@ impl DaemonRecord {
         let identity: Identity = self.identity.parse().ok()?;
         ProcessRef::find(&identity).ok().flatten()
     }
+}
+
+/// Whether a process was started as one of these commands of Kennel's: its second word says so.
+pub(crate) fn runs_as(process: &ProcessRef, commands: &[&str]) -> bool {
+    let line = std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
+    let word = line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
+    commands.iter().any(|it| it.as_bytes() == word) && process.is_alive()
 }

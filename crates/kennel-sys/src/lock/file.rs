@@ -36,9 +36,12 @@ impl FileId {
         file.metadata().map(|meta| FileId::from(&meta))
     }
 
-    /// The file `name` in `dir`, no link followed.
+    /// The file `name` in `dir`, no link followed; an error if it has another name as well: it may be anybody's.
     pub(super) fn within(dir: &RuntimeDir, name: &OsStr) -> io::Result<FileId> {
         let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if stat.st_nlink != 1 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         Ok(FileId {
             dev: stat.st_dev,
             ino: stat.st_ino,

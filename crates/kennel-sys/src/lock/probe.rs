@@ -152,3 +152,22 @@ pub(super) fn look(
         Err(LockError::Io { .. }) => Probe::Held { by: None },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kennel_testkit::Scope;
+
+    use super::super::{Lock, Mode};
+    use super::*;
+
+    #[test]
+    fn a_lock_whose_file_has_another_name_is_held_by_nobody_in_particular() {
+        let scope = Scope::new("linked-lock");
+        let dir = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
+        let _lock = Lock::acquire(&dir, "a.lock", Mode::Exclusive).unwrap();
+        let me = ProcessRef::me().unwrap();
+        assert!(is_held_by(&dir, "a.lock", &me, None));
+        std::fs::hard_link(dir.path().join("a.lock"), scope.path("anybodys")).unwrap();
+        assert!(!is_held_by(&dir, "a.lock", &me, None));
+    }
+}

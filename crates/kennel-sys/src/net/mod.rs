@@ -198,6 +198,14 @@ pub fn sockets_of(process: &ProcessRef) -> io::Result<Vec<u64>> {
     }
 }
 
+/// Whether connections wait in the queue of a Unix socket that `process` listens at. An error if it ended, or cannot be seen.
+pub fn unix_connections_wait(process: &ProcessRef) -> io::Result<bool> {
+    let all = os::Sockets::all();
+    let sockets = sockets_of(process)?.into_iter();
+    let mut sockets = sockets.filter_map(|inode| all.get(inode));
+    Ok(sockets.any(|socket| socket.listening && socket.unread))
+}
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 struct Query {

@@ -79,4 +79,17 @@ mod tests {
             assert!(!is_listed(line.as_bytes(), Path::new("/a")), "{line}");
         }
     }
+
+    #[test]
+    fn connections_wait_while_nobody_takes_them() {
+        let scope = Scope::new("queue");
+        let path = scope.path("here");
+        let listener = UnixListener::bind(&path).unwrap();
+        let me = ProcessRef::me().unwrap();
+        assert!(!super::super::unix_connections_wait(&me).unwrap());
+        let _client = UnixStream::connect(&path).unwrap();
+        assert!(super::super::unix_connections_wait(&me).unwrap());
+        let _taken = listener.accept().unwrap();
+        assert!(!super::super::unix_connections_wait(&me).unwrap());
+    }
 }

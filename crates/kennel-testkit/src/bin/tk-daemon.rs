@@ -52,6 +52,8 @@ fn main() {
     let amount: u64 = amount.parse().expect("a number");
 
     let user = RuntimeDir::ensure(&place).expect("the runtime directory");
+    // As every process of Kennel's does.
+    let _hold = user.hold().expect("the runtime directory is held");
     let daemons = user.subdir("daemons").expect("the daemons");
     let dir = daemons.subdir(order("key")).expect("our own directory");
     match word {

@@ -75,6 +75,7 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
     Ok(Prepared {
         orders,
         handed: Handed::default(),
+        hold: meeting.hold(),
         meeting,
         log,
         made: Made {

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use kennel_sys::detach::{self, Kind};
 use kennel_sys::lock::{Lock, Mode, Record};
 use kennel_sys::process::ProcessRef;
-use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_sys::runtime_dir::{DirError, Hold, RuntimeDir};
 use kennel_sys::signals::Signals;
 use kennel_sys::tree;
 use rustix::fs::{FileType, FlockOperation, OFlags};
@@ -99,6 +99,8 @@ fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
             return Err(());
         }
     };
+    // First of all: it is what a daemon is known by, should it be stopped before it is ready.
+    let hold = meeting.hold();
     let alarm = armed(&log, orders.alarm);
     tell_panics(&log);
     match Made::make(&orders, &meeting, &log) {
@@ -106,6 +108,7 @@ fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
             orders,
             handed,
             meeting,
+            hold,
             log,
             made,
             alarm,
@@ -143,6 +146,8 @@ pub(super) struct Prepared {
     pub(super) orders: Orders,
     pub(super) handed: Handed,
     pub(super) meeting: Meeting,
+    /// Keeps cleaners of temporary files away.
+    pub(super) hold: Result<Hold, DirError>,
     pub(super) log: Log,
     pub(super) made: Made,
     pub(super) alarm: Watchdog,
@@ -249,7 +254,7 @@ impl Prepared {
         let (mut handed, made) = (self.handed, self.made);
         let served = tasks::run(async {
             let listener = Descriptor::of_input(made.listener)?;
-            let hold = self.meeting.hold();
+            let hold = self.hold;
             if let Err(error) = &hold {
                 self.log.line(format_args!(
                     "cleaners of temporary files are not kept away: {error}"

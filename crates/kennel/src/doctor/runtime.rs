@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kennel_sys::lock::{self, Probe};
 use kennel_sys::process::{Identity, ProcessRef};
@@ -13,6 +13,7 @@ use kennel_sys::{net, tree};
 use super::Finding;
 use crate::listing;
 use crate::meeting::{DAEMON_LOCK, Meeting};
+use crate::wrap::quoted;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const SOLO: &str = "solo";
@@ -102,7 +103,7 @@ fn daemon(meeting: &Meeting) -> Vec<Finding> {
                         record.name, record.version
                     ),
                     "what runs is not what is installed",
-                    format!("kennel stop {key}"),
+                    format!("kennel stop {}", quoted(Path::new(key))),
                     Some(pid),
                 ));
             }
@@ -113,7 +114,7 @@ fn daemon(meeting: &Meeting) -> Vec<Finding> {
                         record.name
                     ),
                     "new sessions cannot join it",
-                    format!("kennel stop {key}"),
+                    format!("kennel stop {}", quoted(Path::new(key))),
                     Some(pid),
                 ));
             }

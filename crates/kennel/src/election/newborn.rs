@@ -54,7 +54,9 @@ impl Newborn {
         let process = watch.take_process();
         self.watch = None;
         // It may have got ready since: then it is on record, and others decide about it.
-        match process.filter(|process| still_holds(meeting, process)) {
+        let is_ours =
+            |process: &ProcessRef| still_holds(meeting, process) && meeting.is_daemon(process);
+        match process.filter(is_ours) {
             Some(process) => stuck::kill(&process).map(|()| true),
             None => Ok(false),
         }

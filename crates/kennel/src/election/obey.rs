@@ -182,7 +182,12 @@ impl<'a> Obedient<'a> {
             let daemon = meeting.record().and_then(|record| record.process());
             Watch::new(daemon, Patience::First)
         });
-        let look = watch.look();
+        let look = match watch.look() {
+            // Whoever wrote the record may have named another socket, whose queue is full: a daemon that nobody waits for is
+            // not stuck, it has nothing to do.
+            Look::Stuck if !watch.process().is_some_and(lets_wait) => Look::Works,
+            look => look,
+        };
         if look == Look::Stuck {
             self.suspect = watch.take_process();
         }
@@ -335,4 +340,9 @@ fn fact_of(answer: &Answer) -> Fact {
         Answer::Silent(look) => election::Answer::Silent(*look),
         Answer::Abandoned => return Fact::Abandoned,
     })
+}
+
+/// Whether connections to a process wait to be taken; `false` where that cannot be seen.
+fn lets_wait(process: &ProcessRef) -> bool {
+    kennel_sys::net::unix_connections_wait(process).unwrap_or(false)
 }

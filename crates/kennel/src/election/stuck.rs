@@ -41,6 +41,11 @@ impl Watch {
         self.watch.look(work, now)
     }
 
+    /// Whom it looks at.
+    pub(crate) fn process(&self) -> Option<&ProcessRef> {
+        self.process.as_ref()
+    }
+
     /// Whom it looked at.
     pub(crate) fn take_process(&mut self) -> Option<ProcessRef> {
         self.process.take()
@@ -79,7 +84,8 @@ pub(super) fn end(meeting: &Meeting, suspect: &ProcessRef) -> Result<(), String>
     if !suspect.is_alive() {
         return Ok(());
     }
-    if !is_recorded(meeting, suspect) || !is_holder(meeting, suspect) {
+    let is_the_one = is_recorded(meeting, suspect) && is_holder(meeting, suspect);
+    if !is_the_one || !meeting.is_daemon(suspect) {
         return Err(unproven(meeting, suspect));
     }
     kill(suspect)

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use super::sessions::Sessions;
 use crate::daemon::{LOG, OLDER_LOG, ServerState};
 use crate::listing::{self, Entry, Mode};
+use crate::meeting::runs_as;
 use crate::sources::Sources;
 
 const GUARDS: &str = "guards";
@@ -221,11 +222,13 @@ pub(super) fn living(user: &RuntimeDir) -> Vec<Record> {
 }
 
 /// Whether the process in a record is a guard: it has the directory of its pid, and the kernel says that it holds the
-/// runtime directory. Any process of the user can write a record.
+/// runtime directory and was started as a guard. Any process of the user can write a record.
 fn is_guard(user: &RuntimeDir, dir: &RuntimeDir, record: &Record) -> bool {
     record.process().is_some_and(|process| {
         let place = dir.path().file_name().unwrap_or_default();
-        place == process.pid().to_string().as_str() && lock::is_dir_held_by(user, &process)
+        place == process.pid().to_string().as_str()
+            && lock::is_dir_held_by(user, &process)
+            && runs_as(&process, &["guard", "guardian"])
     })
 }
 
@@ -402,9 +405,7 @@ mod tests {
         plant(&user, &own, &record(&me, 0));
         assert_eq!(living(&user), [], "it holds no lock");
         let hold = user.hold().unwrap();
-        assert_eq!(living(&user).len(), 1);
-        plant(&user, "1", &record(&me, 0));
-        assert_eq!(living(&user).len(), 1, "under another pid");
+        assert_eq!(living(&user), [], "it was not started as a guard");
         drop(hold);
     }
 }

@@ -474,8 +474,15 @@ fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> boo
         // The one that its node is installed in.
         b"npm_config_prefix" => of("npm_node_execpath")
             .is_some_and(|(_, node)| Path::new(value).join("bin/node") == Path::new(node)),
-        // The one of npm's own installation.
-        b"npm_config_globalconfig" => Path::new(value).ends_with("etc/npmrc"),
+        // The one of its node's installation, or one that is not there.
+        b"npm_config_globalconfig" => {
+            let of_node = of("npm_node_execpath").is_some_and(|(_, node)| {
+                let prefix = Path::new(node).ancestors().nth(2);
+                prefix.is_some_and(|prefix| prefix.join("etc/npmrc") == Path::new(value))
+            });
+            let in_place = Path::new(value).ends_with("etc/npmrc");
+            of_node || (in_place && !Path::new(value).exists())
+        }
         _ => false,
     }
 }

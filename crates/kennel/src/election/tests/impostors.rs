@@ -7,6 +7,7 @@ use kennel_core::hello::{DaemonHello, PROTOCOL};
 use kennel_sys::lock::Probe;
 
 use super::super::connect::{Door, knock};
+use super::super::stuck;
 use super::stories::attach;
 use super::*;
 use crate::meeting::DAEMON_LOCK;
@@ -62,6 +63,19 @@ fn a_process_that_is_on_record_and_does_not_hold_the_lock_is_no_daemon() {
             assert!(is_open(&meeting), "this process holds it");
             Some(())
         });
+    });
+}
+
+#[test]
+fn a_process_that_has_the_lock_and_is_on_record_is_not_ended_unless_it_is_a_daemon() {
+    in_a_scope(|| {
+        let (meeting, _listener) = pose("stuck");
+        let _lock = Lock::acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
+        let me = ProcessRef::me().unwrap();
+        let refused = stuck::end(&meeting, &me).unwrap_err();
+        assert!(refused.contains("cannot be proven"), "{refused}");
+        let _hold = meeting.hold().unwrap();
+        stuck::end(&meeting, &me).unwrap_err();
     });
 }
 
