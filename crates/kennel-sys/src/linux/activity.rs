@@ -1,4 +1,4 @@
-//! Work that another process does: CPU time, written bytes, and calls that it is blocked in.
+//! Work that another process does: CPU time, bytes read and written, and calls that it is blocked in.
 
 use std::io;
 use std::time::Duration;
@@ -37,13 +37,29 @@ fn process_clock(pid: u32) -> Option<Duration> {
     Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanos))
 }
 
-/// Bytes that a process wrote so far, to anything; an error where that is hidden.
-pub(crate) fn written_bytes(pid: u32) -> io::Result<u64> {
+/// Bytes that a process read and wrote so far, from and to anything; an error where that is hidden.
+pub(crate) fn transferred_bytes(pid: u32) -> io::Result<(u64, u64)> {
     require_our_own()?;
     let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
-    let count = text.lines().find_map(|line| line.strip_prefix("wchar:"));
-    let count = count.and_then(|count| count.trim().parse().ok());
-    count.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let count = |name: &str| {
+        let count = text.lines().find_map(|line| line.strip_prefix(name));
+        let count = count.and_then(|count| count.trim().parse().ok());
+        count.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    };
+    Ok((count("rchar:")?, count("wchar:")?))
+}
+
+/// Whether a thread of a process is in uninterruptible sleep (state D): it waits for a disk or a file server, midway in a call.
+pub(crate) fn waits_for_device(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let mut tasks = tasks.into_iter().flatten().flatten();
+    tasks.any(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The command may hold parentheses of its own: the state is behind the last one.
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|fields| fields.starts_with(" D"))
+    })
 }
 
 /// A call on a System V semaphore or message queue that a thread of a process is blocked in, where the kernel shows it.
@@ -100,18 +116,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_and_written_bytes_grow_with_work() {
+    fn cpu_time_and_transferred_bytes_grow_with_work() {
         let me = std::process::id();
-        let (cpu, bytes) = (cpu_time(me), written_bytes(me));
+        let (cpu, bytes) = (cpu_time(me), transferred_bytes(me));
         let cpu = cpu.expect("our own CPU time");
-        let bytes = bytes.expect("our own bytes");
+        let (read, written) = bytes.expect("our own bytes");
         let mut sum = 0u64;
         while cpu_time(me).expect("our own CPU time") < cpu + Duration::from_millis(5) {
             sum = std::hint::black_box(sum + 1);
         }
         let mut file = tempfile();
         io::Write::write_all(&mut file, &[0; 8192]).expect("a writable file");
-        assert!(written_bytes(me).expect("our own bytes") >= bytes + 8192);
+        io::Seek::rewind(&mut file).expect("a file");
+        io::Read::read_exact(&mut file, &mut [0; 8192]).expect("a readable file");
+        let now = transferred_bytes(me).expect("our own bytes");
+        assert!(now.0 >= read + 8192 && now.1 >= written + 8192, "{now:?}");
         assert_eq!(blocked_on_system_v(me), None);
     }
 

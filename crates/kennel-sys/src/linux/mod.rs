@@ -12,7 +12,9 @@ mod relations;
 mod shared_memory;
 mod sockets;
 
-pub(crate) use activity::{blocked_on_system_v, cpu_time, sleeps, written_bytes};
+pub(crate) use activity::{
+    blocked_on_system_v, cpu_time, sleeps, transferred_bytes, waits_for_device,
+};
 pub(crate) use confinement::{confinement, status_and_user_namespace};
 pub(crate) use descriptors::{Descriptor, IO_URING, registered_files};
 pub(crate) use far_end::{

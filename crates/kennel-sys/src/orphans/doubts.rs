@@ -190,6 +190,11 @@ fn state_doubts(pid: u32) -> Vec<String> {
     if os::is_frozen(pid) {
         doubts.push(format!("pid {pid} is frozen, and may be continued"));
     }
+    if os::waits_for_device(pid) {
+        doubts.push(format!(
+            "pid {pid} waits for a disk, or in another call that is not interrupted"
+        ));
+    }
     if os::sleeps(pid) {
         doubts.push(format!("pid {pid} sleeps, and may go on by itself"));
     }
@@ -217,7 +222,7 @@ impl Tree<'_> {
         }
         let why = match &file.kind {
             FileKind::Pipe(inode) => return self.pipe(pid, file, *inode),
-            FileKind::Socket(inode) => return self.socket(file, *inode),
+            FileKind::Socket(inode) => return self.socket(pid, file, *inode),
             FileKind::Regular => return self.regular(file),
             FileKind::Directory => return None,
             FileKind::Device(major, minor) if HARMLESS_DEVICES.contains(&(*major, *minor)) => {
@@ -252,7 +257,7 @@ impl Tree<'_> {
         let ours = || self.files.iter().filter(same).map(|(_, other)| other);
         let within = ours().any(|other| other.reads) && ours().any(|other| other.writes);
         if within {
-            return self.shared_pipe(pid, file);
+            return self.shared_channel(pid, file, "pipe");
         }
         if os::pipe_far_end(file.descriptor, inode, file.reads) == FarEnd::Abandoned {
             let unread = file.reads && os::has_unread_input(file.descriptor, inode);
@@ -274,11 +279,11 @@ impl Tree<'_> {
         })
     }
 
-    /// A pipe of which the tree holds both ends: harmless if nobody else has one.
-    fn shared_pipe(&self, pid: u32, file: &OpenFile) -> Option<String> {
+    /// A pipe or a pair of sockets of which the tree holds both ends: harmless if nobody else has one.
+    fn shared_channel(&self, pid: u32, file: &OpenFile, kind: &str) -> Option<String> {
         if let Some((other, _)) = self.outside(file).next() {
             return Some(format!(
-                "shares the pipe of descriptor {} with pid {other}",
+                "shares the {kind} of descriptor {} with pid {other}",
                 file.fd
             ));
         }
@@ -288,12 +293,12 @@ impl Tree<'_> {
         let hidden = hidden
             .find(|(other, theirs)| Some(*theirs) == session && !self.pids.contains(other))?;
         Some(format!(
-            "may share a pipe with pid {}, whose open files are hidden",
+            "may share a {kind} with pid {}, whose open files are hidden",
             hidden.0
         ))
     }
 
-    fn socket(&self, file: &OpenFile, inode: u64) -> Option<String> {
+    fn socket(&self, pid: u32, file: &OpenFile, inode: u64) -> Option<String> {
         let Some(socket) = self.snapshot.sockets.get(inode) else {
             return Some("has a network socket open, or one whose state is hidden".to_owned());
         };
@@ -304,7 +309,9 @@ impl Tree<'_> {
             return socket.unread.then(|| UNREAD.to_owned());
         }
         match socket.peer {
-            Some(peer) if self.has_open(&format!("socket:[{peer}]")) => None,
+            Some(peer) if self.has_open(&format!("socket:[{peer}]")) => {
+                self.shared_channel(pid, file, "socket")
+            }
             Some(_) if file.fd == STDERR && self.is_common_stderr(file) => None,
             Some(_) => Some("is connected through a Unix socket".to_owned()),
             None if socket.named => Some("receives on a Unix socket".to_owned()),

@@ -1,4 +1,4 @@
-//! Work that a suspect does between two looks. A process that computes, writes or starts others may be a job that
+//! Work that a suspect does between two looks. A process that computes, reads, writes or starts others may be a job that
 //! needs nobody at its stdin and stdout: `make >log &` of a terminal that was closed is one.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use crate::process::{Identity, ProcessRef};
 const IDLE_CPU: Duration = Duration::from_millis(10);
 /// The same as a part of the time that passed: 1/50 is 2% of a core.
 const IDLE_CPU_PART: u32 = 50;
-/// Bytes that an idle server may write between two looks: wake-ups through an eventfd, a line of a log.
+/// Bytes that an idle server may read, and may write, between two looks: wake-ups through an eventfd, a line of a log.
 const IDLE_BYTES: u64 = 4096;
 
 /// What a process tree has done so far.
@@ -26,6 +26,7 @@ pub(super) struct Work {
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     cpu: Duration,
+    read: u64,
     written: u64,
 }
 
@@ -43,9 +44,11 @@ impl Work {
     pub(super) fn of(members: &[&ProcessRef]) -> Work {
         let progress = |member: &&ProcessRef| {
             let pid = member.pid();
+            let (read, written) = os::transferred_bytes(pid).unwrap_or_default();
             let progress = Progress {
                 cpu: os::cpu_time(pid).unwrap_or_default(),
-                written: os::written_bytes(pid).unwrap_or_default(),
+                read,
+                written,
             };
             (*member.identity(), progress)
         };
@@ -65,7 +68,7 @@ impl Work {
     pub(super) fn since(&self, before: &Work) -> Vec<String> {
         let passed = self.at.saturating_duration_since(before.at);
         let mut doubts = Vec::new();
-        let (mut cpu, mut written) = (Duration::ZERO, 0);
+        let (mut cpu, mut read, mut written) = (Duration::ZERO, 0, 0);
         for (member, progress) in &self.members {
             let pid = member.pid();
             let known = before.members.iter();
@@ -75,17 +78,18 @@ impl Work {
                 continue;
             };
             cpu += progress.cpu.saturating_sub(earlier.cpu);
+            read += progress.read.saturating_sub(earlier.read);
             written += progress.written.saturating_sub(earlier.written);
         }
         if cpu > IDLE_CPU.max(passed / IDLE_CPU_PART) {
             let (cpu, passed) = (cpu.as_millis(), passed.as_millis());
             doubts.push(format!("it computes: {cpu} ms of CPU time in {passed} ms"));
         }
-        if written > IDLE_BYTES.max(IDLE_BYTES * 2 * passed.as_secs()) {
-            doubts.push(format!(
-                "it writes: {written} bytes in {} ms",
-                passed.as_millis()
-            ));
+        for (does, bytes) in [("reads", read), ("writes", written)] {
+            if bytes > IDLE_BYTES.max(IDLE_BYTES * 2 * passed.as_secs()) {
+                let passed = passed.as_millis();
+                doubts.push(format!("it {does}: {bytes} bytes in {passed} ms"));
+            }
         }
         for ((pid, fd, name), (now, others)) in &self.files {
             let earlier = before.files.get(&(*pid, *fd, name.clone()));
@@ -148,12 +152,12 @@ mod tests {
         later.members[0].1 = before.members[0].1;
         assert_eq!(later.since(&before), Vec::<String>::new());
         later.members[0].1.cpu += IDLE_CPU * 2;
+        later.members[0].1.read += IDLE_BYTES * 2;
         later.members[0].1.written += IDLE_BYTES * 2;
         let doubts = later.since(&before).join("; ");
-        assert!(
-            doubts.contains("computes") && doubts.contains("it writes"),
-            "{doubts}"
-        );
+        for words in ["computes", "it reads", "it writes"] {
+            assert!(doubts.contains(words), "{words}: {doubts}");
+        }
         let mut parent = Work::of(&members);
         parent.members.clear();
         let doubts = later.since(&parent).join("; ");

@@ -151,6 +151,19 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         "shares the pipe",
     ),
     (
+        "partner in a dialogue whose both ends it holds",
+        "ours, theirs = keep(socket.socketpair()); \
+        other('import time; done(); time.sleep(1000)', pass_fds=[theirs.fileno()])",
+        "shares the socket",
+    ),
+    (
+        // As one that waits for a disk: the parent of a `vfork` is in state D until the child runs a program.
+        "job in a call that is not interrupted",
+        "number = {'x86_64': 56, 'aarch64': 220}[os.uname().machine]; \
+        [ready(), signal.pause()] if libc.syscall(number, 0x4011, 0, 0, 0, 0) == 0 else None",
+        "for a disk",
+    ),
+    (
         "job that computes",
         "thread(lambda: [spin(0.02), time.sleep(0.02)])",
         "it computes",
@@ -164,6 +177,11 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         "job that opens, writes and closes files",
         "thread(lambda: [write_file(8192), time.sleep(0.02)])",
         "it writes",
+    ),
+    (
+        "job that opens, reads and closes files",
+        "write_file(8192); thread(lambda: [open(base, 'rb').read(), time.sleep(0.02)])",
+        "it reads",
     ),
     (
         "user of a database that another process uses",
