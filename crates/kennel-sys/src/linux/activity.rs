@@ -83,24 +83,33 @@ pub(crate) fn blocked_on_system_v(_pid: u32) -> Option<&'static str> {
     None
 }
 
-/// Whether the first thread of a process waits for a time: a job may go on then. Other threads that do are timers of servers.
+/// Whether the first thread of a process waits for at most a time: a job may go on then. Other threads that do are timers of
+/// servers.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) fn sleeps(pid: u32) -> bool {
-    let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    let call = read("syscall");
-    let mut words = call.split(' ');
+    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let mut words = call.split_whitespace();
     let number: Option<libc::c_long> = words.next().and_then(|word| word.parse().ok());
-    let arguments: Vec<&str> = words.collect();
-    // `select` and `poll` of nothing, with a time: the pointer to it is the fifth argument, or the third.
-    let of_nothing = |count: usize, time: usize| {
-        arguments.get(count) == Some(&"0x0") && arguments.get(time) != Some(&"0x0")
-    };
+    let arguments: Vec<u64> = words
+        .map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
+        .collect();
+    // The address of a time, or an `int` of milliseconds, which is negative if there is no end.
+    let time = |at: usize| arguments.get(at).is_some_and(|&time| time != 0);
+    let milliseconds = |at: usize| arguments.get(at).is_some_and(|time| time & (1 << 31) == 0);
     match number {
         Some(libc::SYS_nanosleep | libc::SYS_clock_nanosleep) => true,
-        Some(libc::SYS_pselect6) => of_nothing(0, 4),
-        Some(libc::SYS_ppoll) => of_nothing(1, 2),
-        // Any call that was interrupted, as by a laptop's lid.
-        Some(libc::SYS_restart_syscall) => read("wchan").contains("nanosleep"),
+        // A call with a time that was interrupted, as by a laptop's lid. A `poll` without one looks the same.
+        Some(libc::SYS_restart_syscall) => true,
+        Some(libc::SYS_ppoll | libc::SYS_rt_sigtimedwait) => time(2),
+        Some(libc::SYS_futex | libc::SYS_epoll_pwait2) => time(3),
+        Some(libc::SYS_pselect6) => time(4),
+        Some(libc::SYS_epoll_pwait) => milliseconds(3),
+        #[cfg(target_arch = "x86_64")]
+        Some(libc::SYS_poll) => milliseconds(2),
+        #[cfg(target_arch = "x86_64")]
+        Some(libc::SYS_epoll_wait) => milliseconds(3),
+        #[cfg(target_arch = "x86_64")]
+        Some(libc::SYS_select) => time(4),
         _ => false,
     }
 }
@@ -109,6 +118,11 @@ pub(crate) fn sleeps(pid: u32) -> bool {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) fn sleeps(_pid: u32) -> bool {
     false
+}
+
+/// Whether a process has POSIX timers. The kernel does not show which of them run.
+pub(crate) fn has_timers(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty())
 }
 
 #[cfg(test)]

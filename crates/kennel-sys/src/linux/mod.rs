@@ -13,7 +13,7 @@ mod shared_memory;
 mod sockets;
 
 pub(crate) use activity::{
-    blocked_on_system_v, cpu_time, sleeps, transferred_bytes, waits_for_device,
+    blocked_on_system_v, cpu_time, has_timers, sleeps, transferred_bytes, waits_for_device,
 };
 pub(crate) use confinement::{confinement, status_and_user_namespace};
 pub(crate) use descriptors::{Descriptor, IO_URING, registered_files};
@@ -21,8 +21,8 @@ pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
 };
 pub(crate) use open_files::{
-    FileKind, FileStamp, OpenFile, blocked_locks, event_number, may_read, open_files, open_links,
-    reads_only,
+    FileKind, FileStamp, OpenFile, blocked_locks, event_number, inode_number, may_read, open_files,
+    open_links, reads_only,
 };
 pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,

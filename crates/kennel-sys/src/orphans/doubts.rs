@@ -28,6 +28,7 @@ pub(super) struct Snapshot {
     shared: SharedObjects,
     traced: OnceCell<Vec<(u32, u32)>>,
     events: OnceCell<HashMap<u64, Vec<u32>>>,
+    inodes: OnceCell<HashMap<u64, Vec<(u32, Descriptor)>>>,
     /// Suspects, with everyone below them: that one of these has a file or memory open too speaks for nobody.
     pub(super) suspects: HashSet<u32>,
 }
@@ -50,6 +51,7 @@ impl Snapshot {
             shared: SharedObjects::default(),
             traced: OnceCell::new(),
             events: OnceCell::new(),
+            inodes: OnceCell::new(),
             suspects,
         }
     }
@@ -135,8 +137,35 @@ impl Snapshot {
     /// Whether this process has the same file open.
     fn is_ours_too(&self, file: &OpenFile) -> bool {
         let me = std::process::id();
-        let holders = self.tables().holders.get(&file.link);
-        holders.is_some_and(|holders| holders.iter().any(|(pid, _)| *pid == me))
+        self.holders(file).any(|(pid, _)| pid == me)
+    }
+
+    /// Holders of the same file, also by a hard link or through another mount.
+    fn holders(&self, file: &OpenFile) -> impl Iterator<Item = (u32, Descriptor)> {
+        let by_name = self.tables().holders.get(&file.link);
+        let inode = file.inode.filter(|_| file.kind == FileKind::Regular);
+        let by_inode = inode.and_then(|inode| self.inodes().get(&inode));
+        // File systems number their files alike: devices are compared only where numbers agree, since that may wait for a disk.
+        let identity = |at: Descriptor| os::fd_identity(at.task, at.fd).ok();
+        let own = by_inode.and_then(|_| identity(file.descriptor));
+        let by_inode = by_inode.into_iter().flatten().copied();
+        let by_inode = by_inode.filter(move |&(_, at)| own.is_some() && identity(at) == own);
+        by_name.into_iter().flatten().copied().chain(by_inode)
+    }
+
+    /// Holders of files with a path, by the number of the file.
+    fn inodes(&self) -> &HashMap<u64, Vec<(u32, Descriptor)>> {
+        self.inodes.get_or_init(|| {
+            let mut inodes: HashMap<u64, Vec<(u32, Descriptor)>> = HashMap::new();
+            let files = self.tables().holders.iter();
+            let files = files.filter(|(link, _)| link.starts_with('/'));
+            for &(pid, at) in files.flat_map(|(_, holders)| holders) {
+                if let Some(inode) = os::inode_number(at) {
+                    inodes.entry(inode).or_default().push((pid, at));
+                }
+            }
+            inodes
+        })
     }
 
     fn tables(&self) -> &Tables {
@@ -198,6 +227,9 @@ fn state_doubts(pid: u32) -> Vec<String> {
     if os::sleeps(pid) {
         doubts.push(format!("pid {pid} sleeps, and may go on by itself"));
     }
+    if os::has_timers(pid) {
+        doubts.push(format!("pid {pid} has a timer, and may go on by itself"));
+    }
     doubts
 }
 
@@ -229,6 +261,7 @@ impl Tree<'_> {
                 return None;
             }
             FileKind::Kernel(_) if file.keeps_files => "keeps files in an io_uring".to_owned(),
+            FileKind::Kernel(_) if file.armed => "has a timer, and may go on by itself".to_owned(),
             FileKind::Kernel(name) if name == "eventfd" => return self.event(file),
             FileKind::Kernel(name) if HARMLESS_OBJECTS.contains(&name.as_str()) => return None,
             FileKind::Kernel(name) if name == "pidfd" => return self.supervised(file),
@@ -397,8 +430,7 @@ impl Tree<'_> {
 
     /// Holders of the same file outside the tree.
     fn outside(&self, file: &OpenFile) -> impl Iterator<Item = (u32, Descriptor)> {
-        let holders = self.snapshot.tables().holders.get(&file.link);
-        let holders = holders.into_iter().flatten().copied();
+        let holders = self.snapshot.holders(file);
         holders.filter(|(pid, _)| !self.pids.contains(pid))
     }
 

@@ -23,6 +23,15 @@ use crate::tree::children_by_parent;
 use doubts::Snapshot;
 use work::Work;
 
+/// Programs that adopt processes of others below pid 1: a user's session, or a container's init.
+const REAPERS: [&str; 6] = [
+    "systemd",
+    "init",
+    "tini",
+    "dumb-init",
+    "docker-init",
+    "catatonit",
+];
 /// How many launchers may stand before a server.
 const MOST_LAUNCHERS: usize = 32;
 /// How long one that lost its app may take to end by itself before it is called an orphan.
@@ -96,12 +105,31 @@ pub fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         }
         Some(now)
     });
-    Ok(lasting.collect())
+    let mut found: Vec<Orphan> = lasting.collect();
+    spare_partners(&mut found, &children);
+    Ok(found)
 }
 
-fn everyone_of(orphans: &[Orphan]) -> HashSet<u32> {
+/// Puts in doubt who shares something with a suspect that is in doubt itself: that one is not ended, and may need it.
+fn spare_partners(found: &mut [Orphan], children: &Children) {
+    let certain = |found: &[Orphan]| found.iter().filter(|orphan| orphan.is_certain()).count();
+    let mut before = found.len();
+    while certain(found) < before {
+        before = certain(found);
+        let orphans = found.iter().filter(|orphan| orphan.is_certain());
+        let snapshot = Snapshot::take(everyone_of(orphans));
+        for orphan in found.iter_mut().filter(|orphan| orphan.is_certain()) {
+            let now = orphan.judged_again(&snapshot, children);
+            orphan
+                .doubts
+                .extend(now.into_iter().flat_map(|now| now.doubts));
+        }
+    }
+}
+
+fn everyone_of<'a>(orphans: impl IntoIterator<Item = &'a Orphan>) -> HashSet<u32> {
     let everyone = orphans
-        .iter()
+        .into_iter()
         .flat_map(|orphan| orphan.below.iter().chain([&orphan.process]));
     everyone.map(ProcessRef::pid).collect()
 }
@@ -255,8 +283,13 @@ fn suspect(pid: u32, sockets: &Sockets) -> Option<Suspect> {
     let no_writer = os::writers(pid, input, sockets) == FarEnd::Abandoned;
     let server = ProcessRef::open(pid).ok()?;
     let (top, adopted_by) = adopted(ProcessRef::open(pid).ok()?, (input, output))?;
-    let unclear = shares_session_with_init(&top, adopted_by)
-        .then_some("it is in the session of pid 1, which may have started it");
+    let unclear = if shares_session_with_init(&top, adopted_by) {
+        Some("it is in the session of pid 1, which may have started it")
+    } else if !is_reaper(adopted_by) {
+        Some("its parent may have started it, or supervise it")
+    } else {
+        None
+    };
     // Asked again behind the reference: now the answer is about this very process (rule 6).
     let still = stdio(pid) == Some((input, output)) && top.is_alive() && server.is_alive();
     let evidence = Evidence {
@@ -280,6 +313,12 @@ fn shares_session_with_init(process: &ProcessRef, parent: u32) -> bool {
             (Ok(own), Ok(inits)) => own == inits,
             _ => true,
         }
+}
+
+/// Whether a process is known to adopt what others leave behind. Any other parent in another session may have left the one
+/// in which it started the child, or adopt its own services, as a supervisor does.
+fn is_reaper(pid: u32) -> bool {
+    pid == 1 || REAPERS.contains(&os::command_name(pid).unwrap_or_default().as_str())
 }
 
 fn stdio(pid: u32) -> Option<(Channel, Channel)> {

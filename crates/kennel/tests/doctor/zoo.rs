@@ -190,6 +190,12 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         "shares",
     ),
     (
+        "user of a database that another process uses by a hard link",
+        "keep(open(base, 'w+')); os.link(base, base + '.link'); \
+        other('import os, sys, time; f = open(sys.argv[1] + \".link\", \"r+\"); done(); time.sleep(1000)')",
+        "shares",
+    ),
+    (
         "user of named shared memory",
         "f = open(shm, 'w+b'); f.truncate(4096); keep(mmap.mmap(f.fileno(), 4096)); f.close()",
         "shared memory",
@@ -301,6 +307,36 @@ const ABANDONED: &[(&str, &str, &str)] = &[
         "job that sleeps in a shell, as of at",
         "child(['sh', '-c', 'sleep 1000; :'], stdout=-1)",
         "sleeps",
+    ),
+    (
+        "job that sleeps in poll",
+        "ready(); libc.poll(None, 0, 1000000)",
+        "sleeps",
+    ),
+    (
+        "job that waits for events for a time",
+        "import select; ready(); select.epoll().poll(1000)",
+        "sleeps",
+    ),
+    (
+        "job that waits for a lock for a time",
+        "ready(); threading.Event().wait(1000)",
+        "sleeps",
+    ),
+    (
+        "job that waits for a signal for a time",
+        "ready(); signal.sigtimedwait([signal.SIGUSR1], 1000)",
+        "sleeps",
+    ),
+    (
+        "job that a timerfd wakes",
+        "libc.timerfd_settime(libc.timerfd_create(1, 0), 0, (ctypes.c_long * 4)(0, 0, 1000, 0), None)",
+        "has a timer",
+    ),
+    (
+        "job that a POSIX timer wakes",
+        "assert libc.timer_create(1, None, ctypes.byref(ctypes.c_void_p())) == 0",
+        "has a timer",
     ),
     (
         "holder of a lease",
@@ -596,6 +632,59 @@ fn suspects_whose_common_stderr_is_read_are_in_doubt() {
         let doubts = shown["doubts"].to_string();
         assert!(doubts.contains("has its stderr open"), "{doubts}");
     }
+}
+
+/// A parent that starts a worker, which nobody can talk to, and then leaves their session.
+const PARENT_IN_A_NEW_SESSION: &str = "
+gone, worker = os.pipe()
+if os.fork() == 0:
+    r, w = os.pipe(); os.dup2(r, 0); os.close(r); os.close(w)
+    r, w = os.pipe(); os.dup2(w, 1); os.close(r); os.close(w)
+    os.close(gone); os.close(worker); signal.pause()
+os.close(worker)
+os.setsid()
+os.read(gone, 1)
+";
+
+#[test]
+fn a_process_whose_parent_left_their_session_is_in_doubt() {
+    let zoo = Zoo::new();
+    let family = zoo.start(0, PARENT_IN_A_NEW_SESSION);
+    zoo.is_ready(0);
+    let report = zoo.ward.doctor();
+    assert_eq!(offered(&report), [0; 0], "{report:#}");
+    let shown = &report["in_doubt"][0];
+    assert_eq!(shown["pid"], family.grandchild().pid(), "{report:#}");
+    let doubts = shown["doubts"].to_string();
+    assert!(
+        doubts.contains("its parent may have started it"),
+        "{doubts}"
+    );
+}
+
+/// Two suspects that share an eventfd, one of which sleeps.
+const PARTNER_OF_A_SLEEPER: &str = "
+libc.eventfd(0, 0)
+child = os.fork()
+if child == 0:
+    if os.fork(): os._exit(0)
+    time.sleep(1000)
+os.waitpid(child, 0)
+";
+
+#[test]
+fn a_partner_of_a_suspect_in_doubt_is_in_doubt() {
+    let zoo = Zoo::new();
+    let mut family = zoo.start(0, PARTNER_OF_A_SLEEPER);
+    zoo.is_ready(0);
+    family.kill_app();
+    let report = zoo.ward.doctor();
+    assert_eq!(offered(&report), [0; 0], "{report:#}");
+    let shown = report["in_doubt"].as_array().unwrap();
+    let pid = family.child.pid();
+    let shown = shown.iter().find(|shown| shown["pid"] == pid);
+    let doubts = shown.expect("it is shown")["doubts"].to_string();
+    assert!(doubts.contains("shares an eventfd"), "{doubts}");
 }
 
 #[test]
