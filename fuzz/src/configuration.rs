@@ -85,9 +85,9 @@ fn meaning(entries: &[Entry]) -> Vec<(String, Option<Vec<String>>, Vec<String>)>
     entries.iter().map(told).collect()
 }
 
-/// Of two with one name, which had no arguments is not written down; the backup knows.
+/// Of two at one path, which had no arguments is not written down; the backup knows.
 fn are_distinct(entries: &[Entry]) -> bool {
-    let mut names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    names.sort_unstable();
-    names.windows(2).all(|pair| pair[0] != pair[1])
+    let mut paths: Vec<&[String]> = entries.iter().map(|entry| &*entry.path).collect();
+    paths.sort_unstable();
+    paths.windows(2).all(|pair| pair[0] != pair[1])
 }

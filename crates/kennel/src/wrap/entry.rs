@@ -6,6 +6,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// A text that a configuration holds, and where: with its quotes, without what stands around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
@@ -59,6 +61,8 @@ pub(crate) enum Args {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
+    /// The keys that lead to it, its name last: two scopes of a file may have servers of one name.
+    pub(crate) path: Vec<String>,
     /// Where its name stands.
     pub(crate) at: usize,
     pub(crate) start: Start,
@@ -84,6 +88,28 @@ impl Entry {
             }
             Start::Together(list) => Some(values(&list.words)),
             Start::None(_) => None,
+        }
+    }
+}
+
+/// Which entry of a file a record means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum EntryId {
+    Path(Vec<String>),
+    /// In the records of earlier builds. Several entries may have it.
+    Name(String),
+}
+
+impl EntryId {
+    pub(crate) fn of(entry: &Entry) -> EntryId {
+        EntryId::Path(entry.path.clone())
+    }
+
+    pub(crate) fn fits(&self, entry: &Entry) -> bool {
+        match self {
+            EntryId::Path(path) => *path == entry.path,
+            EntryId::Name(name) => *name == entry.name,
         }
     }
 }

@@ -36,7 +36,7 @@ use serde::Serialize;
 use crate::say;
 use crate::sharing::ServersToml;
 use clients::{CLIENTS, Shape};
-use entry::Entry;
+use entry::{Entry, EntryId};
 use places::{Bases, Found};
 use plan::{Plan, Proposal, Row, Setting};
 pub(crate) use tell::ask;
@@ -97,8 +97,8 @@ enum Task {
     /// Kennel before servers: what the file was without any, and what was done to which.
     Wrap {
         original: String,
-        servers: Vec<String>,
-        args_added: Vec<String>,
+        servers: Vec<EntryId>,
+        args_added: Vec<EntryId>,
     },
     /// Kennel away.
     Unwrap,
@@ -321,8 +321,8 @@ fn wrapping(
         let undoing = undo::own_change(&source.text, shape, Some(&record))
             .map_err(|error| error.to_string())?;
         original = entry::apply(&source.text, &undoing.edits);
-        servers.extend(record.servers);
-        args_added.extend(record.args_added);
+        servers.extend(undoing.servers);
+        args_added.extend(undoing.args_added);
     }
     Ok(Change {
         found: found.clone(),
@@ -366,6 +366,8 @@ fn unwrapping(
         let command = entry.command();
         let why = if command != then.command() {
             "kennel is taken away"
+        } else if undoing.unclear.contains(&entry.at) {
+            "`kennel wrap` put fewer servers of this name behind kennel than there are: left as it is; take kennel out by hand"
         } else if command.as_deref().and_then(splice::behind).is_some() {
             match record {
                 Some(_) => "`kennel wrap` did not put it behind kennel: left as it is",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::anywhere;
 use super::clients::Shape;
-use super::entry::{Args, Edit, Entry, Start, Unreadable, apply};
+use super::entry::{Args, Edit, Entry, EntryId, Start, Unreadable, apply};
 use super::places::Found;
 use super::splice::{self, Prefix};
 use crate::key::variables;
@@ -41,9 +41,9 @@ pub(crate) struct Plan {
     /// The file as it would be.
     pub(crate) result: String,
     /// The servers that are put behind Kennel.
-    pub(crate) changed: Vec<String>,
+    pub(crate) changed: Vec<EntryId>,
     /// Those of them that had no arguments before.
-    pub(crate) args_added: Vec<String>,
+    pub(crate) args_added: Vec<EntryId>,
 }
 
 /// What the proposal depends on, beside the file.
@@ -96,8 +96,8 @@ pub(crate) fn of(
                 ..
             }
         );
-        plan.args_added.extend(missing.then(|| entry.name.clone()));
-        plan.changed.push(entry.name.clone());
+        plan.args_added.extend(missing.then(|| EntryId::of(entry)));
+        plan.changed.push(EntryId::of(entry));
         plan.edits.extend(edits);
     }
     plan.result = apply(text, &plan.edits);
@@ -238,7 +238,7 @@ fn check(
         let (was, is) = (old.command(), new.command());
         let same = was.as_deref().map(own) == is.as_deref().map(own);
         let ours = was == is || is.is_some_and(|is| is[0] == program);
-        old.name == new.name && old.env == new.env && same && ours
+        old.path == new.path && old.env == new.env && same && ours
     };
     if before.len() == after.len() && before.iter().zip(&after).all(alike) {
         return Ok(());

@@ -39,13 +39,18 @@ pub(super) fn entries(text: &str, roots: &[Root]) -> Result<Vec<Entry>, Unreadab
     for root in roots {
         match root {
             Root::McpServers => {
-                servers(text, document.get("mcpServers"), &mut found);
+                let key = "mcpServers";
+                servers(text, &[key], document.get(key), &mut found);
                 for project in document.get("projects").map_or(&[][..], Node::members) {
-                    servers(text, project.node.get("mcpServers"), &mut found);
+                    let scope = ["projects", &project.key, key];
+                    servers(text, &scope, project.node.get(key), &mut found);
                 }
             }
-            Root::Servers => servers(text, document.get("servers"), &mut found),
-            Root::ContextServers => servers(text, document.get("context_servers"), &mut found),
+            Root::Servers => servers(text, &["servers"], document.get("servers"), &mut found),
+            Root::ContextServers => {
+                let key = "context_servers";
+                servers(text, &[key], document.get(key), &mut found);
+            }
             Root::Mcp => {
                 let mcp = document.get("mcp");
                 // A server could be called "servers", but then it has a command or an address.
@@ -53,26 +58,31 @@ pub(super) fn entries(text: &str, roots: &[Root]) -> Result<Vec<Entry>, Unreadab
                     ["command", "url", "type"].iter().all(|key| servers.get(key).is_none_or(|node| node.text().is_none()))
                         && !matches!(servers.get("command"), Some(node) if matches!(node.value, Value::List(_)))
                 });
-                servers(text, newer.or(mcp), &mut found);
+                let scope: &[&str] = match newer {
+                    Some(_) => &["mcp", "servers"],
+                    None => &["mcp"],
+                };
+                servers(text, scope, newer.or(mcp), &mut found);
             }
         }
     }
     Ok(found)
 }
 
-fn servers(text: &str, object: Option<&Node>, found: &mut Vec<Entry>) {
+/// The servers in `object`, which the keys of `scope` lead to.
+fn servers(text: &str, scope: &[&str], object: Option<&Node>, found: &mut Vec<Entry>) {
     let members = object.map_or(&[][..], Node::members);
     for (at, member) in members.iter().enumerate() {
         let is_last_of_its_name = members[at + 1..]
             .iter()
             .all(|later| later.key != member.key);
         if matches!(member.node.value, Value::Object(_)) && is_last_of_its_name {
-            found.push(entry(text, member));
+            found.push(entry(text, scope, member));
         }
     }
 }
 
-fn entry(text: &str, member: &Member) -> Entry {
+fn entry(text: &str, scope: &[&str], member: &Member) -> Entry {
     let node = &member.node;
     let variables = ["env", "environment"]
         .into_iter()
@@ -82,8 +92,10 @@ fn entry(text: &str, member: &Member) -> Entry {
         let node = node.get(key);
         node.is_some_and(|node| &text[node.span.clone()] == word)
     };
+    let path = scope.iter().copied().chain([member.key.as_str()]);
     Entry {
         name: member.key.clone(),
+        path: path.map(str::to_owned).collect(),
         at: member.key_span.start,
         start: start(text, node),
         env: variables.iter().map(|member| member.key.clone()).collect(),

@@ -52,6 +52,7 @@ fn entry(text: &str, name: &str, table: &dyn TableLike) -> Entry {
     };
     Entry {
         name: name.to_owned(),
+        path: vec!["mcp_servers".to_owned(), name.to_owned()],
         at,
         start,
         env: names,

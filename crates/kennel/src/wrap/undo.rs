@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::clients::Shape;
-use super::entry::{Edit, Entry, Unreadable};
-use super::splice;
+use super::entry::{Edit, Entry, EntryId, Unreadable};
+use super::splice::{self, Behind};
 use crate::judged_dir::JudgedDir;
 
 /// The directory of the records, in the user's state directory.
@@ -31,9 +31,9 @@ pub(crate) struct Record {
     /// What the backup is.
     original: String,
     /// The servers that are behind Kennel by our doing.
-    pub(crate) servers: Vec<String>,
+    pub(crate) servers: Vec<EntryId>,
     /// Those of them that had no arguments.
-    pub(crate) args_added: Vec<String>,
+    pub(crate) args_added: Vec<EntryId>,
 }
 
 /// The user's records.
@@ -148,8 +148,8 @@ impl Records {
         path: &Path,
         real: &Path,
         (original, wrapped): (&str, &str),
-        servers: Vec<String>,
-        args_added: Vec<String>,
+        servers: Vec<EntryId>,
+        args_added: Vec<EntryId>,
     ) -> io::Result<()> {
         let record = Record {
             path: std::path::absolute(path)?,
@@ -258,9 +258,13 @@ fn hash(text: &str) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Undoing {
     pub(crate) edits: Vec<Edit>,
-    pub(crate) servers: Vec<String>,
+    pub(crate) servers: Vec<EntryId>,
+    /// Those of them that had no arguments.
+    pub(crate) args_added: Vec<EntryId>,
     /// Behind Kennel by somebody else's doing: with options that `wrap` does not write, or not on record.
     pub(crate) left: Vec<String>,
+    /// Where those of `left` stand that may be on record: it means fewer entries than it fits.
+    pub(crate) unclear: Vec<usize>,
 }
 
 /// How to undo just our own change in a file that was edited since, or was never written down.
@@ -269,30 +273,42 @@ pub(crate) fn own_change(
     shape: Shape,
     record: Option<&Record>,
 ) -> Result<Undoing, Unreadable> {
-    let mut undoing = Undoing {
-        edits: Vec::new(),
-        servers: Vec::new(),
-        left: Vec::new(),
+    let mut undoing = Undoing::default();
+    let behind_kennel = |entry: Entry| {
+        let behind = entry.command().as_deref().and_then(splice::behind)?;
+        Some((entry, behind))
     };
-    // Without a record, what looks like ours is taken for ours.
-    let ours = |entry: &Entry, own_options: bool| match record {
-        Some(record) => record.servers.contains(&entry.name),
-        None => !own_options,
-    };
-    let added =
-        |entry: &Entry| record.is_some_and(|record| record.args_added.contains(&entry.name));
-    for entry in shape.entries(text)? {
-        let Some(behind) = entry.command().as_deref().and_then(splice::behind) else {
-            continue;
+    let entries = shape.entries(text)?.into_iter();
+    let entries: Vec<(Entry, Behind)> = entries.filter_map(behind_kennel).collect();
+    for (entry, behind) in &entries {
+        let id = record.map(|record| record.servers.iter().find(|id| id.fits(entry)));
+        let (ours, args_added) = match (record, id.flatten()) {
+            // Without a record, what looks like ours is taken for ours.
+            (None, _) => (!behind.own_options, false),
+            (Some(_), None) => (false, false),
+            (Some(record), Some(id)) => {
+                let meant = |ids: &[EntryId]| ids.iter().filter(|other| *other == id).count();
+                let fitting = entries.iter().filter(|(entry, _)| id.fits(entry));
+                let bare = fitting.clone().filter(|(entry, behind)| {
+                    let words = entry.command().map_or(0, |command| command.len());
+                    words == behind.server + 1
+                });
+                let ours = fitting.count() <= meant(&record.servers);
+                undoing.unclear.extend((!ours).then_some(entry.at));
+                let added = meant(&record.args_added);
+                (ours, added > 0 && bare.count() <= added)
+            }
         };
-        if !ours(&entry, behind.own_options) {
-            undoing.left.push(entry.name);
+        if !ours {
+            undoing.left.push(entry.name.clone());
             continue;
         }
+        let edits = splice::unwrap(text, entry, behind, args_added);
+        undoing.edits.extend(edits);
+        undoing.servers.push(EntryId::of(entry));
         undoing
-            .edits
-            .extend(splice::unwrap(text, &entry, &behind, added(&entry)));
-        undoing.servers.push(entry.name);
+            .args_added
+            .extend(args_added.then(|| EntryId::of(entry)));
     }
     Ok(undoing)
 }

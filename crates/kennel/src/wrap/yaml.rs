@@ -46,10 +46,14 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
         _ => return Err(root.wrong(text, "write each server on lines of its own")),
     }
     let block = below(&lines, root.at, 0, kind == Kind::McpServers);
-    match kind {
-        Kind::Extensions => extensions(text, block),
-        Kind::McpServers => listed(text, block),
+    let mut found = match kind {
+        Kind::Extensions => extensions(text, block)?,
+        Kind::McpServers => listed(text, block)?,
+    };
+    for entry in &mut found {
+        entry.path = vec![kind.root().to_owned(), entry.name.clone()];
     }
+    Ok(found)
 }
 
 fn extensions(text: &str, block: &[Line<'_>]) -> Result<Vec<Entry>, Unreadable> {
@@ -93,6 +97,7 @@ fn listed(text: &str, block: &[Line<'_>]) -> Result<Vec<Entry>, Unreadable> {
 fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entry, Unreadable> {
     let mut entry = Entry {
         name,
+        path: Vec::new(),
         at,
         start: Start::None(BUILT_IN),
         env: Vec::new(),

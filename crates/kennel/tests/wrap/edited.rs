@@ -1,7 +1,20 @@
 //! Edited between wrap and unwrap: just Kennel's own change is undone, and nothing is lost.
 
+use serde_json::Value;
+
 use crate::stage::Person;
 
+const CLAUDE: &str = "home/.claude.json";
+/// One name in four scopes, one of them by hand.
+const SCOPES: &str = r#"{
+ "mcpServers": {"x": {"command": "aa", "args": ["one"]}},
+ "projects": {
+  "/a": {"mcpServers": {"x": {"command": "npx"}}},
+  "/b": {"mcpServers": {"x": {"command": "kennel", "args": ["run", "--share", "never", "--linger", "5m", "--", "hand"]}}},
+  "/c": {"mcpServers": {"x": {"command": "cc", "args": []}}}
+ }
+}
+"#;
 const CURSOR: &str = "home/.cursor/mcp.json";
 const TEXT: &str = "{\n  \"mcpServers\": {\n    \"a\": { \"command\": \"thing\" },\n    \"b\": { \"command\": \"npx\", \"args\": [\"-y\", \"x\"] }\n  }\n}\n";
 
@@ -237,4 +250,68 @@ fn arguments_that_wrap_added_go_however_the_file_was_edited() {
         person.unwraps();
         assert_eq!(person.read(path), wanted);
     }
+}
+
+#[test]
+fn servers_of_one_name_in_several_scopes_are_told_apart() {
+    for edited in [false, true] {
+        let person = Person::new();
+        person.write(CLAUDE, SCOPES);
+        person.wraps();
+        let edit = |text: &str| match edited {
+            true => text.replacen('{', "{ // edited", 1),
+            false => text.to_owned(),
+        };
+        person.write(CLAUDE, &edit(&person.read(CLAUDE)));
+        // The record is made anew, of what it says and of what is added.
+        person.wraps();
+        let ended = person.kennel(&["unwrap", "--yes"]);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        let told = &ended.stdout;
+        assert!(told.contains("did not put it behind kennel"), "{told}");
+        assert_eq!(person.read(CLAUDE), edit(SCOPES));
+        assert!(person.kept().is_empty());
+    }
+}
+
+#[test]
+fn a_record_of_an_earlier_build_undoes_nothing_where_its_bare_names_are_ambiguous() {
+    /// As earlier builds wrote it: by name only.
+    fn with_bare_names(person: &Person) {
+        let mut kept = person.kept().into_iter();
+        let path = kept.find(|path| path.extension().is_some_and(|ending| ending == "json"));
+        let path = path.unwrap();
+        let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        for list in ["servers", "args_added"] {
+            for id in record[list].as_array_mut().unwrap() {
+                *id = id.as_array().unwrap().last().unwrap().clone();
+            }
+        }
+        std::fs::write(&path, record.to_string()).unwrap();
+    }
+    let person = Person::new();
+    person.write(CLAUDE, SCOPES);
+    person.wraps();
+    with_bare_names(&person);
+    let wrapped = person.read(CLAUDE);
+    let ended = person.kennel(&["unwrap", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let told = &ended.stdout;
+    assert!(told.contains("fewer servers of this name"), "{told}");
+    assert_eq!(person.read(CLAUDE), wrapped);
+
+    // As many as it names: all of them are meant.
+    let person = Person::new();
+    let lines = SCOPES.lines().filter(|line| !line.contains("hand"));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    person.write(CLAUDE, &text);
+    person.wraps();
+    with_bare_names(&person);
+    person.unwraps();
+    let undone = text.replace("\"npx\"", "\"npx\", \"args\": []");
+    assert_eq!(
+        person.read(CLAUDE),
+        undone,
+        "whose arguments were added is not clear"
+    );
 }
