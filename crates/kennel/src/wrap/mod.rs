@@ -423,14 +423,23 @@ fn carry_out(change: &Change, records: &Records) -> Result<(), String> {
         } => {
             let (path, real) = (&change.found.path, change.source.real());
             let contents = (original.as_str(), change.result.as_str());
+            let former = records.kept(real);
+            let dir = records.dir().display();
+            // Before the change: a `wrap` that is killed in between can be undone.
             let kept = records.keep(path, real, contents, servers.clone(), args_added.clone());
-            kept.map_err(|error| {
-                format!(
-                    "cannot keep a backup in {}: {error}",
-                    records.dir().display()
-                )
-            })?;
-            write::replace(&change.source, &change.result)
+            let kept = kept.map_err(|error| format!("cannot keep a backup in {dir}: {error}"));
+            let done = kept.and_then(|()| write::replace(&change.source, &change.result));
+            // Another `wrap` may have written the same meanwhile: then the record is true.
+            let is_there = || write::read(real).is_ok_and(|now| now.text == change.result);
+            if let Err(failed) = &done
+                && !is_there()
+            {
+                let restored = records.put_back(real, former);
+                restored.map_err(|error| {
+                    format!("{failed}, nor can its record in {dir} be restored: {error}")
+                })?;
+            }
+            done
         }
         Task::Unwrap => {
             write::replace(&change.source, &change.result)?;

@@ -21,6 +21,12 @@ const WRAP: &str = "wrap";
 /// How many digits of a path's hash name its files.
 const NAME: usize = 16;
 
+/// The endings of a file's backup and of its record, which is written last and removed first.
+const ENDINGS: [&str; 2] = ["backup", "json"];
+
+/// What is kept of one file, by [`ENDINGS`].
+pub(crate) type Kept = [Option<Vec<u8>>; 2];
+
 /// What was done to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -82,9 +88,7 @@ impl Records {
         let unfinished = ending
             .strip_suffix(".new")
             .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|digit| digit.is_ascii_digit()));
-        hash.len() == NAME
-            && hash.bytes().all(hex)
-            && (unfinished || ["json", "backup"].contains(&ending))
+        hash.len() == NAME && hash.bytes().all(hex) && (unfinished || ENDINGS.contains(&ending))
     }
 
     /// Removes the directory of the records, and the one it is in, if nothing is in them.
@@ -173,12 +177,29 @@ impl Records {
         write(&self.file(real, "json"), &text)
     }
 
+    /// The backup and the record of a file, as they are.
+    pub(crate) fn kept(&self, real: &Path) -> Kept {
+        ENDINGS.map(|ending| self.read(&file_name(real, ending)))
+    }
+
+    /// Restores what was kept of a file before [`keep`](Records::keep), if what that wrote down was not done after all.
+    pub(crate) fn put_back(&self, real: &Path, kept: Kept) -> io::Result<()> {
+        let [backup, Some(record)] = kept else {
+            self.forget(real);
+            return Ok(());
+        };
+        if let Some(backup) = backup {
+            write(&self.file(real, "backup"), &backup)?;
+        }
+        write(&self.file(real, "json"), &record)
+    }
+
     /// Forgets a file that is as it was. The directories go with the last one.
     pub(crate) fn forget(&self, real: &Path) {
         let Ok(Some((kennels, dir))) = self.judged_dir() else {
             return;
         };
-        for ending in ["json", "backup"] {
+        for ending in ENDINGS.into_iter().rev() {
             let _ = dir.remove_own_file(&file_name(real, ending));
         }
         Records::remove_dirs_if_empty(&kennels);
@@ -240,9 +261,12 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(&aside)?;
     let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)?;
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    let written = written.and_then(|()| fs::rename(&aside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written?;
     // Without it, the backup may be gone after a loss of power. Not every file system can do it.
     let dir = path.parent().and_then(|dir| fs::File::open(dir).ok());
     let _ = dir.map(|dir| dir.sync_all());

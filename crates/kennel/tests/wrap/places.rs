@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 
 use kennel_testkit::{run, wait_for};
 
@@ -223,4 +224,42 @@ fn what_a_killed_wrap_left_is_removed_by_the_next_command() {
         assert!(others.iter().all(|name| left(name).exists()), "{command}");
         assert!(left(".mcp.json.kennel-2").exists(), "{command}");
     }
+}
+
+/// By a limit on the size of files: what is there fits, and what `wrap` would write does not.
+#[test]
+fn a_wrap_that_fails_leaves_the_records_as_they_were() {
+    const LIMITED: &str = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
+    let person = Person::new();
+    let fails = || {
+        let mut limited = person.command_of("sh");
+        limited.args(["-c", LIMITED, "sh"]).arg(&person.program);
+        let ended = run(limited.args(["wrap", "--yes"]));
+        assert_eq!(ended.code(), Some(1), "{}{}", ended.stdout, ended.stderr);
+        let told = &ended.stderr;
+        assert!(told.contains("cannot be written"), "{told}");
+    };
+    let kept = || {
+        let read = |path: PathBuf| (std::fs::read(&path).unwrap(), path);
+        let mut kept: Vec<_> = person.kept().into_iter().map(read).collect();
+        kept.sort();
+        kept
+    };
+    let text = "{\"mcpServers\": {\"a\": {\"command\": \"thing\"}}}";
+    let text = format!("{text}{}\n", " ".repeat(8 * 512 - 50 - text.len()));
+    person.write(CURSOR, &text);
+    fails();
+    assert_eq!(person.read(CURSOR), text);
+    assert!(!person.file("home/.local/state/kennel").exists());
+
+    let add = |text: &str| text.replacen("\"a\":", "\"b\": {\"command\": \"b\"}, \"a\":", 1);
+    person.wraps();
+    let before = kept();
+    let edited = add(&person.read(CURSOR));
+    person.write(CURSOR, &edited);
+    fails();
+    assert_eq!(person.read(CURSOR), edited);
+    assert_eq!(kept(), before);
+    person.unwraps();
+    assert_eq!(person.read(CURSOR), add(&text));
 }
