@@ -139,6 +139,10 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
             Ok(wanted) => wanted,
             Err(refusal) => {
                 crate::fail(&refusal);
+                foreign(&found, false, &mut done);
+                if args.json {
+                    conclude(args, &done);
+                }
                 return ExitCode::from(REFUSED);
             }
         },

@@ -158,6 +158,9 @@ fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     let files = files(args, &bases, &records);
     if files.is_empty() {
         crate::fail("no configuration of an app that is known was found; name one with --file");
+        if args.json {
+            say::json(&Vec::<Told>::new());
+        }
         return ExitCode::from(NOTHING);
     }
     if !args.dry_run {

@@ -46,6 +46,10 @@ fn a_server_whose_app_was_killed_is_found_with_the_evidence_and_ended() {
     assert!(dry.stdout.contains(&format!("pid {pid}")), "{}", dry.stdout);
     let unasked = ward.kennel(&["reap", "--foreign"]);
     assert_eq!(unasked.code(), Some(2), "nobody can be asked");
+    let unasked = ward.kennel(&["reap", "--foreign", "--json"]);
+    assert_eq!(unasked.code(), Some(2), "nobody can be asked");
+    let told: Value = serde_json::from_str(&unasked.stdout).unwrap();
+    assert_eq!(told["foreign"][0]["ended"], false);
     assert!(family.child.is_alive(), "none of these ends it");
 
     let ended = ward.kennel(&["reap", "--foreign", "--yes", "--json"]);

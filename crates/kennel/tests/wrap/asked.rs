@@ -26,6 +26,10 @@ fn where_nobody_can_be_asked_nothing_is_written() {
 fn no_configuration_is_nothing_found_and_an_unknown_app_is_a_mistake() {
     let person = Person::new();
     assert_eq!(person.kennel(&["wrap", "--yes"]).code(), Some(3));
+    for command in ["wrap", "unwrap"] {
+        let ended = person.kennel(&[command, "--yes", "--json"]);
+        assert_eq!((ended.code(), ended.stdout.trim()), (Some(3), "[]"));
+    }
     let ended = person.kennel(&["wrap", "--client", "emacs"]);
     assert_eq!(ended.code(), Some(2));
     assert!(ended.stderr.contains("cursor"), "{}", ended.stderr);
