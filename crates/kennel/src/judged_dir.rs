@@ -13,6 +13,10 @@ use rustix::io::Errno;
 /// The most links that one path may lead through, as in the kernel.
 const MAX_LINKS: usize = 40;
 
+/// The most directories within each other that a removal enters: each takes a descriptor, of which 1024 is a usual limit,
+/// and its part of the stack.
+const MAX_DEPTH: usize = 500;
+
 /// A directory that no other user could have put in its place.
 #[derive(Debug)]
 pub(crate) struct JudgedDir {
@@ -130,13 +134,13 @@ impl JudgedDir {
     }
 
     /// Removes a directory of ours with all that is in it. Links are removed and not followed; another file system that
-    /// is mounted in it is not entered, and is an error.
+    /// is mounted in it is not entered, and is an error; so is one that is more than [`MAX_DEPTH`] directories deep.
     pub(crate) fn remove_tree(&self, name: &OsStr) -> Result<(), String> {
         let Some(tree) = self.subdir(name)? else {
             return Ok(());
         };
         let failed = |error| failed(&tree.path, error);
-        clear(tree.fd.as_fd(), &tree.path)?;
+        clear(tree.fd.as_fd(), &tree.path, MAX_DEPTH)?;
         rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR).map_err(failed)
     }
 
@@ -178,7 +182,8 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-fn clear(dir: BorrowedFd<'_>, path: &Path) -> Result<(), String> {
+/// Removes what is in a directory; `depth` is how many more may be within each other in it.
+fn clear(dir: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<(), String> {
     for name in names(dir).map_err(|error| failed(path, error))? {
         let path = path.join(&name);
         let failed = |errno: Errno| failed(&path, errno);
@@ -191,7 +196,14 @@ fn clear(dir: BorrowedFd<'_>, path: &Path) -> Result<(), String> {
                 }
                 below => below.map_err(failed)?,
             };
-            clear(below.as_fd(), &path)?;
+            let Some(depth) = depth.checked_sub(1) else {
+                let tree = path.ancestors().nth(MAX_DEPTH + 1).unwrap_or(&path);
+                return Err(format!(
+                    "{} has more than {MAX_DEPTH} directories within each other; remove it with `rm -r`",
+                    tree.display()
+                ));
+            };
+            clear(below.as_fd(), &path, depth)?;
             flags = AtFlags::REMOVEDIR;
         }
         match rustix::fs::unlinkat(dir, &name, flags) {
@@ -332,6 +344,21 @@ mod tests {
         assert!(!scope.path("tree").exists());
         dir.remove_tree(OsStr::new("entrance")).unwrap_err();
         assert!(scope.path("dear/file").exists() && scope.path("entrance").exists());
+    }
+
+    #[test]
+    fn a_tree_that_is_too_deep_is_refused_and_named() {
+        let scope = Scope::new("judged");
+        let dir = JudgedDir::open(scope.dir()).unwrap().unwrap();
+        let tree = scope.path("tree");
+        let below = "d/".repeat(MAX_DEPTH);
+        fs::create_dir_all(tree.join(&below)).unwrap();
+        dir.remove_tree(OsStr::new("tree")).unwrap();
+        assert!(!tree.exists());
+        fs::create_dir_all(tree.join(&below).join("d")).unwrap();
+        let refused = dir.remove_tree(OsStr::new("tree")).unwrap_err();
+        let named = format!("{} has more than 500 directories", tree.display());
+        assert!(refused.starts_with(&named), "{refused}");
     }
 
     #[test]
