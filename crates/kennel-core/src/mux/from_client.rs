@@ -162,7 +162,7 @@ impl Mux {
             "resources/subscribe" if legacy => return self.subscribe(from, request),
             "resources/unsubscribe" if legacy => return self.unsubscribe(from, request),
             "logging/setLevel" if legacy => return self.set_level(from, request),
-            "tasks/get" | "tasks/result" | "tasks/cancel" if legacy => {
+            "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => {
                 self.about_a_task(from, request, &method)?
             }
             "tasks/list" if legacy => Kind::TaskList,

@@ -13,6 +13,7 @@ use super::calls::{Call, Kind, Minted, Waiter};
 use super::class::Era;
 use super::lists::List;
 use super::said::{Edit, Said};
+use super::tasks::is_task_status;
 use super::{Lane, Mux, Note, Side, Unaddressed};
 
 /// Where a notification says which subscription it belongs to (modern).
@@ -173,8 +174,7 @@ impl Mux {
             Kind::LateInitialize => self.late_initialize_answered(call, said, (id, response)),
             Kind::Plain | Kind::Turn => {
                 self.lists.may_have_changed(&self.handshake);
-                if let (Outcome::Result(result), Some(session), Era::Legacy) =
-                    (response.outcome, &call.session, self.class.era())
+                if let (Outcome::Result(result), Some(session)) = (response.outcome, &call.session)
                 {
                     let token = call.token.clone().map(|token| (minted, token));
                     self.task_begun(&result, session, token);
@@ -237,6 +237,11 @@ impl Mux {
             }
             _ => {}
         }
+        if is_task_status(&method)
+            && let Some(task) = &notification.params
+        {
+            self.task_seen(task);
+        }
         let passed = match (&*method, self.class.era()) {
             ("notifications/cancelled", _) => self.cancel_from_server(said, notification),
             ("notifications/progress", _) => self.progress(said, notification),
@@ -262,7 +267,7 @@ impl Mux {
                 self.resource_updated(said, notification);
                 Ok(())
             }
-            ("notifications/tasks/status", Era::Legacy) => {
+            (method, _) if is_task_status(method) => {
                 self.task_status(said, notification);
                 Ok(())
             }
@@ -380,6 +385,10 @@ impl Mux {
             && let Some(minted) = name.key().as_ref().and_then(minted)
         {
             if let Some((client, id)) = self.listener(minted) {
+                if self.is_of_foreign_task(client, notification) {
+                    self.notes.push(Note::Unaddressed(Unaddressed::Task));
+                    return Ok(());
+                }
                 let line = said.with(&[(name, &spelled_alike(&name, id))]);
                 self.say(client, line);
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Tasks (protocol 2025-11-25): which session each belongs to.
+//! Tasks (protocol 2025-11-25, and an extension of 2026-07-28): which session each belongs to.
 //!
 //! The server names them, and a session that comes back on another connection has its own still.
 
@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::lifetime::ClientId;
 use crate::message::{Notification, Outcome, Part, Request, Response, reply};
 
 use super::calls::{Call, Kind, Minted};
+use super::class::Era;
 use super::refused::Refused;
 use super::said::{Edit, From, Said};
 use super::{Mux, Note, Unaddressed};
@@ -126,21 +128,24 @@ impl Mux {
         session: &Arc<str>,
         token: Option<(Minted, Vec<u8>)>,
     ) {
-        let Ok(Some(task)) = result.at_if_any(&["task", "taskId"]) else {
-            return;
+        let nested = result.at_if_any(&["task", "taskId"]).ok().flatten();
+        let (task, id) = match (nested, self.class.era()) {
+            (Some(id), _) => (result.member("task").ok().flatten(), id),
+            (None, Era::Modern) if let Some(id) = task_itself(result) => (Some(*result), id),
+            _ => return,
         };
-        if let Some(id) = task.string()
+        if let Some(id) = id.string()
             && self.tasks.owner(&id).is_none()
         {
             self.tasks.begun(id.into_owned(), session.clone(), token);
-            if let Ok(Some(task)) = result.member("task") {
+            if let Some(task) = task {
                 self.task_seen(&task);
             }
         }
     }
 
     /// What is said of a task may be that it ended.
-    fn task_seen(&mut self, task: &Part<'_>) {
+    pub(super) fn task_seen(&mut self, task: &Part<'_>) {
         let member = |name| task.member(name).ok().flatten()?.string();
         if let (Some(id), Some(status)) = (member("taskId"), member("status"))
             && matches!(&*status, "completed" | "failed" | "cancelled")
@@ -200,18 +205,42 @@ impl Mux {
     /// To its owner. One that nobody owns is dropped: its request may not be answered yet, and the
     /// specification lets nobody rely on these.
     pub(super) fn task_status(&mut self, said: &Said<'_>, notification: &Notification<'_>) {
-        if let Some(params) = notification.params {
-            self.task_seen(&params);
-        }
-        let task = notification.params.map(|it| it.member("taskId"));
-        let owner = match task {
-            Some(Ok(Some(task))) => task.string().and_then(|id| self.tasks.owner(&id).cloned()),
-            _ => None,
-        };
+        let owner = self.task_owner(notification).cloned();
         let owner = owner.or_else(|| self.sessions.only());
         match owner.and_then(|session| self.client_of(&session)) {
             Some(client) => self.say(client, said.bytes().to_vec()),
             None => self.notes.push(Note::Unaddressed(Unaddressed::Task)),
         }
     }
+
+    /// Whether a notification is about a task of another session than this client's: its subscription may name any task.
+    pub(super) fn is_of_foreign_task(
+        &self,
+        client: ClientId,
+        notification: &Notification<'_>,
+    ) -> bool {
+        let session = self.clients.get(&client).map(|it| &it.session);
+        is_task_status(&notification.method.name())
+            && self
+                .task_owner(notification)
+                .is_some_and(|owner| Some(owner) != session)
+    }
+
+    fn task_owner(&self, notification: &Notification<'_>) -> Option<&Arc<str>> {
+        let task = notification.params?.member("taskId").ok()??;
+        self.tasks.owner(&task.string()?)
+    }
+}
+
+/// Whether a notification of this name tells how a task goes.
+pub(super) fn is_task_status(method: &str) -> bool {
+    matches!(method, "notifications/tasks/status" | "notifications/tasks")
+}
+
+/// The id of the task that a result of the modern era is, if it is one.
+fn task_itself<'a>(result: &Part<'a>) -> Option<Part<'a>> {
+    let id = result.at_if_any(&["taskId"]).ok()??;
+    let kind = result.member("resultType").ok()?;
+    let is_task = kind.is_none_or(|kind| kind.string().as_deref() == Some("task"));
+    is_task.then_some(id)
 }

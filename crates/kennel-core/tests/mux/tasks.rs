@@ -3,7 +3,8 @@
 use kennel_core::mux::{ClientId, Note, Unaddressed};
 
 use crate::play::{
-    INITIALIZED, Play, call, cancel, initialize, notice, progress, reason, refusal, request, result,
+    INITIALIZED, Play, call, cancel, initialize, modern, notice, progress, reason, refusal,
+    request, result,
 };
 
 /// A client begins a task.
@@ -179,4 +180,58 @@ fn a_task_begun_by_what_was_cancelled_is_its_owners_still() {
     assert_eq!(refusal(&play.heard(2)[0]).1, -32602);
     play.server(&ask_about("0", "t"));
     play.is_asked(1);
+}
+
+#[test]
+fn a_task_of_the_modern_era_is_the_session_s_that_began_it() {
+    for (kind, nested) in [(r#""resultType":"task","#, false), ("", false), ("", true)] {
+        let mut play = Play::modern(2);
+        let minted = play.asks(1, &modern("1", "tools/call", ""));
+        let task = format!(r#"{{{kind}"taskId":"t","status":"working"}}"#);
+        let answer = match nested {
+            true => format!(r#"{{"task":{task}}}"#),
+            false => task,
+        };
+        play.server(&result(&minted, &answer));
+        assert_eq!(play.heard(1), [result("1", &answer)]);
+        for method in ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"] {
+            play.client(2, &modern("2", method, r#","taskId":"t""#));
+            assert_eq!(refusal(&play.heard(2)[0]), ("2".into(), -32602));
+            play.nobody_hears();
+            let minted = play.asks(1, &modern("2", method, r#","taskId":"t""#));
+            play.server(&result(&minted, "{}"));
+            assert_eq!(play.heard(1), [result("2", "{}")]);
+        }
+    }
+}
+
+#[test]
+fn how_a_task_of_the_modern_era_goes_is_told_to_its_owner_alone() {
+    let mut play = Play::modern(2);
+    let minted = play.asks(1, &modern("1", "tools/call", ""));
+    play.server(&result(&minted, r#"{"resultType":"task","taskId":"t"}"#));
+    play.forget();
+    let listen = r#","notifications":{"taskIds":["t"]}"#;
+    let own = play.asks(1, &modern("8", "subscriptions/listen", listen));
+    let foreign = play.asks(2, &modern("9", "subscriptions/listen", listen));
+    for method in ["notifications/tasks/status", "notifications/tasks"] {
+        let line = notice(method, r#"{"taskId":"t","inputRequests":{"k":"secret"}}"#);
+        play.server(&line);
+        assert_eq!(play.heard(1), [&line[..]]);
+        play.nobody_hears();
+        let subscribed = |id: &str| {
+            let name = "io.modelcontextprotocol/subscriptionId";
+            notice(
+                method,
+                &format!(r#"{{"_meta":{{"{name}":{id}}},"taskId":"t"}}"#),
+            )
+        };
+        play.server(&subscribed(&own));
+        assert_eq!(play.heard(1), [subscribed("8")]);
+        play.server(&subscribed(&foreign));
+        play.nobody_hears();
+        play.server(&notice(method, r#"{"taskId":"who?"}"#));
+        play.nobody_hears();
+        play.forget();
+    }
 }
