@@ -13,7 +13,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Outcome, Part, Request, Response, only_same_number, reply};
+use crate::message::{
+    Key, Notification, Outcome, Part, Request, Response, only_same_number, reply,
+};
 use crate::time::Moment;
 
 use super::calls::Kind;
@@ -75,6 +77,9 @@ pub(super) struct Asks {
     /// a task that a client began for the server goes on.
     #[serde(default)]
     tokens: VecDeque<(Key, ClientId)>,
+    /// What the server calls its elicitations whose end it may tell, and whom it asked; the latest.
+    #[serde(default)]
+    elicitations: VecDeque<(String, ClientId)>,
 }
 
 /// Whom a server's request is for.
@@ -89,6 +94,8 @@ impl Asks {
     const CLIENT_TASKS: usize = 256;
     /// How many progress tokens of the server are remembered.
     const TOKENS: usize = 256;
+    /// How many elicitations of the server are remembered.
+    const ELICITATIONS: usize = 256;
 
     /// The server wants to hear of a client's progress.
     fn wants_progress(&mut self, token: Key, client: ClientId) {
@@ -97,6 +104,20 @@ impl Asks {
         if self.tokens.len() > Asks::TOKENS {
             self.tokens.pop_front();
         }
+    }
+
+    /// The server may tell this client that an elicitation is complete.
+    fn elicits(&mut self, id: String, client: ClientId) {
+        self.elicitations.push_back((id, client));
+        if self.elicitations.len() > Asks::ELICITATIONS {
+            self.elicitations.pop_front();
+        }
+    }
+
+    /// Whom the server asked this.
+    pub(super) fn elicited(&self, id: &str) -> Option<ClientId> {
+        let mut latest_first = self.elicitations.iter().rev();
+        latest_first.find(|(known, _)| known == id).map(|it| it.1)
     }
 
     /// Whether the server wants to hear of this progress, and from this client.
@@ -157,6 +178,7 @@ impl Asks {
     pub(super) fn leave(&mut self, client: ClientId) -> Vec<Ask> {
         self.client_tasks.retain(|(_, owner)| *owner != client);
         self.tokens.retain(|(_, asked)| *asked != client);
+        self.elicitations.retain(|(_, asked)| *asked != client);
         let its = self.open.iter().filter(|(_, ask)| ask.client == client);
         let its: Vec<_> = its.map(|(minted, _)| *minted).collect();
         let closed = its.into_iter().filter_map(|minted| self.close(minted));
@@ -246,6 +268,13 @@ impl Mux {
                     {
                         self.asks.wants_progress(token, client);
                     }
+                    let elicitation = params.map(|it| it.at_if_any(&["elicitationId"]));
+                    if let Some(Ok(Some(id))) = elicitation
+                        && let Some(id) = id.string()
+                        && id.len() <= reply::NAME_LIMIT
+                    {
+                        self.asks.elicits(id.into_owned(), client);
+                    }
                     let shown = self.asks.open(client, About::Other, Some(server));
                     let line = said.with(&[(id.part(), shown.to_string().as_bytes())]);
                     self.say(client, line);
@@ -311,6 +340,24 @@ impl Mux {
             }
         }
         None
+    }
+
+    /// Whether a client tells of a task that others alone work on for the server.
+    pub(super) fn is_anothers_work(
+        &self,
+        from: &From<'_>,
+        notification: &Notification<'_>,
+    ) -> bool {
+        let task = notification.params.map(|it| it.member("taskId"));
+        let Some(Ok(Some(task))) = task else {
+            return false;
+        };
+        let Some(id) = task.string() else {
+            return self.class.is_shared();
+        };
+        let such = self.asks.client_tasks.iter().filter(|(it, _)| *it == id);
+        let owners: BTreeSet<_> = such.map(|(_, owner)| *owner).collect();
+        !owners.is_empty() && !owners.contains(&from.client)
     }
 
     /// Whom the server may be working for: who waits for an answer, who did until it was cancelled,

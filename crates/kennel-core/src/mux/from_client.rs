@@ -14,6 +14,7 @@ use super::handshake::waiter;
 use super::lists::List;
 use super::refused::{Refused, abandoned};
 use super::said::{From, Said};
+use super::tasks::is_task_status;
 use super::{Lane, Mux, Note, Side};
 
 /// Where a modern request says which log messages it wants.
@@ -162,10 +163,8 @@ impl Mux {
             "resources/subscribe" if legacy => return self.subscribe(from, request),
             "resources/unsubscribe" if legacy => return self.unsubscribe(from, request),
             "logging/setLevel" if legacy => return self.set_level(from, request),
-            "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => {
-                self.about_a_task(from, request, &method)?
-            }
-            "tasks/list" if legacy => Kind::TaskList,
+            "tasks/list" => Kind::TaskList,
+            _ if method.starts_with("tasks/") => self.about_a_task(from, request, &method)?,
             "subscriptions/listen" => Kind::Listen,
             "tools/call" if self.policy.in_turn => Kind::Turn,
             // Some servers look at the method only: it would be a notification that was not looked at here.
@@ -257,6 +256,9 @@ impl Mux {
             "notifications/roots/list_changed" => self.roots_changed(from),
             "notifications/progress" if self.class.is_shared() => {
                 self.progress_from_client(from, notification);
+            }
+            method if is_task_status(method) && self.is_anothers_work(from, notification) => {
+                self.notes.push(Note::ForeignTask(from.client));
             }
             // Some servers look at the method only: it would be a request that was not looked at here.
             method if is_request(method) && self.class.is_shared() => {

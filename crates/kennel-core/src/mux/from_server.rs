@@ -271,6 +271,12 @@ impl Mux {
                 self.task_status(said, notification);
                 Ok(())
             }
+            ("notifications/elicitation/complete", _)
+                if let Some(client) = self.elicited(notification) =>
+            {
+                self.say_with(client, said, &[]);
+                Ok(())
+            }
             _ => {
                 self.say_to(self.audience(), said);
                 Ok(())
@@ -279,6 +285,12 @@ impl Mux {
         if let Err(why) = passed {
             self.notes.push(Note::Malformed(Side::Server, why));
         }
+    }
+
+    /// Who was asked what is complete now.
+    fn elicited(&self, notification: &Notification<'_>) -> Option<ClientId> {
+        let id = notification.params?.member("elicitationId").ok()??;
+        self.asks.elicited(&id.string()?)
     }
 
     /// Of its own request; or, since 2026-07-28, of a subscription, which is a request of a client. No

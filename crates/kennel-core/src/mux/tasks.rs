@@ -2,7 +2,8 @@
 //!
 //! The server names them, and a session that comes back on another connection has its own still.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub(super) struct Tasks {
     next: u64,
     /// A task was forgotten that was not known to have ended.
     forgot: bool,
+    /// Sessions of which a task was forgotten, ended or not; `None` for those beyond counting.
+    #[serde(default)]
+    forgotten: BTreeSet<Option<Arc<str>>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,8 +39,10 @@ struct Task {
 }
 
 impl Tasks {
-    /// How many are remembered. Those that ended are forgotten first.
+    /// How many are remembered. Of the session that has the most, those that ended are forgotten first.
     const LIMIT: usize = 4096;
+    /// How many sessions are remembered of which one was forgotten.
+    const FORGOTTEN: usize = 64;
 
     fn begun(&mut self, id: String, session: Arc<str>, token: Option<(Minted, Vec<u8>)>) {
         let task = Task {
@@ -47,19 +53,39 @@ impl Tasks {
         };
         self.next += 1;
         if id.len() > reply::NAME_LIMIT {
-            // Nobody knows whose it is: it counts as forgotten.
-            self.forgot = true;
+            self.forget(task);
             return;
         }
         self.by_id.insert(id, task);
         if self.by_id.len() > Tasks::LIMIT {
+            let mut counts: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+            for task in self.by_id.values() {
+                *counts.entry(&task.session).or_default() += 1;
+            }
             let oldest = self
                 .by_id
                 .iter()
-                .min_by_key(|(_, it)| (!it.ended, it.order));
+                .max_by_key(|(_, it)| (counts[&it.session], it.ended, Reverse(it.order)));
             let id = oldest.expect("there are many").0.clone();
-            let forgotten = self.by_id.remove(&id).expect("it is there");
-            self.forgot |= !forgotten.ended;
+            let oldest = self.by_id.remove(&id).expect("it is there");
+            self.forget(oldest);
+        }
+    }
+
+    /// From now on nobody knows whose it is.
+    fn forget(&mut self, task: Task) {
+        self.forgot |= !task.ended;
+        self.forgotten.insert(Some(task.session));
+        if self.forgotten.len() > Tasks::FORGOTTEN {
+            self.forgotten = BTreeSet::from([None]);
+        }
+    }
+
+    /// Whether this task may be another session's.
+    fn may_be_foreign(&self, id: &str, session: &Arc<str>) -> bool {
+        match self.owner(id) {
+            Some(owner) => owner != session,
+            None => self.forgotten.iter().any(|it| it.as_ref() != Some(session)),
         }
     }
 
@@ -102,19 +128,23 @@ impl Mux {
             Some(params) => params.member("taskId")?,
             None => None,
         };
-        let task = task.and_then(|task| task.string());
-        let Some(task) = task.filter(|task| task.len() <= reply::NAME_LIMIT) else {
+        let Some(task) = task else {
             return Ok(Kind::Plain);
         };
         let session = self.client(from.client).session.clone();
-        if self
-            .tasks
-            .owner(&task)
-            .is_some_and(|owner| *owner != session)
-        {
+        // Some servers take `["a"]` for `"a"`.
+        let id = task.string();
+        let may_be_foreign = match &id {
+            Some(id) => self.tasks.may_be_foreign(id, &session),
+            None => self.class.is_shared(),
+        };
+        if may_be_foreign {
             self.notes.push(Note::ForeignTask(from.client));
             return Err(Refused::foreign_task(&request.id));
         }
+        let Some(task) = id.filter(|id| id.len() <= reply::NAME_LIMIT) else {
+            return Ok(Kind::Plain);
+        };
         Ok(Kind::Task {
             task: task.into_owned(),
             ends: method == "tasks/result",

@@ -269,3 +269,19 @@ fn what_a_client_works_on_for_the_server_is_asked_of_it() {
     play.is_asked(1);
     play.nobody_hears();
 }
+
+#[test]
+fn that_an_elicitation_is_complete_is_told_to_who_was_asked() {
+    let mut play = Play::legacy(2);
+    play.asks(1, &call("1", "a"));
+    let params = r#"{"mode":"url","elicitationId":"e"}"#;
+    play.server(&request("0", "elicitation/create", params));
+    play.is_asked(1);
+    let complete = notice(
+        "notifications/elicitation/complete",
+        r#"{"elicitationId":"e"}"#,
+    );
+    play.server(&complete);
+    assert_eq!(play.heard(1), [&complete[..]]);
+    play.nobody_hears();
+}

@@ -235,3 +235,49 @@ fn how_a_task_of_the_modern_era_goes_is_told_to_its_owner_alone() {
         play.forget();
     }
 }
+
+#[test]
+fn a_session_with_very_many_tasks_learns_nothing_of_anothers() {
+    let mut play = Play::legacy(2);
+    begin(&mut play, 1, "t");
+    for nth in 0..4097 {
+        begin(&mut play, 2, &format!("own-{nth}"));
+    }
+    play.notes();
+    play.client(2, &about("1", "tasks/cancel", "t"));
+    assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+    play.client(1, &about("1", "tasks/get", "own-0"));
+    assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32602));
+    play.nobody_hears();
+    play.asks(1, &about("2", "tasks/get", "t"));
+    // What was forgotten is its own.
+    play.asks(2, &about("2", "tasks/get", "own-0"));
+}
+
+#[test]
+fn a_task_id_is_a_string_whatever_is_asked_about_it() {
+    let mut play = Play::legacy(2);
+    begin(&mut play, 1, "t");
+    for params in [r#"{"taskId":["t"]}"#, r#"{"taskId":1}"#] {
+        play.client(2, &request("1", "tasks/cancel", params));
+        assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+    }
+    play.client(2, &about("1", "tasks/delete", "t"));
+    assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+    play.nobody_hears();
+}
+
+#[test]
+fn only_who_works_on_a_task_for_the_server_tells_how_it_goes() {
+    let mut play = Play::legacy(2);
+    play.asks(1, &call("1", "a"));
+    play.server(&request("0", "sampling/createMessage", "{}"));
+    let asked = play.is_asked(1);
+    play.client(1, &result(&asked, r#"{"task":{"taskId":"w"}}"#));
+    play.forget();
+    play.client(2, &status("w", "failed"));
+    play.nobody_hears();
+    assert_eq!(play.notes(), [Note::ForeignTask(ClientId(2))]);
+    play.client(1, &status("w", "working"));
+    assert_eq!(play.server_heard(), [status("w", "working")]);
+}
