@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::message::repair::Meant;
 use crate::message::reply::INITIALIZE_LIMIT;
-use crate::message::{Batch, Id, Key, Line, Malformed, Message, Notification, Request, Response};
+use crate::message::{
+    Batch, Id, Key, LONGEST_ID, Line, Malformed, Message, Notification, Request, Response,
+};
 
 use super::batch::{self, Edit};
 use super::handshake::Handshake;
@@ -175,6 +177,11 @@ impl Session {
 
     fn request_from_app(&mut self, line: &[u8], request: &Request<'_>, in_batch: bool) -> Fate {
         let id = request.id.raw();
+        // Before its key is made, which is as long.
+        if !self.in_flight.has_room_for_id(id) {
+            self.to_app.push_back(reply::long_id(id));
+            return Fate::Stop;
+        }
         let key = request.id.key();
         if !key.is_acceptable() {
             self.to_app.push_back(reply::odd_id(id));
@@ -188,10 +195,6 @@ impl Session {
         }
         if self.in_flight.is_full() {
             self.to_app.push_back(reply::too_many(id));
-            return Fate::Stop;
-        }
-        if !self.in_flight.has_room_for_id(id) {
-            self.to_app.push_back(reply::long_id(id));
             return Fate::Stop;
         }
         if request.method.is("ping") && !matches!(self.phase, Phase::Open) {
@@ -273,6 +276,11 @@ impl Session {
     }
 
     fn cancel_from_app(&mut self, id: &Id<'_>) -> Fate {
+        // No request has such an id, and its key would be as long.
+        if id.raw().len() > LONGEST_ID {
+            self.notes.push(Note::LongCancel);
+            return Fate::Stop;
+        }
         let key = &id.key();
         if self.in_flight.stage(key).is_none()
             && let Some(meant) = self.in_flight.same_number(key)

@@ -29,6 +29,9 @@ pub enum Note {
     /// A cancellation was dropped: no such request is in flight.
     UnknownCancel(Side, Key),
 
+    /// A cancellation of the app was dropped: its id is longer than that of any request.
+    LongCancel,
+
     /// A cancellation of `initialize` was dropped: the protocol forbids it.
     InitializeCancelled,
 
@@ -99,6 +102,9 @@ impl fmt::Display for Note {
                     f,
                     "dropped a cancellation of {side}: id {id} is not in flight"
                 )
+            }
+            Note::LongCancel => {
+                write!(f, "dropped a cancellation of the app: its id is too long")
             }
             Note::InitializeCancelled => {
                 write!(

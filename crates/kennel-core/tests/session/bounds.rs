@@ -177,3 +177,18 @@ fn long_ids_of_the_app_pass_and_are_bounded_together() {
         assert!(play.session.is_idle());
     }
 }
+
+#[test]
+fn an_id_that_is_too_long_is_refused_before_anything_is_made_of_it() {
+    let mut play = Play::modern();
+    let long = format!("1.{}", "0".repeat(1 << 20));
+    let call = request(&long, "tools/call");
+    assert_eq!(play.session.from_app(call.as_bytes()), Verdict::Drop);
+    let refused = play.session.poll_to_app().expect("an error");
+    assert!(String::from_utf8_lossy(&refused).contains("the id is too long"));
+    assert_eq!(play.session.poll_note(), None);
+    let cancelled = cancel(&long);
+    assert_eq!(play.session.from_app(cancelled.as_bytes()), Verdict::Drop);
+    assert_eq!(play.session.poll_note(), Some(Note::LongCancel));
+    assert_eq!(play.upstream_heard(), [""; 0]);
+}
