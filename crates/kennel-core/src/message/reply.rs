@@ -13,6 +13,8 @@ pub const BATCH_LIMIT: usize = 10_000;
 pub const NAME_LIMIT: usize = 1024;
 /// Maximum bytes of all ids longer than [`NAME_LIMIT`] that a session has in flight.
 pub(crate) const LONG_IDS_LIMIT: usize = 4 << 20;
+/// Maximum bytes of what is kept of the requests of one client in flight: their ids, progress tokens and parameters.
+pub(crate) const CALLS_LIMIT: usize = 4 << 20;
 /// Maximum bytes of what is kept of the requests that a server waits for: their ids, and lines to be asked again.
 pub(crate) const SERVER_REQUESTS_LIMIT: usize = 4 << 20;
 /// How long `initialize` may be, in bytes.
@@ -105,6 +107,15 @@ pub(crate) fn malformed_answer(id: &[u8], why: Malformed) -> Vec<u8> {
 pub(crate) fn too_many(id: &[u8]) -> Vec<u8> {
     let message = format!(
         "too many requests in flight: {IN_FLIGHT_LIMIT} have no answer yet; wait for answers first"
+    );
+    let data = r#"{"reason":"too_many_requests","outcome":"unsent","replayed":false}"#;
+    error_reply(id, OVERLOADED, &message, Some(data))
+}
+
+/// To a request of a client whose requests in flight take up [`CALLS_LIMIT`].
+pub(crate) fn too_much(id: &[u8]) -> Vec<u8> {
+    let message = format!(
+        "too many requests in flight: what is kept of them takes up {CALLS_LIMIT} bytes; wait for answers first"
     );
     let data = r#"{"reason":"too_many_requests","outcome":"unsent","replayed":false}"#;
     error_reply(id, OVERLOADED, &message, Some(data))

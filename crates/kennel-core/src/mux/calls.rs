@@ -100,6 +100,18 @@ pub(super) enum Kind {
     Listen,
 }
 
+impl Kind {
+    /// How much is kept of a request beside its id. Subscriptions are counted elsewhere.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            // Here, and among the lists in flight.
+            Kind::List(key) => 2 * key.bytes(),
+            Kind::Task { task, .. } => task.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// Somebody who waits for an answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Waiter {
@@ -112,6 +124,9 @@ pub(super) struct Waiter {
     /// The request, should it have to be asked separately after all.
     #[serde(with = "maybe_bytes")]
     pub(super) again: Option<Vec<u8>>,
+    /// How much is kept because of it.
+    #[serde(default)]
+    pub(super) bytes: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,6 +143,9 @@ pub(super) struct Calls {
     /// How many requests of each client wait.
     #[serde(default)]
     counts: BTreeMap<ClientId, usize>,
+    /// How many bytes are kept of them.
+    #[serde(default)]
+    bytes: BTreeMap<ClientId, usize>,
     ghosts: BTreeMap<Minted, Ghost>,
     /// Sessions with more ghosts than are remembered one by one; `None` for those beyond counting.
     haunted: BTreeSet<Option<Arc<str>>>,
@@ -151,6 +169,7 @@ impl Calls {
             let name = (waiter.client, waiter.key.clone());
             self.by_client.insert(name, minted);
             *self.counts.entry(waiter.client).or_default() += 1;
+            *self.bytes.entry(waiter.client).or_default() += waiter.bytes;
         }
         self.calls.insert(minted, call);
     }
@@ -161,6 +180,7 @@ impl Calls {
         let name = (waiter.client, waiter.key.clone());
         self.by_client.insert(name, minted);
         *self.counts.entry(waiter.client).or_default() += 1;
+        *self.bytes.entry(waiter.client).or_default() += waiter.bytes;
         call.waiters.push(waiter);
     }
 
@@ -192,6 +212,7 @@ impl Calls {
         for waiter in &call.waiters {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
             one_less(&mut self.counts, waiter.client);
+            fewer(&mut self.bytes, waiter);
         }
         if let Some(client) = call.counts_for {
             one_less(&mut self.counts, client);
@@ -205,7 +226,9 @@ impl Calls {
         one_less(&mut self.counts, client);
         let call = self.calls.get_mut(&minted)?;
         let such = |it: &Waiter| it.client == client && it.key == *key;
-        Some((minted, call.waiters.take(such)?))
+        let waiter = call.waiters.take(such)?;
+        fewer(&mut self.bytes, &waiter);
+        Some((minted, waiter))
     }
 
     /// A client does not wait for it any more, and it goes on: it counts for the client until it is answered. Without that
@@ -253,6 +276,16 @@ impl Calls {
         self.counts.get(&client).copied().unwrap_or_default()
     }
 
+    /// How many bytes are kept of a client's requests.
+    pub(super) fn bytes_of(&self, client: ClientId) -> usize {
+        self.bytes.get(&client).copied().unwrap_or_default()
+    }
+
+    /// How many bytes are kept of all requests of clients.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.values().sum()
+    }
+
     /// The requests of a client, and what they wait for.
     pub(super) fn of(&self, client: ClientId) -> impl Iterator<Item = (&Key, Minted)> {
         let first = (client, Key::Number(i64::MIN));
@@ -291,6 +324,15 @@ fn one_less(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {
         *count -= 1;
         if *count == 0 {
             counts.remove(&client);
+        }
+    }
+}
+
+fn fewer(bytes: &mut BTreeMap<ClientId, usize>, waiter: &Waiter) {
+    if let Some(kept) = bytes.get_mut(&waiter.client) {
+        *kept -= waiter.bytes;
+        if *kept == 0 {
+            bytes.remove(&waiter.client);
         }
     }
 }

@@ -130,6 +130,10 @@ impl Mux {
             self.answer(from.client, from.batch, reply::too_many(id));
             return;
         }
+        if self.calls.bytes_of(from.client) >= reply::CALLS_LIMIT {
+            self.answer(from.client, from.batch, reply::too_much(id));
+            return;
+        }
         if reply::has_long_name(request) {
             self.answer(from.client, from.batch, reply::long_name(id));
             return;
@@ -218,10 +222,12 @@ impl Mux {
         let new = Digits::of(minted);
         let id = (request.id.part(), &new[..]);
         let in_turn = kind == Kind::Turn;
+        let mut waiter = waiter(from, request);
+        waiter.bytes += kind.bytes() + token.map_or(0, |place| place.bytes().len());
         let call = Call {
             kind,
             lane,
-            waiters: Few::One(waiter(from, request)),
+            waiters: Few::One(waiter),
             session: Some(self.client(from.client).session.clone()),
             token: token.map(|place| place.bytes().to_vec()),
             logs,

@@ -165,6 +165,9 @@ impl Mux {
     }
 }
 
+/// An id of so many bytes is small beside whatever else is kept of its request.
+const SHORT_ID: usize = 64;
+
 /// Who waits for the answer to this.
 pub(super) fn waiter(from: &From<'_>, request: &Request<'_>) -> Waiter {
     Waiter {
@@ -173,5 +176,7 @@ pub(super) fn waiter(from: &From<'_>, request: &Request<'_>) -> Waiter {
         id: request.id.raw().into(),
         batch: from.batch,
         again: None,
+        // Its key is kept twice.
+        bytes: 3 * request.id.raw().len().saturating_sub(SHORT_ID),
     }
 }

@@ -181,10 +181,10 @@ impl Mux {
         held + self.bytes_in_turn(client)
     }
 
-    /// How many bytes are held for clients and the server beside the lines on their way: questions of the server,
+    /// How many bytes are held for clients and the server beside the lines on their way: questions of either side,
     /// subscriptions, answers for batches that are not complete.
     pub fn holds(&self) -> usize {
-        self.asks.bytes() + self.subscriptions.bytes() + self.batches.bytes()
+        self.calls.bytes() + self.asks.bytes() + self.subscriptions.bytes() + self.batches.bytes()
     }
 
     /// The requests of a client that wait until it is known whether it may stay.

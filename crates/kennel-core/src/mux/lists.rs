@@ -60,6 +60,12 @@ struct Entry {
     only: Option<Arc<str>>,
 }
 
+impl ListKey {
+    pub(super) fn bytes(&self) -> usize {
+        self.params.len()
+    }
+}
+
 impl List {
     /// Maximum bytes of a request that may wait for another's answer.
     const LONGEST_LINE: usize = 16 * 1024;
@@ -173,6 +179,7 @@ impl Mux {
         } else if let Some(minted) = self.lists.in_flight.get(&key) {
             let mut waiter = waiter(from, request);
             waiter.again = Some(from.said.bytes().to_vec());
+            waiter.bytes += from.said.bytes().len();
             self.calls.join(*minted, waiter);
         } else {
             // Not in its client's lane: others may come to wait for it.

@@ -6,8 +6,8 @@ use kennel_core::mux::{Class, ClientId};
 use kennel_core::session::{IN_FLIGHT_LIMIT, NAME_LIMIT};
 
 use crate::play::{
-    INITIALIZED, Play, WELCOME, call, class_of, error, id_of, initialize, initialize_with, reason,
-    refusal, request, result,
+    INITIALIZED, Play, WELCOME, call, cancel, class_of, error, id_of, initialize, initialize_with,
+    modern, reason, refusal, request, result,
 };
 
 /// What is kept of the server's requests.
@@ -252,4 +252,40 @@ fn cancelled_requests_that_the_server_goes_on_with_count_until_it_answers() {
         refused += play.heard(1).len();
     }
     assert!((1..=10).contains(&refused), "{refused}");
+}
+
+#[test]
+fn what_is_kept_of_requests_in_flight_is_bounded_and_the_others_notice_nothing() {
+    let id = |nth: usize| format!("\"{nth:x>1000}\"");
+    let long = "x".repeat(3500);
+    let calls = |nth: usize| modern(&id(nth), "tools/call", "");
+    let lists = |nth: usize| modern(&id(nth), "tools/list", &format!(r#","{nth}":"{long}""#));
+    let line: [&dyn Fn(usize) -> String; 2] = [&calls, &lists];
+    for line in line {
+        let mut play = Play::modern(2);
+        let mut asked = Vec::new();
+        while asked.len() < IN_FLIGHT_LIMIT {
+            play.client(1, &line(asked.len()));
+            let Some(minted) = play.server_heard().pop() else {
+                break;
+            };
+            asked.push(id_of(&minted));
+        }
+        let refused = play.heard(1);
+        assert_eq!(refusal(&refused[0]), (id(asked.len()), -32000));
+        assert_eq!(reason(&refused[0]), "too_many_requests");
+        assert!((4 * MEBI..4 * MEBI + 16 * 1024).contains(&play.mux.holds()));
+        play.asks(2, &line(asked.len()));
+        // What is answered or cancelled makes room.
+        play.server(&result(&asked[0], "{}"));
+        play.asks(1, &line(0));
+        play.client(1, &line(asked.len()));
+        assert_eq!(refusal(&play.heard(1).pop().expect("an error")).1, -32000);
+        play.client(1, &cancel(&id(1)));
+        play.forget();
+        play.asks(1, &line(1));
+        play.leave(1);
+        play.leave(2);
+        assert_eq!(play.mux.holds(), 0);
+    }
 }
