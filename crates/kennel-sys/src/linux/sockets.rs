@@ -25,6 +25,10 @@ const ATTRIBUTE_PEER: u16 = 2;
 const ATTRIBUTE_WAITING: u16 = 3;
 
 const ESTABLISHED: u8 = 1;
+/// It has said that no more comes; the other end may have heard it.
+const FIN_WAIT: [u8; 2] = [4, 5];
+/// The other end has said that no more comes.
+const CLOSE_WAIT: u8 = 8;
 const LISTEN: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 
@@ -50,7 +54,7 @@ struct UnixSocket {
 #[derive(Debug, PartialEq, Eq)]
 struct TcpSocket {
     inode: u64,
-    listens: bool,
+    state: u8,
     local: SocketAddr,
     remote: SocketAddr,
 }
@@ -105,21 +109,26 @@ impl Connections {
 
     fn has_tcp_peer_outside(&self, listening: &[u64], inside: &HashSet<u64>) -> bool {
         let listeners = self.tcp.iter();
-        let mut listeners = listeners.filter(|it| it.listens && listening.contains(&it.inode));
+        let mut listeners =
+            listeners.filter(|it| it.state == LISTEN && listening.contains(&it.inode));
         listeners.any(|listener| {
             let connected = self.tcp.iter().filter(|socket| {
                 let here = socket.local.port() == listener.local.port()
                     && (listener.local.ip().is_unspecified()
                         || listener.local.ip() == socket.local.ip());
+                let connected = [ESTABLISHED, CLOSE_WAIT].contains(&socket.state);
                 // One that was not accepted yet has no inode.
-                !socket.listens && here && (socket.inode == 0 || inside.contains(&socket.inode))
+                connected && here && (socket.inode == 0 || inside.contains(&socket.inode))
             });
             let mut connected = connected;
             connected.any(|socket| {
                 let is_other_end =
-                    |it: &TcpSocket| it.local == socket.remote && it.remote == socket.local;
-                let from_inside = |it: &TcpSocket| is_other_end(it) && inside.contains(&it.inode);
-                !self.tcp.iter().any(from_inside)
+                    |it: &&TcpSocket| it.local == socket.remote && it.remote == socket.local;
+                match self.tcp.iter().find(is_other_end) {
+                    Some(end) if end.inode != 0 => !inside.contains(&end.inode),
+                    // It is on another machine, or nobody's any more: then it has said so.
+                    _ => socket.state == ESTABLISHED,
+                }
             })
         })
     }
@@ -173,8 +182,12 @@ fn unix_request() -> Vec<u8> {
 }
 
 fn tcp_request(family: AddressFamily) -> Vec<u8> {
+    let states = [ESTABLISHED, CLOSE_WAIT, LISTEN]
+        .into_iter()
+        .chain(FIN_WAIT);
+    let states = states.fold(0u32, |all, state| all | 1 << state);
     let mut body = vec![family.as_raw() as u8, IPPROTO_TCP, 0, 0];
-    body.extend((1u32 << ESTABLISHED | 1 << LISTEN).to_ne_bytes());
+    body.extend(states.to_ne_bytes());
     body.extend([0; 48]);
     body
 }
@@ -273,7 +286,7 @@ fn tcp_socket(answer: &[u8]) -> Option<TcpSocket> {
     };
     Some(TcpSocket {
         inode: u64::from(u32_at(answer, 68)?),
-        listens: answer[1] == LISTEN,
+        state: answer[1],
         local: address(8, 4)?,
         remote: address(24, 6)?,
     })
@@ -289,7 +302,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::fd::{AsRawFd, RawFd};
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::fs::MetadataExt as _;
@@ -346,6 +359,12 @@ mod tests {
             let (accepted, _) = listener.accept().expect("it waits");
             let accepted_at = inode(accepted.as_raw_fd());
             assert!(seen(at, &[at, accepted_at]), "{place}");
+            assert!(!seen(at, &[at, accepted_at, client_at]), "{place}");
+            client.shutdown(Shutdown::Write).expect("it is connected");
+            assert!(
+                seen(at, &[at, accepted_at]),
+                "{place}: it waits for an answer"
+            );
             assert!(!seen(at, &[at, accepted_at, client_at]), "{place}");
             drop(client);
             assert!(!seen(at, &[at, accepted_at]), "{place}: it hung up");

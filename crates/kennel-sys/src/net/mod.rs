@@ -22,7 +22,11 @@ pub use unix::listens_at;
 
 /// The kernel's numbers for the states that anybody here asks for.
 const ESTABLISHED: u8 = 1;
+/// It has said that no more comes; the other end may have heard it.
+const FIN_WAIT: [u8; 2] = [4, 5];
 const TIME_WAIT: u8 = 6;
+/// The other end has said that no more comes.
+const CLOSE_WAIT: u8 = 8;
 const LISTEN: u8 = 10;
 
 /// How long the side that closed first remembers a connection.
@@ -81,9 +85,27 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
         .collect())
 }
 
-/// Established connections to any of `ports`, from the side of the ports. One whose client has closed is none.
+/// Connections to any of `ports`, from the side of the ports. One whose client has closed is none; one whose client on this
+/// machine has only said that no more comes, and waits for an answer, is one.
 pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
     let mut open = ask(ESTABLISHED, Side::Local, ports)?;
+    let mut half_closed = ask(CLOSE_WAIT, Side::Local, ports)?;
+    let mut waiting = Vec::new();
+    if !half_closed.is_empty() {
+        // What a client that is gone has left is nobody's.
+        for state in FIN_WAIT {
+            waiting.extend(ask(state, Side::Remote, ports)?);
+        }
+        waiting.retain(|row: &Row| row.inode != 0);
+    }
+    let waits = |row: &Row| {
+        let mut ends = waiting.iter();
+        ends.any(|end| {
+            plain(end.remote) == plain(row.local) && plain(end.local) == plain(row.remote)
+        })
+    };
+    half_closed.retain(waits);
+    open.extend(half_closed);
     // A table is not read in one moment: while others change it, a row may come twice.
     open.sort_by_key(|row| (row.local, row.remote));
     open.dedup_by_key(|row| (row.local, row.remote));
@@ -94,6 +116,7 @@ pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
     let ends = ask(ESTABLISHED, Side::Remote, ports)?;
     let ends: HashMap<(SocketAddr, SocketAddr), u64> = ends
         .into_iter()
+        .chain(waiting)
         .map(|row| ((plain(row.remote), plain(row.local)), row.inode))
         .collect();
     let connection = |row: Row| Connection {
@@ -338,6 +361,12 @@ mod tests {
             assert!(sockets.contains(&found[0].peer_inode.expect("the client is here")));
             // Ports between those asked for are not asked for; these two are nobody's.
             assert_eq!(connections(&[1, u16::MAX]).unwrap(), []);
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(
+                connections(&[port]).unwrap(),
+                found,
+                "it waits for an answer"
+            );
             drop(client);
             let left = connections(&[port]).unwrap();
             assert_eq!(left, [], "the client closed it, though we did not");
