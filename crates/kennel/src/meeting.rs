@@ -8,6 +8,7 @@
 //! | `<generation>.sock` | the daemon's socket |
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kennel_sys::lock::{self, Probe, probe};
 use kennel_sys::process::{Identity, ProcessRef};
@@ -21,6 +22,9 @@ pub(crate) const DAEMON_LOCK: &str = "daemon.lock";
 
 const DAEMONS: &str = "daemons";
 const RECORD: &str = "daemon.json";
+/// How long a process may be in the middle of an exec: so many moments.
+const MOMENTS_OF_AN_EXEC: u32 = 100;
+const A_MOMENT: Duration = Duration::from_millis(1);
 /// No record of ours is longer.
 const LONGEST_RECORD: usize = 1 << 20;
 
@@ -165,7 +169,15 @@ impl DaemonRecord {
 
 /// Whether a process was started as one of these commands of Kennel's: its second word says so.
 pub(crate) fn runs_as(process: &ProcessRef, commands: &[&str]) -> bool {
-    let line = std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
+    let read = || std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
+    let mut line = read();
+    // In the middle of an exec it has no words for a moment, as a daemon that becomes a newer build.
+    for _ in 0..MOMENTS_OF_AN_EXEC {
+        if !line.is_empty() || process.wait(Some(A_MOMENT)).unwrap_or(true) {
+            break;
+        }
+        line = read();
+    }
     let word = line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
     commands.iter().any(|it| it.as_bytes() == word) && process.is_alive()
 }

@@ -48,7 +48,13 @@ pub struct RuntimeDir {
 
 /// While it lives, the directory is held: a cleaner of temporary files leaves all of it alone.
 #[derive(Debug)]
-pub struct Hold(#[expect(dead_code, reason = "closing it is what ends the hold")] OwnedFd);
+pub struct Hold(OwnedFd);
+
+impl AsFd for Hold {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl RuntimeDir {
     /// The user's meeting place, created if it is missing.

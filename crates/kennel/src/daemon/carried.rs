@@ -51,6 +51,9 @@ pub(super) struct Carried {
     #[serde(default)]
     pub(super) present_hash: Option<String>,
     pub(super) lock: RawFd,
+    /// The runtime directory, held: until the next build holds it itself, too.
+    #[serde(default)]
+    pub(super) hold: Option<RawFd>,
     pub(super) listener: RawFd,
     pub(super) clients: Vec<client::Carried>,
     pub(super) stations: Vec<station::Carried>,
@@ -87,6 +90,7 @@ impl Carried {
             first_hello: first_hello.as_deref().cloned(),
             present_hash: house.present_hash.borrow().clone(),
             lock: lock.as_ref()?.as_fd().as_raw_fd(),
+            hold: house.hold.as_ref().map(|hold| hold.as_fd().as_raw_fd()),
             listener: house.listener.as_raw_fd(),
             clients: clients.collect::<Option<_>>()?,
             stations: stations
@@ -101,7 +105,8 @@ impl Carried {
         let clients = self.clients.iter().flat_map(|it| it.descriptors());
         let stations = self.stations.iter().flat_map(|it| it.descriptors());
         let own = [self.lock, self.listener];
-        own.into_iter().chain(clients).chain(stations).collect()
+        let own = own.into_iter().chain(self.hold);
+        own.chain(clients).chain(stations).collect()
     }
 
     /// In memory, to be read from its start.

@@ -10,6 +10,7 @@ use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
 use kennel_core::time::Moment;
 use kennel_sys::lock::Lock;
+use kennel_sys::runtime_dir::Hold;
 use kennel_sys::signals::Signals;
 
 use super::carried::Carried;
@@ -31,6 +32,8 @@ pub(super) struct House {
     pub(super) meeting: Meeting,
     /// `daemon.lock`, until it is given up.
     pub(super) lock: RefCell<Option<Lock>>,
+    /// The runtime directory is held: that is what a daemon is known by.
+    pub(super) hold: Option<Hold>,
     pub(super) log: Log,
     pub(super) generation: String,
     pub(super) life: RefCell<Life>,
@@ -91,6 +94,7 @@ impl House {
             upgrade: Upgrade::default(),
             meeting,
             lock: RefCell::new(Some(lock)),
+            hold: None,
             log,
             generation,
             life: RefCell::new(life),

@@ -72,10 +72,14 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
         this_build::text(),
         carried.build
     ));
+    let hold = meeting.hold();
+    if let Some(former) = carried.hold {
+        drop(detach::adopt(former, Kind::Directory)?);
+    }
     Ok(Prepared {
         orders,
         handed: Handed::default(),
-        hold: meeting.hold(),
+        hold,
         meeting,
         log,
         made: Made {

@@ -277,6 +277,7 @@ impl Prepared {
                 listener,
                 made.signals,
             );
+            house.hold = hold.ok();
             if let Some(carried) = &self.carried {
                 house.go_on_with(carried);
             }
