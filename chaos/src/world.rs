@@ -419,6 +419,7 @@ impl World {
         let variables = String::from_utf8_lossy(&variables.unwrap_or_default()).into_owned();
         let mut variables = variables.split('\0');
         let cookie = variables.find_map(|variable| variable.strip_prefix("KENNEL_TREE="));
+        let cookie = cookie.and_then(|mark| mark.split(',').next());
         let trees = self.scope.runtime_dir().join("trees");
         cookie.is_some_and(|cookie| trees.join(cookie).exists())
     }

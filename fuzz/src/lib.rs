@@ -49,6 +49,8 @@ mod duration;
 #[path = "../../crates/kennel/src/key"]
 mod key {
     #[cfg_attr(not(test), expect(dead_code, reason = "only what reads is used here"))]
+    pub(crate) mod rights;
+    #[expect(dead_code, reason = "only what reads is used here")]
     pub(crate) mod variables;
 }
 #[cfg_attr(not(test), expect(dead_code, reason = "only what reads is used here"))]

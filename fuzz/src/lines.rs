@@ -31,6 +31,11 @@ const MORE: usize = 256;
 const LEAST_MAX_LINE: usize = 256;
 const DEFAULT_MAX_LINE: usize = 128 << 10;
 
+/// How much memory a line takes up of which so many bytes are there: no page is large here.
+fn memory_of(length: usize, _: usize) -> usize {
+    length
+}
+
 /// What a reader may hold beside a line: the room in front, and what it makes room for at once.
 const SLACK: usize = MORE + 4 * CHUNK;
 
@@ -77,7 +82,7 @@ pub(crate) fn check(bytes: &[u8]) {
             model.reads(now);
             rest = later;
             if piece.no_room && rest.is_empty() && inbox.len() > 0 {
-                inbox.skip_line(true);
+                inbox.skip_line();
                 model.no_room();
             }
             model.takes_lines();

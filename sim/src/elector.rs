@@ -9,10 +9,10 @@ use kennel_core::election::{
 use kennel_core::hello::Control;
 use kennel_core::time::Moment;
 
-use crate::kernel::{self, Birth, Dialled, Heard, Kernel, Pid, PipeId, Status};
+use crate::kernel::{self, Birth, Dialled, Heard, Kernel, Pid, PipeId, Shortage, Status};
 
 /// As `kennel run` has them.
-const START_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(50);
 /// Longer than an election takes to see it.
@@ -207,6 +207,9 @@ impl Elector {
             },
             Step::Probe => Fact::Held(kernel.daemon_lock().is_some()),
             Step::Accuse => Fact::Failed("a daemon that cannot be reached".to_owned()),
+            Step::Start if kernel.shortage == Some(Shortage::Daemons) => {
+                Fact::Failed("no daemon can be started".to_owned())
+            }
             Step::Start => {
                 self.start(kernel);
                 return None;

@@ -6,8 +6,6 @@
 
 mod app;
 mod books;
-#[path = "../../crates/kennel/src/shim/budget.rs"]
-mod budget;
 mod daemon;
 mod elector;
 mod kernel;
@@ -15,12 +13,11 @@ mod plan;
 mod server;
 mod shim;
 mod shrink;
-mod spare;
-mod station;
 mod world;
 
 pub use app::Era;
 pub use books::Tool;
+pub use kernel::Shortage;
 pub use plan::{Act, Schedule, Who};
 pub use shrink::shrink;
 

@@ -7,6 +7,7 @@ use kennel_testkit::Rng;
 
 use crate::app::Era;
 use crate::books::Tool;
+use crate::kernel::Shortage;
 
 /// What happens. Each act is for the `nth` of those who are there, so that it means something whatever was left out
 /// before it.
@@ -32,6 +33,8 @@ pub enum Act {
     End(usize),
     /// A daemon is carried over to another program.
     Upgrade(usize),
+    /// From now on there is too little of something, or enough of everything.
+    Lack(Option<Shortage>),
     /// So many turns, whose ones as the salt says; no time passes.
     Turns(u32, u64),
     /// Time passes, and a daemon gets no turn though it has something to do: the machine is busy.
@@ -62,6 +65,8 @@ pub struct Schedule {
     pub(crate) owned: bool,
     pub(crate) seen: bool,
     pub(crate) in_turn: bool,
+    pub(crate) shared: bool,
+    pub(crate) hibernate: Option<Duration>,
     /// What happens, in order.
     pub acts: Vec<Act>,
 }
@@ -77,6 +82,12 @@ impl Schedule {
         let owned = dice.below(4) == 0;
         let seen = dice.below(5) != 0;
         let in_turn = dice.below(4) == 0;
+        let shared = dice.below(5) != 0;
+        // Often where it can be seen: a daemon's servers do not hibernate here.
+        let hibernate = match shared {
+            true => [None, None, Some(3)][dice.below(3) as usize],
+            false => [None, Some(1), Some(3)][dice.below(3) as usize],
+        };
         let length = 8 + dice.below(28);
         let mut acts = vec![Act::Come(era(&mut dice))];
         acts.extend((0..length).map(|_| act(&mut dice, seen)));
@@ -85,6 +96,8 @@ impl Schedule {
             owned,
             seen,
             in_turn,
+            shared,
+            hibernate: hibernate.map(Duration::from_secs),
             acts,
         }
     }
@@ -121,11 +134,15 @@ fn act(dice: &mut Rng, seen: bool) -> Act {
         56..57 => Act::Hang(nth),
         57..58 => Act::End(nth),
         58..60 => Act::Upgrade(nth),
-        60..62 => {
+        60 => Act::Lack(one_of(
+            dice,
+            &[None, Some(Shortage::Daemons), Some(Shortage::Servers)],
+        )),
+        61..63 => {
             let length = one_of(dice, &[100, 3_000, 11_500]);
             Act::Starve(nth, Duration::from_millis(length), dice.next_u64())
         }
-        62..84 => Act::Turns(1 + dice.below(40) as u32, dice.next_u64()),
+        63..84 => Act::Turns(1 + dice.below(40) as u32, dice.next_u64()),
         _ => {
             let lengths = [1, 5, 30, 150, 600, 1_200, 2_500, 12_000, 61_000];
             // Who cannot be seen counts as gone after half an hour of silence.
@@ -169,6 +186,8 @@ impl fmt::Display for Act {
             Act::Hang(nth) => write!(f, "daemon {nth} hangs"),
             Act::End(nth) => write!(f, "daemon {nth} is asked to stop"),
             Act::Upgrade(nth) => write!(f, "daemon {nth} is upgraded"),
+            Act::Lack(None) => write!(f, "there is enough of everything"),
+            Act::Lack(Some(what)) => write!(f, "there are too few {what:?}"),
             Act::Turns(turns, _) => write!(f, "{turns} turns"),
             Act::Starve(nth, length, _) => write!(f, "daemon {nth} gets no turn for {length:?}"),
             Act::Pass(length, _) => write!(f, "{length:?} pass"),

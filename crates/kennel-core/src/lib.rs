@@ -8,6 +8,7 @@
 //!
 //! | module | what it decides |
 //! |---|---|
+//! | [`engine`] | what each process does: which upstream a session has, when it starts, stops and ends |
 //! | [`election`] | how a shim finds the daemon of its key, or starts it: the next step, and when to give up |
 //! | [`lifetime`] | how long a server lives: who is attached, who owns it, when it ends and why |
 //! | [`session`] | what an app hears while the upstream behind its session is replaced |
@@ -22,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod election;
+pub mod engine;
 pub mod hello;
 pub mod lifetime;
 pub mod message;

@@ -15,7 +15,7 @@
 //! | the label of the security module | `/proc/<pid>/attr/current` |
 //!
 //! Not compared: resource limits (what a process may use up, not what it may do; a reading would cost as much as all the
-//! others) and securebits, which the kernel shows nobody.
+//! others), and what the kernel shows nobody: securebits, and the devices and network that BPF programs of its cgroup allow.
 //!
 //! What a seccomp filter or a Landlock domain forbids cannot be read: [`is_filtered`](Confinement::is_filtered) says that there
 //! may be one. To make a Landlock domain, a process needs `NoNewPrivs` or `CAP_SYS_ADMIN`; a domain that was made with the
@@ -30,13 +30,16 @@ use crate::process::ProcessRef;
 pub(crate) const NAMESPACES: [&str; 8] =
     ["mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time"];
 
+/// Stands for a root that was not read: no file has it.
+pub(crate) const UNREAD_ROOT: (u64, u64, u64) = (0, 0, 0);
+
 /// The facts about one process. Two processes with equal facts are equally confined, unless one is
 /// [filtered](Self::is_filtered).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// The inodes of the [`NAMESPACES`]; 0 for a kind that this kernel does not have.
     pub(crate) namespaces: [u64; NAMESPACES.len()],
-    /// Device, inode and the id of the mount.
+    /// Device, inode and the id of the mount; [`UNREAD_ROOT`] if other facts differ from those it was compared with.
     pub(crate) root: (u64, u64, u64),
     /// User ids, group ids and further groups, as the kernel spells them.
     pub(crate) ids: [String; 3],
@@ -51,19 +54,23 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// The confinement of a process, read while it lived. An error if it ended, or cannot be seen.
-    pub fn of(process: &ProcessRef) -> io::Result<Confinement> {
-        Self::read(process, false)
+    /// The confinement of a process, read while it lived, to be compared with `ours`: its root is read only if everything else
+    /// is equal, and counts as another one if not. An error if the process ended, or cannot be seen.
+    pub fn of(process: &ProcessRef, ours: &Confinement) -> io::Result<Confinement> {
+        Self::read(process, false, ours)
     }
 
     /// The same, and what it starts has it too: an error if its children would be in other namespaces than its own.
-    pub fn of_it_and_its_children(process: &ProcessRef) -> io::Result<Confinement> {
-        Self::read(process, true)
+    pub fn of_it_and_its_children(
+        process: &ProcessRef,
+        ours: &Confinement,
+    ) -> io::Result<Confinement> {
+        Self::read(process, true, ours)
     }
 
-    fn read(process: &ProcessRef, children: bool) -> io::Result<Confinement> {
+    fn read(process: &ProcessRef, children: bool, ours: &Confinement) -> io::Result<Confinement> {
         os::pid_of(process.pid())?;
-        let read = os::confinement(&process.pid().to_string(), children);
+        let read = os::confinement(&process.pid().to_string(), children, Some(ours));
         // Alive after the reading: so the reading was about this one (rule 6).
         match process.is_alive() {
             true => read,
@@ -71,32 +78,24 @@ impl Confinement {
         }
     }
 
-    /// The same, read anew as far as a process [without capabilities](Self::has_capabilities) can confine itself further: by
-    /// seccomp, `NoNewPrivs`, its umask, or a user namespace. All other namespaces and the root come only after that one, and
-    /// its capabilities do not tell: it may have dropped those it got there. Costs a quarter of [`of`](Self::of).
-    pub fn read_again(&self, process: &ProcessRef) -> io::Result<Confinement> {
-        let read = os::status_and_user_namespace(&process.pid().to_string(), self);
-        match process.is_alive() {
-            true => read,
-            false => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-
-    /// Whether it has a capability: then it may enter other namespaces, or change its root, in the user namespace where it is.
-    pub fn has_capabilities(&self) -> bool {
-        let [_, permitted, ..] = self.capabilities;
-        permitted != 0
-    }
-
     /// The confinement of this process.
     pub fn of_this_process() -> io::Result<Confinement> {
-        os::confinement("self", false)
+        os::confinement("self", false, None)
     }
 
     /// Whether it has restrictions that cannot be compared with another's: a seccomp filter, or `NoNewPrivs`, which may come
     /// with a Landlock domain. Not every domain comes with it: see the top of this file.
     pub fn is_filtered(&self) -> bool {
         self.no_new_privs || self.seccomp_mode != 0 || self.seccomp_filters != 0
+    }
+
+    /// Whether all facts but the root are the same.
+    pub(crate) fn equals_but_for_root(&self, other: &Confinement) -> bool {
+        let with_other_root = Confinement {
+            root: other.root,
+            ..self.clone()
+        };
+        with_other_root == *other
     }
 
     /// Whether it can do all that a process with `other`'s confinement can.
@@ -161,11 +160,32 @@ mod tests {
     #[test]
     fn a_process_and_whoever_looks_at_it_read_the_same() {
         let me = ProcessRef::me().expect("we are here");
-        assert_eq!(ours(), Confinement::of(&me).expect("we can be seen"));
-        let with_children = Confinement::of_it_and_its_children(&me);
+        let of_me = Confinement::of(&me, &ours());
+        assert_eq!(ours(), of_me.expect("we can be seen"));
+        let with_children = Confinement::of_it_and_its_children(&me, &ours());
         assert_eq!(ours(), with_children.expect("they would be where we are"));
         assert!(ours().namespace("pid").is_some());
         assert_eq!(ours().namespace("pi"), None);
+    }
+
+    #[test]
+    fn the_root_is_read_only_where_all_else_is_equal() {
+        let me = ProcessRef::me().expect("we are here");
+        let mut others = vec![ours(); 5];
+        others[0].namespaces[0] = 1;
+        others[1].capabilities[3] ^= 1;
+        others[2].label = b"confined".to_vec();
+        others[3].seccomp_filters += 1;
+        others[4].ids[2] += " 4242";
+        for other in &others {
+            let of_me = Confinement::of(&me, other).expect("we can be seen");
+            assert_eq!(of_me.root, UNREAD_ROOT);
+            assert_ne!(of_me, *other);
+        }
+        let mut elsewhere = ours();
+        elsewhere.root.1 += 1;
+        let of_me = Confinement::of(&me, &elsewhere).expect("we can be seen");
+        assert_eq!(of_me, ours(), "only the root differs: it was read");
     }
 
     #[test]
@@ -215,18 +235,16 @@ mod tests {
             .spawn()
             .expect("sleep");
         let process = ProcessRef::open(child.id()).expect("it lives");
-        assert_eq!(
-            Confinement::of(&process).expect("it can be seen").root,
-            ours().root
-        );
+        let of_child = Confinement::of(&process, &ours());
+        assert_eq!(of_child.expect("it can be seen").root, ours().root);
         child.kill().expect("our child");
         assert!(
             process
                 .wait(Some(std::time::Duration::from_secs(60)))
                 .expect("an exit")
         );
-        assert!(Confinement::of(&process).is_err(), "a zombie");
+        assert!(Confinement::of(&process, &ours()).is_err(), "a zombie");
         child.wait().expect("our child");
-        assert!(Confinement::of(&process).is_err());
+        assert!(Confinement::of(&process, &ours()).is_err());
     }
 }

@@ -10,6 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::FileType;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
+use crate::tree::Awaited;
+
 /// Starts `command` in a session of its own and orphaned at once, so that neither a signal to our group
 /// nor a walk over our children reaches it. It inherits its stdio as `command` has it, `handed` under the
 /// same numbers, and nothing else. Returns when it runs.
@@ -40,7 +42,7 @@ pub fn spawn(mut command: Command, handed: &[BorrowedFd<'_>]) -> io::Result<()> 
         rustix::process::set_child_subreaper(None)?;
     }
     // What std waits for is the pipe that closes at the grandchild's exec; what it holds is the child.
-    let waited = command.spawn().map(|mut child| child.wait());
+    let waited = Awaited::spawn(&mut command).map(|(mut child, _awaited)| child.wait());
     if reaps {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }

@@ -1,6 +1,6 @@
 //! Which features this kernel has: probed once, and each can be switched off in tests.
 //!
-//! `KENNEL_FEATURES_OFF=pidfs,peer-pidfd,pidfd,sock-diag` makes a process behave as on a kernel without them,
+//! `KENNEL_FEATURES_OFF=pidfs,peer-pidfd,pidfd,pass-rights,sock-diag,proc-syscall` makes a process behave as on a kernel without them,
 //! so that every fallback is tested on every machine.
 
 use std::sync::OnceLock;
@@ -16,8 +16,12 @@ pub struct Features {
     pub pidfs: bool,
     /// A socket tells its peer as a process file descriptor (Linux 6.5).
     pub peer_pidfd: bool,
+    /// A socket can refuse descriptors that its peer passes (Linux 6.16).
+    pub pass_rights: bool,
     /// Sockets can be asked for by netlink. Not probed: where the answer is no, whoever asks reads `/proc`.
     pub sock_diag: bool,
+    /// `/proc/<pid>/syscall` of processes that we may not trace. Not probed: Yama denies it process by process.
+    pub proc_syscall: bool,
 }
 
 /// The features in force for this process.
@@ -36,7 +40,9 @@ fn without(present: Features, off: &str) -> Features {
         pidfd,
         pidfs: pidfd && present.pidfs && !off("pidfs"),
         peer_pidfd: pidfd && present.peer_pidfd && !off("peer-pidfd"),
+        pass_rights: present.pass_rights && !off("pass-rights"),
         sock_diag: present.sock_diag && !off("sock-diag"),
+        proc_syscall: present.proc_syscall && !off("proc-syscall"),
     }
 }
 
@@ -48,7 +54,9 @@ mod tests {
         pidfd: true,
         pidfs: true,
         peer_pidfd: true,
+        pass_rights: true,
         sock_diag: true,
+        proc_syscall: true,
     };
 
     #[test]
@@ -69,9 +77,23 @@ mod tests {
             }
         );
         assert_eq!(
+            without(ALL, "pass-rights"),
+            Features {
+                pass_rights: false,
+                ..ALL
+            }
+        );
+        assert_eq!(
             without(ALL, "sock-diag"),
             Features {
                 sock_diag: false,
+                ..ALL
+            }
+        );
+        assert_eq!(
+            without(ALL, "proc-syscall"),
+            Features {
+                proc_syscall: false,
                 ..ALL
             }
         );
@@ -79,7 +101,7 @@ mod tests {
             pidfd: false,
             pidfs: false,
             peer_pidfd: false,
-            sock_diag: true,
+            ..ALL
         };
         assert_eq!(without(ALL, "pidfd"), no_process);
         assert_eq!(without(ALL, "pidfs, peer-pidfd, pidfd"), no_process);

@@ -9,6 +9,7 @@
 //! | [`process`] | [`ProcessRef`](process::ProcessRef): a process as a reference, not a number |
 //! | [`starter`] | who started us, and whom to watch so that we end with it |
 //! | [`peer`] | who is at the other end of a unix socket |
+//! | [`passing`] | descriptors that a peer passes: refused, or closed without waiting |
 //! | [`confinement`] | what keeps a process from doing what other processes of its user can do |
 //! | [`net`] | who listens on a port, and who is connected to it |
 //! | [`tree`] | one server with all its descendants, under a warden |
@@ -57,6 +58,8 @@ pub mod memory;
 pub mod net;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod orphans;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub mod passing;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod peer;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

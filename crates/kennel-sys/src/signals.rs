@@ -155,9 +155,14 @@ impl Table {
 /// Whoever started us may have ignored SIGCHLD, which survives an exec: then the kernel reaps our
 /// children, their pids are given away under our hands, and waiting for them fails. Async-signal-safe.
 pub(crate) fn reap_children_ourselves() {
-    // SAFETY: setting a disposition to the default installs no code of ours.
-    unsafe {
-        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+    let current = disposition(libc::SIGCHLD, None);
+    let is_caught = |it: libc::sigaction| it.sa_sigaction == our_action().sa_sigaction;
+    // Who catches it goes on hearing of it.
+    if !current.is_ok_and(is_caught) {
+        // SAFETY: setting a disposition to the default installs no code of ours.
+        unsafe {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        }
     }
 }
 

@@ -57,23 +57,13 @@ pub mod confinement {
 
     impl Confinement {
         /// The confinement of a process.
-        pub fn of(_: &ProcessRef) -> io::Result<Confinement> {
+        pub fn of(_: &ProcessRef, _: &Confinement) -> io::Result<Confinement> {
             unsupported()
         }
 
         /// The same, and what it starts has it too.
-        pub fn of_it_and_its_children(_: &ProcessRef) -> io::Result<Confinement> {
+        pub fn of_it_and_its_children(_: &ProcessRef, _: &Confinement) -> io::Result<Confinement> {
             unsupported()
-        }
-
-        /// The same, read anew.
-        pub fn read_again(&self, _: &ProcessRef) -> io::Result<Confinement> {
-            match self.0 {}
-        }
-
-        /// Whether it has a capability.
-        pub fn has_capabilities(&self) -> bool {
-            match self.0 {}
         }
 
         /// The confinement of this process.
@@ -111,6 +101,43 @@ pub mod limits {
     }
 }
 
+/// Descriptors that a peer passes.
+pub mod passing {
+    use std::io;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    /// Whether a peer can pass descriptors to a socket.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Passing {
+        /// It cannot, and never could.
+        Refused,
+        /// It cannot from now on.
+        RefusedFromNow,
+        /// It can.
+        Possible,
+    }
+
+    /// Refuses nothing here.
+    pub fn refuse(_: impl AsFd) -> Passing {
+        Passing::Possible
+    }
+
+    /// Does nothing.
+    pub fn allow(_: impl AsFd) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Closes a connection.
+    pub fn close(socket: OwnedFd) {
+        drop(socket);
+    }
+
+    /// Closes descriptors.
+    pub fn close_elsewhere(descriptors: Vec<OwnedFd>) {
+        drop(descriptors);
+    }
+}
+
 /// Memory for what is long.
 pub mod memory {
     /// Nothing is asked for here.
@@ -139,6 +166,8 @@ pub mod orphans {
         pub evidence: Evidence,
         /// Reasons to spare it.
         pub doubts: Vec<String>,
+        /// Whether root sees more.
+        pub hidden: bool,
         /// What it was started as.
         pub command: Vec<String>,
         /// Its memory in bytes.

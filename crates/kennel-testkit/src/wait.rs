@@ -32,3 +32,8 @@ pub fn wait_until<T>(label: &str, deadline: Duration, mut look: impl FnMut() -> 
         pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
+
+/// Says that a test does not run here, and why. It passes all the same.
+pub fn skipped(why: &str) {
+    eprintln!("SKIPPED: {why}");
+}

@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::tree;
-use kennel_testkit::{Scope, bin, on_each_kernel, wait_for};
+use kennel_testkit::{DEADLINE, Scope, bin, on_each_kernel, wait_for};
 
 /// A tree's cookie. Another one in each process: members of a tree are looked for among all processes, so tests that run at the
 /// same time would end each other's.
@@ -123,6 +123,39 @@ fn rule_6_a_planted_record_does_not_end_the_process_it_names() {
 }
 
 #[test]
+fn a_planted_record_that_calls_a_process_a_warden_delays_no_start_and_continues_nobody() {
+    let scope = Scope::new("planted-warden");
+    let dead = dead(&scope);
+    let plant = |child: &Child| {
+        let warden = identity_of(child);
+        let text = format!("kennel-tree 1\nserved {dead}\nwarden {warden}\nsession 0\n");
+        std::fs::write(trees(&scope).join(cookie()), text).unwrap();
+    };
+    let running = innocent(&scope, |_| {});
+    plant(&running);
+    let records = std::fs::File::open(trees(&scope)).unwrap();
+    let start = Instant::now();
+    tree::await_orphaned_wardens(records.as_fd(), DEADLINE).unwrap();
+    assert!(start.elapsed() < DEADLINE / 2, "{:?}", start.elapsed());
+    end(running);
+
+    // A stopped warden is continued; this process is none, whatever its record says.
+    let stopped = innocent(&scope, |_| {});
+    let process = ProcessRef::open(stopped.id()).unwrap();
+    process.signal(Signal::STOP).unwrap();
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", stopped.id())).unwrap();
+        stat.contains(") T ")
+    };
+    wait_for("it is stopped", || is_stopped().then_some(()));
+    plant(&stopped);
+    assert!(tree::find_leftovers(records.as_fd()).unwrap().is_empty());
+    next_start(&scope);
+    assert!(is_stopped());
+    end(stopped);
+}
+
+#[test]
 fn a_process_with_the_cookie_of_an_abandoned_tree_is_ended() {
     let scope = Scope::new("cookie");
     let mut member = innocent(&scope, |command| {
@@ -194,6 +227,41 @@ fn a_process_at_a_terminal_with_a_copied_cookie_is_shown_and_not_ended() {
     assert!(said.contains(&shown), "{said}");
     process.signal(Signal::KILL).unwrap();
     terminal.wait().unwrap();
+}
+
+#[test]
+fn a_job_with_a_copied_cookie_whose_parent_lives_is_shown_and_not_ended() {
+    let scope = Scope::new("job");
+    // As `atd` does: it starts a job in a session of its own, with the environment that `at` had, and waits for it. The job
+    // starts processes too.
+    let job = "sleep 1000 & echo $$ $!; wait";
+    let script = format!("KENNEL_TREE={} setsid sh -c '{job}'; true", cookie());
+    let mut daemon = scope
+        .command("setsid")
+        .args(["sh", "-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pids = String::new();
+    let mut told = BufReader::new(daemon.stdout.take().unwrap());
+    told.read_line(&mut pids).unwrap();
+    let pids = pids.split_whitespace().map(|pid| pid.parse().unwrap());
+    let jobs: Vec<ProcessRef> = pids.map(|pid| ProcessRef::open(pid).unwrap()).collect();
+    plant(&scope, cookie(), "session 0\n");
+    let said = next_start(&scope);
+    for process in &jobs {
+        assert!(process.is_alive(), "{said}");
+        let pid = process.pid();
+        let shown = format!("process {pid} has the cookie of this tree, and a parent outside");
+        assert!(said.contains(&shown), "{said}");
+    }
+
+    // Without its parent, nothing tells it from what the tree left.
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    plant(&scope, cookie(), "session 0\n");
+    next_start(&scope);
+    assert!(jobs.iter().all(|process| !process.is_alive()));
 }
 
 #[test]
@@ -298,7 +366,7 @@ fn a_record_that_calls_a_living_warden_dead_does_not_end_its_tree() {
         let rest: String = rest.map(|line| format!("{line}\n")).collect();
         let name = record.file_name().unwrap().to_str().unwrap();
         plant(&scope, name, &rest);
-        // The same under another name: then session and pipes are all that would say whose they are.
+        // The same under another name: then session and server are all that would say whose they are.
         plant(&scope, cookie(), &rest);
         next_start(&scope);
         assert_eq!(served.live(), 2, "ended below a living warden");
@@ -308,10 +376,16 @@ fn a_record_that_calls_a_living_warden_dead_does_not_end_its_tree() {
 }
 
 #[test]
-fn rule_2_a_leftover_without_the_cookie_is_known_by_session_and_pipes() {
+fn rule_2_a_leftover_without_the_cookie_is_ended_with_the_leader_of_its_session() {
     on_each_kernel(|| {
         let scope = Scope::new("no-cookie");
-        let mut served = Served::start(&scope);
+        let (stubborn, roll) = (bin("tk-stubborn"), scope.roll());
+        let (stubborn, roll) = (stubborn.display(), roll.display());
+        // The subshell ends at once: the process without the cookie is not below the one that has it.
+        let script = format!(
+            "setsid sh -c '(env -i {stubborn} {roll} stay &); exec {stubborn} {roll} stay' & wait"
+        );
+        let mut served = Served::start_script(&scope, &script);
         Served::record(&scope);
         served.child.kill().unwrap();
         served.warden.signal(Signal::KILL).unwrap();
@@ -319,10 +393,46 @@ fn rule_2_a_leftover_without_the_cookie_is_known_by_session_and_pipes() {
         wait_for("the warden to end", || {
             (!served.warden.is_alive()).then_some(())
         });
-        assert!(served.live() > 0, "else this would show nothing");
+        assert_eq!(served.live(), 2, "else this would show nothing");
         next_start(&scope);
         assert_eq!(served.live(), 0);
         assert_eq!(std::fs::read_dir(trees(&scope)).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_planted_record_that_names_session_and_pipes_ends_nobody() {
+    on_each_kernel(|| {
+        let scope = Scope::new("session-and-pipes");
+        // As a background job: the leader of its session is gone, and somebody writes to its stdin.
+        let mut leader = scope
+            .command("setsid")
+            .args(["sh", "-c", "exec 3<&0; sleep 1000 <&3 & echo $!"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut told = BufReader::new(leader.stdout.take().unwrap());
+        told.read_line(&mut line).unwrap();
+        let job = ProcessRef::open(line.trim().parse().unwrap()).unwrap();
+        let stdin = leader.stdin.take().unwrap();
+        leader.wait().unwrap();
+        let gone = dead(&scope).to_string();
+        let fields: Vec<&str> = gone.split(':').collect();
+        let session = leader.id();
+        let pipe = std::fs::metadata(format!("/proc/{}/fd/0", job.pid())).unwrap();
+        let leader = format!("{session}:-:{}:1:{}", fields[2], fields[4]);
+        let pipe = format!("{}:{}", pipe.dev(), pipe.ino());
+        plant(
+            &scope,
+            cookie(),
+            &format!("session {session}\nserver {leader}\npipe {pipe}\n"),
+        );
+        next_start(&scope);
+        assert!(job.is_alive());
+        job.signal(Signal::KILL).unwrap();
+        drop(stdin);
     });
 }
 
@@ -545,4 +655,140 @@ fn an_argument_that_names_a_known_service_keeps_nobody_without_a_listening_socke
         }));
     });
     assert!(!lives(&detached.unwrap()));
+}
+
+#[test]
+fn a_planted_record_does_not_end_a_service_that_was_kept() {
+    for policy in ["keep", "auto"] {
+        let scope = Scope::new("kept-and-planted");
+        let socket = scope.path("backend.sock");
+        let mut child = scope
+            .command(bin("tk-tree"))
+            .arg("serve")
+            .arg(trees(&scope))
+            .args(["50", "50", "--"])
+            .arg(bin("tk-backend"))
+            .arg("serve")
+            .arg(&socket)
+            .arg(scope.roll())
+            .env("TK_DETACHED", policy)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let signed = wait_for("the backend", || scope.signed().first().copied());
+        // Somebody outside the tree uses it: so it is kept in either case.
+        let user = wait_for("a connection", || {
+            std::os::unix::net::UnixStream::connect(&socket).ok()
+        });
+        child.stdin.as_mut().unwrap().write_all(b"stop\n").unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let told: Vec<String> = lines.map_while(Result::ok).collect();
+        assert!(told.iter().any(|line| line == "report Empty"), "{told:?}");
+        child.wait().unwrap();
+        let dir = std::fs::File::open(trees(&scope)).unwrap();
+        let kept = tree::kept(dir.as_fd()).unwrap().remove(0);
+        let cookie = kept.tree.clone().unwrap();
+        for session in [0, signed.pid()] {
+            plant(
+                &scope,
+                &cookie,
+                &format!("session {session}\nserver {signed}\ndetached end\n"),
+            );
+            next_start(&scope);
+            assert!(lives(&signed), "{policy} {session}");
+        }
+        if policy == "keep" {
+            // As does one who also removes the record that it was kept, with everybody gone who used it.
+            drop(user);
+            let record = kept_records(&scope).remove(0);
+            std::fs::remove_file(record).unwrap();
+            plant(
+                &scope,
+                &cookie,
+                &format!("session {}\ndetached end\n", signed.pid()),
+            );
+            next_start(&scope);
+            assert!(lives(&signed), "without its record");
+            assert_eq!(kept_records(&scope).len(), 1, "it is on record again");
+        }
+        let kept = tree::kept(dir.as_fd()).unwrap().remove(0);
+        assert!(tree::end_kept(dir.as_fd(), &kept, Duration::from_millis(50)).unwrap());
+    }
+}
+
+fn kept_records(scope: &Scope) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(trees(scope)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_kept = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("kept-")
+    };
+    paths.filter(is_kept).collect()
+}
+
+#[test]
+fn a_record_that_calls_a_served_process_dead_leaves_its_stopped_warden_alone() {
+    let scope = Scope::new("served-lives");
+    let mut served = Served::start(&scope);
+    let record = Served::record(&scope);
+    let text = std::fs::read_to_string(&record).unwrap();
+    let dead = dead(&scope);
+    let lines = text.lines().map(|line| match line.starts_with("served ") {
+        true => format!("served {dead}\n"),
+        false => format!("{line}\n"),
+    });
+    std::fs::write(&record, lines.collect::<String>()).unwrap();
+    served.warden.signal(Signal::STOP).unwrap();
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", served.warden.pid())).unwrap();
+    wait_for("it is stopped", || state().contains(") T ").then_some(()));
+    next_start(&scope);
+    assert!(state().contains(") T "), "its served process is in charge");
+    assert_eq!(served.live(), 2);
+    served.warden.signal(Signal::CONT).unwrap();
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+}
+
+#[test]
+fn a_changed_record_does_not_end_a_kept_service_after_its_warden_was_killed() {
+    let scope = Scope::new("kept-stray");
+    let mut child = scope
+        .command(bin("tk-tree"))
+        .arg("serve")
+        .arg(trees(&scope))
+        .args(["50", "50", "--"])
+        .arg(bin("tk-backend"))
+        .arg("serve")
+        .arg(scope.path("backend.sock"))
+        .arg(scope.roll())
+        .env("TK_DETACHED", "keep")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let warden = lines.find_map(|line| {
+        let identity = line.unwrap().strip_prefix("warden ")?.parse().ok()?;
+        ProcessRef::find(&identity).unwrap()
+    });
+    let backend = wait_for("the backend", || scope.signed().first().copied());
+    let record = Served::record(&scope);
+    let text = std::fs::read_to_string(&record).unwrap();
+    let changed = text.lines().map(|line| match line.split_once(' ') {
+        Some(("detached", _)) => "detached end\n".to_owned(),
+        Some(("session", _)) => format!("session {}\n", backend.pid()),
+        _ => format!("{line}\n"),
+    });
+    std::fs::write(&record, changed.collect::<String>()).unwrap();
+    warden.unwrap().signal(Signal::KILL).unwrap();
+    // It ends the strays, and then itself.
+    let told: Vec<String> = lines.map_while(Result::ok).collect();
+    child.wait().unwrap();
+    assert!(lives(&backend), "{told:?}");
+    ProcessRef::find(&backend)
+        .unwrap()
+        .unwrap()
+        .signal(Signal::KILL)
+        .unwrap();
 }

@@ -57,8 +57,8 @@ enum Command {
 
     /// Stop a server by its name or key, for all its sessions
     ///
-    /// A session of a daemon starts its server again when it next needs it; a solo session ends, and so does a
-    /// guarded server.
+    /// A session of a daemon starts its server again when it next needs it, also one that has a server of its own only
+    /// until it finds a daemon; any other solo session ends, and so does a guarded server.
     #[command(after_help = STOP_EXAMPLES)]
     Stop(stop::Args),
 

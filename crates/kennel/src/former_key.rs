@@ -1,105 +1,60 @@
-//! The key of version 1, as builds before version 2 computed it: a session looks for their daemon before it starts one, so
-//! that no second writer starts beside it. Nothing here may change; all of it goes when no such build is in use any more.
+//! The keys of earlier builds: a session looks for their daemon before it starts one, so that no second writer starts beside
+//! it. A version goes when no build with it is in use any more.
 
-use std::ffi::{OsStr, OsString};
+mod version_1;
+mod version_2;
+
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
-use kennel_core::hello::{ClientHello, Text};
+use kennel_core::hello::{ClientHello, KeyFields, Text};
 use kennel_sys::confinement::Confinement;
-use rustix::process::geteuid;
 
-use crate::key::{self, Fields, Ingredients};
+use crate::key::variables::{Ecosystem, Question};
+use crate::key::{self, Ingredients};
+use crate::sharing::table;
+pub(crate) use version_2::VERSION;
 
-/// Variables that did not count.
-#[rustfmt::skip]
-const VOLATILE: &[&str] = &[
-    "_", "PWD", "OLDPWD", "SHLVL", "PS1", "PS2", "PROMPT*", "HISTFILE", "HISTSIZE", "STARSHIP_*",
-    "TERM", "TERM_*", "TERMINAL_*", "COLORTERM", "COLUMNS", "LINES", "TTY", "GPG_TTY", "WINDOWID",
-    "WT_SESSION", "ITERM_*", "KITTY_*", "ALACRITTY_*", "WEZTERM_*", "VTE_VERSION", "KONSOLE_*",
-    "TMUX", "TMUX_*", "STY", "ZELLIJ*", "LS_COLORS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
-    "DBUS_*", "XDG_RUNTIME_DIR", "XDG_SESSION_*", "XDG_VTNR", "XDG_SEAT*", "XDG_ACTIVATION_TOKEN",
-    "DESKTOP_STARTUP_ID", "DESKTOP_SESSION", "SESSION_MANAGER", "SSH_*", "GNOME_*",
-    "GIO_LAUNCHED_*", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "LISTEN_*",
-    "MANAGERPID", "npm_*", "INIT_CWD", "NODE_CHANNEL_FD", "NODE_CHANNEL_SERIALIZATION_MODE",
-    "UV_RUN_*", "VSCODE_*", "CURSOR_*", "CLAUDECODE", "CLAUDE_CODE_*", "ELECTRON_*", "CHROME_*",
-    "KENNEL_*",
-];
-
-const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE", "APIKEY"];
-const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
-
-/// The key of what a process with this confinement wants to run. One that is filtered shares nothing, so it needs none.
-fn of(what: &Ingredients<'_>, env_key: Option<&[OsString]>, confinement: &Confinement) -> String {
-    let mut fields = Fields::default();
-    fields.list(b"kennel key 1", &[]);
-    fields.list(b"program", &[program(what).as_os_str().as_bytes()]);
-    let words: Vec<&[u8]> = what.command.iter().map(|word| word.as_bytes()).collect();
-    fields.list(b"command", &words);
-    let cwd = what.cwd.canonicalize();
-    let cwd = cwd.as_deref().unwrap_or(what.cwd);
-    fields.list(b"cwd", &[cwd.as_os_str().as_bytes()]);
-    let mut variables: Vec<(&[u8], &[u8])> = what
-        .env
-        .iter()
-        .filter(|(name, _)| matters(name, env_key))
-        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
-        .collect();
-    variables.sort_unstable();
-    for (name, value) in variables {
-        fields.list(b"variable", &[name, value]);
-    }
-    if !what.cache {
-        fields.list(b"no cache", &[]);
-    }
-    fields.list(b"uid", &[&geteuid().as_raw().to_le_bytes()]);
-    for kind in ["mnt", "pid", "net", "user"] {
-        let inode = confinement.namespace(kind).unwrap_or(0);
-        fields.list(b"confined", &[format!("{kind} {inode}").as_bytes()]);
-    }
-    fields.list(b"confined", &[b"NoNewPrivs: Ok(false)"]);
-    fields.list(b"confined", &[b"Seccomp: Ok(Disabled)"]);
-    fields.hex()
-}
-
-/// The same, of the client that says this hello.
-pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
-    let os = |text: &Text| OsString::from_vec(text.as_bytes().to_vec());
-    let env_key = hello.key.as_ref().and_then(|key| key.env_key.as_deref());
-    let env_key: Option<Vec<OsString>> = env_key.map(|names| names.iter().map(os).collect());
-    key::with_ingredients(hello, |what| of(what, env_key.as_deref(), confinement))
-}
-
-fn program(what: &Ingredients<'_>) -> PathBuf {
-    let Some(name) = what.command.first() else {
-        return PathBuf::new();
+/// The former keys of the client that says this hello, the newest version first; none if its key is of another version. The
+/// hello is one of [`hello_of`], or of a build with the key of version 2.
+pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Vec<String> {
+    let keys = |what: &Ingredients<'_>| {
+        vec![
+            version_2::of(what, confinement),
+            version_1::of(what, confinement),
+        ]
     };
-    let path = what.env.iter().find(|(variable, _)| variable == "PATH");
-    let found = key::found(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
-    let found = found.unwrap_or_else(|| name.into());
-    found.canonicalize().unwrap_or(found)
+    key::with_ingredients(hello, keys).unwrap_or_default()
 }
 
-fn matters(name: &OsStr, env_key: Option<&[OsString]>) -> bool {
-    let is_volatile = is_volatile(name.as_bytes());
-    match env_key {
-        Some(names) if names.iter().any(|wanted| wanted == name) => true,
-        Some(_) => is_credential(name.as_bytes()) && !is_volatile,
-        None => !is_volatile,
+/// What a session says at a daemon of a former key: a build with the key of [`VERSION`] serves those who say that version,
+/// and computes the key from the names that counted then. Builds since then compute their own from the whole environment.
+/// `cwd_given`: somebody said where to run (`--cwd`).
+pub(crate) fn hello_of(hello: &ClientHello, cwd_given: bool) -> ClientHello {
+    let os = |text: &Text| OsString::from_vec(text.as_bytes().to_vec());
+    let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
+    let pair = |(name, value): &(Text, Text)| (os(name), os(value));
+    let env: Vec<(OsString, OsString)> = hello.env.iter().map(pair).collect();
+    let fields = hello.key.as_ref();
+    let named = fields.and_then(|fields| fields.env_key.as_ref());
+    let env_key: Option<Vec<OsString>> = named.map(|names| names.iter().map(os).collect());
+    let known = table::variables_of(&command);
+    let names = version_2::counted(Question {
+        env: &env,
+        env_key: env_key.as_deref(),
+        known: known.as_deref(),
+        cwd_given,
+        ecosystem: Ecosystem::of(&command),
+    });
+    ClientHello {
+        key: fields.map(|fields| KeyFields {
+            version: VERSION,
+            names: names
+                .iter()
+                .map(|name| Text::from(name.as_bytes()))
+                .collect(),
+            ..fields.clone()
+        }),
+        ..hello.clone()
     }
-}
-
-fn is_credential(name: &[u8]) -> bool {
-    let name = name.to_ascii_uppercase();
-    let has = |part: &&str| name.windows(part.len()).any(|it| it == part.as_bytes());
-    let mut words = name.split(|byte| !byte.is_ascii_alphanumeric());
-    CREDENTIAL.iter().any(has)
-        || words.any(|word| CREDENTIAL_WORD.iter().any(|it| it.as_bytes() == word))
-}
-
-fn is_volatile(name: &[u8]) -> bool {
-    VOLATILE.iter().any(|entry| match entry.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix.as_bytes()),
-        None => name == entry.as_bytes(),
-    })
 }

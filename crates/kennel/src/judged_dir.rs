@@ -134,7 +134,7 @@ impl JudgedDir {
     }
 
     /// Removes a directory of ours with all that is in it. Links are removed and not followed; another file system that
-    /// is mounted in it is not entered, and is an error; so is one that is more than [`MAX_DEPTH`] directories deep.
+    /// is mounted in it is not entered, and is an error; so is a tree that is more than [`MAX_DEPTH`] directories deep.
     pub(crate) fn remove_tree(&self, name: &OsStr) -> Result<(), String> {
         let Some(tree) = self.subdir(name)? else {
             return Ok(());

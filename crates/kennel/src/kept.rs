@@ -73,6 +73,7 @@ fn entry(kept: &Kept) -> Entry {
         since: kept.since,
         state: "kept".to_owned(),
         why: Some(why(kept.reason).to_owned()),
+        dedicated_for_now: false,
         owner: None,
         servers: vec![Server {
             state: ServerState {

@@ -4,6 +4,7 @@
 //! A shim computes it to find its daemon. The daemon computes it again for each client, from the client's hello and from
 //! what the kernel says of the client's confinement, and serves nobody whose key is not its own.
 
+pub(crate) mod rights;
 pub(crate) mod variables;
 
 use std::ffi::{OsStr, OsString};
@@ -15,10 +16,12 @@ use std::path::{Path, PathBuf};
 use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::confinement::Confinement;
 use sha2::{Digest, Sha256};
-use variables::Ecosystem;
+use variables::Always;
+
+use crate::former_key;
 
 /// The version of the formula: it is part of the hash, and every hello says it.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = kennel_core::hello::KEY_VERSION;
 
 /// How many of the hash's hexadecimal digits name a daemon.
 const DIGITS: usize = 16;
@@ -32,7 +35,7 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) cwd: &'a Path,
     /// Its whole environment.
     pub(crate) env: &'a [(OsString, OsString)],
-    /// The names of the variables that count ([`variables::counted`]). Those of credentials and registries count
+    /// The names of the variables that count ([`variables::counted`]). Those that [always count](variables::Always) do
     /// whether they stand here or not.
     pub(crate) names: &'a [OsString],
     /// The only names that count, set or not, if somebody said so (`--env-key`).
@@ -55,6 +58,19 @@ fn hash_of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> String 
     digest(what, rustix::process::geteuid().as_raw(), &facts)
 }
 
+/// The key of this version, where these variables counted always.
+pub(crate) fn of_version(
+    version: u32,
+    what: &Ingredients<'_>,
+    confinement: &Confinement,
+    always_counts: impl Fn(&OsStr, &OsStr) -> bool,
+) -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut hash = digest_of(version, what, uid, &confinement.facts(), always_counts);
+    hash.truncate(DIGITS);
+    hash
+}
+
 /// The key of the client that says this hello and is confined like this; `None` if its key is of another version.
 pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
     with_ingredients(hello, |what| of(what, Some(confinement)))
@@ -71,7 +87,9 @@ pub(crate) fn with_ingredients<T>(
     hello: &ClientHello,
     work: impl FnOnce(&Ingredients<'_>) -> T,
 ) -> Option<T> {
-    let fields = hello.key.as_ref().filter(|key| key.version == VERSION)?;
+    // At a daemon of a former key, sessions say what builds with that key understand.
+    let is_known = |version| [VERSION, former_key::VERSION].contains(&version);
+    let fields = hello.key.as_ref().filter(|key| is_known(key.version))?;
     let os = |text: &Text| OsString::from_vec(text.as_bytes().to_vec());
     let list = |words: &[Text]| words.iter().map(os).collect::<Vec<_>>();
     let pair = |(name, value): &(Text, Text)| (os(name), os(value));
@@ -89,8 +107,21 @@ pub(crate) fn with_ingredients<T>(
 }
 
 fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
+    let always = Always::of(what.command);
+    let always_counts = |name: &OsStr, value: &OsStr| always.counts(name, value, what.env);
+    digest_of(VERSION, what, uid, confinement, always_counts)
+}
+
+/// The whole hash, by the formula of a version: they differ in which variables always count.
+pub(crate) fn digest_of(
+    version: u32,
+    what: &Ingredients<'_>,
+    uid: u32,
+    confinement: &[String],
+    always_counts: impl Fn(&OsStr, &OsStr) -> bool,
+) -> String {
     let mut fields = Fields::default();
-    fields.list(b"kennel key", &[&VERSION.to_le_bytes()]);
+    fields.list(b"kennel key", &[&version.to_le_bytes()]);
     fields.list(b"program", &[program(what).as_os_str().as_bytes()]);
     let words: Vec<&[u8]> = what.command.iter().map(|word| word.as_bytes()).collect();
     fields.list(b"command", &words);
@@ -104,16 +135,12 @@ fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
         names.dedup();
         fields.list(b"only names", &names);
     }
-    let ecosystem = Ecosystem::of(what.command);
     let mut names: Vec<&OsString> = what.names.iter().collect();
     names.sort_unstable();
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
-        .filter(|(name, value)| {
-            names.binary_search(&name).is_ok()
-                || variables::always_counts(name, value, what.env, ecosystem)
-        })
+        .filter(|(name, value)| names.binary_search(&name).is_ok() || always_counts(name, value))
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
     variables.sort_unstable();
@@ -199,7 +226,8 @@ fn is_executable(path: &Path) -> io::Result<bool> {
 mod tests {
     use kennel_core::hello::KeyFields;
 
-    use super::variables::{NO_CREDENTIAL, REGISTRY, VOLATILE};
+    use super::rights::NO_CREDENTIAL;
+    use super::variables::{REGISTRY, VOLATILE};
     use super::*;
 
     fn words(words: &[&str]) -> Vec<OsString> {
@@ -312,6 +340,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_server_in_the_table_reads_counts_beside_the_names_of_env_key() {
+        let named = words(&["DEBUG"]);
+        let of = |command: &[&str], value| {
+            of(
+                &Ingredients {
+                    command: &words(command),
+                    cwd: Path::new("/"),
+                    env: &env(&[("DEBUG", "1"), ("BASE_URL", value)]),
+                    // Whoever leaves it out of the names gets it counted all the same.
+                    names: &named,
+                    env_key: Some(&named),
+                    cache: true,
+                },
+                None,
+            )
+        };
+        let known = ["npx", "-y", "@notionhq/notion-mcp-server"];
+        assert_ne!(of(&known, "/1"), of(&known, "/2"));
+        let unknown = ["npx", "-y", "@x/notion-mcp-server"];
+        assert_eq!(of(&unknown, "/1"), of(&unknown, "/2"));
+    }
+
+    #[test]
     fn names_that_somebody_named_count_though_they_are_not_set() {
         let key = |names: &[&str]| key(&["cat"], &[("C", "1")], Some(&words(names)));
         assert_ne!(key(&["A"]), key(&["B"]));
@@ -414,7 +465,7 @@ mod tests {
             assert_eq!(key(&[home]), key(&[home, (name, own)]), "{name}");
             assert_ne!(key(&[home]), key(&[home, (name, "/other")]), "{name}");
         }
-        // One that is there counts, unless it is that of the node that npm runs on.
+        // A file that exists counts, unless it belongs to the installation of node that npm runs on.
         let scope = kennel_testkit::Scope::new("npmrc");
         std::fs::create_dir(scope.path("etc")).unwrap();
         std::fs::write(scope.path("etc/npmrc"), "").unwrap();

@@ -3,9 +3,11 @@
 //! record, and `stop` signals who is listed here. The kernel says who holds a lock.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use kennel_sys::Signal;
 use kennel_sys::lock;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
@@ -38,6 +40,9 @@ pub(crate) struct Entry {
     /// Why this session has a server of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
+    /// This session has one only because it found no daemon, and shares again when there is one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) dedicated_for_now: bool,
     pub(crate) owner: Option<u32>,
     pub(crate) servers: Vec<Server>,
     pub(crate) clients: Vec<ClientState>,
@@ -84,6 +89,9 @@ pub(crate) struct Server {
     pub(crate) stopped: Option<StoppedProcess>,
 }
 
+/// Stops the server of a session that is dedicated only for now.
+pub(crate) const STOP_SERVER: Signal = Signal::USR1;
+
 /// The state of a session whose server starts again when somebody asks for something.
 pub(crate) const HIBERNATING: &str = "hibernating";
 
@@ -102,6 +110,36 @@ impl Entry {
     pub(crate) fn process(&self) -> Option<ProcessRef> {
         let identity: Identity = self.identity.as_deref()?.parse().ok()?;
         ProcessRef::find(&identity).ok().flatten()
+    }
+
+    /// The signal that stops it. A session that is dedicated only for now is one of a daemon's: its server is stopped, and
+    /// the session stays. It shows that only if its build knows the signal.
+    pub(crate) fn stop_signal(&self) -> Signal {
+        match self.dedicated_for_now && self.mode == Mode::Solo {
+            true => STOP_SERVER,
+            false => Signal::TERM,
+        }
+    }
+
+    /// Asks `process`, which is this one's, to stop; `false` if it is gone. Continues it if somebody stopped it (SIGSTOP):
+    /// else it would not hear that.
+    pub(crate) fn ask_to_stop(&self, process: &ProcessRef) -> io::Result<bool> {
+        let asked = process.signal(self.stop_signal())?;
+        let _ = process.signal(Signal::CONT);
+        Ok(asked)
+    }
+
+    /// The processes whose end shows that it is stopped: `process` itself, or what is in charge of the servers of a session
+    /// that stays.
+    pub(crate) fn ends_with(&self, process: &ProcessRef) -> Vec<ProcessRef> {
+        if self.stop_signal() != STOP_SERVER {
+            return self.process().into_iter().collect();
+        }
+        let theirs = |tree: &Recorded| tree.served.same_process(process.identity());
+        let trees = trees().into_iter().filter(theirs);
+        trees
+            .filter_map(|tree| ProcessRef::find(&tree.warden).ok().flatten())
+            .collect()
     }
 
     /// Whether this is its whole name or key. Several may have a name.
@@ -142,7 +180,7 @@ pub(crate) fn called<'a>(
 #[derive(Debug)]
 pub(crate) struct Ambiguous<'a>(pub(crate) Vec<&'a Entry>);
 
-/// Everyone who runs now.
+/// Everyone who runs now. What is in a directory that is refused is not listed: `refused.rs` names it.
 pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
     let mut all: Vec<Entry> = Meeting::all()?.iter().filter_map(daemon).collect();
     let user = RuntimeDir::find_of_user()?;
@@ -194,6 +232,7 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         since: record.since,
         state: state.state,
         why: None,
+        dedicated_for_now: false,
         owner: state.owner,
         saved_bytes: 0,
         servers,
@@ -210,7 +249,7 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
     let Some(user) = RuntimeDir::find_of_user()? else {
         return Ok(Vec::new());
     };
-    let Some(solo) = user.existing_subdir(SOLO)? else {
+    let Some(solo) = user.existing_subdir(SOLO).ok().flatten() else {
         return Ok(Vec::new());
     };
     let read = |name: OsString| -> Option<Entry> {

@@ -48,7 +48,11 @@ mod ps;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod purge;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod random_word;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod reference;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+mod refused;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod run;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

@@ -22,8 +22,8 @@ pub(crate) const DAEMON_LOCK: &str = "daemon.lock";
 
 const DAEMONS: &str = "daemons";
 const RECORD: &str = "daemon.json";
-/// How long a process may be in the middle of an exec: so many moments.
-const MOMENTS_OF_AN_EXEC: u32 = 100;
+/// How long a process may be in the middle of an exec, in moments: on a busy machine it may have to wait for its turn there.
+const MOMENTS_OF_AN_EXEC: u32 = 2000;
 const A_MOMENT: Duration = Duration::from_millis(1);
 /// No record of ours is longer.
 const LONGEST_RECORD: usize = 1 << 20;
@@ -86,20 +86,20 @@ impl Meeting {
         dir.is_some_and(|dir| is_held(&dir, DAEMON_LOCK) || is_held(&dir, SPAWN_LOCK))
     }
 
-    /// The places of all keys. Creates nothing.
+    /// The places of all keys, but for those whose directory is refused (`refused.rs`). Creates nothing.
     pub(crate) fn all() -> Result<Vec<Meeting>, DirError> {
         let mut all = Vec::new();
         let Some(user) = RuntimeDir::find_of_user()? else {
             return Ok(all);
         };
-        let Some(daemons) = user.existing_subdir(DAEMONS)? else {
+        let Some(daemons) = user.existing_subdir(DAEMONS).ok().flatten() else {
             return Ok(all);
         };
         for name in daemons.entries()? {
             let (Some(key), Some(user)) = (name.to_str(), RuntimeDir::find_of_user()?) else {
                 continue;
             };
-            if let Some(dir) = daemons.existing_subdir(key)? {
+            if let Ok(Some(dir)) = daemons.existing_subdir(key) {
                 let key = key.to_owned();
                 all.push(Meeting { user, dir, key });
             }
@@ -167,17 +167,16 @@ impl DaemonRecord {
     }
 }
 
-/// Whether a process was started as one of these commands of Kennel's: its second word says so.
+/// Whether a process was started as one of these commands of Kennel's: the second word of its command line says so.
 pub(crate) fn runs_as(process: &ProcessRef, commands: &[&str]) -> bool {
-    let read = || std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
-    let mut line = read();
-    // In the middle of an exec it has no words for a moment, as a daemon that becomes a newer build.
+    let mut words = process.command_line();
+    // In the middle of an exec it has no command line for a moment: a daemon that becomes a newer build.
     for _ in 0..MOMENTS_OF_AN_EXEC {
-        if !line.is_empty() || process.wait(Some(A_MOMENT)).unwrap_or(true) {
+        if words.is_some() || process.wait(Some(A_MOMENT)).unwrap_or(true) {
             break;
         }
-        line = read();
+        words = process.command_line();
     }
-    let word = line.split(|&byte| byte == 0).nth(1).unwrap_or_default();
-    commands.iter().any(|it| it.as_bytes() == word) && process.is_alive()
+    let word = words.and_then(|words| words.into_iter().nth(1));
+    word.is_some_and(|word| commands.contains(&word.as_str()))
 }

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use kennel_core::hello::{self, ClientHello, PROTOCOL, Text};
 use kennel_core::lifetime;
 use kennel_core::session::{Replay, UnknownReplay};
@@ -17,13 +18,12 @@ use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::Ladder;
 
 use crate::confined;
-use crate::election::Policy;
+use crate::election::{FormerKey, Policy};
 use crate::key::variables::{self, Ecosystem, Question};
 use crate::key::{self, Ingredients};
 use crate::known_variables;
-use crate::sharing::{
-    self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras, launcher, table,
-};
+use crate::random_word::random_word;
+use crate::sharing::{self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras, table};
 use crate::shim::{self, Origin, Sharing, Spec};
 use crate::start_error::{self, Attempt};
 use crate::this_build;
@@ -77,7 +77,11 @@ pub(crate) struct Args {
     timers: Timers,
 
     /// A server by its name in servers.toml
-    #[arg(required_unless_present = "command", conflicts_with = "command")]
+    #[arg(
+        required_unless_present = "command",
+        conflicts_with = "command",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     name: Option<String>,
 
     /// The server and its arguments
@@ -144,7 +148,7 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
     let decision = place.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
         key: place.key.clone(),
-        former: Arc::default(),
+        former: Arc::new(FormerKey::new(args.cwd.is_some())),
         hello: Arc::new(place.hello(&args, &timers, &decision, replace, &origin)),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
@@ -288,7 +292,7 @@ impl Place {
             pid: std::process::id(),
             identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
             app: origin.as_ref().ok().and_then(app),
-            session: random_word(),
+            session: random_word().expect("the system has random numbers"),
             spec: hello::Spec {
                 command: args.command.iter().map(|word| text(word)).collect(),
                 cwd: text(self.cwd.as_os_str()),
@@ -331,10 +335,7 @@ pub(crate) fn counted(
     cwd_given: bool,
     env: &[(OsString, OsString)],
 ) -> Vec<OsString> {
-    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    let launched = launcher::launched(&words);
-    let row = launched.as_ref().and_then(table::row_of);
-    let known = row.and_then(table::Row::variables);
+    let known = table::variables_of(command);
     variables::counted(Question {
         env,
         env_key,
@@ -363,13 +364,6 @@ fn text(word: &OsStr) -> Text {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn random_word() -> String {
-    let mut bytes = [0u8; 16];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    filled.expect("the system has random numbers");
-    format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
 /// As if Kennel were not there.

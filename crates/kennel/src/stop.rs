@@ -1,11 +1,13 @@
 //! `kennel stop`: ends what runs, by its name or key.
 
+use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kennel_sys::Signal;
+use clap::builder::NonEmptyStringValueParser;
+use kennel_sys::process::ProcessRef;
 
-use crate::listing::{self, Ambiguous, Entry, Mode};
+use crate::listing::{self, Ambiguous, Entry, Mode, STOP_SERVER};
 use crate::ps::words::printable;
 use crate::say::say;
 
@@ -19,7 +21,7 @@ const STOPPING: Duration = Duration::from_secs(60);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters of one key
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present = "all", value_parser = NonEmptyStringValueParser::new())]
     which: Option<String>,
 
     /// Stop everything of yours
@@ -32,6 +34,7 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
         Ok(entries) => entries,
         Err(error) => return crate::fail(&error.to_string()),
     };
+    crate::refused::tell();
     let (resting, entries): (Vec<Entry>, Vec<Entry>) =
         entries.into_iter().partition(Entry::is_at_rest);
     let chosen = match args.which.as_deref() {
@@ -64,21 +67,33 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
         };
     }
     let mut left = 0;
-    for entry in &chosen {
-        // Gone between the look and now: what was wanted.
-        let Some(process) = entry.process() else {
-            continue;
-        };
+    let asked: Vec<Asked<'_>> = chosen.into_iter().filter_map(Asked::to_stop).collect();
+    let deadline = Instant::now() + STOPPING;
+    for Asked {
+        entry,
+        process,
+        asked,
+        ending,
+    } in asked
+    {
         let ended = match entry.mode {
             Mode::Kept => crate::kept::end(entry),
             _ => {
-                let asked = process.signal(Signal::TERM);
-                let ended = asked.and_then(|_| process.wait(Some(STOPPING)));
+                let ended = asked.and_then(|_| wait_for_all(&ending, deadline));
                 Ok(ended.unwrap_or(false))
             }
         };
         match ended {
-            Ok(true) => say!("stopped {} ({})", printable(&entry.name), entry.key),
+            Ok(true) => say!(
+                "stopped {} ({}){}",
+                printable(&entry.name),
+                entry.key,
+                match entry.stop_signal() == STOP_SERVER {
+                    true =>
+                        "; its session stays, and looks for a daemon when it next needs a server",
+                    false => "",
+                }
+            ),
             Err(why) => {
                 left += 1;
                 crate::fail(&format!(
@@ -103,6 +118,43 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+/// An entry that was asked to stop. All are asked before the first is waited for.
+struct Asked<'a> {
+    entry: &'a Entry,
+    process: ProcessRef,
+    asked: io::Result<bool>,
+    /// The processes whose end is waited for.
+    ending: Vec<ProcessRef>,
+}
+
+impl Asked<'_> {
+    /// `None` if it is gone since it was looked at: what was wanted. A kept service is not asked yet.
+    fn to_stop(entry: &Entry) -> Option<Asked<'_>> {
+        let process = entry.process()?;
+        let ending = entry.ends_with(&process);
+        let asked = match entry.mode {
+            Mode::Kept => Ok(false),
+            _ => entry.ask_to_stop(&process),
+        };
+        Some(Asked {
+            entry,
+            process,
+            asked,
+            ending,
+        })
+    }
+}
+
+/// Waits for their end until `deadline`; whether all have ended.
+fn wait_for_all(processes: &[ProcessRef], deadline: Instant) -> io::Result<bool> {
+    let mut ended = true;
+    for process in processes {
+        let left = deadline.saturating_duration_since(Instant::now());
+        ended &= process.wait(Some(left))?;
+    }
+    Ok(ended)
 }
 
 pub(crate) fn nothing_called(word: &str) -> ExitCode {

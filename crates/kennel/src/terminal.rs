@@ -11,6 +11,17 @@ use rustix::io::Errno;
 /// A text for people has these many columns where nobody can tell how many there are.
 const COLUMNS: usize = 80;
 
+/// A terminal that claims to be larger is treated as of this size: the window of a program may claim any, and a picture takes
+/// memory for each of its cells.
+const MOST_COLUMNS: u16 = 1000;
+const MOST_ROWS: u16 = 500;
+
+/// Columns and rows of the terminal that stdout is, as far as they are used; 0 if it does not know.
+pub(crate) fn window() -> io::Result<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(io::stdout())?;
+    Ok((size.ws_col.min(MOST_COLUMNS), size.ws_row.min(MOST_ROWS)))
+}
+
 /// How wide a table may be: as wide as the terminal.
 pub(crate) fn columns() -> usize {
     size().map_or(COLUMNS, |(columns, _)| columns)
@@ -18,13 +29,12 @@ pub(crate) fn columns() -> usize {
 
 /// Columns and rows of the terminal that stdout is, if it is one and knows.
 pub(crate) fn size() -> Option<(usize, usize)> {
-    let stdout = io::stdout();
-    if !stdout.is_terminal() {
+    if !io::stdout().is_terminal() {
         return None;
     }
-    let size = rustix::termios::tcgetwinsize(stdout).ok()?;
-    let known = size.ws_col > 0 && size.ws_row > 0;
-    known.then_some((size.ws_col.into(), size.ws_row.into()))
+    let (columns, rows) = window().ok()?;
+    let known = columns > 0 && rows > 0;
+    known.then_some((columns.into(), rows.into()))
 }
 
 /// Whether a program may move the cursor on it: `TERM` says what it is, and that it is not dumb.

@@ -133,3 +133,19 @@ fn every_test_that_a_document_names_exists() {
     }
     assert!(named > 60, "{named} tests are named");
 }
+
+#[test]
+fn the_build_of_the_readme_does_without_link_time_optimization_and_dist_has_it() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();
+    let manifest = toml_edit::Document::parse(text).unwrap();
+    let text = |name: &str, key: &str| manifest["profile"][name][key].as_str().map(str::to_owned);
+    let number = |name: &str, key: &str| manifest["profile"][name][key].as_integer();
+    // The first build of a clone. Fat link-time optimization, or one unit for each crate, more than doubles its time.
+    let readme = std::fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    assert!(readme.contains("cargo run --release"), "another build");
+    assert_eq!(text("release", "lto").as_deref(), Some("off"));
+    assert_eq!(number("release", "codegen-units"), Some(16));
+    // Programs that are installed and measured.
+    assert_eq!(text("dist", "lto").as_deref(), Some("fat"));
+    assert_eq!(number("dist", "codegen-units"), Some(1));
+}

@@ -1,73 +1,54 @@
-//! Its stations: what follows from what happened there, and what becomes of their servers.
+//! Its server slots: what follows from what happened there, and what becomes of their servers.
 
-use std::time::Duration;
-
+use kennel_core::engine::daemon::SlotAction;
 use kennel_core::hello::{Control, Lost};
 use kennel_core::lifetime::ClientId;
 use kennel_core::mux::Out;
 use kennel_core::session::SERVER_RESTARTED;
 use kennel_core::time::Moment;
 
+use super::slot::{Running, Slot};
 use super::{Daemon, Place};
-use crate::kernel::{Heard, Kernel};
-use crate::spare;
-use crate::station::{Running, Station};
+use crate::kernel::{Heard, Kernel, Shortage};
 
 impl Daemon {
-    pub(super) fn station_wake(&self, station: &Station, kernel: &Kernel) -> Option<Moment> {
-        let start =
-            (station.server.is_none() && self.is_first(station)).then_some(station.start_at);
-        let deserted = station.deserted.filter(|_| !station.closing);
-        let linger = deserted.map(|since| since + self.linger(station, kernel));
-        [start, linger, station.mux.due()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    pub(super) fn linger(&self, station: &Station, kernel: &Kernel) -> Duration {
-        match station.class.is_shared()
-            && station.mux.ambiguous().is_none()
-            && station.server.is_some()
-        {
-            true => kernel.house.linger,
-            false => Duration::ZERO,
-        }
+    pub(super) fn slot_wake(&self, slot: &Slot, kernel: &Kernel) -> Option<Moment> {
+        let waits = slot.server.is_none() && !slot.engine.is_closing();
+        let start = (waits && self.is_first(slot)).then_some(slot.start_at);
+        let timeout = slot.engine.next_timeout(self.ending, kernel.now);
+        [start, timeout].into_iter().flatten().min()
     }
 
     /// Whether nothing is left of those that had its place before it.
-    pub(super) fn is_first(&self, station: &Station) -> bool {
-        let same = |other: &&Station| other.class == station.class && station.class.is_shared();
-        let first = self.stations.iter().find(same);
-        first.is_none_or(|first| first.number == station.number)
+    fn is_first(&self, slot: &Slot) -> bool {
+        let first = self.slots.iter().find(|other| other.key == slot.key);
+        first.is_none_or(|first| first.number == slot.number)
     }
 
-    pub(super) fn stirs(&self, station: &Station, kernel: &Kernel) -> bool {
-        let server = station.server.as_ref().is_some_and(|it| match it.silent {
+    pub(super) fn stirs(&self, slot: &Slot, kernel: &Kernel) -> bool {
+        let server = slot.server.as_ref().is_some_and(|it| match it.silent {
             false => kernel.readable(it.stdout),
             true => kernel.tree_is_empty(it.pid),
         });
-        let ends = station.closing
-            && match &station.server {
+        let ends = slot.engine.is_closing()
+            && match &slot.server {
                 None => true,
                 Some(server) => !server.stopped,
             };
-        server || ends || station.may_feed(kernel)
+        server || ends || slot.may_feed(kernel)
     }
 
-    pub(super) fn station(&mut self, number: u64) -> Option<&mut Station> {
-        self.stations.iter_mut().find(|it| it.number == number)
+    pub(super) fn slot(&mut self, number: u64) -> Option<&mut Slot> {
+        self.slots.iter_mut().find(|it| it.number == number)
     }
 
-    /// Does what follows from what happened at a station.
+    /// Does what follows from what happened at a slot.
     pub(super) fn settle(&mut self, number: u64, kernel: &mut Kernel) {
-        let Some(station) = self.station(number) else {
+        let now = kernel.now;
+        let Some(slot) = self.slot(number) else {
             return;
         };
-        let out = station.settle();
-        let empty = station.members.is_empty();
-        station.deserted = empty.then(|| station.deserted.unwrap_or(kernel.now));
-        for out in out {
+        for out in slot.settle(now) {
             match out {
                 Out::ToServer { .. } => {}
                 Out::ToClient { client, line } => self.deliver(number, client, &line, kernel),
@@ -81,8 +62,8 @@ impl Daemon {
                     unsent,
                     why,
                 } => {
-                    if let Some(station) = self.station(number) {
-                        station.members.remove(&client);
+                    if let Some(slot) = self.slot(number) {
+                        slot.engine.dismiss(client, now);
                     }
                     self.go_solo(client, why, unsent, kernel);
                 }
@@ -96,57 +77,95 @@ impl Daemon {
         };
         kernel.write(to.end.write, line);
         let half_closed = to.half_closed;
-        let owes = self
-            .station(number)
-            .is_some_and(|it| it.mux.waits_for(client) > 0);
+        let slot = self.slot(number);
+        let owes = slot.is_some_and(|it| it.engine.mux().waits_for(client) > 0);
         if half_closed && !owes {
             self.left(client, kernel);
         }
     }
 
-    /// One thing at one station.
+    /// One thing at one slot.
     pub(super) fn attend(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
-        let numbers: Vec<u64> = self.stations.iter().map(|it| it.number).collect();
+        let numbers: Vec<u64> = self.slots.iter().map(|it| it.number).collect();
         for nth in 0..numbers.len() {
             let number = numbers[(nth + salt as usize) % numbers.len()];
-            if self.attend_to(number, salt, kernel) {
+            if self.advance(number, kernel) || self.attend_to(number, salt, kernel) {
                 return true;
             }
         }
         false
     }
 
-    pub(super) fn attend_to(&mut self, number: u64, salt: u64, kernel: &mut Kernel) -> bool {
-        let now = kernel.now;
-        let Some(place) = self.stations.iter().position(|it| it.number == number) else {
+    /// What is due at a slot by now.
+    fn advance(&mut self, number: u64, kernel: &mut Kernel) -> bool {
+        let (now, pid, ending) = (kernel.now, self.pid, self.ending);
+        let Some(slot) = self.slot(number) else {
             return false;
         };
-        let is_first = self.is_first(&self.stations[place]);
-        let linger = self.linger(&self.stations[place], kernel);
-        let pid = self.pid;
-        let station = &mut self.stations[place];
-        if station.mux.due().is_some_and(|due| due <= now) {
-            station.mux.tick(now);
-            self.settle(number, kernel);
-            return true;
+        let timeout = slot.engine.next_timeout(ending, now);
+        if timeout.is_none_or(|at| at > now) {
+            return false;
         }
-        if station.deserted.is_some_and(|since| since + linger <= now) && !station.closing {
-            kernel.say(pid, || format!("closes the deserted station {number}"));
-            station.closing = true;
-            return true;
+        let action = slot.engine.advance(ending, now);
+        match action {
+            None => {}
+            Some(SlotAction::Close) => {
+                kernel.say(pid, || format!("closes the deserted slot {number}"));
+                slot.engine.close();
+            }
+            Some(SlotAction::Hibernate) => {
+                let idle = slot.engine.is_quiet();
+                kernel.must(idle, || "a server hibernates under a request".to_owned());
+                kernel.say(pid, || format!("slot {number} hibernates"));
+                slot.engine.close();
+                for id in self.clients_of(number) {
+                    self.set_place(id, Place::Lost);
+                    self.tell(id, &Control::Resting, kernel);
+                    self.left(id, kernel);
+                }
+            }
+            Some(SlotAction::Lose) => self.lost(number, kernel),
+            Some(SlotAction::CheckStopped) => {
+                slot.engine.stopped_checked(None, now);
+            }
         }
-        let Some(mut server) = station.server else {
-            if station.closing {
-                self.stations.remove(place);
+        self.settle(number, kernel);
+        true
+    }
+
+    fn clients_of(&self, number: u64) -> Vec<ClientId> {
+        let at = |place: Place| place == Place::At(number);
+        let clients = self.clients.iter().filter(|(_, it)| at(it.place));
+        clients.map(|(id, _)| *id).collect()
+    }
+
+    fn attend_to(&mut self, number: u64, salt: u64, kernel: &mut Kernel) -> bool {
+        let now = kernel.now;
+        let Some(place) = self.slots.iter().position(|it| it.number == number) else {
+            return false;
+        };
+        let is_first = self.is_first(&self.slots[place]);
+        let slot = &mut self.slots[place];
+        let closing = slot.engine.is_closing();
+        let Some(mut server) = slot.server else {
+            if closing {
+                self.slots.remove(place);
                 return true;
             }
-            if !is_first || station.start_at > now {
+            if !is_first || slot.start_at > now {
                 return false;
             }
-            let slot = station.class.is_shared().then(|| station.class.to_string());
-            let (pid, stdin, stdout) = kernel.start_server(self.pid, slot);
-            kernel.say(self.pid, || format!("starts {pid} for station {number}"));
-            self.stations[place].server = Some(Running {
+            if kernel.shortage == Some(Shortage::Servers) {
+                self.tell_lost(number, true, None, true, kernel);
+                return true;
+            }
+            let class = slot.engine.mux().class();
+            let alone = class.is_shared().then(|| class.to_string());
+            let (pid, stdin, stdout) = kernel.start_server(self.pid, alone);
+            kernel.say(self.pid, || format!("starts {pid} for slot {number}"));
+            let slot = &mut self.slots[place];
+            slot.engine.started();
+            slot.server = Some(Running {
                 pid,
                 stdin,
                 stdout,
@@ -155,27 +174,28 @@ impl Daemon {
             });
             return true;
         };
-        if station.closing && !server.stopped {
+        if closing && !server.stopped {
             kernel.close_write(server.stdin);
             kernel.stop_tree(server.pid);
             server.stopped = true;
-            station.server = Some(server);
+            slot.server = Some(server);
             return true;
         }
         let speaks = !server.silent && kernel.readable(server.stdout);
-        if station.may_feed(kernel) && (!speaks || salt.is_multiple_of(3)) {
-            station.feed(salt / 3, kernel);
+        if slot.may_feed(kernel) && (!speaks || salt.is_multiple_of(3)) {
+            slot.feed(kernel);
             return true;
         }
         if speaks {
             match kernel.read(server.stdout) {
                 Heard::Line(line) => {
-                    station.mux.from_server(&line[..], now);
+                    slot.engine.server_spoke(now);
+                    slot.engine.mux_mut().from_server(&line[..], now);
                     self.settle(number, kernel);
                 }
                 Heard::End => {
                     server.silent = true;
-                    station.server = Some(server);
+                    slot.server = Some(server);
                     self.lost(number, kernel);
                 }
                 Heard::Nothing => return false,
@@ -183,42 +203,45 @@ impl Daemon {
             return true;
         }
         if server.silent && kernel.tree_is_empty(server.pid) {
-            self.stations.remove(place);
+            self.slots.remove(place);
             return true;
         }
         false
     }
 
     /// Those who are still its clients begin again with the next server.
-    pub(super) fn lost(&mut self, number: u64, kernel: &mut Kernel) {
+    fn lost(&mut self, number: u64, kernel: &mut Kernel) {
         let now = kernel.now;
-        let Some(station) = self.station(number) else {
+        let Some(slot) = self.slot(number) else {
             return;
         };
-        if station.members.is_empty() {
-            station.closing = true;
-            return;
+        if slot.engine.clients() == 0 {
+            return slot.engine.close();
         }
-        let class = station.class.clone();
-        station.mux.server_ended();
-        self.losses
-            .retain(|_, (limit, _)| !limit.is_forgotten(spare::instant(now)));
-        let answered = self
-            .station(number)
-            .is_some_and(|it| it.mux.latency().is_some());
-        let (limit, next_start) = self.losses.entry(class).or_default();
-        let final_word = limit.lost(spare::instant(now), answered).is_none();
-        *next_start = limit.retry_at().map(spare::moment);
-        let retry_after = next_start.filter(|_| final_word);
-        let retry_after = retry_after.map(|at| (at - now).as_millis() as u64);
+        let key = slot.key.clone();
+        slot.engine.mux_mut().server_ended();
+        let answered = slot.engine.mux().latency().is_some();
+        let next = self.restarts.lost(key, answered, now);
+        let retry_after = next.err().map(|at| (at - now).as_millis() as u64);
         self.settle(number, kernel);
-        let Some(station) = self.station(number) else {
+        self.tell_lost(number, next.is_err(), retry_after, false, kernel);
+    }
+
+    /// The clients of a server are told that it is gone, or cannot be started.
+    fn tell_lost(
+        &mut self,
+        number: u64,
+        final_word: bool,
+        retry_after: Option<u64>,
+        shortage: bool,
+        kernel: &mut Kernel,
+    ) {
+        let Some(slot) = self.slot(number) else {
             return;
         };
-        let mut unsent = station.unsent();
-        station.closing = true;
-        let members = std::mem::take(&mut station.members);
-        for id in members {
+        let mut unsent = slot.engine.unsent(slot.unwritten());
+        slot.engine.close();
+        for id in self.clients_of(number) {
             self.set_place(id, Place::Lost);
             let Some(client) = self.clients.get(&id) else {
                 continue;
@@ -234,7 +257,7 @@ impl Daemon {
                 exit: None,
                 unsent: unsent.remove(&id).unwrap_or_default(),
                 heard: Some(client.heard),
-                shortage: false,
+                shortage,
                 ended: None,
                 retry_after,
             };

@@ -1,12 +1,13 @@
 //! Its clients: how they come, what they say, and which server they get.
 
-use kennel_core::hello::{ClientHello, Control, DaemonHello, PROTOCOL, Solo};
+use kennel_core::engine::daemon::{ServerSlot, SlotKey};
+use kennel_core::hello::{ClientHello, Control, DaemonHello, KEY_VERSION, PROTOCOL, Solo};
 use kennel_core::message::{Key, Message, error_reply, result_reply};
 use kennel_core::mux::{Class, ClientId, Era, Opening, Policy, opening};
 
+use super::slot::Slot;
 use super::{Client, Daemon, Place, life};
 use crate::kernel::{End, Heard, Kernel};
-use crate::station::Station;
 
 impl Daemon {
     pub(super) fn let_in(&mut self, _: u64, kernel: &mut Kernel) -> bool {
@@ -61,10 +62,9 @@ impl Daemon {
         if let Some(Place::At(number)) = place {
             self.set_place(id, Place::Opening);
             let now = kernel.now;
-            if let Some(station) = self.station(number) {
-                station.members.remove(&id);
-                station.mux.leave(id, now);
-                let forgotten = station.mux.in_flight_of(id).is_empty();
+            if let Some(slot) = self.slot(number) {
+                slot.engine.leave(id, now);
+                let forgotten = slot.engine.mux().in_flight_of(id).is_empty();
                 kernel.must(forgotten, || {
                     format!("client {} left, and the server works on for it", id.0)
                 });
@@ -135,6 +135,7 @@ impl Daemon {
             generation: self.generation.to_string(),
             build: String::new(),
             checks_keys: true,
+            key_version: KEY_VERSION,
         };
         kernel.write(end.write, &answer.line());
         // A session that attaches again has given its former connection up.
@@ -182,18 +183,18 @@ impl Daemon {
         let end = client.end;
         if let Place::At(number) = client.place {
             let now = kernel.now;
-            let Some(station) = self.station(number) else {
+            let Some(slot) = self.slot(number) else {
                 return;
             };
             let begins = Message::parse(line).map(|message| opening(&message));
-            let opens_again = station.class.era() == Era::Modern
-                && station.mux.knows_discover() != Some(true)
+            let opens_again = slot.engine.mux().class().era() == Era::Modern
+                && slot.engine.mux().knows_discover() != Some(true)
                 && matches!(begins, Ok(Opening::Legacy(_)));
             if !opens_again {
-                station.mux.from_client(id, line, now);
+                slot.engine.mux_mut().from_client(id, line, now);
                 return self.settle(number, kernel);
             }
-            for id in station.mux.in_flight_of(id) {
+            for id in slot.engine.mux().in_flight_of(id) {
                 kernel.write(
                     end.write,
                     &error_reply(&id, -32601, "Method not found", None),
@@ -240,10 +241,11 @@ impl Daemon {
                     .as_ref()
                     .map(|it| it.session.clone());
                 let now = kernel.now;
-                if let Some(station) = self.station(number) {
-                    station.members.insert(id);
-                    station.mux.join(id, &session.unwrap_or_default());
-                    station.mux.from_client(id, line, now);
+                let hibernate = kernel.house.hibernate;
+                if let Some(slot) = self.slot(number) {
+                    slot.engine
+                        .join(id, &session.unwrap_or_default(), hibernate);
+                    slot.engine.mux_mut().from_client(id, line, now);
                 }
                 self.settle(number, kernel);
             }
@@ -252,25 +254,21 @@ impl Daemon {
     }
 
     pub(super) fn place(&mut self, class: &Class, kernel: &Kernel) -> Result<u64, &'static str> {
-        let open = |it: &&Station| it.class == *class && !it.closing && class.is_shared();
-        if let Some(station) = self.stations.iter().find(open) {
-            return match station.mux.ambiguous() {
-                Some(why) => Err(why),
-                None => Ok(station.number),
-            };
+        let open = |it: &&Slot| it.engine.is_open_for(class) && class.is_shared();
+        if let Some(slot) = self.slots.iter().find(open) {
+            return slot.engine.newcomers().map(|()| slot.number);
         }
         self.next += 1;
-        let next_start = self
-            .losses
-            .get(class)
-            .and_then(|(_, next_start)| *next_start);
+        let session = format!("session of slot {}", self.next);
+        let key = SlotKey::new(class, &session);
         let policy = Policy {
             cache: true,
             in_turn: kernel.house.in_turn,
         };
-        let start_at = next_start.unwrap_or(kernel.now);
-        self.stations
-            .push(Station::new(self.next, class.clone(), policy, start_at));
+        let (now, linger) = (kernel.now, Some(kernel.house.linger));
+        let engine = ServerSlot::new(class.clone(), policy, linger, now);
+        let start_at = self.restarts.start_at(&key, now);
+        self.slots.push(Slot::new(self.next, key, engine, start_at));
         Ok(self.next)
     }
 
@@ -300,9 +298,9 @@ impl Daemon {
         let mut owes = false;
         if let Place::At(number) = client.place {
             let now = kernel.now;
-            if let Some(station) = self.station(number) {
-                station.mux.client_eof(id, now);
-                owes = station.mux.waits_for(id) > 0;
+            if let Some(slot) = self.slot(number) {
+                slot.engine.mux_mut().client_eof(id, now);
+                owes = slot.engine.mux().waits_for(id) > 0;
             }
             self.settle(number, kernel);
         }

@@ -11,7 +11,7 @@ use crate::kernel::Kernel;
 impl Daemon {
     /// Its end is decided, and there is something to do about it.
     pub(super) fn may_part(&self, kernel: &Kernel) -> bool {
-        let empty = self.clients.is_empty() && self.stations.is_empty();
+        let empty = self.clients.is_empty() && self.slots.is_empty();
         let may_try = empty && self.look_again.is_none_or(|at| at <= kernel.now);
         self.lifetime.verdict().is_some() && (!self.ending || may_try)
     }
@@ -59,11 +59,11 @@ impl Daemon {
             for id in all {
                 self.left(id, kernel);
             }
-            for station in &mut self.stations {
-                station.closing = true;
+            for slot in &mut self.slots {
+                slot.engine.close();
             }
         }
-        if !self.clients.is_empty() || !self.stations.is_empty() {
+        if !self.clients.is_empty() || !self.slots.is_empty() {
             self.look_again = None;
             return true;
         }

@@ -1,21 +1,22 @@
-//! A daemon: a real [`Lifetime`], and a real `Mux` for each of its servers, with the order of things that
+//! A daemon: a real [`Lifetime`], and the engine of a server slot for each of its servers, with the order of things that
 //! `kennel daemon` has.
 
 mod attend;
 mod clients;
 mod life;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kennel_core::engine::daemon::Restarts;
 use kennel_core::hello::ClientHello;
 use kennel_core::lifetime::{self, Lifetime, Owner};
-use kennel_core::mux::{Class, ClientId};
+use kennel_core::mux::ClientId;
 use kennel_core::time::Moment;
 
-use crate::budget::RestartLimit;
 use crate::kernel::{End, Kernel, Pid, PipeId, Record};
-use crate::station::Station;
+use slot::Slot;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -32,8 +33,8 @@ pub(crate) struct Daemon {
     ending: bool,
     look_again: Option<Moment>,
     clients: BTreeMap<ClientId, Client>,
-    stations: Vec<Station>,
-    losses: BTreeMap<Class, (RestartLimit, Option<Moment>)>,
+    slots: Vec<Slot>,
+    restarts: Restarts,
     next: u64,
     /// Since when nobody is here, counted apart from its own books.
     pub(crate) nobody_since: Option<Moment>,
@@ -88,8 +89,8 @@ impl Daemon {
             ending: false,
             look_again: None,
             clients: BTreeMap::new(),
-            stations: Vec::new(),
-            losses: BTreeMap::new(),
+            slots: Vec::new(),
+            restarts: Restarts::default(),
             next: 0,
             nobody_since: Some(kernel.now),
             owner_gone: None,
@@ -107,7 +108,7 @@ impl Daemon {
             Phase::Serving => {
                 kernel.somebody_waits_at(self.generation)
                     || self.clients.values().any(|it| it.stirs(kernel))
-                    || self.stations.iter().any(|it| self.stirs(it, kernel))
+                    || self.slots.iter().any(|it| self.stirs(it, kernel))
                     || self.owner_stirs(kernel)
                     || self.may_part(kernel)
                     || self.wake(kernel).is_some_and(|at| at <= kernel.now)
@@ -121,15 +122,15 @@ impl Daemon {
             Phase::Parting => return None,
             Phase::Serving => {}
         }
-        let stations = self
-            .stations
+        let slots = self
+            .slots
             .iter()
-            .filter_map(|it| self.station_wake(it, kernel));
+            .filter_map(|it| self.slot_wake(it, kernel));
         let life = match self.lifetime.verdict() {
             Some(_) => self.look_again,
             None => self.lifetime.deadline(),
         };
-        stations.chain(life).min()
+        slots.chain(life).min()
     }
 
     /// One of the things there are to do; `false` once it is over.
@@ -204,8 +205,8 @@ impl Daemon {
 
     /// Another program takes its place, with all that it has.
     pub(crate) fn upgrade(&mut self, kernel: &mut Kernel) {
-        for station in &mut self.stations {
-            if let Err(why) = station.is_carried_over() {
+        for slot in &mut self.slots {
+            if let Err(why) = slot.is_carried_over() {
                 kernel.must(false, || format!("a mux cannot be carried over: {why}"));
             }
         }

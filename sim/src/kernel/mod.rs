@@ -95,6 +95,19 @@ pub(crate) struct House {
     pub(crate) sight: Sight,
     /// Whether calls take turns.
     pub(crate) in_turn: bool,
+    /// Whether sessions share a server.
+    pub(crate) shared: bool,
+    /// An idle server of a session's own stops after this time.
+    pub(crate) hibernate: Option<Duration>,
+}
+
+/// What there is too little of, for a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shortage {
+    /// No daemon can be started.
+    Daemons,
+    /// A daemon has no descriptors for another server.
+    Servers,
 }
 
 /// A process that is to begin.
@@ -128,6 +141,8 @@ pub(crate) struct Kernel {
     pub(crate) house: House,
     pub(crate) books: Books,
     trace: Option<Vec<String>>,
+    /// What there is too little of.
+    pub(crate) shortage: Option<Shortage>,
     /// The first rule that was broken.
     pub(crate) broken: Option<String>,
 }
@@ -158,6 +173,7 @@ impl Kernel {
             house,
             books: Books::default(),
             trace: traced.then(Vec::new),
+            shortage: None,
             broken: None,
         }
     }

@@ -49,6 +49,12 @@ impl Kernel {
         self.pipes.get(&pipe).map_or(0, |pipe| pipe.lines.len())
     }
 
+    /// How many bytes are in it that were not read, newlines included.
+    pub(crate) fn unread(&self, pipe: PipeId) -> usize {
+        let lines = self.pipes.get(&pipe).map(|pipe| &pipe.lines);
+        lines.map_or(0, |lines| lines.iter().map(|line| line.len() + 1).sum())
+    }
+
     /// Whether a read would not wait.
     pub(crate) fn readable(&self, pipe: PipeId) -> bool {
         self.pipes

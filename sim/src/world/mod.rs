@@ -48,6 +48,8 @@ impl World {
                 false => Sight::Unseen,
             },
             in_turn: schedule.in_turn,
+            shared: schedule.shared,
+            hibernate: schedule.hibernate,
         };
         let mut kernel = Kernel::new(house, traced);
         kernel.house.owner = schedule.owned.then(|| kernel.begin("owner"));
@@ -109,6 +111,7 @@ impl World {
                     daemon.upgrade(&mut self.kernel);
                 }
             }
+            Act::Lack(shortage) => self.kernel.shortage = *shortage,
             Act::Turns(turns, salt) => {
                 let mut dice = Rng::of(*salt, "turns");
                 for _ in 0..*turns {
@@ -139,10 +142,9 @@ impl World {
         let shim = self.kernel.begin("shim");
         let stdin = self.kernel.pipe(app, shim);
         let stdout = self.kernel.pipe(shim, app);
-        let now = self.kernel.now;
         self.apps.insert(app, App::new(app, era, stdin, stdout));
-        self.shims
-            .insert(shim, Shim::new(shim, app, stdin, stdout, now));
+        let driver = Shim::new(shim, app, stdin, stdout, &self.kernel);
+        self.shims.insert(shim, driver);
         self.shim_of.insert(app, shim);
     }
 

@@ -14,6 +14,7 @@ impl World {
     pub(super) fn settle(&mut self) {
         let mut dice = Rng::of(7, "turns");
         self.kernel.say(0, || "-- the faults are over".to_owned());
+        self.kernel.shortage = None;
         let others: Vec<Pid> = self
             .shims
             .keys()
@@ -87,7 +88,8 @@ impl World {
                 _ => self.kernel.set(pid, Status::Runs),
             }
         }
-        self.pass(self.kernel.house.linger + Duration::from_secs(30), dice);
+        // Longer than a session waits for the answers of its own server.
+        self.pass(self.kernel.house.linger + Duration::from_secs(90), dice);
         self.look();
         let left = |what: &str, count: usize, kernel: &mut Kernel| {
             kernel.must(count == 0, || {

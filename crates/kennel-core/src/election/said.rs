@@ -1,7 +1,7 @@
 //! What a daemon says to whoever greets it or asks whether it is there.
 
 use super::Answer;
-use crate::hello::{Control, DaemonHello};
+use crate::hello::{Control, DaemonHello, KEY_VERSION};
 
 /// A daemon's line that is an answer, or the end of its words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub enum Said {
     Hello(DaemonHello),
     /// It is there.
     Pong,
-    /// It takes us for its client, and would take anybody: its build does not check keys. Our hello makes it become a newer
-    /// build.
+    /// It takes us for its client, and would take others from whom we differ: its build does not check keys, or computes
+    /// those of an earlier version. Our hello makes it become a newer build.
     Outdated,
     /// It takes no new clients.
     Leaving,
@@ -31,7 +31,9 @@ impl Said {
     /// ```
     pub fn of(line: &[u8]) -> Option<Said> {
         match DaemonHello::parse(line) {
-            Ok(hello) if hello.checks_keys => return Some(Said::Hello(hello)),
+            Ok(hello) if hello.checks_keys && hello.key_version >= KEY_VERSION => {
+                return Some(Said::Hello(hello));
+            }
             Ok(_) => return Some(Said::Outdated),
             Err(_) if line.starts_with(b"!hello ") => return Some(Said::Gone),
             Err(_) => {}
@@ -64,10 +66,12 @@ mod tests {
 
     #[test]
     fn every_line_is_an_answer_or_a_word_to_wait_behind() {
-        let hello = r#"!hello {"version":"0","protocol":1,"generation":"g","checks_keys":true}"#;
+        let hello = r#"!hello {"version":"0","protocol":1,"generation":"g","checks_keys":true,"key_version":3}"#;
+        let former = r#"!hello {"version":"0","protocol":1,"generation":"g","checks_keys":true}"#;
         let outdated = r#"!hello {"version":"0","protocol":1,"generation":"g"}"#;
         let meanings = [
             (hello, Some(Answer::Hello)),
+            (former, Some(Answer::Leaving)),
             (outdated, Some(Answer::Leaving)),
             ("!pong", Some(Answer::Pong)),
             ("!going", Some(Answer::Leaving)),

@@ -22,10 +22,12 @@ use crate::message::Key;
 use crate::session::Ending;
 
 pub use build::{Build, NoBuild};
-pub use text::Text;
+pub use text::{Text, text_of_bytes};
 
 /// The version of this wire. Both sides say theirs; neither is refused for it alone.
 pub const PROTOCOL: u32 = 1;
+/// The version of the formula by which keys are made. An earlier one tells fewer sessions apart.
+pub const KEY_VERSION: u32 = 3;
 
 /// A hello longer than this is none: nobody fills our memory before we know who it is.
 pub const LONGEST_HELLO: usize = 4 << 20;
@@ -170,6 +172,9 @@ pub struct DaemonHello {
     /// the key of version 1 did not: they served everybody who came.
     #[serde(default)]
     pub checks_keys: bool,
+    /// The [version](KEY_VERSION) of the keys that it computes; 0 of builds before version 3.
+    #[serde(default)]
+    pub key_version: u32,
 }
 
 /// A line of Kennel's own.

@@ -64,3 +64,22 @@ impl<'de> Deserialize<'de> for Text {
         deserializer.deserialize_any(Either)
     }
 }
+
+/// Bytes that are usually text, as [`Text`]: for `#[serde(with = "…")]`.
+pub mod text_of_bytes {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Text;
+
+    /// Writes the bytes as text.
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        Text::from(bytes).serialize(to)
+    }
+
+    /// Reads what [`serialize`] wrote.
+    pub fn deserialize<'de, D: Deserializer<'de>, B: From<Vec<u8>>>(
+        from: D,
+    ) -> Result<B, D::Error> {
+        Text::deserialize(from).map(|text| text.as_bytes().to_vec().into())
+    }
+}

@@ -26,9 +26,7 @@ pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     spliced
 }
 
-/// Where the first newline is. Block by block: a long line spends much of its time here. Never part of a caller that is
-/// compiled for size.
-#[inline(never)]
+/// Where the first newline is. Block by block: a long line spends much of its time here.
 pub fn newline(bytes: &[u8]) -> Option<usize> {
     let (blocks, _) = bytes.as_chunks::<64>();
     // All of a block, whatever is in it: so it is looked at in a few steps.
@@ -44,22 +42,32 @@ pub fn newline(bytes: &[u8]) -> Option<usize> {
 const SEPARATORS: [&str; 3] = ["\u{2028}", "\u{2029}", "\u{85}"];
 /// Maximum bytes that a line grows by when its separators are escaped.
 const MOST_ADDED: usize = 1 << 20;
+/// Maximum bytes of a line whose separators are escaped: all of it is read again.
+const LONGEST_SPLIT: usize = 8 << 20;
 
 /// Whether some readers would end the line before its end. A carriage return that is its last byte is part of the line's
 /// end to all of them.
 pub(super) fn has_separators(line: &[u8]) -> bool {
     let has_return = |(_, rest): (&u8, &[u8])| rest.contains(&b'\r');
     let text = str::from_utf8(line).unwrap_or_default();
-    line.split_last().is_some_and(has_return)
-        || SEPARATORS.iter().any(|separator| text.contains(separator))
+    line.split_last().is_some_and(has_return) || has_foreign_separators(text)
+}
+
+/// Whether it has other characters than a carriage return at which some readers end a line.
+pub(super) fn has_foreign_separators(text: &str) -> bool {
+    SEPARATORS.iter().any(|separator| text.contains(separator))
 }
 
 /// The same message as one line to every reader: with spaces for carriage returns, which are white space where a message
-/// is well-formed, and with escapes for other separators, which are in its strings. `Err`: it would be much longer.
+/// is well-formed, and with escapes for other separators, which are in its strings. `Err`: it would be much longer, or is
+/// very long.
 ///
 /// Sessions that share a server speak to it through one pipe: a session that could end a line early could send whole
 /// messages in the name of another.
 pub(crate) fn one_line(line: Owned) -> Result<Owned, Owned> {
+    if line.len() > LONGEST_SPLIT {
+        return Err(line);
+    }
     let mut bytes = Vec::from(line);
     let last = bytes.len().saturating_sub(1);
     for byte in bytes[..last].iter_mut().filter(|byte| **byte == b'\r') {

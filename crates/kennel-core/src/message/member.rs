@@ -13,6 +13,16 @@ use super::{Id, Inside, Key, Malformed, Part, Place, quoted};
 /// up to twenty times its length.
 pub(crate) const CANONICAL_LIMIT: usize = 2 << 20;
 
+/// Maximum bytes of a value that is searched for a member that was not seen on the way, and of `_meta`. A search takes
+/// 5 ms for 1 MB of short members, and one message is the reason for several.
+pub(crate) const SEARCH_LIMIT: usize = 4 << 20;
+const META_LIMIT: usize = 1 << 20;
+
+/// Why a value is not searched.
+const TOO_LONG: Malformed =
+    Malformed::Shape("it is too long to be searched for the keys that decide on its way");
+const LONG_META: Malformed = Malformed::Shape("its _meta is longer than 1 MB");
+
 impl<'a> Part<'a> {
     /// The bytes as they stand, which are text.
     pub(crate) fn text(&self) -> &'a str {
@@ -32,8 +42,17 @@ impl<'a> Part<'a> {
 
     /// The same as [`at`](Self::at), for a value that is long and rarely has what is looked for.
     pub(crate) fn at_if_any(&self, path: &[&str]) -> Result<Option<Part<'a>>, Malformed> {
+        // Only an object has members, however long something else is.
+        if !self.bytes.starts_with(b"{") {
+            return Ok(None);
+        }
         let worth_it = match path.first().and_then(|name| self.known(name)) {
-            Some(first) => first.is_some(),
+            // What is shorter than the name of a member has none of that name.
+            Some(first) => first.is_some_and(|first| {
+                let last = path.last().filter(|_| path.len() > 1);
+                last.is_none_or(|name| first.range().len() > name.len())
+            }),
+            None if self.bytes.len() > SEARCH_LIMIT => return Err(TOO_LONG),
             None => path.last().is_some_and(|name| self.mentions(name)),
         };
         match worth_it {
@@ -47,6 +66,23 @@ impl<'a> Part<'a> {
         match self.known(name) {
             Some(value) => value.is_some(),
             None => self.mentions(&quoted(name)),
+        }
+    }
+
+    /// Looks for the members that are asked for most, once and for all.
+    pub(super) fn look_inside(&mut self) {
+        let mut seen = SeenMembers::default();
+        let start = self.bytes.as_ptr().addr();
+        if self.bytes.starts_with(b"{")
+            && serde_json::Deserializer::from_str(self.text())
+                .deserialize_map(MemberPlaces {
+                    start,
+                    seen: &mut seen,
+                })
+                .is_ok()
+            && !seen.odd
+        {
+            self.inside = Inside::Known(seen.places);
         }
     }
 
@@ -75,6 +111,9 @@ impl<'a> Part<'a> {
                 })
             }));
         }
+        if self.bytes.len() > SEARCH_LIMIT {
+            return Err(TOO_LONG);
+        }
         let mut found = Found::default();
         let finder = Finder {
             name,
@@ -98,6 +137,9 @@ impl<'a> Part<'a> {
         let mut here = *self;
         for name in path {
             match here.member(name)? {
+                Some(next) if *name == "_meta" && next.bytes.len() > META_LIMIT => {
+                    return Err(LONG_META);
+                }
                 Some(next) => here = next,
                 None => return Ok(None),
             }
@@ -248,6 +290,42 @@ impl<'a> Visitor<'a> for Finder<'_, '_, 'a> {
     }
 }
 
+/// Where [`MEMBERS`] are.
+#[derive(Default)]
+struct SeenMembers {
+    places: [Option<Place>; MEMBERS.len()],
+    /// One of them comes twice, or is too far away.
+    odd: bool,
+}
+
+struct MemberPlaces<'s> {
+    /// Where the object is in memory.
+    start: usize,
+    seen: &'s mut SeenMembers,
+}
+
+impl<'a> Visitor<'a> for MemberPlaces<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
+        while let Some(key) = object.next_key_seed(AnyKey)? {
+            let value = object.next_value::<&'a RawValue>()?.get();
+            if let Some(nth) = MEMBERS.iter().position(|it| **it == *key) {
+                let start = value.as_ptr().addr();
+                let place = Place::new(self.start, start, start + value.len());
+                let twice = self.seen.places[nth].is_some();
+                self.seen.odd |= twice || place.is_none();
+                self.seen.places[nth] = place;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Compares a key without keeping it.
 struct IsCalled<'n>(&'n str);
 
@@ -349,7 +427,7 @@ impl<'a, F: FnMut(&'a RawValue)> Visitor<'a> for Elements<F> {
 mod tests {
     use std::cell::Cell;
 
-    use super::super::Message;
+    use super::super::{Line, Message, Scan};
     use super::*;
 
     thread_local! {
@@ -377,6 +455,39 @@ mod tests {
         let (once, four_times) = (examined(1000), examined(4000));
         // Quadratic cost would make it sixteen times as much.
         assert!(four_times < 5 * once, "{once} bytes, then {four_times}");
+    }
+
+    #[test]
+    fn a_very_long_value_is_not_searched() {
+        let members = |length: usize| format!("{{{}\"b\":1}}", "\"a\":0,".repeat(length / 6));
+        let long = members(SEARCH_LIMIT);
+        let before = EXAMINED.get();
+        assert_eq!(part(&long).member("b"), Err(TOO_LONG));
+        assert_eq!(part(&long).at_if_any(&["b"]), Err(TOO_LONG));
+        assert_eq!(EXAMINED.get(), before);
+        assert!(part(&members(1000)).member("b").unwrap().is_some());
+        // Where it was seen on the way, a long one is no reason to search.
+        let line = |meta: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"m","params":{{"x":{long},"\u005fmeta":{meta}}}}}"#
+            )
+        };
+        for (meta, found) in [
+            (members(1000), Ok(true)),
+            (members(META_LIMIT), Err(LONG_META)),
+        ] {
+            let line = line(&meta);
+            let mut scan = Scan::default();
+            scan.look_at(line.as_bytes());
+            let message = Message::parse(Line::scanned(line.as_bytes(), &scan));
+            let Ok(Message::Notification(message)) = message else {
+                panic!("a notification");
+            };
+            let before = EXAMINED.get();
+            let at = message.params.unwrap().at_if_any(&["_meta", "b"]);
+            assert_eq!(at.map(|it| it.is_some()), found);
+            assert!(EXAMINED.get() - before < 10_000);
+        }
     }
 
     #[test]

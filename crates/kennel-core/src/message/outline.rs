@@ -88,7 +88,7 @@ struct Elements {
 
 /// What comes next.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     #[default]
     Line,
     KeyBegins,
@@ -106,6 +106,42 @@ enum Next {
 }
 
 impl Outline {
+    /// The outline of an object of which so much is known: the id it has, whether what comes next is part of an id, and
+    /// whether it has a method and an outcome.
+    pub(super) fn known(
+        next: Next,
+        (id, in_id): (Option<Vec<u8>>, bool),
+        has_method: bool,
+        has_outcome: bool,
+    ) -> Outline {
+        Outline {
+            next,
+            object: Some(Object {
+                id_count: usize::from(id.is_some()) + usize::from(in_id),
+                ids: id.into_iter().collect(),
+                has_method,
+                has_outcome,
+            }),
+            ..Outline::default()
+        }
+    }
+
+    /// The same, behind this key.
+    pub(super) fn behind_key(self, key: &[u8]) -> Outline {
+        let kept = key.to_vec();
+        Outline { kept, ..self }
+    }
+
+    /// The same, in a value. If that is an id, it is none that can be read.
+    pub(super) fn inside_value(self, depth: usize, in_string: bool) -> Outline {
+        Outline {
+            depth,
+            in_string,
+            is_cut: true,
+            ..self
+        }
+    }
+
     /// More of the line came.
     pub fn feed(&mut self, bytes: &[u8]) {
         let mut elements = std::mem::take(&mut self.elements);

@@ -59,6 +59,11 @@ impl Owned {
         }
     }
 
+    /// How many bytes what it is in has room for.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// What it was in, for something else.
     pub fn into_room(self) -> Vec<u8> {
         self.bytes

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::glance;
 use super::line::has_separators;
-use super::member::AnyKey;
+use super::member::{AnyKey, SEARCH_LIMIT};
 use super::scan::KEYS;
 use super::{
     BATCH_LIMIT, Batch, Id, Line, Malformed, Member, Message, Method, Notification, Outcome, Part,
@@ -48,7 +48,8 @@ fn parse_further<'a>(
         Some(envelope) => envelope.message()?,
         None => parse_with_care(line.bytes, is_exact)?,
     };
-    match has_separators(line.bytes) {
+    // What was looked at while it came is known to have some.
+    match seen.is_some() && line.scan.is_some() || has_separators(line.bytes) {
         true => Err(Malformed::Newline),
         false => Ok(message),
     }
@@ -94,6 +95,9 @@ pub(super) fn request_id(params: Part<'_>) -> Option<Result<Id<'_>, Malformed>> 
     if !params.bytes.starts_with(b"{") {
         return None;
     }
+    if params.bytes.len() > SEARCH_LIMIT {
+        return Some(Err(Malformed::Shape("its params are too long")));
+    }
     let Ok(known) = serde_json::from_str::<Params<'_>>(params.text()) else {
         return Some(Err(Malformed::Shape("requestId comes twice")));
     };
@@ -111,7 +115,7 @@ pub(super) struct Envelope<'a> {
     params: Option<Part<'a>>,
     result: Option<Part<'a>>,
     error: Option<Part<'a>>,
-    /// It has a carriage return, or is not ASCII: only then is it searched for line separators.
+    /// It has a carriage return, or may have other line separators: only then is it searched for them.
     pub(super) may_have_separators: bool,
 }
 
@@ -201,7 +205,10 @@ fn parse_object<'a>(
 
         fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
             while let Some(key) = object.next_key_seed(AnyKey)? {
-                let value = part_of(self.line, object.next_value()?);
+                let mut value = part_of(self.line, object.next_value()?);
+                if matches!(&*key, "params" | "result") {
+                    value.look_inside();
+                }
                 *self.has_misspelled |= is_misspelled(key.as_bytes());
                 if let Some(place) = self.envelope.part_mut(key.as_bytes())
                     && place.replace(value).is_some()
@@ -333,7 +340,7 @@ fn not_json(error: &serde_json::Error, offset: usize) -> Malformed {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Scan;
+    use super::super::{Outline, Scan};
     use super::*;
 
     fn glanced(line: &str) -> Option<Envelope<'_>> {
@@ -403,11 +410,41 @@ mod tests {
         "!",
     ];
 
+    /// What is known of the beginning is what an outline would know of it.
+    fn same_outline(line: &[u8], end: usize, scan: &Scan) -> Result<(), TestCaseError> {
+        let (mut known, read) = scan.outline(&line[..end]);
+        known.feed(&line[read..]);
+        let mut outline = Outline::default();
+        outline.feed(line);
+        let seen = |it: &Outline| (it.id(), it.has_method(), it.has_outcome());
+        let text = String::from_utf8_lossy(line);
+        prop_assert_eq!(seen(&known), seen(&outline), "{:?} at {}", text, end);
+        prop_assert_eq!(known.into_elements(), outline.into_elements(), "{:?}", text);
+        Ok(())
+    }
+
+    #[test]
+    fn of_a_line_that_is_refused_late_nothing_is_read_again_for_its_id() {
+        for odd in ["NaN", "\"\u{1}\"", "1} x", "{\"a\":tru"] {
+            let long = "\"k\":[0],".repeat(10_000);
+            let line = format!(r#"{{"id":7,"result":{{{long}"z":0}},"x":{odd},"y":1}}"#);
+            let mut scan = Scan::default();
+            scan.look_at(line.as_bytes());
+            assert!(scan.is_refused(), "{odd}");
+            let (mut outline, read) = scan.outline(line.as_bytes());
+            assert!(line.len() - read < 30, "{odd}: {read} of {}", line.len());
+            outline.feed(&line.as_bytes()[read..]);
+            assert_eq!(outline.id().as_deref(), Some("7"), "{odd}");
+            assert!(outline.has_outcome());
+        }
+    }
+
     /// Also in as many parts as it has bytes.
     fn same_both_ways(line: &str) -> Result<(), TestCaseError> {
         let mut scan = Scan::default();
         for end in 0..line.len() {
             scan.look_at(&line.as_bytes()[..end]);
+            same_outline(line.as_bytes(), end, &scan)?;
         }
         let in_parts = parse(Line::scanned(line.as_bytes(), &scan));
         prop_assert_eq!(in_parts, parse(line.as_bytes().into()), "{:?}", line);

@@ -160,6 +160,14 @@ pub(crate) fn long_welcome(id: &[u8]) -> Vec<u8> {
     error_reply(id, INTERNAL_ERROR, &message, Some(data))
 }
 
+/// In place of an answer that several clients wait for, and that is too long to be copied for all of them.
+pub(crate) fn not_copied(id: &[u8]) -> Vec<u8> {
+    let message =
+        "the server's answer is too long to be copied for all clients that wait for it: ask again";
+    let data = r#"{"reason":"answer_too_long"}"#;
+    error_reply(id, INTERNAL_ERROR, message, Some(data))
+}
+
 /// To a request of an app whose id is too long, or would be beside the long ids of others.
 pub(crate) fn long_id(id: &[u8]) -> Vec<u8> {
     let message = format!(

@@ -7,8 +7,11 @@
 //! It stops wherever the line stops, and goes on when there is more of it: what is long is looked at while it
 //! arrives, and little is left to do when its last byte does.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
+use super::line::has_foreign_separators;
+use super::outline::{self, Outline};
 use super::parse::{Envelope, is_misspelled};
 use super::token::{is_number, is_part_of_a_number, ordinary};
 use super::{Inside, Part, Place};
@@ -31,9 +34,13 @@ pub struct Scan {
     at: usize,
     /// Up to here it is text.
     text: usize,
-    /// It has a carriage return, or is not ASCII.
-    may_have_separators: bool,
+    /// Where its first carriage return is.
+    first_return: Option<usize>,
+    /// It has another character at which some readers end a line.
+    has_separators: bool,
     next: Next,
+    /// What came next before it was refused.
+    refused: Next,
     /// The string it is in the middle of.
     string: Option<Text>,
     /// What it is in, below the object itself, the innermost last: 1 for an object, 0 for an array.
@@ -79,10 +86,12 @@ struct Text {
 pub(super) const KEYS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
 /// Which of them it is.
 type Key = usize;
+const ID: Key = 1;
 const METHOD: Key = 2;
 /// Those whose values are looked into, one level deep.
 const PARAMS: Key = 3;
 const RESULT: Key = 4;
+const ERROR: Key = 5;
 /// Whoever asks for one of these members need not search for it.
 pub(super) const MEMBERS: [&str; 2] = ["_meta", "task"];
 
@@ -112,12 +121,14 @@ impl Scan {
         if unseen.is_ascii() {
             self.text = line.len();
         } else {
-            self.may_have_separators = true;
             match str::from_utf8(unseen) {
-                Ok(_) => self.text = line.len(),
+                Ok(text) => self.note_text(text),
                 // A character of which not all is there.
-                Err(error) if error.error_len().is_none() => self.text += error.valid_up_to(),
-                Err(_) => self.next = Next::Refused,
+                Err(error) if error.error_len().is_none() => {
+                    let text = str::from_utf8(&unseen[..error.valid_up_to()]);
+                    self.note_text(text.unwrap_or_default());
+                }
+                Err(_) => self.refuse(),
             }
         }
         while self.next != Next::Refused {
@@ -125,6 +136,12 @@ impl Scan {
                 return;
             }
         }
+    }
+
+    /// This comes next, and is text.
+    fn note_text(&mut self, text: &str) {
+        self.has_separators |= has_foreign_separators(text);
+        self.text += text.len();
     }
 
     /// Whether a method was seen, nothing is wrong so far, and more must come: it is no answer, and nobody can take
@@ -140,7 +157,9 @@ impl Scan {
         if !all || self.next != Next::Nothing {
             return None;
         }
-        envelope.may_have_separators = self.may_have_separators;
+        // One that is its last byte is part of its end.
+        let has_return = self.first_return.is_some_and(|at| at + 1 < line.len());
+        envelope.may_have_separators = self.has_separators || has_return;
         for (key, range) in self.parts.iter().enumerate() {
             let Some(range) = range else {
                 continue;
@@ -168,7 +187,9 @@ impl Scan {
         }
         // A newline is none: no line has one.
         while let Some(byte @ (b' ' | b'\t' | b'\r')) = line.get(self.at) {
-            self.may_have_separators |= *byte == b'\r';
+            if *byte == b'\r' {
+                self.first_return.get_or_insert(self.at);
+            }
             self.at += 1;
         }
         let token = *line.get(self.at).ok_or(Stop)?;
@@ -187,7 +208,7 @@ impl Scan {
             },
             (Next::CommaOrEnd, b'}') if self.in_object() => self.close(),
             (Next::CommaOrEnd, b']') if !self.in_object() => self.close(),
-            _ => self.next = Next::Refused,
+            _ => self.refuse(),
         }
         Ok(())
     }
@@ -223,8 +244,7 @@ impl Scan {
 
     fn open(&mut self, bracket: u8) {
         if self.depth == DEEPEST {
-            self.next = Next::Refused;
-            return;
+            return self.refuse();
         }
         self.depth += 1;
         self.levels <<= 1;
@@ -271,7 +291,7 @@ impl Scan {
                 self.value_ended();
             }
             None if word.starts_with(rest) => return Err(Stop),
-            _ => self.next = Next::Refused,
+            _ => self.refuse(),
         }
         Ok(())
     }
@@ -288,7 +308,7 @@ impl Scan {
             self.at += length;
             self.value_ended();
         } else {
-            self.next = Next::Refused;
+            self.refuse();
         }
         Ok(())
     }
@@ -310,7 +330,7 @@ impl Scan {
                 self.string = None;
                 self.at += 1;
                 match text.is_key {
-                    true => self.key_ended(&line[text.start..self.at - 1], text.has_escapes),
+                    true => self.key_ended(&line[text.start..self.at - 1], text),
                     false => self.value_ended(),
                 }
             }
@@ -323,7 +343,7 @@ impl Scan {
                 self.escape(line)?;
             }
             // A control character.
-            _ => self.next = Next::Refused,
+            _ => self.refuse(),
         }
         Ok(())
     }
@@ -335,32 +355,118 @@ impl Scan {
                 let digits = line.get(self.at + 2..self.at + 6).ok_or(Stop)?;
                 match digits.iter().all(u8::is_ascii_hexdigit) {
                     true => self.at += 6,
-                    false => self.next = Next::Refused,
+                    false => self.refuse(),
                 }
             }
-            _ => self.next = Next::Refused,
+            _ => self.refuse(),
         }
         Ok(())
     }
 
-    fn key_ended(&mut self, key: &[u8], has_escapes: bool) {
+    fn key_ended(&mut self, key: &[u8], text: Text) {
         self.next = Next::Colon;
         match (self.depth, self.key) {
-            // Whether it is one of the envelope's has to be read, and which of two counts is for others to say.
+            // Which of two counts is for others to say.
             (0, _) => {
-                self.key = KEYS.iter().position(|it| *it == key);
+                let meant = text.meant(key);
+                let is_odd = match (&meant, text.has_escapes) {
+                    (None, _) => true,
+                    (Some(meant), true) => KEYS.contains(&&**meant) || is_misspelled(meant),
+                    (Some(_), false) => !KEYS.contains(&key) && is_misspelled(key),
+                };
+                self.key = match text.has_escapes {
+                    true => None,
+                    false => KEYS.iter().position(|it| *it == key),
+                };
                 let twice = self.key.is_some_and(|key| self.parts[key].is_some());
-                if has_escapes || twice || self.key.is_none() && is_misspelled(key) {
-                    self.next = Next::Refused;
+                if is_odd || twice {
+                    // Back to where the key begins.
+                    (self.at, self.next) = (text.start - 1, Next::Key);
+                    self.refuse();
                 }
             }
             (1, Some(whole @ (PARAMS | RESULT))) => {
-                self.inner = MEMBERS.iter().position(|it| it.as_bytes() == key);
+                let meant = text.meant(key).unwrap_or_default();
+                self.inner = MEMBERS.iter().position(|it| it.as_bytes() == &*meant);
                 let looked = &mut self.inside[whole];
                 let twice = |member: usize| looked.members[member].is_some();
-                looked.odd |= has_escapes || self.inner.is_some_and(twice);
+                looked.odd |= self.inner.is_some_and(twice);
             }
             _ => {}
         }
+    }
+
+    /// This is for others to read.
+    fn refuse(&mut self) {
+        self.refused = std::mem::replace(&mut self.next, Next::Refused);
+    }
+
+    /// Whether it is bad or odd, and is for others to read.
+    pub fn is_refused(&self) -> bool {
+        self.next == Next::Refused
+    }
+
+    /// The outline of what was looked at, which need not be read again, and how many bytes of the line that is.
+    pub fn outline(&self, line: &[u8]) -> (Outline, usize) {
+        let next = match self.next {
+            Next::Refused => self.refused,
+            next => next,
+        };
+        let is_id = self.key == Some(ID);
+        // The value of a key begins behind its colon.
+        let has_begun = self.depth > 0 || next != Next::Colon;
+        let is_at = |key: Key| self.key == Some(key) && has_begun;
+        let has = |key: Key| self.parts[key].is_some() || is_at(key);
+        // An id counts once its value has ended for sure.
+        let has_ended = !is_id || next != Next::CommaOrEnd || self.depth > 0;
+        let id = self.parts[ID].as_ref().filter(|_| has_ended);
+        let id = id.and_then(|id| line.get(id.clone()));
+        let known = |next: outline::Next| {
+            let is_in_id = is_id && matches!(next, outline::Next::Value { is_id: true });
+            let ids = (id.map(<[u8]>::to_vec), is_in_id);
+            let has_outcome = has(RESULT) || has(ERROR);
+            Outline::known(next, ids, has(METHOD), has_outcome)
+        };
+        let value = |is_id: bool| outline::Next::Value { is_id };
+        match (next, self.depth, self.string) {
+            (Next::Object | Next::Refused, ..) => (Outline::default(), 0),
+            (Next::Nothing, ..) => (known(outline::Next::Nothing), self.at),
+            // In a key of its own: from where that begins.
+            (_, 0, Some(text)) if text.is_key => (known(outline::Next::KeyBegins), text.start - 1),
+            (Next::KeyOrEnd | Next::Key, 0, None) => (known(outline::Next::KeyBegins), self.at),
+            (Next::Colon, 0, _) => {
+                let key = self.key.map_or(&b"?"[..], |key| KEYS[key]);
+                (known(outline::Next::Colon).behind_key(key), self.at)
+            }
+            (Next::CommaOrEnd, 0, None) if is_id => (known(value(true)), self.start),
+            (Next::CommaOrEnd, 0, None) => (known(value(false)), self.at),
+            // In or before a value of its own. An id is read again.
+            (_, 0, None) => (known(value(is_id)), self.at),
+            (_, 0, Some(_)) if is_id => (known(value(true)), self.start),
+            (_, 0, Some(_)) => (known(value(false)).inside_value(0, true), self.at),
+            // An id that is an array or an object is none.
+            (_, depth, string) => {
+                let inside = known(value(is_id)).inside_value(depth as usize, string.is_some());
+                (inside, self.at)
+            }
+        }
+    }
+}
+
+impl Text {
+    /// What this key means, if it may be one of [`KEYS`] or [`MEMBERS`]; nothing, if it is longer than those can be.
+    /// `None`: its escapes mean nothing.
+    fn meant(self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        // Six bytes for each character of the longest.
+        const LONGEST: usize = 6 * "jsonrpc".len();
+        if !self.has_escapes {
+            return Some(Cow::Borrowed(key));
+        }
+        if key.len() > LONGEST {
+            return Some(Cow::Borrowed(b""));
+        }
+        let text = str::from_utf8(key).ok()?;
+        let meant = serde_json::from_str::<String>(&format!("\"{text}\"")).ok()?;
+        Some(Cow::Owned(meant.into_bytes()))
     }
 }

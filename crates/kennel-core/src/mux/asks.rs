@@ -18,14 +18,15 @@ use crate::message::{
 };
 use crate::time::Moment;
 
-use super::calls::Kind;
+use super::calls::{Call, Kind};
 use super::refused::{ROOTS_LIST_LIMIT, ambiguous_client, client_gone, long_roots_list};
 use super::said::{From, Kept, Said};
 use super::snapshot::{bytes, pairs};
+use super::tasks::related_task;
 use super::{Lane, Mux, Note, Side};
 
-/// Where a server's request says which task it is about.
-const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+/// The code of an error that says which elicitations a request needs first.
+const URL_ELICITATION_REQUIRED: &str = "-32042";
 
 /// A question that waits for a client's answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,6 +41,7 @@ impl Ask {
     fn bytes(&self) -> usize {
         let line = match &self.about {
             About::Roots(Some(line)) => line.len(),
+            About::RootsTold { line, answer } => line.len() + answer.len(),
             About::Roots(None) | About::Other => 0,
         };
         line + self.server.as_ref().map_or(0, |server| server.raw.len())
@@ -58,6 +60,12 @@ pub(super) struct ServerId {
 pub(super) enum About {
     /// Any other client could answer it as well: its line is kept for that.
     Roots(Option<Kept>),
+    /// The client answered; the server hears it when all for whom it works are known to have the same roots.
+    RootsTold {
+        line: Kept,
+        #[serde(with = "bytes")]
+        answer: Vec<u8>,
+    },
     /// One client alone.
     Other,
 }
@@ -77,7 +85,8 @@ pub(super) struct Asks {
     /// a task that a client began for the server goes on.
     #[serde(default)]
     tokens: VecDeque<(Key, ClientId)>,
-    /// What the server calls its elicitations whose end it may tell, and whom it asked; the latest.
+    /// What the server calls its elicitations whose end it may tell, and whom it asked or told of them in an error; the
+    /// latest.
     #[serde(default)]
     elicitations: VecDeque<(String, ClientId)>,
 }
@@ -120,6 +129,12 @@ impl Asks {
         latest_first.find(|(known, _)| known == id).map(|it| it.1)
     }
 
+    /// Whether this client works on such a task for the server.
+    pub(super) fn is_work_of(&self, client: ClientId, task: &str) -> bool {
+        let mut tasks = self.client_tasks.iter();
+        tasks.any(|(id, owner)| id == task && *owner == client)
+    }
+
     /// Whether the server wants to hear of this progress, and from this client.
     pub(super) fn is_progress_of(&self, client: ClientId, token: &Key) -> bool {
         let mut tokens = self.tokens.iter();
@@ -159,19 +174,72 @@ impl Asks {
 
     /// This client answers. `None`: nothing that it was asked, or not any more.
     pub(super) fn answer(&mut self, client: ClientId, minted: i64) -> Option<Ask> {
-        if self.open.get(&minted)?.client != client {
+        let ask = self.open.get(&minted)?;
+        if ask.client != client || matches!(ask.about, About::RootsTold { .. }) {
             return None;
         }
         self.close(minted)
     }
 
-    /// The server does not want the answer any more: whom it was asked, and under which id.
-    pub(super) fn cancel(&mut self, key: &Key) -> Option<(ClientId, i64)> {
+    /// The server does not want the answer any more: whom it was asked, and under which id. `Some(None)`: a client has
+    /// answered.
+    pub(super) fn cancel(&mut self, key: &Key) -> Option<Option<(ClientId, i64)>> {
         let minted = match self.by_server.get(key) {
             Some(minted) => *minted,
             None => self.by_server[only_same_number(&self.by_server, key, |_| true)?],
         };
-        self.close(minted).map(|ask| (ask.client, minted))
+        let ask = self.close(minted)?;
+        let is_answered = matches!(ask.about, About::RootsTold { .. });
+        Some((!is_answered).then_some((ask.client, minted)))
+    }
+
+    /// Answers of clients that the server has not heard yet, and whose they are.
+    pub(super) fn told_roots(&self) -> Vec<(i64, ClientId)> {
+        let told = |ask: &Ask| matches!(ask.about, About::RootsTold { .. });
+        let told = self.open.iter().filter(|(_, ask)| told(ask));
+        told.map(|(minted, ask)| (*minted, ask.client)).collect()
+    }
+
+    /// Such an answer, and what it answers.
+    pub(super) fn take_told(&mut self, minted: i64) -> Option<(Vec<u8>, ServerId)> {
+        let ask = self.close(minted)?;
+        match (ask.about, ask.server) {
+            (About::RootsTold { answer, .. }, Some(server)) => Some((answer, server)),
+            _ => None,
+        }
+    }
+
+    /// Whether the server waits for roots, be it that a client has told them.
+    pub(super) fn has_roots_questions(&self) -> bool {
+        let is_one =
+            |ask: &Ask| matches!(ask.about, About::Roots(Some(_)) | About::RootsTold { .. });
+        self.open.values().any(is_one)
+    }
+
+    /// No client answers the server's questions for roots any more: whom it asked, and what. What a client was asked and
+    /// has not answered, the mux itself wants to know from now on.
+    pub(super) fn withdraw_roots(&mut self) -> Vec<(ClientId, ServerId)> {
+        let mut withdrawn = Vec::new();
+        for minted in self.open.keys().copied().collect::<Vec<_>>() {
+            let is_told = match self.open[&minted].about {
+                About::Roots(Some(_)) => false,
+                About::RootsTold { .. } => true,
+                About::Roots(None) | About::Other => continue,
+            };
+            let Some(ask) = self.close(minted) else {
+                continue;
+            };
+            if !is_told {
+                let own = Ask {
+                    client: ask.client,
+                    about: About::Roots(None),
+                    server: None,
+                };
+                self.open.insert(minted, own);
+            }
+            withdrawn.extend(ask.server.map(|server| (ask.client, server)));
+        }
+        withdrawn
     }
 
     /// What a client that is gone will not answer.
@@ -319,8 +387,7 @@ impl Mux {
     /// It may name a task of one client, or one that a client works on for the server.
     fn whom_by_task(&self, request: &Request<'_>, method: &str) -> Option<Whom> {
         let params = request.params?;
-        if let Ok(Some(related)) = params.at_if_any(&["_meta", RELATED_TASK])
-            && let Ok(Some(task)) = related.member("taskId")
+        if let Ok(Some(task)) = related_task(request.params)
             && let Some(owner) = self.tasks.owner(&task.string()?)
         {
             return Some(self.one_or_gone(self.client_of(owner)));
@@ -342,7 +409,28 @@ impl Mux {
         None
     }
 
-    /// Whether a client tells of a task that others alone work on for the server.
+    /// An error may tell who gets it of elicitations: their end is told to it alone.
+    pub(super) fn elicitations_in_error(&mut self, call: &Call, error: &Part<'_>) {
+        let code = error.member("code").ok().flatten();
+        if code.is_none_or(|code| code.text() != URL_ELICITATION_REQUIRED) {
+            return;
+        }
+        let (Some(waiter), Ok(Some(elicitations))) =
+            (call.waiters.first(), error.at(&["data", "elicitations"]))
+        else {
+            return;
+        };
+        elicitations.for_each_element(|it| {
+            let id = it.member("elicitationId").ok().flatten();
+            if let Some(id) = id.and_then(|id| id.string())
+                && id.len() <= reply::NAME_LIMIT
+            {
+                self.asks.elicits(id.into_owned(), waiter.client);
+            }
+        });
+    }
+
+    /// Whether a client tells of a task that it does not work on for the server, as far as that is known.
     pub(super) fn is_anothers_work(
         &self,
         from: &From<'_>,
@@ -355,14 +443,12 @@ impl Mux {
         let Some(id) = task.string() else {
             return self.class.is_shared();
         };
-        let such = self.asks.client_tasks.iter().filter(|(it, _)| *it == id);
-        let owners: BTreeSet<_> = such.map(|(_, owner)| *owner).collect();
-        !owners.is_empty() && !owners.contains(&from.client)
+        self.sessions.several && !self.asks.is_work_of(from.client, &id)
     }
 
     /// Whom the server may be working for: who waits for an answer, who did until it was cancelled,
     /// who owns a task that may go on. `None` stands for all who are gone.
-    fn candidates(&self) -> BTreeSet<Option<ClientId>> {
+    pub(super) fn candidates(&self) -> BTreeSet<Option<ClientId>> {
         let mut candidates = BTreeSet::new();
         for call in self.calls.asked() {
             match (&call.kind, &call.session) {
@@ -412,11 +498,14 @@ impl Mux {
         for ask in self.asks.leave(client) {
             match (ask.about, ask.server) {
                 (_, None) => {}
-                (About::Roots(Some(line)), Some(server)) => self.ask_for_roots(line, server),
+                (About::Roots(Some(line)) | About::RootsTold { line, .. }, Some(server)) => {
+                    self.ask_for_roots(line, server)
+                }
                 (About::Roots(None) | About::Other, Some(server)) => {
                     self.tell_server(Lane::Own, client_gone(&server.raw));
                 }
             }
         }
+        self.tell_roots();
     }
 }

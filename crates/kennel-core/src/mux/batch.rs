@@ -129,7 +129,7 @@ impl Mux {
         for member in &batch.members {
             let from = From {
                 client,
-                said: Said::member(member),
+                said: Said::member(member, member.whole.bytes().len()),
                 batch: Some(number),
                 now,
             };

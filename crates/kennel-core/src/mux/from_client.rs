@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Line, Malformed, Message, Notification, Part, Request, Response, reply};
+use crate::message::{
+    Key, Line, Malformed, Message, Notification, Part, Request, Response, Scan, reply,
+};
 use crate::time::Moment;
 
 use super::calls::{Call, Digits, Kind, Minted};
@@ -30,7 +32,7 @@ impl Mux {
         let line = line.into();
         if self.is_split_from_client(client, line, now) {
             let line = line.bytes().to_vec().into();
-            self.hear_client_as_one(client, line, now);
+            self.hear_client_as_one(client, line, &Scan::default(), now);
         }
     }
 
@@ -49,6 +51,9 @@ impl Mux {
             true => Message::parse_exact(line),
             false => Message::parse(line),
         };
+        if let Ok(message) = &parsed {
+            self.check_roots_before(client, message, now);
+        }
         match parsed {
             Ok(message) if self.takes(client, line.bytes(), &message) => {}
             Err(why) if why.is_split(line.bytes()) => return true,
@@ -156,6 +161,10 @@ impl Mux {
         let method = request.method.name();
         if self.class.is_shared() {
             self.check_era(from, request, &method)?;
+            if self.is_related_to_foreign_task(from.client, request.params)? {
+                self.notes.push(Note::ForeignTask(from.client));
+                return Err(Refused::foreign_task(&request.id));
+            }
         }
         if let Some(list) = List::of(&method) {
             return self.list_from_client(from, request, list);
@@ -264,6 +273,9 @@ impl Mux {
                 self.progress_from_client(from, notification);
             }
             method if is_task_status(method) && self.is_anothers_work(from, notification) => {
+                self.notes.push(Note::ForeignTask(from.client));
+            }
+            _ if self.is_related_to_foreign_task(from.client, notification.params) != Ok(false) => {
                 self.notes.push(Note::ForeignTask(from.client));
             }
             // Some servers look at the method only: it would be a request that was not looked at here.

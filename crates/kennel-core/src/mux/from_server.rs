@@ -6,7 +6,9 @@ use std::ops::ControlFlow;
 
 use crate::lifetime::ClientId;
 use crate::message::repair::{self, Meant};
-use crate::message::{Key, Line, Malformed, Message, Notification, Outcome, Part, Response, reply};
+use crate::message::{
+    Key, Line, Malformed, Message, Notification, Outcome, Part, Response, Scan, reply,
+};
 use crate::time::Moment;
 
 use super::calls::{Call, Kind, Minted, Waiter};
@@ -19,6 +21,9 @@ use super::{Lane, Mux, Note, Side, Unaddressed};
 /// Where a notification says which subscription it belongs to (modern).
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// Maximum bytes of the copies that are made of one line of the server, for several clients that each have another id.
+const COPIED_BYTES: usize = 16 << 20;
+
 impl Mux {
     /// A line of the server.
     ///
@@ -28,12 +33,13 @@ impl Mux {
         let line = line.into();
         if self.is_split_from_server(line, now) {
             let line = line.bytes().to_vec().into();
-            self.hear_server_as_one(line, now);
+            self.hear_server_as_one(line, &Scan::default(), now);
         }
     }
 
     /// Hears a line of the server. `true`: nothing happened, for some apps would read it as several lines.
     pub(super) fn is_split_from_server(&mut self, line: Line<'_>, now: Moment) -> bool {
+        self.copied = 0;
         let parsed = match self.class.is_shared() {
             true => Message::parse_as_one(line),
             false => Message::parse(line),
@@ -41,7 +47,8 @@ impl Mux {
         match parsed {
             Ok(Message::Batch(batch)) => {
                 for member in &batch.members {
-                    self.message_from_server(&Said::member(member), &member.message, now);
+                    let said = Said::member(member, line.bytes().len());
+                    self.message_from_server(&said, &member.message, now);
                 }
             }
             Ok(message) => self.message_from_server(&Said::line(line.bytes()), &message, now),
@@ -148,6 +155,9 @@ impl Mux {
         now: Moment,
     ) {
         self.turn_is_over(minted);
+        if let Outcome::Error(error) = &response.outcome {
+            self.elicitations_in_error(call, error);
+        }
         match &call.kind {
             Kind::Initialize => self.initialize_answered(call, said, id, response),
             Kind::List(key) => {
@@ -165,8 +175,7 @@ impl Mux {
                 self.deliver(call, said, id);
             }
             Kind::Task { task, ends } => {
-                self.task_answered(task, *ends, response);
-                self.deliver(call, said, id);
+                self.task_answered(call, (task, *ends), said, (id, response));
             }
             Kind::TaskList => self.task_list_answered(call, said, (id, response)),
             Kind::Listen => self.listen_answered(call, said, (id, response)),
@@ -189,9 +198,22 @@ impl Mux {
         self.deliver_to(&call.waiters, said, id);
     }
 
-    /// Gives an answer to some who wait for it, each under its own id.
+    /// Gives an answer to some who wait for it, each under its own id. Of a very long one, those for whom no copy can be
+    /// made get an error.
     pub(super) fn deliver_to(&mut self, waiters: &[Waiter], said: &Said<'_>, id: &Part<'_>) {
-        for waiter in waiters {
+        let copies = match waiters.len() {
+            0 | 1 => 1,
+            _ => self.copies_of(said),
+        };
+        for (nth, waiter) in waiters.iter().enumerate() {
+            if nth >= copies {
+                let line = reply::not_copied(&waiter.id);
+                self.answer(waiter.client, waiter.batch, line);
+                continue;
+            }
+            if nth > 0 {
+                self.copied += said.bytes().len();
+            }
             let edits: [Edit<'_>; 1] = [(*id, &waiter.id)];
             match waiter.batch {
                 None => self.say_with(waiter.client, said, &edits),
@@ -203,6 +225,13 @@ impl Mux {
                 }
             }
         }
+    }
+
+    /// How many clients may get this message at once, each a copy of its own: at least one, and so many that all copies of
+    /// one line of the server have at most [`COPIED_BYTES`].
+    pub(super) fn copies_of(&self, said: &Said<'_>) -> usize {
+        let room = COPIED_BYTES.saturating_sub(self.copied);
+        (room / said.bytes().len().max(1)).max(1)
     }
 
     /// A subscription ended, and its answer names it once more.
@@ -247,10 +276,12 @@ impl Mux {
             ("notifications/progress", _) => self.progress(said, notification),
             _ if self.is_subscribed(notification) => self.of_subscription(said, notification),
             ("notifications/message", Era::Legacy) => {
-                self.say_to(self.log_audience(notification), said);
+                let audience = self.log_audience(notification);
+                let audience = self.without_foreign_tasks(audience, notification);
+                self.say_to(audience, said);
                 Ok(())
             }
-            ("notifications/message", Era::Modern) => self.log_of_one(said),
+            ("notifications/message", Era::Modern) => self.log_of_one(said, notification),
             (
                 "notifications/tools/list_changed"
                 | "notifications/prompts/list_changed"
@@ -277,8 +308,24 @@ impl Mux {
                 self.say_with(client, said, &[]);
                 Ok(())
             }
-            _ => {
+            // It is somebody's, and not known whose.
+            ("notifications/elicitation/complete", _) if self.sessions.several => {
+                self.notes.push(Note::Unaddressed(Unaddressed::Elicitation));
+                Ok(())
+            }
+            // What changed for all is told to all.
+            (
+                "notifications/tools/list_changed"
+                | "notifications/prompts/list_changed"
+                | "notifications/resources/list_changed",
+                Era::Legacy,
+            ) => {
                 self.say_to(self.audience(), said);
+                Ok(())
+            }
+            _ => {
+                let audience = self.without_foreign_tasks(self.audience(), notification);
+                self.say_to(audience, said);
                 Ok(())
             }
         };
@@ -304,9 +351,11 @@ impl Mux {
             return Ok(());
         };
         let key = id.key();
-        if let Some((client, shown)) = self.asks.cancel(&key) {
-            let line = said.with(&[(id.part(), shown.to_string().as_bytes())]);
-            self.say(client, line);
+        if let Some(asked) = self.asks.cancel(&key) {
+            if let Some((client, shown)) = asked {
+                let line = said.with(&[(id.part(), shown.to_string().as_bytes())]);
+                self.say(client, line);
+            }
             return Ok(());
         }
         if let Some(minted) = minted(&key)
@@ -366,12 +415,13 @@ impl Mux {
         let params = notification.params;
         let uri = params.and_then(|it| it.member("uri").ok().flatten());
         let uri = uri.and_then(|uri| uri.string());
-        let audience = match uri {
+        let mut audience = match uri {
             // Its one client hears all that its server says.
             _ if !self.class.is_shared() => self.audience().into_iter().collect(),
             Some(uri) => self.subscriptions.audience(&uri),
             None => BTreeSet::new(),
         };
+        audience.retain(|client| self.may_hear_of_task(*client, notification));
         if audience.is_empty() {
             self.notes.push(Note::Unaddressed(Unaddressed::Update));
         }
@@ -397,7 +447,9 @@ impl Mux {
             && let Some(minted) = name.key().as_ref().and_then(minted)
         {
             if let Some((client, id)) = self.listener(minted) {
-                if self.is_of_foreign_task(client, notification) {
+                if self.is_of_foreign_task(client, notification)
+                    || !self.may_hear_of_task(client, notification)
+                {
                     self.notes.push(Note::Unaddressed(Unaddressed::Task));
                     return Ok(());
                 }
@@ -422,14 +474,18 @@ impl Mux {
     }
 
     /// A log message names no request (modern): it can only be of the one that wants any.
-    fn log_of_one(&mut self, said: &Said<'_>) -> Result<(), Malformed> {
+    fn log_of_one(
+        &mut self,
+        said: &Said<'_>,
+        notification: &Notification<'_>,
+    ) -> Result<(), Malformed> {
         let logging: Vec<_> = self.calls.asked().filter(|call| call.logs).collect();
         let haunted = self.calls.ghosts().any(|ghost| ghost.logs);
         let one = match logging[..] {
             [call] if !haunted => call.waiters.first().map(|it| it.client),
             _ => None,
         };
-        match one {
+        match one.filter(|client| self.may_hear_of_task(*client, notification)) {
             Some(client) => self.say(client, said.bytes().to_vec()),
             None => self.notes.push(Note::Unaddressed(Unaddressed::Log)),
         }

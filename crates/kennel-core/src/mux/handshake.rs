@@ -102,6 +102,17 @@ impl Mux {
                 return self.initialize_answered(call, &said, &id.part(), &response);
             }
         }
+        // Those who get an error instead may try again.
+        let not_served = match response.outcome {
+            Outcome::Result(_) => call.waiters.get(self.copies_of(said)..),
+            Outcome::Error(_) => Some(&call.waiters[..]),
+        };
+        for waiter in not_served.unwrap_or_default() {
+            if let Some(client) = self.clients.get_mut(&waiter.client) {
+                client.greeting = Greeting::None;
+                client.initialized = false;
+            }
+        }
         match response.outcome {
             Outcome::Result(result) => {
                 self.handshake.state = State::Answered(Kept::new(said, id));
@@ -114,21 +125,14 @@ impl Mux {
                 self.handshake.resources = tells("resources");
             }
             Outcome::Error(_) => {
-                // The next one may try again.
                 self.handshake = Handshake::default();
-                for waiter in &call.waiters {
-                    if let Some(client) = self.clients.get_mut(&waiter.client) {
-                        client.greeting = Greeting::None;
-                        client.initialized = false;
-                    }
-                }
             }
         }
         self.deliver(call, said, id);
     }
 
     /// A server of the modern era answered `initialize`. One that accepts it may speak the legacy era from now on: nobody
-    /// joins it any more, and its client begins again with a server of its own.
+    /// joins it any more, and all its clients begin again with servers of their own.
     pub(super) fn late_initialize_answered(
         &mut self,
         call: &Call,
@@ -138,8 +142,8 @@ impl Mux {
         self.deliver(call, said, id);
         if let Outcome::Result(_) = response.outcome {
             self.ambiguous = Some(ambiguous_method("initialize"));
-            for waiter in &call.waiters {
-                self.dismiss(waiter.client, "it began a handshake in the modern era");
+            for client in self.clients.keys().copied().collect::<Vec<_>>() {
+                self.dismiss(client, "the server accepted a handshake in the modern era");
             }
         }
     }

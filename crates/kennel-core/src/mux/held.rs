@@ -219,15 +219,25 @@ impl Mux {
         !is_refused && self.held.takes(client, line, message)
     }
 
-    /// Those of whom it is known now that they may stay, or who will never tell, are heard with all they said.
+    /// Those of whom it is known now that they may stay are heard with all they said. Who will never tell goes solo.
     pub(super) fn let_go(&mut self, now: Moment) {
         if self.held.0.is_empty() {
             return;
         }
-        let undecided = self.roots.is_undecided() && self.asks.server_waits_for_roots();
+        let is_asked = self.asks.server_waits_for_roots();
+        let undecided = self.roots.is_undecided() && is_asked;
+        let nothing_to_compare = self.roots.is_undecided() && !is_asked;
+        let never_tells = |client: &ClientId| {
+            let its = &self.clients[client];
+            its.silent && its.roots.is_none() && !nothing_to_compare
+        };
+        let unknown = self.held.0.keys().copied().filter(never_tells);
+        for client in unknown.collect::<Vec<_>>() {
+            self.dismiss(client, UNKNOWN);
+        }
         let may_stay = |client: &ClientId| {
             let its = &self.clients[client];
-            its.silent || (its.roots.is_some() && !undecided)
+            (its.silent && nothing_to_compare) || (its.roots.is_some() && !undecided)
         };
         let free = self.held.0.keys().copied().filter(may_stay);
         let free: Vec<_> = free.collect();

@@ -1,8 +1,10 @@
 //! A long line that changes hands: whoever gets it gets these very bytes, with other ids in them. A copy would take
 //! longer than all the rest.
 
+use std::borrow::Cow;
+
 use crate::lifetime::ClientId;
-use crate::message::{Edit, Line, Malformed, Owned, Scan, one_line, splice};
+use crate::message::{Edit, Line, Malformed, Message, Owned, Scan, one_line, splice};
 use crate::time::Moment;
 
 use super::said::{self, Said};
@@ -36,16 +38,23 @@ impl Mux {
         self.lent = Some(Lent::new(&line));
         match self.is_split_from_client(client, Line::scanned(&line, scan), now) {
             false => self.hand_over(line),
-            true => self.hear_client_as_one(client, line, now),
+            true => self.hear_client_as_one(client, line, scan, now),
         }
     }
 
     /// A line of a client that some servers would read as several.
-    pub(super) fn hear_client_as_one(&mut self, client: ClientId, line: Owned, now: Moment) {
+    pub(super) fn hear_client_as_one(
+        &mut self,
+        client: ClientId,
+        line: Owned,
+        scan: &Scan,
+        now: Moment,
+    ) {
         match one_line(line) {
             Ok(line) => self.from_client_owned(client, line, &Scan::default(), now),
             Err(line) => {
                 self.lent = None;
+                let line = outlined(&line, scan);
                 self.hear_client(client, &line, Err(Malformed::Newline), now);
             }
         }
@@ -56,16 +65,17 @@ impl Mux {
         self.lent = Some(Lent::new(&line));
         match self.is_split_from_server(Line::scanned(&line, scan), now) {
             false => self.hand_over(line),
-            true => self.hear_server_as_one(line, now),
+            true => self.hear_server_as_one(line, scan, now),
         }
     }
 
     /// A line of the server that some apps would read as several.
-    pub(super) fn hear_server_as_one(&mut self, line: Owned, now: Moment) {
+    pub(super) fn hear_server_as_one(&mut self, line: Owned, scan: &Scan, now: Moment) {
         match one_line(line) {
             Ok(line) => self.from_server_owned(line, &Scan::default(), now),
             Err(line) => {
                 self.lent = None;
+                let line = outlined(&line, scan);
                 self.malformed_from_server(&line, Malformed::Newline, now);
             }
         }
@@ -138,5 +148,20 @@ impl Mux {
         {
             *line = with;
         }
+    }
+}
+
+/// A short line with the same id that asks or answers as this one does, for whoever is told that it is refused: nobody reads
+/// a long line once more for that. The line itself, if it is neither.
+fn outlined<'a>(line: &'a [u8], scan: &Scan) -> Cow<'a, [u8]> {
+    let instead = |id: &[u8], rest: &[u8]| Cow::Owned([b"{\"id\":", id, rest].concat());
+    match Message::parse(Line::scanned(line, scan)) {
+        Ok(Message::Request(request)) => instead(request.id.raw(), b",\"method\":\"\"}"),
+        Ok(Message::Response(response)) => {
+            let id = response.id.map(|id| instead(id.raw(), b",\"result\":0}"));
+            id.unwrap_or(Cow::Borrowed(b"{}"))
+        }
+        Ok(Message::Notification(_)) => Cow::Borrowed(b"{\"method\":\"\"}"),
+        Ok(Message::Batch(_)) | Err(_) => Cow::Borrowed(line),
     }
 }

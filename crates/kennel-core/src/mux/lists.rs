@@ -69,8 +69,8 @@ impl ListKey {
 impl List {
     /// Maximum bytes of a request that may wait for another's answer.
     const LONGEST_LINE: usize = 16 * 1024;
-    /// Maximum bytes of the copies of an answer that are made at once for those who wait for it.
-    const COPIED_BYTES: usize = 16 << 20;
+    /// A kept answer is long from this many bytes on: while the daemon is short of memory, it is not copied.
+    const LONG: usize = 64 * 1024;
 
     pub(super) fn of(method: &str) -> Option<List> {
         match method {
@@ -171,7 +171,13 @@ impl Mux {
             return Ok(());
         };
         let session = self.client(from.client).session.clone();
+        let is_short_of_memory = self.is_short_of_memory;
         if let Some(kept) = self.lists.answer(&key, &session, from.now) {
+            if is_short_of_memory && kept.len() >= List::LONG {
+                // The server is not read while its clients have much to read: a new answer comes when there is room.
+                self.forward(from, request, Kind::Plain, Lane::Of(from.client), None)?;
+                return Ok(());
+            }
             let id = request.id.raw();
             let instead = self.batches.error_instead(from.batch, kept.len(), id);
             let line = instead.unwrap_or_else(|| kept.under(id));
@@ -260,7 +266,7 @@ impl Mux {
         // Of a long answer only so many copies are made at once. The server is not read while its clients have much to
         // read: the others get theirs when there is room.
         let copies = match is_for_all {
-            true => (List::COPIED_BYTES / said.bytes().len().max(1)).max(1),
+            true => self.copies_of(said),
             false => 1,
         };
         let (first, others) = call.waiters.split_at(copies.min(call.waiters.len()));

@@ -60,7 +60,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::{Key, Message, Owned};
 use crate::time::Moment;
 
-use asks::Asks;
+use asks::{Asks, ambiguous_method};
 use batch::Batches;
 use calls::{Call, Calls, Kind, Minted};
 use few::Few;
@@ -100,8 +100,8 @@ impl Default for Policy {
     }
 }
 
-/// A line for several clients that has at least this many bytes is one [`Out::ToClients`]: a copy for each client would
-/// take as much memory as all of them together.
+/// A line for several clients that has at least this many bytes is one [`Out::ToClients`], and so is each message of a batch
+/// that has: a copy for each client would take as much memory as all of them together.
 pub const SHARED_FROM: usize = 64 * 1024;
 
 /// Something to do.
@@ -123,7 +123,7 @@ pub enum Out {
         line: Owned,
     },
 
-    /// Write this line to several clients: one long line that all of them hear.
+    /// Write this line to several clients: one long line that all of them hear, or one message of a long batch.
     ToClients {
         /// Which ones: at least two.
         clients: Vec<ClientId>,
@@ -209,6 +209,11 @@ pub struct Mux {
     out: VecDeque<Out>,
     #[serde(skip)]
     lent: Option<Lent>,
+    /// Bytes of the copies that were made of the server's line that is being looked at.
+    #[serde(skip)]
+    copied: usize,
+    #[serde(skip)]
+    is_short_of_memory: bool,
     #[serde(skip)]
     notes: Notes,
     requests: u64,
@@ -273,6 +278,8 @@ impl Mux {
             turns: Turns::default(),
             out: VecDeque::new(),
             lent: None,
+            copied: 0,
+            is_short_of_memory: false,
             notes: Notes::default(),
             requests: 0,
             latency: Latency::default(),
@@ -304,6 +311,7 @@ impl Mux {
     pub fn client_eof(&mut self, client: ClientId, now: Moment) {
         if let Some(silent) = self.clients.get_mut(&client) {
             silent.silent = true;
+            self.refuse_roots_for(client);
             self.asks_left(client);
             self.let_go(now);
         }
@@ -316,6 +324,8 @@ impl Mux {
     }
 
     fn forget(&mut self, client: ClientId) {
+        // First: it must be known whom the server works for.
+        self.refuse_roots_for(client);
         let Some(gone) = self.clients.remove(&client) else {
             return;
         };
@@ -341,6 +351,12 @@ impl Mux {
             self.knows_discover = Some(false);
             self.answer(client, batch, refused::ended_on_discover(&id));
         }
+    }
+
+    /// Whether long answers that are kept are copied for whoever asks for them. While memory is short they are not: the
+    /// server is asked.
+    pub fn set_short_of_memory(&mut self, is_short: bool) {
+        self.is_short_of_memory = is_short;
     }
 
     /// The next thing to do.
@@ -382,15 +398,19 @@ impl Mux {
     }
 
     /// Whether another client may join: not once the server asked something that could be any
-    /// client's, and no second one in a private class.
+    /// client's, not while it may turn into a legacy one, and no second one in a private class.
     pub fn takes_newcomers(&self) -> bool {
         let private = !self.class.is_shared() && self.sessions.first.is_some();
-        self.ambiguous.is_none() && !private
+        self.ambiguous().is_none() && !private
     }
 
-    /// What the server asked that could be any client's, if it did.
+    /// What the server asked that could be any client's, if it did; or `initialize`, while a server of the modern era has
+    /// not answered it.
     pub fn ambiguous(&self) -> Option<&'static str> {
+        let is_late = |call: &Call| call.kind == Kind::LateInitialize;
+        let turns_legacy = || self.calls.in_flight().any(is_late);
         self.ambiguous
+            .or_else(|| turns_legacy().then_some(ambiguous_method("initialize")))
     }
 
     /// How many answers this client still waits for. A subscription that lasts until somebody ends it
@@ -503,7 +523,7 @@ impl Mux {
     }
 
     fn say_to(&mut self, clients: impl IntoIterator<Item = ClientId>, said: &Said<'_>) {
-        if said.bytes().len() < SHARED_FROM {
+        if said.line_length() < SHARED_FROM {
             for client in clients {
                 self.say_with(client, said, &[]);
             }

@@ -79,8 +79,10 @@ pub enum Unaddressed {
     Subscription,
     /// Of a resource that nobody subscribed to.
     Update,
-    /// The status of a task whose owner is unknown or gone.
+    /// About a task whose owner is unknown or gone.
     Task,
+    /// The end of an elicitation that nobody is known to have been asked.
+    Elicitation,
 }
 
 /// Who sent a line.
@@ -108,7 +110,8 @@ impl fmt::Display for Unaddressed {
             Unaddressed::Log => write!(f, "a log message that is not of one request alone"),
             Unaddressed::Subscription => write!(f, "a notification of no open subscription"),
             Unaddressed::Update => write!(f, "an update of a resource that nobody subscribed to"),
-            Unaddressed::Task => write!(f, "the status of a task whose owner is not here"),
+            Unaddressed::Task => write!(f, "a notification of a task whose owner is not here"),
+            Unaddressed::Elicitation => write!(f, "the end of an elicitation of nobody here"),
         }
     }
 }

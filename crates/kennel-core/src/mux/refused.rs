@@ -69,6 +69,12 @@ impl Refused {
         Refused::With(error_reply(id.raw(), METHOD_NOT_FOUND, message, None))
     }
 
+    /// A subscription, or its end, without a URI.
+    pub(super) fn no_uri(id: &Id<'_>) -> Refused {
+        let message = "uri is no string";
+        Refused::With(error_reply(id.raw(), INVALID_PARAMS, message, None))
+    }
+
     /// A subscription to a URI that is too long to be kept.
     pub(super) fn long_uri(id: &Id<'_>) -> Refused {
         let message =
@@ -92,8 +98,13 @@ impl Refused {
 
     /// A task of another session, of which this one is to know nothing.
     pub(super) fn foreign_task(id: &Id<'_>) -> Refused {
-        Refused::With(error_reply(id.raw(), INVALID_PARAMS, "no such task", None))
+        Refused::With(no_such_task(id.raw()))
     }
+}
+
+/// To a client: a task of another session, of which this one is to know nothing.
+pub(super) fn no_such_task(id: &[u8]) -> Vec<u8> {
+    error_reply(id, INVALID_PARAMS, "no such task", None)
 }
 
 impl std::convert::From<Malformed> for Refused {

@@ -15,6 +15,8 @@ use super::snapshot::bytes;
 pub(super) struct Said<'a> {
     bytes: &'a [u8],
     start: usize,
+    /// How many bytes the whole line has.
+    line_length: usize,
 }
 
 /// Other bytes for one place of the line.
@@ -25,14 +27,22 @@ impl<'a> Said<'a> {
         Said {
             bytes: line,
             start: 0,
+            line_length: line.len(),
         }
     }
 
-    pub(super) fn member(member: &Member<'a>) -> Said<'a> {
+    /// A part of a batch that has this many bytes.
+    pub(super) fn member(member: &Member<'a>, line_length: usize) -> Said<'a> {
         Said {
             bytes: member.whole.bytes(),
             start: member.whole.range().start,
+            line_length,
         }
+    }
+
+    /// How many bytes the whole line has: a batch may be long though each of its messages is short.
+    pub(super) fn line_length(&self) -> usize {
+        self.line_length
     }
 
     pub(super) fn bytes(&self) -> &'a [u8] {

@@ -3,9 +3,10 @@
 //! All of this goes in the front lane, also what is said for a client that is gone: a subscription
 //! must not be overtaken by the end of an earlier one.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::lifetime::ClientId;
 use crate::message::{Key, Outcome, Part, Request, Response, quoted, reply};
@@ -18,6 +19,8 @@ use super::{Lane, Mux};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Subscriptions {
+    /// By [normalised](normal) URI. An older build wrote them down as they were spelled.
+    #[serde(deserialize_with = "normalised")]
     by_uri: BTreeMap<String, Subscription>,
     /// How many bytes the subscriptions of each client take up. What an older build wrote down was not counted.
     #[serde(default)]
@@ -35,6 +38,9 @@ struct Subscription {
     /// Never empty. Of each client, the requests that can be taken back one by one until the server
     /// has answered.
     wanted_by: BTreeMap<ClientId, BTreeSet<Key>>,
+    /// The URI as the server heard it, if that differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spelled: Option<String>,
 }
 
 impl Subscriptions {
@@ -82,23 +88,94 @@ impl Subscriptions {
 
     /// What this call asks for, unless that was taken back, and perhaps followed by another.
     fn asked_by(&mut self, minted: Minted, uri: &str) -> Option<&mut Subscription> {
-        let subscription = self.by_uri.get_mut(uri);
+        let subscription = self.by_uri.get_mut(&*normal(uri));
         subscription.filter(|it| it.call == Some(minted))
     }
 
-    /// The clients that subscribed to this resource, or to one that it is part of: `file:///a` and `file:///a/`, but not
-    /// `file:///ab`, hear of `file:///a/b`. Nobody else: a URI is its subscriber's secret. Until the server has accepted a
-    /// subscription, it is to the very URI that the client named: what is below it the client may not know.
+    /// How the server heard this URI.
+    fn spelled(&self, uri: &str) -> Option<String> {
+        self.by_uri.get(uri)?.spelled.clone()
+    }
+
+    /// The clients that subscribed to this resource. If there is none: those that subscribed to one that it is part of:
+    /// `file:///a` and `file:///a/`, but not `file:///ab`, hear of `file:///a/b`. Nobody else: a URI is its subscriber's
+    /// secret. So `file:///` and `https://host` hear of nothing below: they name no resource but all of them.
+    /// Until the server has accepted a subscription, it is to the very URI that the client named: what is below it the
+    /// client may not know.
     pub(super) fn audience(&self, uri: &str) -> BTreeSet<ClientId> {
+        let uri = &*normal(uri);
+        if let Some(exact) = self.by_uri.get(uri) {
+            return exact.wanted_by.keys().copied().collect();
+        }
         let is_boundary = |(_, byte): &(usize, u8)| matches!(byte, b'/' | b'?' | b'#');
         let boundaries = uri.bytes().enumerate().filter(is_boundary);
         let above = boundaries.flat_map(|(at, _)| [&uri[..at], &uri[..=at]]);
         let accepted = |it: &&Subscription| it.call.is_none();
+        let above = above.filter(|it| has_path(it));
         let above = above.filter_map(|it| self.by_uri.get(it)).filter(accepted);
-        let subscribed = above.chain(self.by_uri.get(uri));
-        let clients = subscribed.flat_map(|it| it.wanted_by.keys().copied());
+        let clients = above.flat_map(|it| it.wanted_by.keys().copied());
         clients.collect()
     }
+}
+
+/// A URI with its scheme and host in lower case, in which case makes no difference (RFC 3986, section 6.2.2.1).
+fn normal(uri: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = uri.split_once(':') else {
+        return Cow::Borrowed(uri);
+    };
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    if !scheme.bytes().all(is_of_scheme) {
+        return Cow::Borrowed(uri);
+    }
+    let mut host = scheme.len()..scheme.len();
+    if let Some(authority) = rest.strip_prefix("//") {
+        let start = uri.len() - authority.len();
+        let end = authority.find(['/', '?', '#']).unwrap_or(authority.len());
+        let user = authority[..end].rfind('@').map_or(0, |at| at + 1);
+        host = start + user..start + end;
+    }
+    let is_upper = |part: &str| part.bytes().any(|byte| byte.is_ascii_uppercase());
+    if !is_upper(scheme) && !is_upper(&uri[host.clone()]) {
+        return Cow::Borrowed(uri);
+    }
+    let mut uri = uri.to_owned();
+    uri[..scheme.len()].make_ascii_lowercase();
+    uri[host].make_ascii_lowercase();
+    Cow::Owned(uri)
+}
+
+/// Whether a URI names something below its scheme and host.
+fn has_path(uri: &str) -> bool {
+    let rest = uri.split_once(':').map_or(uri, |(_, rest)| rest);
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest.find(['/', '?', '#']).map_or("", |at| &rest[at..]),
+        None => rest,
+    };
+    path.bytes().any(|byte| !matches!(byte, b'/' | b'?' | b'#'))
+}
+
+/// Subscriptions by normalised URI, whichever build wrote them down.
+fn normalised<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Subscription>, D::Error> {
+    let spelled: BTreeMap<String, Subscription> = Deserialize::deserialize(deserializer)?;
+    let mut by_uri: BTreeMap<String, Subscription> = BTreeMap::new();
+    for (uri, mut subscription) in spelled {
+        if let Cow::Owned(normal) = normal(&uri) {
+            match by_uri.get_mut(&normal) {
+                Some(same) => same.wanted_by.append(&mut subscription.wanted_by),
+                None => {
+                    subscription.spelled = Some(uri);
+                    by_uri.insert(normal, subscription);
+                }
+            }
+        } else if let Some(same) = by_uri.get_mut(&uri) {
+            same.wanted_by.append(&mut subscription.wanted_by);
+        } else {
+            by_uri.insert(uri, subscription);
+        }
+    }
+    Ok(by_uri)
 }
 
 impl Mux {
@@ -107,12 +184,13 @@ impl Mux {
         from: &From<'_>,
         request: &Request<'_>,
     ) -> Result<(), Refused> {
-        let Some(uri) = uri(request.params)? else {
+        let Some((_, spelled)) = self.uri(request)? else {
             // The server says best what is wrong with it.
             let lane = Lane::Of(from.client);
             self.forward(from, request, Kind::Plain, lane, None)?;
             return Ok(());
         };
+        let uri = normal(&spelled).into_owned();
         if uri.len() > URI_LIMIT {
             return Err(Refused::long_uri(&request.id));
         }
@@ -135,6 +213,7 @@ impl Mux {
             let subscription = Subscription {
                 call: Some(minted),
                 wanted_by: BTreeMap::from([(from.client, BTreeSet::from([key]))]),
+                spelled: (spelled != uri).then_some(spelled),
             };
             self.subscriptions.by_uri.insert(uri, subscription);
             return Ok(());
@@ -155,21 +234,40 @@ impl Mux {
         from: &From<'_>,
         request: &Request<'_>,
     ) -> Result<(), Refused> {
-        let uri = uri(request.params)?;
-        let others = uri.as_ref().is_some_and(|uri| {
-            self.subscriptions.drop_client(from.client, uri);
-            let held = self.subscriptions.by_uri.get(uri);
-            held.is_some_and(|it| !it.wanted_by.is_empty())
-        });
+        let Some((place, spelled)) = self.uri(request)? else {
+            self.forward(from, request, Kind::Unsubscribe, Lane::Front, None)?;
+            return Ok(());
+        };
+        let uri = normal(&spelled).into_owned();
+        let others = match self.subscriptions.drop_client(from.client, &uri) {
+            Some(others) => others,
+            // To the server, it may be what another subscribed to, in another spelling.
+            None => self.class.is_shared() || self.subscriptions.by_uri.contains_key(&uri),
+        };
         if others {
             self.answer(from.client, from.batch, reply::pong(request.id.raw()));
             return Ok(());
         }
-        if let Some(uri) = uri {
-            self.subscriptions.remove(&uri);
-        }
-        self.forward(from, request, Kind::Unsubscribe, Lane::Front, None)?;
+        let heard = self.subscriptions.spelled(&uri).unwrap_or(uri.clone());
+        self.subscriptions.remove(&uri);
+        let heard = (heard != spelled).then(|| quoted(&heard));
+        let edit = heard.as_ref().map(|heard| (place, heard.as_bytes()));
+        self.forward(from, request, Kind::Unsubscribe, Lane::Front, edit)?;
         Ok(())
+    }
+
+    /// Where a request names a URI, and which. `None`: it names none, and goes to the server, which is shared by nobody.
+    fn uri<'a>(&self, request: &Request<'a>) -> Result<Option<(Part<'a>, String)>, Refused> {
+        let uri = match request.params {
+            Some(params) => params.member("uri")?,
+            None => None,
+        };
+        let named = uri.and_then(|uri| Some((uri, uri.string()?.into_owned())));
+        // Some servers take `["a"]` for `"a"`.
+        match named {
+            None if self.class.is_shared() => Err(Refused::no_uri(&request.id)),
+            named => Ok(named),
+        }
     }
 
     /// The server answered a subscription: everybody who waits has the same.
@@ -191,7 +289,7 @@ impl Mux {
                         .values_mut()
                         .for_each(BTreeSet::clear);
                 }
-                Outcome::Error(_) => self.subscriptions.remove(uri),
+                Outcome::Error(_) => self.subscriptions.remove(&normal(uri)),
             }
         }
         self.deliver(call, said, id);
@@ -224,19 +322,14 @@ impl Mux {
 
     /// A client wants this no more, and does not wait to be told that it ended.
     pub(super) fn release(&mut self, client: ClientId, uri: &str) {
+        let uri = &*normal(uri);
         if self.subscriptions.drop_client(client, uri) != Some(false) {
             return;
         }
+        let heard = self.subscriptions.spelled(uri);
         self.subscriptions.remove(uri);
-        let params = format!(r#"{{"uri":{}}}"#, quoted(uri));
+        let heard = heard.as_deref().unwrap_or(uri);
+        let params = format!(r#"{{"uri":{}}}"#, quoted(heard));
         self.ask_as_mux("resources/unsubscribe", &params, Kind::Unsubscribe);
     }
-}
-
-fn uri(params: Option<Part<'_>>) -> Result<Option<String>, Refused> {
-    let uri = match params {
-        Some(params) => params.member("uri")?,
-        None => None,
-    };
-    Ok(uri.and_then(|uri| uri.string()).map(|uri| uri.into_owned()))
 }

@@ -3,17 +3,17 @@
 //! The server names them, and a session that comes back on another connection has its own still.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
-use crate::message::{Notification, Outcome, Part, Request, Response, reply};
+use crate::message::{Malformed, Notification, Outcome, Part, Request, Response, reply};
 
 use super::calls::{Call, Kind, Minted};
 use super::class::Era;
-use super::refused::Refused;
+use super::refused::{Refused, no_such_task};
 use super::said::{Edit, From, Said};
 use super::{Mux, Note, Unaddressed};
 
@@ -23,9 +23,6 @@ pub(super) struct Tasks {
     next: u64,
     /// A task was forgotten that was not known to have ended.
     forgot: bool,
-    /// Sessions of which a task was forgotten, ended or not; `None` for those beyond counting.
-    #[serde(default)]
-    forgotten: BTreeSet<Option<Arc<str>>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,8 +38,6 @@ struct Task {
 impl Tasks {
     /// How many are remembered. Of the session that has the most, those that ended are forgotten first.
     const LIMIT: usize = 4096;
-    /// How many sessions are remembered of which one was forgotten.
-    const FORGOTTEN: usize = 64;
 
     fn begun(&mut self, id: String, session: Arc<str>, token: Option<(Minted, Vec<u8>)>) {
         let task = Task {
@@ -53,7 +48,7 @@ impl Tasks {
         };
         self.next += 1;
         if id.len() > reply::NAME_LIMIT {
-            self.forget(task);
+            self.forget(&task);
             return;
         }
         self.by_id.insert(id, task);
@@ -68,25 +63,13 @@ impl Tasks {
                 .max_by_key(|(_, it)| (counts[&it.session], it.ended, Reverse(it.order)));
             let id = oldest.expect("there are many").0.clone();
             let oldest = self.by_id.remove(&id).expect("it is there");
-            self.forget(oldest);
+            self.forget(&oldest);
         }
     }
 
-    /// From now on nobody knows whose it is.
-    fn forget(&mut self, task: Task) {
+    /// From now on nobody knows whose it is, and nobody may name it where there are several sessions.
+    fn forget(&mut self, task: &Task) {
         self.forgot |= !task.ended;
-        self.forgotten.insert(Some(task.session));
-        if self.forgotten.len() > Tasks::FORGOTTEN {
-            self.forgotten = BTreeSet::from([None]);
-        }
-    }
-
-    /// Whether this task may be another session's.
-    fn may_be_foreign(&self, id: &str, session: &Arc<str>) -> bool {
-        match self.owner(id) {
-            Some(owner) => owner != session,
-            None => self.forgotten.iter().any(|it| it.as_ref() != Some(session)),
-        }
     }
 
     fn ended(&mut self, id: &str) {
@@ -117,6 +100,69 @@ impl Tasks {
 }
 
 impl Mux {
+    /// Whether a task may be another session's. Of one that nobody owns it is not known: the answer that begins it may be on
+    /// its way to another, or it was forgotten.
+    fn may_be_foreign(&self, task: &str, session: Option<&Arc<str>>) -> bool {
+        self.sessions.several && self.tasks.owner(task) != session
+    }
+
+    /// Whether what a client says names, as what it is related to, a task that may be another session's.
+    pub(super) fn is_related_to_foreign_task(
+        &self,
+        client: ClientId,
+        params: Option<Part<'_>>,
+    ) -> Result<bool, Malformed> {
+        if !self.sessions.several {
+            return Ok(false);
+        }
+        let Some(task) = related_task(params)? else {
+            return Ok(false);
+        };
+        let session = self.clients.get(&client).map(|it| &it.session);
+        Ok(match task.string() {
+            Some(task) => {
+                self.may_be_foreign(&task, session) && !self.asks.is_work_of(client, &task)
+            }
+            None => true,
+        })
+    }
+
+    /// Whether a client may hear what the server says about a task: it names none, or one of this client's session.
+    pub(super) fn may_hear_of_task(
+        &self,
+        client: ClientId,
+        notification: &Notification<'_>,
+    ) -> bool {
+        if !self.sessions.several {
+            return true;
+        }
+        let session = self.clients.get(&client).map(|it| &it.session);
+        let is_own = |task: Part<'_>| {
+            let task = task.string();
+            task.is_some_and(|task| {
+                !self.may_be_foreign(&task, session) || self.asks.is_work_of(client, &task)
+            })
+        };
+        match related_task(notification.params) {
+            Ok(task) => task.is_none_or(is_own),
+            Err(_) => false,
+        }
+    }
+
+    /// Those who may hear what the server says about a task, of those who would hear it otherwise.
+    pub(super) fn without_foreign_tasks(
+        &mut self,
+        mut clients: Vec<ClientId>,
+        notification: &Notification<'_>,
+    ) -> Vec<ClientId> {
+        let before = clients.len();
+        clients.retain(|client| self.may_hear_of_task(*client, notification));
+        if clients.is_empty() && before > 0 {
+            self.notes.push(Note::Unaddressed(Unaddressed::Task));
+        }
+        clients
+    }
+
     /// What a request about one task is, if this session may know of it.
     pub(super) fn about_a_task(
         &mut self,
@@ -135,7 +181,7 @@ impl Mux {
         // Some servers take `["a"]` for `"a"`.
         let id = task.string();
         let may_be_foreign = match &id {
-            Some(id) => self.tasks.may_be_foreign(id, &session),
+            Some(id) => self.may_be_foreign(id, Some(&session)),
             None => self.class.is_shared(),
         };
         if may_be_foreign {
@@ -184,13 +230,29 @@ impl Mux {
         }
     }
 
-    pub(super) fn task_answered(&mut self, task: &str, ends: bool, response: &Response<'_>) {
+    /// An answer about a task, unless the task is known by now to be another session's.
+    pub(super) fn task_answered(
+        &mut self,
+        call: &Call,
+        (task, ends): (&str, bool),
+        said: &Said<'_>,
+        (id, response): (&Part<'_>, &Response<'_>),
+    ) {
+        if self.may_be_foreign(task, call.session.as_ref()) {
+            for waiter in &call.waiters {
+                self.notes.push(Note::ForeignTask(waiter.client));
+                let line = no_such_task(&waiter.id);
+                self.answer(waiter.client, waiter.batch, line);
+            }
+            return;
+        }
         if let Outcome::Result(result) = response.outcome {
             self.task_seen(&result);
             if ends {
                 self.tasks.ended(task);
             }
         }
+        self.deliver(call, said, id);
     }
 
     /// A list of tasks, of which each session sees its own.
@@ -250,16 +312,32 @@ impl Mux {
         notification: &Notification<'_>,
     ) -> bool {
         let session = self.clients.get(&client).map(|it| &it.session);
-        is_task_status(&notification.method.name())
-            && self
-                .task_owner(notification)
-                .is_some_and(|owner| Some(owner) != session)
+        let is_status = is_task_status(&notification.method.name());
+        let is_foreign = match self.sessions.several {
+            true => self.task_owner(notification) != session,
+            false => false,
+        };
+        is_status && is_foreign
     }
 
     fn task_owner(&self, notification: &Notification<'_>) -> Option<&Arc<str>> {
         let task = notification.params?.member("taskId").ok()??;
         self.tasks.owner(&task.string()?)
     }
+}
+
+/// Where a message says which task it is related to.
+const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// The id of the task that a message is related to: what stands in its place, if it is no id.
+pub(super) fn related_task(params: Option<Part<'_>>) -> Result<Option<Part<'_>>, Malformed> {
+    let Some(params) = params else {
+        return Ok(None);
+    };
+    let Some(related) = params.at_if_any(&["_meta", RELATED_TASK])? else {
+        return Ok(None);
+    };
+    Ok(Some(related.member("taskId")?.unwrap_or(related)))
 }
 
 /// Whether a notification of this name tells how a task goes.

@@ -1,7 +1,7 @@
 //! What the server asks: the one client it can be for, or nobody.
 
 use kennel_core::message::Key;
-use kennel_core::mux::{ClientId, Lane, Note, Side};
+use kennel_core::mux::{ClientId, Lane, Note, Side, Unaddressed};
 
 use crate::play::{
     INITIALIZED, Play, WELCOME, call, cancel, error, initialize, notice, progress, reason, refusal,
@@ -194,8 +194,10 @@ fn who_says_nothing_more_is_asked_nothing_and_has_its_answers() {
     play.forget();
     play.mux.client_eof(ClientId(1), play.now);
     play.client(2, INITIALIZED);
-    assert_eq!(reason(&play.server_heard()[0]), "client_gone");
-    assert_eq!(play.heard(2).len(), 1, "its roots are asked of another");
+    let heard = play.server_heard();
+    let reasons: Vec<_> = heard.iter().map(|line| reason(line)).collect();
+    assert_eq!(reasons, ["client_gone"; 2], "another's roots are not its");
+    play.nobody_hears();
     play.server(&sample("2"));
     assert_eq!(reason(&play.server_heard()[0]), "client_gone");
     play.nobody_hears();
@@ -284,4 +286,39 @@ fn that_an_elicitation_is_complete_is_told_to_who_was_asked() {
     play.server(&complete);
     assert_eq!(play.heard(1), [&complete[..]]);
     play.nobody_hears();
+}
+
+#[test]
+fn that_an_elicitation_of_an_error_is_complete_is_told_to_who_got_the_error() {
+    let complete = |id: &str| {
+        let params = format!(r#"{{"elicitationId":"{id}"}}"#);
+        notice("notifications/elicitation/complete", &params)
+    };
+    let needs = |id: &str, code: i64| {
+        let data = r#"{"elicitations":[{"elicitationId":"e"},3,{"elicitationId":"f","url":"x"}]}"#;
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"?","data":{data}}}}}"#
+        )
+    };
+    let mut play = Play::legacy(2);
+    for (code, is_told) in [(-32000, false), (-32042, true)] {
+        let minted = play.asks(1, &call("1", "a"));
+        play.server(&needs(&minted, code));
+        assert_eq!(play.heard(1), [needs("1", code)]);
+        for id in ["e", "f"] {
+            play.server(&complete(id));
+            assert_eq!(play.heard(1).len(), usize::from(is_told));
+            play.nobody_hears();
+        }
+    }
+    play.notes();
+    play.server(&complete("who?"));
+    play.nobody_hears();
+    let note = Note::Unaddressed(Unaddressed::Elicitation);
+    assert_eq!(play.notes(), [note]);
+
+    // One that is the only session there ever was hears of all.
+    let mut play = Play::legacy(1);
+    play.server(&complete("who?"));
+    assert_eq!(play.heard(1), [complete("who?")]);
 }

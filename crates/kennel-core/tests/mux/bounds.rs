@@ -247,9 +247,15 @@ fn cancelled_requests_that_the_server_goes_on_with_count_until_it_answers() {
     };
     let mut refused = 0;
     for id in 0..IN_FLIGHT_LIMIT + 10 {
+        play.client(1, &subscribe("-1", "a"));
+        match &play.server_heard()[..] {
+            [heard] => play.server(&result(&id_of(heard), "{}")),
+            _ => refused += 1,
+        }
+        play.forget();
         play.client(1, &unsubscribe(&id.to_string(), "a"));
         play.client(1, &cancel(id));
-        refused += play.heard(1).len();
+        play.forget();
     }
     assert!((1..=10).contains(&refused), "{refused}");
 }
@@ -288,4 +294,47 @@ fn what_is_kept_of_requests_in_flight_is_bounded_and_the_others_notice_nothing()
         play.leave(2);
         assert_eq!(play.mux.holds(), 0);
     }
+}
+
+#[test]
+fn a_long_message_that_would_have_to_be_searched_is_refused_under_its_id() {
+    let mut play = Play::legacy(2);
+    let many = |bytes: usize| format!("{}\"z\":0", "\"k\":0,".repeat(bytes / 6));
+    let meta = format!(r#"{{"name":"a","_meta":{{{}}}}}"#, many(MEBI));
+    let uri = format!(r#"{{"uri":"a",{}}}"#, many(4 * MEBI));
+    for (method, params) in [("tools/call", &meta), ("resources/subscribe", &uri)] {
+        play.client(1, &request("7", method, params));
+        assert_eq!(refusal(&play.heard(1)[0]).0, "7", "{method}");
+        play.nobody_hears();
+    }
+    // The same in a place where nobody has to search.
+    let call = format!(r#"{{"name":"a","arguments":{{{}}}}}"#, many(5 * MEBI));
+    play.asks(1, &request("7", "tools/call", &call));
+}
+
+#[test]
+fn a_very_long_line_with_separators_is_refused_under_its_id() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &call("1", "a"));
+    let long = format!("\"{}\u{2028}\"", "x".repeat(8 * MEBI));
+    for (line, from_server) in [
+        (request("7", "tools/call", &format!("[{long}]")), false),
+        (result(&minted, &long), true),
+    ] {
+        let mut scan = kennel_core::message::Scan::default();
+        scan.look_at(line.as_bytes());
+        let line = line.into_bytes().into();
+        match from_server {
+            true => play.mux.from_server_owned(line, &scan, play.now),
+            false => play
+                .mux
+                .from_client_owned(ClientId(1), line, &scan, play.now),
+        }
+        play.tick(play.now);
+        let heard = play.heard(1);
+        assert_eq!(heard.len(), 1, "{from_server}");
+        let id = if from_server { "1" } else { "7" };
+        assert_eq!(refusal(&heard[0]).0, id);
+    }
+    play.nobody_hears();
 }

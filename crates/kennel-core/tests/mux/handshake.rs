@@ -153,11 +153,7 @@ fn who_has_not_said_initialized_does_not_hear_what_is_for_all() {
     play.join(2);
     play.client(2, &initialize("0"));
     play.forget();
-    for method in [
-        "notifications/tools/list_changed",
-        "notifications/x/y",
-        "notifications/elicitation/complete",
-    ] {
+    for method in ["notifications/tools/list_changed", "notifications/x/y"] {
         let line = notice(method, r#"{"a":1.0}"#);
         play.server(&line);
         assert_eq!(play.heard(1), [&line[..]]);

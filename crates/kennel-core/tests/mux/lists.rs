@@ -69,6 +69,65 @@ fn of_a_very_long_list_few_copies_are_made_and_the_others_ask_by_themselves() {
 }
 
 #[test]
+fn copies_of_several_long_answers_in_one_batch_are_bounded_together() {
+    let mut play = Play::legacy(3);
+    let long = format!(r#"{{"x":["{}"]}}"#, "x".repeat(3 << 20));
+    let mut answers = Vec::new();
+    for method in ["tools/list", "prompts/list", "resources/list"] {
+        let asked = |id: &str| request(id, method, "{}");
+        let id = format!("\"{method}\"");
+        answers.push(result(&play.asks(1, &asked(&id)), &long));
+        play.client(2, &asked(&id));
+        play.client(3, &asked(&id));
+    }
+    play.nobody_hears();
+    play.server(&format!("[{}]", answers.join(",")));
+    let heard: Vec<usize> = (1..=3).map(|client| play.heard(client).len()).collect();
+    // One of each, and four more copies: 12 MiB.
+    assert_eq!(heard, [3, 2, 2]);
+    assert_eq!(play.server_heard().len(), 2);
+}
+
+#[test]
+fn a_long_answer_that_several_wait_for_is_copied_for_some_and_the_others_may_ask_again() {
+    let mut play = Play::greeting();
+    (1..=3).for_each(|client| play.join(client));
+    let minted = play.asks(1, &initialize("0"));
+    play.client(2, &initialize("0"));
+    play.client(3, &initialize("0"));
+    let long = "x".repeat(7 << 20);
+    play.server(&format!(
+        r#"{{"jsonrpc":"2.0","id":{minted},"error":{{"code":-1,"message":"{long}"}}}}"#
+    ));
+    let lengths = (1..=3).map(|client| play.heard(client)[0].len());
+    let copies = lengths.filter(|length| *length > long.len()).count();
+    assert_eq!(copies, 2);
+    let minted = play.asks(3, &initialize("1"));
+    play.server(&result(&minted, crate::play::WELCOME));
+    assert_eq!(play.heard(3), [result("1", crate::play::WELCOME)]);
+}
+
+#[test]
+fn a_long_list_that_is_kept_is_not_copied_while_memory_is_short() {
+    let mut play = Play::legacy(2);
+    let long = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(64 * 1024));
+    for (list, is_asked) in [(r#"{"tools":[]}"#, false), (&long[..], true)] {
+        let minted = play.asks(1, &tools("1"));
+        play.server(&result(&minted, list));
+        play.heard(1);
+        play.mux.set_short_of_memory(true);
+        play.client(2, &tools("2"));
+        assert_eq!(play.server_heard().len(), usize::from(is_asked));
+        assert_eq!(play.heard(2).len(), usize::from(!is_asked));
+        play.mux.set_short_of_memory(false);
+        play.client(2, &tools("3"));
+        assert_eq!(play.heard(2), [result("3", list)]);
+        play.server(CHANGED);
+        play.forget();
+    }
+}
+
+#[test]
 fn what_is_one_of_its_kind_is_asked_by_itself() {
     for params in [
         r#"{"cursor":"x"}"#,

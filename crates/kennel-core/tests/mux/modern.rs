@@ -67,6 +67,30 @@ fn nobody_turns_a_modern_server_that_others_use_into_a_legacy_one() {
 }
 
 #[test]
+fn nobody_joins_a_modern_server_that_may_turn_into_a_legacy_one() {
+    for (accepts, is_cancelled) in [(true, false), (true, true), (false, false)] {
+        let mut play = Play::modern(1);
+        let minted = play.asks(1, &initialize("2"));
+        assert!(!play.mux.takes_newcomers());
+        assert_eq!(play.mux.ambiguous(), Some("initialize"));
+        if is_cancelled {
+            play.client(1, &cancel("2"));
+        }
+        // One that was already on its way.
+        play.join(2);
+        play.client(2, &modern("1", "tools/call", ""));
+        let answer = match accepts {
+            true => result(&minted, "{}"),
+            false => error(&minted, -32601),
+        };
+        play.server(&answer);
+        assert_eq!(play.mux.takes_newcomers(), !accepts);
+        let gone: &[u64] = if accepts { &[1, 2] } else { &[] };
+        assert_eq!(play.dismissed, gone);
+    }
+}
+
+#[test]
 fn the_server_is_discovered_once() {
     let mut play = Play::modern(2);
     assert_eq!(play.mux.knows_discover(), None);

@@ -143,6 +143,13 @@ impl Play {
         assert!(self.clients.is_empty(), "{:?}", self.clients);
     }
 
+    /// Nobody but this client hears anything, of which the rest of the test takes no notice.
+    #[track_caller]
+    pub(crate) fn nobody_hears_but(&mut self, client: u64) {
+        self.clients.remove(&client);
+        self.nobody_hears();
+    }
+
     pub(crate) fn forget(&mut self) {
         self.server.clear();
         self.clients.clear();

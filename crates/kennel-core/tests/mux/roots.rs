@@ -232,6 +232,7 @@ fn what_a_newcomer_says_waits_until_its_roots_are_compared() {
 fn what_a_newcomer_cancels_meanwhile_nobody_hears_of() {
     let mut play = Play::legacy(2);
     let asked = play.asks(2, &call("3", "two"));
+    play.asks(1, &call("3", "one"));
     play.server(&list("0"));
     let (first, second) = (play.is_asked(1), play.is_asked(2));
     play.client(2, &call("4", "two"));
@@ -243,6 +244,7 @@ fn what_a_newcomer_cancels_meanwhile_nobody_hears_of() {
     play.client(1, &result(&first, HOME));
     play.forget();
     play.client(2, &result(&second, HOME));
+    assert_eq!(play.server_heard(), [result("0", HOME)]);
     play.nobody_hears();
 }
 
@@ -274,15 +276,192 @@ fn a_newcomer_that_tells_no_roots_goes_solo_in_the_end_with_all_it_said() {
 }
 
 #[test]
-fn a_newcomer_that_will_say_no_more_is_heard() {
+fn a_newcomer_that_will_tell_no_roots_goes_solo_with_all_it_said() {
     let mut play = Play::legacy(1);
     a_newcomer(&mut play);
     play.client(2, &call("7", "two"));
     play.mux.client_eof(ClientId(2), play.now);
     play.tick(play.now);
-    assert_eq!(play.server_heard().len(), 1);
-    assert_eq!(play.mux.waits_for(ClientId(2)), 1);
-    assert_eq!(play.dismissed, [0; 0]);
+    play.nobody_hears();
+    assert_eq!(play.dismissed, [2]);
+    assert_eq!(play.unsent, ["7"]);
+}
+
+#[test]
+fn the_only_one_the_server_works_for_tells_its_roots() {
+    for first in [1, 2] {
+        let mut play = Play::legacy(2);
+        play.asks(2, &call("7", "two"));
+        play.server(&list("0"));
+        let heard = play.heard(2);
+        let (one, two) = (play.is_asked(1), id_of(&heard[0]));
+        assert_eq!(heard, [list(&two)], "the server's own question");
+        let answers = [(1, &one, HOME), (2, &two, AWAY)];
+        let (now, then) = (answers[first - 1], answers[2 - first]);
+        for (client, shown, answer) in [now, then] {
+            play.client(client, &result(shown, answer));
+        }
+        assert_eq!(play.server_heard(), [result("0", AWAY)]);
+        assert_eq!(play.dismissed, [1]);
+    }
+}
+
+/// Both have a call in flight, and the server asks for roots: what each of them is asked.
+fn both_at_work(play: &mut Play) -> (String, String) {
+    play.asks(1, &call("7", "one"));
+    play.asks(2, &call("7", "two"));
+    play.server(&list("0"));
+    (play.is_asked(1), play.is_asked(2))
+}
+
+#[test]
+fn the_server_hears_roots_when_all_it_works_for_have_told_the_same() {
+    let mut play = Play::legacy(3);
+    let (first, second) = both_at_work(&mut play);
+    play.client(1, &result(&first, HOME));
+    play.nobody_hears_but(3);
+    play.client(1, &result(&first, AWAY));
+    play.nobody_hears_but(3);
+    play.client(2, &result(&second, HOME_RESPELLED));
+    let answer = (Lane::Of(ClientId(1)), result("0", HOME));
+    assert_eq!(play.server_heard_in_lanes(), [answer]);
+    assert_eq!(
+        play.dismissed, [0; 0],
+        "the third is compared before it asks anything"
+    );
+}
+
+#[test]
+fn the_server_gets_an_error_where_one_it_works_for_has_other_roots() {
+    for (first_to_tell, answer) in [(1, AWAY), (2, AWAY), (1, "{}"), (2, "{}")] {
+        let mut play = Play::legacy(2);
+        let (first, second) = both_at_work(&mut play);
+        if first_to_tell == 1 {
+            play.client(1, &result(&first, HOME));
+            play.nobody_hears();
+        }
+        play.client(2, &result(&second, answer));
+        if first_to_tell == 2 {
+            play.nobody_hears();
+            play.client(1, &result(&first, HOME));
+        }
+        let heard = play.server_heard();
+        assert_eq!(reason(&heard[0]), "ambiguous_client", "{heard:?}");
+        assert!(heard.iter().all(|line| !line.contains("file://")));
+        assert_eq!(play.dismissed, [2]);
+        // The next time there is one answer.
+        play.server(&list("1"));
+        let shown = play.is_asked(1);
+        play.client(1, &result(&shown, HOME));
+        assert_eq!(play.server_heard(), [result("1", HOME)]);
+    }
+}
+
+#[test]
+fn the_server_gets_an_error_where_one_it_works_for_tells_no_roots() {
+    for how in ["leaves", "is silent", "is late", "cannot say"] {
+        let mut play = Play::legacy(2);
+        let (first, second) = both_at_work(&mut play);
+        play.client(1, &result(&first, HOME));
+        play.nobody_hears();
+        match how {
+            "leaves" => play.leave(2),
+            "is silent" => {
+                play.mux.client_eof(ClientId(2), play.now);
+                play.tick(play.now);
+            }
+            "is late" => play.tick(play.mux.due().expect("it is waited for")),
+            _ => play.client(2, &error(&second, -1)),
+        }
+        assert_eq!(reason(&play.server_heard()[0]), "ambiguous_client", "{how}");
+    }
+}
+
+#[test]
+fn whoever_the_server_works_for_alone_takes_its_question_along() {
+    for how in ["leaves", "differs"] {
+        let mut play = Play::legacy(2);
+        play.asks(2, &call("7", "two"));
+        play.server(&list("2"));
+        let shown = play.is_asked(2);
+        let other = play.is_asked(1);
+        match how {
+            "leaves" => play.leave(2),
+            _ => {
+                play.client(2, &result(&shown, HOME));
+                play.client(1, &result(&other, HOME));
+                play.forget();
+                play.server(&list("3"));
+                let shown = play.is_asked(2);
+                play.client(2, &result(&shown, AWAY));
+                assert_eq!(play.dismissed, [2]);
+            }
+        }
+        let heard = play.server_heard();
+        assert_eq!(reason(&heard[0]), "client_gone", "{heard:?}");
+        assert_eq!(play.heard(1), [""; 0], "{how}");
+    }
+}
+
+#[test]
+fn a_client_that_never_says_initialized_is_compared_before_its_first_request() {
+    for (answer, stays) in [(HOME, true), (AWAY, false)] {
+        let mut play = Play::legacy(1);
+        asked(&mut play, HOME);
+        play.join(2);
+        play.client(2, &initialize("0"));
+        play.forget();
+        play.client(2, &call("7", "two"));
+        let shown = play.is_asked(2);
+        play.nobody_hears();
+        play.client(2, &result(&shown, answer));
+        assert_eq!(play.server_heard().len(), usize::from(stays));
+        assert_eq!(play.dismissed.is_empty(), stays);
+        assert_eq!(play.unsent.is_empty(), stays);
+    }
+}
+
+#[test]
+fn a_client_that_never_says_initialized_and_is_at_work_is_compared() {
+    let mut play = Play::legacy(1);
+    play.join(2);
+    play.client(2, &initialize("0"));
+    play.forget();
+    let (first, second) = both_at_work(&mut play);
+    play.client(1, &result(&first, HOME));
+    play.nobody_hears();
+    play.client(2, &result(&second, AWAY));
+    assert_eq!(reason(&play.server_heard()[0]), "ambiguous_client");
+    assert_eq!(play.dismissed, [2]);
+}
+
+#[test]
+fn nobody_shares_roots_that_are_too_long_to_be_compared() {
+    let long = format!(
+        r#"{{"roots":[{{"uri":"file:///{}"}}]}}"#,
+        "x".repeat(1 << 20)
+    );
+    let mut play = Play::legacy(1);
+    asked(&mut play, &long);
+    for answer in [HOME, &long] {
+        let client = 2 + play.dismissed.len() as u64;
+        play.enter(client);
+        let heard = play.heard(client);
+        play.client(client, &result(&id_of(&heard[1]), answer));
+        assert!(play.dismissed.contains(&client));
+    }
+    assert_eq!(play.mux.clients(), 1);
+}
+
+#[test]
+fn what_the_server_cancels_while_others_are_asked_is_answered_by_nobody() {
+    let mut play = Play::legacy(2);
+    let (first, second) = both_at_work(&mut play);
+    play.client(1, &result(&first, HOME));
+    play.server(&cancel("0"));
+    play.client(2, &result(&second, HOME));
+    play.nobody_hears();
+    assert!(play.dismissed.is_empty());
 }
 
 #[test]
@@ -333,6 +512,7 @@ fn an_id_that_is_taken_is_refused_at_once_though_the_rest_waits() {
     let mut play = Play::legacy(2);
     play.client(2, &call("1", "b"));
     let sent = id_of(&play.server_heard()[0]);
+    play.asks(1, &call("1", "a"));
     play.server(&list("0"));
     let first = play.is_asked(1);
     let second = play.is_asked(2);
@@ -353,7 +533,8 @@ fn an_id_that_is_taken_is_refused_at_once_though_the_rest_waits() {
     play.forget();
     play.client(2, &result(&second, HOME));
     let heard = play.server_heard();
-    assert_eq!(heard, [call(&id_of(&heard[0]), "b")]);
-    play.server(&result(&id_of(&heard[0]), "{}"));
+    let sent = id_of(&heard[1]);
+    assert_eq!(heard, [result("0", HOME), call(&sent, "b")]);
+    play.server(&result(&sent, "{}"));
     assert_eq!(play.heard(2), [result("2", "{}")]);
 }

@@ -205,20 +205,24 @@ fn of_two_subscriptions_to_one_resource_one_may_be_cancelled() {
 #[test]
 fn an_update_is_told_to_who_subscribed_to_it_or_to_what_it_is_part_of() {
     let mut play = Play::legacy(4);
-    subscribed(&mut play, 1, "a://x");
-    subscribed(&mut play, 2, "a://x/");
-    subscribed(&mut play, 3, "a://x/1");
-    subscribed(&mut play, 4, "b://x");
+    subscribed(&mut play, 1, "a://h/x");
+    subscribed(&mut play, 2, "a://h/x/");
+    subscribed(&mut play, 3, "a://h/x/1");
+    subscribed(&mut play, 4, "b:x");
     for (uri, hear) in [
-        ("a://x", &[1][..]),
-        ("a://x/", &[1, 2]),
-        ("a://x/1", &[1, 2, 3]),
-        ("a://x/1/2", &[1, 2, 3]),
-        ("a://x/1?q=2", &[1, 2, 3]),
-        ("a://x#part", &[1]),
-        ("a://x/12", &[1, 2]),
+        ("a://h/x", &[1][..]),
+        ("a://h/x/", &[2]),
+        ("a://h/x/1", &[3]),
+        ("a://h/x/1/2", &[1, 2, 3]),
+        ("a://h/x/1?q=2", &[1, 2, 3]),
+        ("a://h/x#part", &[1]),
+        ("a://h/x/12", &[1, 2]),
+        ("a://h/xy", &[]),
+        ("b:x/1", &[4]),
+        ("a://h", &[]),
+        ("A://H/x/12", &[1, 2]),
+        ("a://h/X/12", &[]),
         ("a://xy", &[]),
-        ("b://x/1", &[4]),
         ("c://private", &[]),
         ("", &[]),
     ] {
@@ -233,15 +237,119 @@ fn an_update_is_told_to_who_subscribed_to_it_or_to_what_it_is_part_of() {
 #[test]
 fn until_the_server_accepts_a_subscription_only_its_very_uri_is_told() {
     let mut play = Play::legacy(2);
-    let minted = play.asks(1, &subscribe("9", "a://"));
-    play.server(&updated("a://private"));
+    let minted = play.asks(1, &subscribe("9", "a://h/x"));
+    play.server(&updated("a://h/x/private"));
     play.nobody_hears();
-    play.server(&updated("a://"));
-    assert_eq!(play.heard(1), [updated("a://")]);
+    play.server(&updated("a://h/x"));
+    assert_eq!(play.heard(1), [updated("a://h/x")]);
     play.server(&result(&minted, "{}"));
     play.forget();
-    play.server(&updated("a://private"));
-    assert_eq!(play.heard(1), [updated("a://private")]);
+    play.server(&updated("a://h/x/private"));
+    assert_eq!(play.heard(1), [updated("a://h/x/private")]);
+}
+
+#[test]
+fn who_subscribes_to_a_scheme_or_a_host_hears_nothing_of_what_is_below() {
+    let mut play = Play::legacy(2);
+    for (nth, uri) in [
+        "note:",
+        "note://",
+        "note:///",
+        "note://inbox",
+        "file:///",
+        "https:",
+        "https://h/",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let minted = play.asks(2, &subscribe(&nth.to_string(), uri));
+        play.server(&result(&minted, "{}"));
+    }
+    play.forget();
+    for uri in [
+        "note://inbox/1",
+        "note:1",
+        "file:///home/a",
+        "https://h/x?case=1",
+        "https://h/?q",
+    ] {
+        play.server(&updated(uri));
+        play.nobody_hears();
+    }
+    play.server(&updated("file:///"));
+    assert_eq!(
+        play.heard(2),
+        [updated("file:///")],
+        "what it named it hears"
+    );
+}
+
+#[test]
+fn scheme_and_host_are_the_same_in_any_case() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &subscribe("1", "NOTE://Ann@Inbox/One"));
+    play.server(&result(&minted, "{}"));
+    play.forget();
+    // Its own update, as a server spells it that normalises.
+    let line = updated("note://Ann@inbox/One");
+    play.server(&line);
+    assert_eq!(play.heard(1), [line]);
+    for other in ["note://Ann@inbox/one", "note://ann@inbox/One"] {
+        play.server(&updated(other));
+        play.nobody_hears();
+    }
+    // Another one's is the same subscription, and its end ends nothing while the first wants it.
+    play.client(2, &subscribe("1", "note://Ann@INBOX/One"));
+    play.client(2, &unsubscribe("2", "noTe://Ann@inbox/One"));
+    assert_eq!(play.heard(2), [result("1", "{}"), result("2", "{}")]);
+    play.nobody_hears();
+    // The server hears the end of what it heard begin.
+    play.client(2, &subscribe("3", "note://Ann@inbox/One"));
+    play.client(1, &unsubscribe("2", "NOTE://Ann@Inbox/One"));
+    play.forget();
+    play.client(2, &unsubscribe("4", "note://Ann@inbox/One"));
+    let heard = play.server_heard();
+    assert_eq!(
+        heard,
+        [unsubscribe(&id_of(&heard[0]), "NOTE://Ann@Inbox/One")]
+    );
+
+    subscribed(&mut play, 1, "A://B");
+    play.forget();
+    play.leave(1);
+    let heard = play.server_heard();
+    assert_eq!(heard, [unsubscribe(&id_of(&heard[0]), "A://B")]);
+}
+
+#[test]
+fn nobody_ends_what_it_did_not_subscribe_to_in_whatever_spelling() {
+    let mut play = Play::legacy(2);
+    subscribed(&mut play, 1, "note://inbox/1");
+    play.forget();
+    for uri in [
+        "NOTE://Inbox/1",
+        "note://inbox/%31",
+        "note://inbox/./1",
+        "other",
+    ] {
+        play.client(2, &unsubscribe("1", uri));
+        assert_eq!(play.heard(2), [result("1", "{}")], "{uri}");
+        play.nobody_hears();
+    }
+    for method in ["resources/subscribe", "resources/unsubscribe"] {
+        for params in [r#"{"uri":["note://inbox/1"]}"#, r#"{"uri":7}"#, "{}", "[]"] {
+            play.client(2, &request("1", method, params));
+            assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+            play.nobody_hears();
+        }
+    }
+    // A client that is alone with its server says what it likes.
+    let mut play = Play::new(Class::private());
+    play.join(1);
+    play.asks(1, &unsubscribe("1", "x"));
+    play.asks(1, &request("2", "resources/subscribe", r#"{"uri":7}"#));
+    play.asks(1, &request("3", "resources/unsubscribe", r#"{"uri":7}"#));
 }
 
 #[test]
@@ -269,9 +377,6 @@ fn an_update_that_no_subscription_matches_is_told_to_nobody() {
 #[test]
 fn what_no_server_would_understand_it_says_itself() {
     let mut play = Play::legacy(1);
-    let minted = play.asks(1, &request("1", "resources/subscribe", r#"{"uri":7}"#));
-    play.server(&error(&minted, -32602));
-    assert_eq!(refusal(&play.heard(1)[0]).1, -32602);
     let minted = play.asks(1, &set_level("2", "loud"));
     play.server(&error(&minted, -32602));
     assert_eq!(refusal(&play.heard(1)[0]).1, -32602);
@@ -377,6 +482,22 @@ fn a_long_line_for_several_clients_is_one_line_to_write() {
     let mut alone = Play::legacy(1);
     alone.mux.from_server(note.as_bytes(), alone.now);
     assert!(matches!(alone.mux.poll(), Some(Out::ToClient { .. })));
+}
+
+#[test]
+fn each_message_of_a_long_batch_for_several_clients_is_one_line_to_write() {
+    let mut play = Play::legacy(3);
+    let all = vec![ClientId(1), ClientId(2), ClientId(3)];
+    // Each is short: together they are long.
+    let note = |nth: usize| notice("notifications/flood", &format!(r#"{{"n":"{nth:01000}"}}"#));
+    let notes: Vec<String> = (0..100).map(note).collect();
+    let batch = format!("[{}]", notes.join(","));
+    play.mux.from_server(batch.as_bytes(), play.now);
+    for note in notes {
+        let (clients, line) = (all.clone(), note.into_bytes().into());
+        assert_eq!(play.mux.poll(), Some(Out::ToClients { clients, line }));
+    }
+    assert_eq!(play.mux.poll(), None);
 }
 
 #[test]

@@ -72,3 +72,27 @@ fn what_the_server_holds_for_all_is_not_asked_for_again() {
     play.server(&log);
     assert_eq!(play.heard(1).len(), 3, "two answers and the message");
 }
+
+#[test]
+fn subscriptions_that_an_older_build_wrote_down_as_spelled_are_the_same_in_any_case() {
+    let line = |id, what: &str, uri| {
+        let method = format!("resources/{what}");
+        request(id, &method, &format!(r#"{{"uri":"{uri}"}}"#))
+    };
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &line("1", "subscribe", "a://b/c"));
+    play.server(&result(&minted, "{}"));
+    play.forget();
+    let mut written = serde_json::to_value(&play.mux).expect("it is written down");
+    let by_uri = &mut written["subscriptions"]["by_uri"];
+    let subscription = by_uri["a://b/c"].take();
+    *by_uri = serde_json::json!({ "A://B/c": subscription });
+    play.mux = serde_json::from_value(written).expect("still understood");
+    let update = notice("notifications/resources/updated", r#"{"uri":"a://b/c"}"#);
+    play.server(&update);
+    assert_eq!(play.heard(1), [update]);
+    play.client(1, &line("2", "unsubscribe", "a://b/c"));
+    let heard = play.server_heard();
+    let id = crate::play::id_of(&heard[0]);
+    assert_eq!(heard, [line(&id, "unsubscribe", "A://B/c")]);
+}

@@ -43,9 +43,181 @@ fn a_task_of_another_session_is_no_task() {
         play.server(&result(&minted, "{}"));
         assert_eq!(play.heard(1), [result("1", "{}")]);
     }
-    let minted = play.asks(2, &about("1", "tasks/get", "unknown"));
-    play.server(&result(&minted, "{}"));
-    assert_eq!(play.heard(2), [result("1", "{}")]);
+}
+
+#[test]
+fn a_task_that_nobody_owns_yet_may_be_anybodys() {
+    let mut play = Play::legacy(2);
+    let minted = play.asks(1, &call("1", "a"));
+    for method in ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"] {
+        play.client(2, &about("1", method, "t"));
+        assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+        play.nobody_hears();
+    }
+    play.server(&result(&minted, r#"{"task":{"taskId":"t"}}"#));
+    play.forget();
+    play.asks(1, &about("1", "tasks/get", "t"));
+
+    // Alone, a session may ask for what it likes; the answer is not its, once it may be another's.
+    for is_begun in [true, false] {
+        let mut play = Play::legacy(1);
+        let asked = play.asks(1, &about("1", "tasks/result", "t"));
+        play.enter(2);
+        play.forget();
+        if is_begun {
+            begin(&mut play, 2, "t");
+        }
+        play.server(&result(&asked, r#"{"content":"secret"}"#));
+        assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32602));
+        play.nobody_hears();
+        assert_eq!(play.notes(), [Note::ForeignTask(ClientId(1))]);
+        if is_begun {
+            // It was not the answer to its owner: the task goes on.
+            play.asks(1, &call("2", "a"));
+            play.server(&request("0", "sampling/createMessage", "{}"));
+            assert_eq!(reason(&play.server_heard()[0]), "ambiguous_client");
+        }
+    }
+    let mut play = Play::legacy(1);
+    let asked = play.asks(1, &about("1", "tasks/get", "unknown"));
+    play.server(&result(&asked, "{}"));
+    assert_eq!(play.heard(1), [result("1", "{}")]);
+}
+
+fn related(params: &str, task: &str) -> String {
+    let key = "io.modelcontextprotocol/related-task";
+    format!(r#"{{{params}"_meta":{{"{key}":{task}}}}}"#)
+}
+
+const T: &str = r#"{"taskId":"t"}"#;
+
+#[test]
+fn what_the_server_says_about_a_task_is_its_owners() {
+    let mut play = Play::legacy(3);
+    begin(&mut play, 1, "t");
+    let subscribe = |id| request(id, "resources/subscribe", r#"{"uri":"a://b"}"#);
+    for client in [1, 2] {
+        play.client(client, &subscribe("8"));
+    }
+    play.forget();
+    for (method, params) in [
+        (
+            "notifications/message",
+            r#""level":"info","data":"secret","#,
+        ),
+        ("notifications/whatever", ""),
+        ("notifications/resources/updated", r#""uri":"a://b","#),
+    ] {
+        let line = notice(method, &related(params, T));
+        play.server(&line);
+        assert_eq!(play.heard(1), [line]);
+        play.nobody_hears();
+        for other in [r#"{"taskId":"who?"}"#, r#"{"taskId":["t"]}"#, "{}"] {
+            play.server(&notice(method, &related(params, other)));
+            play.nobody_hears();
+            assert_eq!(play.notes().len(), 1, "{method} {other}");
+        }
+    }
+    // What tools there are is of all.
+    let line = notice("notifications/tools/list_changed", &related("", T));
+    play.server(&line);
+    for client in [1, 2, 3] {
+        assert_eq!(play.heard(client), [&line[..]]);
+    }
+}
+
+#[test]
+fn what_a_modern_server_says_about_a_task_is_its_owners() {
+    let mut play = Play::modern(2);
+    let minted = play.asks(1, &modern("1", "tools/call", ""));
+    play.server(&result(&minted, r#"{"resultType":"task","taskId":"t"}"#));
+    let log = r#","_meta":{"io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let params = format!("{{{}}}", &log[1..]);
+    for client in [2, 1] {
+        play.forget();
+        let minted = play.asks(client, &request("2", "tools/call", &params));
+        let line = notice("notifications/message", &related(r#""level":"info","#, T));
+        play.server(&line);
+        assert_eq!(play.heard(client).len(), usize::from(client == 1));
+        play.nobody_hears();
+        play.server(&result(&minted, "{}"));
+    }
+    play.forget();
+    let listen = play.asks(2, &modern("9", "subscriptions/listen", ""));
+    let name = "io.modelcontextprotocol/subscriptionId";
+    let key = "io.modelcontextprotocol/related-task";
+    let of_task = |task: &str| {
+        notice(
+            "notifications/resources/updated",
+            &format!(r#"{{"_meta":{{"{name}":{listen},"{key}":{{"taskId":"{task}"}}}}}}"#),
+        )
+    };
+    play.server(&of_task("t"));
+    play.nobody_hears();
+    // Of one that is not known yet, it may not hear how it goes either.
+    let status = format!(r#"{{"_meta":{{"{name}":{listen}}},"taskId":"who?"}}"#);
+    play.server(&notice("notifications/tasks", &status));
+    play.nobody_hears();
+}
+
+#[test]
+fn nobody_says_that_something_belongs_to_the_task_of_another_session() {
+    let mut play = Play::legacy(2);
+    begin(&mut play, 1, "t");
+    let others = [T, r#"{"taskId":"who?"}"#, r#"{"taskId":["t"]}"#, "[]"];
+    for task in others {
+        let params = related(r#""name":"x","#, task);
+        for method in ["tools/call", "prompts/get", "tools/list", "whatever"] {
+            play.client(2, &request("1", method, &params));
+            assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+        }
+        play.notes();
+        for method in ["notifications/message", "notifications/whatever"] {
+            play.client(2, &notice(method, &params));
+            assert_eq!(play.notes(), [Note::ForeignTask(ClientId(2))]);
+        }
+        play.nobody_hears();
+    }
+    let params = related(r#""name":"x","#, T);
+    play.asks(1, &request("1", "tools/call", &params));
+    play.client(1, &notice("notifications/whatever", &params));
+    assert_eq!(play.server_heard().len(), 1);
+}
+
+#[test]
+fn who_works_on_a_task_for_the_server_may_name_it() {
+    let mut play = Play::legacy(2);
+    play.asks(1, &call("1", "a"));
+    play.server(&request("0", "sampling/createMessage", "{}"));
+    let asked = play.is_asked(1);
+    play.client(1, &result(&asked, r#"{"task":{"taskId":"t"}}"#));
+    play.forget();
+    let line = notice("notifications/whatever", &related("", T));
+    play.client(1, &line);
+    assert_eq!(play.server_heard(), [&line[..]]);
+    play.server(&line);
+    assert_eq!(play.heard(1), [&line[..]]);
+    play.client(2, &line);
+    play.client(2, &status("other", "completed"));
+    play.nobody_hears();
+}
+
+#[test]
+fn a_task_of_a_call_that_was_forgotten_is_nobodys() {
+    let mut play = Play::legacy(2);
+    let first = play.asks(1, &call("1", "a"));
+    play.client(1, &cancel("1"));
+    for _ in 0..1024 {
+        play.client(1, &call("1", "a"));
+        play.client(1, &cancel("1"));
+    }
+    play.forget();
+    play.server(&result(&first, r#"{"task":{"taskId":"t"}}"#));
+    for client in [1, 2] {
+        play.client(client, &about("1", "tasks/get", "t"));
+        assert_eq!(refusal(&play.heard(client)[0]), ("1".into(), -32602));
+    }
+    play.nobody_hears();
 }
 
 #[test]
@@ -250,8 +422,9 @@ fn a_session_with_very_many_tasks_learns_nothing_of_anothers() {
     assert_eq!(refusal(&play.heard(1)[0]), ("1".into(), -32602));
     play.nobody_hears();
     play.asks(1, &about("2", "tasks/get", "t"));
-    // What was forgotten is its own.
-    play.asks(2, &about("2", "tasks/get", "own-0"));
+    // What was forgotten is nobody's.
+    play.client(2, &about("2", "tasks/get", "own-0"));
+    assert_eq!(refusal(&play.heard(2)[0]), ("2".into(), -32602));
 }
 
 #[test]

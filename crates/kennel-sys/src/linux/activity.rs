@@ -1,29 +1,38 @@
-//! Work that another process does: CPU time, bytes read and written, and calls that it is blocked in.
+//! Work that another process does, or will do by itself: CPU time, bytes read and written, and timers.
 
 use std::io;
 use std::time::Duration;
 
-use super::procfs::require_our_own;
+use super::procfs::{gone, require_our_own, short_text};
+use super::relations::status;
 
 /// CPU time of a process, of all its threads and of the children that it waited for.
-pub(crate) fn cpu_time(pid: u32) -> Option<Duration> {
+/// An error where that cannot be seen.
+pub(crate) fn cpu_time(pid: u32) -> io::Result<Duration> {
+    require_our_own()?;
     let own = process_clock(pid)?;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
-    // Fields 16 and 17 of proc(5): user and system time of waited-for children, in ticks.
-    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let children = ticks(13)? + ticks(14)?;
+    let stat = short_text(&format!("/proc/{pid}/stat")).map_err(gone)?;
+    let children = ticks_of_children(&stat).ok_or(io::ErrorKind::InvalidData)?;
     let per_second = rustix::param::clock_ticks_per_second();
-    Some(own + Duration::from_millis(children * 1000 / per_second))
+    Ok(own + Duration::from_millis(children * 1000 / per_second))
+}
+
+/// User and system time of waited-for children, in ticks: fields 16 and 17 of proc(5).
+fn ticks_of_children(stat: &str) -> Option<u64> {
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(ticks(13)? + ticks(14)?)
 }
 
 /// CPU time of a process, in nanoseconds: `stat` counts in ticks of 10 ms.
-fn process_clock(pid: u32) -> Option<Duration> {
-    let pid = i32::try_from(pid).ok()?;
+fn process_clock(pid: u32) -> io::Result<Duration> {
+    let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+    let pid = i32::try_from(pid).map_err(invalid)?;
     let mut clock: libc::clockid_t = 0;
     // SAFETY: writes one number through a pointer to a local variable.
-    if unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } != 0 {
-        return None;
+    match unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } {
+        0 => {}
+        error => return Err(gone(io::Error::from_raw_os_error(error))),
     }
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -31,16 +40,17 @@ fn process_clock(pid: u32) -> Option<Duration> {
     };
     // SAFETY: writes one `timespec` through a pointer to a local variable.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
-        return None;
+        return Err(io::Error::last_os_error());
     }
-    let nanos = u32::try_from(time.tv_nsec).ok()?;
-    Some(Duration::new(u64::try_from(time.tv_sec).ok()?, nanos))
+    let nanos = u32::try_from(time.tv_nsec).map_err(invalid)?;
+    let seconds = u64::try_from(time.tv_sec).map_err(invalid)?;
+    Ok(Duration::new(seconds, nanos))
 }
 
 /// Bytes that a process read and wrote so far, from and to anything; an error where that is hidden.
 pub(crate) fn transferred_bytes(pid: u32) -> io::Result<(u64, u64)> {
     require_our_own()?;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).map_err(gone)?;
     let count = |name: &str| {
         let count = text.lines().find_map(|line| line.strip_prefix(name));
         let count = count.and_then(|count| count.trim().parse().ok());
@@ -49,81 +59,22 @@ pub(crate) fn transferred_bytes(pid: u32) -> io::Result<(u64, u64)> {
     Ok((count("rchar:")?, count("wchar:")?))
 }
 
-/// Whether a thread of a process is in uninterruptible sleep (state D): it waits for a disk or a file server, midway in a call.
-pub(crate) fn waits_for_device(pid: u32) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let mut tasks = tasks.into_iter().flatten().flatten();
-    tasks.any(|task| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The command may hold parentheses of its own: the state is behind the last one.
-        stat.rsplit(')')
-            .next()
-            .is_some_and(|fields| fields.starts_with(" D"))
-    })
-}
-
-/// A call on a System V semaphore or message queue that a thread of a process is blocked in, where the kernel shows it.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) fn blocked_on_system_v(pid: u32) -> Option<&'static str> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    tasks.flatten().find_map(|task| {
-        let text = std::fs::read_to_string(task.path().join("syscall")).ok()?;
-        let number: libc::c_long = text.split(' ').next()?.parse().ok()?;
-        match number {
-            libc::SYS_semop | libc::SYS_semtimedop => Some("semaphore"),
-            libc::SYS_msgsnd | libc::SYS_msgrcv => Some("message queue"),
-            _ => None,
-        }
-    })
-}
-
-/// Other platforms number their calls in other ways.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) fn blocked_on_system_v(_pid: u32) -> Option<&'static str> {
-    None
-}
-
-/// Whether the first thread of a process waits for at most a time: a job may go on then. Other threads that do are timers of
-/// servers.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) fn sleeps(pid: u32) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
-    let mut words = call.split_whitespace();
-    let number: Option<libc::c_long> = words.next().and_then(|word| word.parse().ok());
-    let arguments: Vec<u64> = words
-        .map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok())
-        .collect();
-    // The address of a time, or an `int` of milliseconds, which is negative if there is no end.
-    let time = |at: usize| arguments.get(at).is_some_and(|&time| time != 0);
-    let milliseconds = |at: usize| arguments.get(at).is_some_and(|time| time & (1 << 31) == 0);
-    match number {
-        Some(libc::SYS_nanosleep | libc::SYS_clock_nanosleep) => true,
-        // A call with a time that was interrupted, as by a laptop's lid. A `poll` without one looks the same.
-        Some(libc::SYS_restart_syscall) => true,
-        Some(libc::SYS_ppoll | libc::SYS_rt_sigtimedwait) => time(2),
-        Some(libc::SYS_futex | libc::SYS_epoll_pwait2) => time(3),
-        Some(libc::SYS_pselect6) => time(4),
-        Some(libc::SYS_epoll_pwait) => milliseconds(3),
-        #[cfg(target_arch = "x86_64")]
-        Some(libc::SYS_poll) => milliseconds(2),
-        #[cfg(target_arch = "x86_64")]
-        Some(libc::SYS_epoll_wait) => milliseconds(3),
-        #[cfg(target_arch = "x86_64")]
-        Some(libc::SYS_select) => time(4),
-        _ => false,
-    }
-}
-
-/// Other platforms number their calls in other ways.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) fn sleeps(_pid: u32) -> bool {
-    false
-}
-
 /// Whether a process has POSIX timers. The kernel does not show which of them run.
-pub(crate) fn has_timers(pid: u32) -> bool {
-    std::fs::read(format!("/proc/{pid}/timers")).is_ok_and(|timers| !timers.is_empty())
+pub(crate) fn has_timers(pid: u32) -> io::Result<bool> {
+    require_our_own()?;
+    let timers = std::fs::read(format!("/proc/{pid}/timers")).map_err(gone);
+    timers.map(|timers| !timers.is_empty())
 }
+
+/// Whether a process catches SIGALRM, the signal of a timer that the kernel does not show (`alarm`, `setitimer`).
+pub(crate) fn catches_alarm(pid: u32) -> io::Result<bool> {
+    let caught = status(pid, "SigCgt:")?.and_then(|set| u64::from_str_radix(&set, 16).ok());
+    let caught = caught.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(caught & ALARM != 0)
+}
+
+/// SIGALRM in a set of signals, as `/proc` shows one.
+pub(super) const ALARM: u64 = 1 << (libc::SIGALRM - 1);
 
 #[cfg(test)]
 mod tests {
@@ -145,36 +96,27 @@ mod tests {
         io::Read::read_exact(&mut file, &mut [0; 8192]).expect("a readable file");
         let now = transferred_bytes(me).expect("our own bytes");
         assert!(now.0 >= read + 8192 && now.1 >= written + 8192, "{now:?}");
-        assert_eq!(blocked_on_system_v(me), None);
     }
 
     #[test]
-    fn a_process_that_waits_for_a_time_is_told_from_one_that_waits_for_events() {
+    fn timers_and_a_caught_alarm_are_seen_and_a_process_that_is_gone_is_an_error() {
         use std::process::{Command, Stdio};
-        let start = |words: &[&str]| {
-            let mut command = Command::new(words[0]);
-            let command = command.args(&words[1..]).stdin(Stdio::piped());
-            command.spawn().expect("it is installed")
-        };
-        let call = |pid: u32| {
-            let text = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
-            text.unwrap_or_default()
-                .split(' ')
-                .next()
-                .map(str::to_owned)
-        };
-        let mut sleeper = start(&["sleep", "1000"]);
-        let mut reader = start(&["cat"]);
-        let read = libc::SYS_read.to_string();
-        // Until both are in the call that they stay in.
-        while !sleeps(sleeper.id()) || call(reader.id()).as_deref() != Some(&read) {
-            std::thread::yield_now();
-        }
-        assert!(!sleeps(reader.id()));
-        for child in [&mut sleeper, &mut reader] {
-            child.kill().expect("our own child");
-            child.wait().expect("our own child");
-        }
+        let mut child = Command::new("sh")
+            .args(["-c", "trap : ALRM; exec >&-; read line"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell is installed");
+        let mut output = child.stdout.take().expect("it has a stdout");
+        io::Read::read_to_end(&mut output, &mut Vec::new()).expect("it closes its stdout");
+        let (pid, me) = (child.id(), std::process::id());
+        assert!(catches_alarm(pid).expect("our own child"));
+        assert!(!has_timers(pid).expect("our own child"));
+        assert!(!catches_alarm(me).expect("this process"));
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+        assert!(catches_alarm(pid).is_err() && has_timers(pid).is_err());
+        assert!(cpu_time(pid).is_err() && transferred_bytes(pid).is_err());
     }
 
     fn tempfile() -> std::fs::File {

@@ -7,11 +7,12 @@ use std::io::{self, BufRead as _};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, makedev, openat, readlinkat_raw, statx};
+use rustix::fs::{Mode, OFlags, openat, readlinkat_raw};
 use rustix::io::Errno;
 
+use super::cached_stat::CachedStat;
 use super::procfs::require_our_own;
-use crate::confinement::{Confinement, NAMESPACES};
+use crate::confinement::{Confinement, NAMESPACES, UNREAD_ROOT};
 
 /// What a umask keeps others from, as far as it counts: terminals and desktops differ in who may write (002 and 022).
 const READ_OR_USE: u32 = 0o055;
@@ -35,14 +36,17 @@ const FIELDS: [&str; 12] = [
 const CHUNK: usize = 8192;
 
 /// `process` is a pid, or `self`. With `children`, it is an error if they would be in other namespaces than the process
-/// itself, which it may have asked for by `unshare` or `setns`.
-pub(crate) fn confinement(process: &str, children: bool) -> io::Result<Confinement> {
+/// itself, which it may have asked for by `unshare` or `setns`. Compared with `other`: at the first difference nothing more is
+/// read, and the root stays [`UNREAD_ROOT`]. The root comes last, because only its file belongs to a file system that the
+/// process may have chosen.
+pub(crate) fn confinement(
+    process: &str,
+    children: bool,
+    other: Option<&Confinement>,
+) -> io::Result<Confinement> {
     require_our_own()?;
     let dir = directory(process, "")?;
     let ns = openat(&dir, "ns", DIRECTORY, Mode::empty())?;
-    // The mount as well: a read-only bind of `/` has the device and inode of `/`.
-    let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
-    let root = statx(&dir, "root/.", AtFlags::empty(), wanted)?;
     let status = status(&dir)?;
     let mut namespaces = [0; NAMESPACES.len()];
     for (inode, kind) in namespaces.iter_mut().zip(NAMESPACES) {
@@ -50,18 +54,21 @@ pub(crate) fn confinement(process: &str, children: bool) -> io::Result<Confineme
     }
     let read = Confinement {
         namespaces,
-        root: (
-            makedev(root.stx_dev_major, root.stx_dev_minor),
-            root.stx_ino,
-            root.stx_mnt_id,
-        ),
         label: label(&dir)?,
         ..status
     };
-    match children && has_children_elsewhere(&ns, &read)? {
-        true => Err(io::Error::other("its children are in other namespaces")),
-        false => Ok(read),
+    if children && has_children_elsewhere(&ns, &read)? {
+        return Err(io::Error::other("its children are in other namespaces"));
     }
+    if other.is_some_and(|other| !read.equals_but_for_root(other)) {
+        return Ok(read);
+    }
+    let root = CachedStat::behind_in(&dir, "root")?;
+    Ok(Confinement {
+        // The mount as well: a read-only bind of `/` has the device and inode of `/`.
+        root: (root.dev, root.ino, root.mount),
+        ..read
+    })
 }
 
 /// A directory below `/proc`, to be referred to.
@@ -70,24 +77,6 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 fn directory(process: &str, below: &str) -> io::Result<OwnedFd> {
     let path = format!("/proc/{process}/{below}");
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
-}
-
-/// What `status` says of a process now, its user namespace, and else what was known of it.
-pub(crate) fn status_and_user_namespace(
-    process: &str,
-    known: &Confinement,
-) -> io::Result<Confinement> {
-    require_our_own()?;
-    let dir = directory(process, "")?;
-    let mut namespaces = known.namespaces;
-    let user = NAMESPACES.iter().position(|kind| *kind == "user");
-    namespaces[user.expect("a kind")] = namespace(&dir, "ns/user")?;
-    Ok(Confinement {
-        namespaces,
-        root: known.root,
-        label: known.label.clone(),
-        ..status(&dir)?
-    })
 }
 
 /// Whether the namespaces that a process starts its children in are not its own. `ns`: the directory of its namespaces.
@@ -115,7 +104,6 @@ fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
         Err(errno) => return Err(errno.into()),
     };
     // A namespace for children is called like any other of its kind.
-    let kind = kind.strip_prefix("ns/").unwrap_or(kind);
     let kind = kind.strip_suffix("_for_children").unwrap_or(kind);
     let number = text.strip_prefix(kind.as_bytes());
     let number = number.and_then(|text| text.strip_prefix(b":[")?.strip_suffix(b"]"));
@@ -183,7 +171,7 @@ fn parse_status(text: &[u8]) -> Option<Confinement> {
     };
     Some(Confinement {
         namespaces: [0; NAMESPACES.len()],
-        root: (0, 0, 0),
+        root: UNREAD_ROOT,
         label: Vec::new(),
         ids: ids.map(|field| field.unwrap_or_default().to_owned()),
         capabilities: [

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::io;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
+use super::cached_stat::open_pipe;
 use super::descriptors::Descriptor;
 use super::procfs::require_our_own;
 
@@ -82,13 +83,7 @@ fn pipe_end(at: Descriptor, inode: u64, access: OFlags, lonely: PollFlags) -> Fa
 /// Opens the same end once more, for a moment, and asks the kernel. One more reader of a pipe that has one, or one
 /// more writer, is noticed by nobody.
 fn events(at: Descriptor, inode: u64, access: OFlags, asked: PollFlags) -> Option<PollFlags> {
-    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let end = rustix::fs::open(at.path(), flags, Mode::empty()).ok()?;
-    // It may have put another file in its place meanwhile.
-    let stat = rustix::fs::fstat(&end).ok()?;
-    if stat.st_ino != inode {
-        return None;
-    }
+    let end = open_pipe(at.path(), inode, access).ok()?;
     let mut fds = [PollFd::new(&end, asked)];
     poll(&mut fds, Some(&rustix::time::Timespec::default())).ok()?;
     Some(fds[0].revents())

@@ -2,6 +2,7 @@
 //! another platform is another folder with the same ones.
 
 mod activity;
+mod cached_stat;
 mod confinement;
 mod descriptors;
 mod far_end;
@@ -11,11 +12,11 @@ mod procfs;
 mod relations;
 mod shared_memory;
 mod sockets;
+mod waits;
 
-pub(crate) use activity::{
-    blocked_on_system_v, cpu_time, has_timers, sleeps, transferred_bytes, waits_for_device,
-};
-pub(crate) use confinement::{confinement, status_and_user_namespace};
+pub(crate) use activity::{catches_alarm, cpu_time, has_timers, transferred_bytes};
+pub(crate) use cached_stat::CachedStat;
+pub(crate) use confinement::confinement;
 pub(crate) use descriptors::{Descriptor, IO_URING, registered_files};
 pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
@@ -29,14 +30,15 @@ pub(crate) use pidfd::{
 };
 pub(crate) use procfs::{
     Access, ProcessStat, age, boot_id, children_of_this_process, command_line, command_name,
-    environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, holds_stream,
-    is_kennel, now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of,
-    short_text, sockets_of, stat, stream_identity, thread_count_of_this_process, user_of,
+    environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, is_kennel,
+    now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of, short_text,
+    sockets_of, stat, stream_identity, thread_count_of_this_process, user_of,
 };
 pub(crate) use relations::{
-    is_frozen, namespace_of_init, processes_in, thread_group, traced, tracer_of,
+    foreign_namespace, is_frozen, namespace_of_init, processes_in, thread_group, traced, tracer_of,
 };
 pub(crate) use shared_memory::{
     SharedMapping, all_mappings, attached, shared_mappings, system_v_users,
 };
 pub(crate) use sockets::{Connections, listening_in_namespace_of, network_namespace_of};
+pub(crate) use waits::{Wait, waits};

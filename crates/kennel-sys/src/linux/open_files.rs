@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
+use rustix::fs::FileType;
+
+use super::activity::ALARM;
+use super::cached_stat::CachedStat;
 use super::descriptors::{Descriptor, IO_URING, descriptors, registered_files};
 
 /// One descriptor of another process.
@@ -24,7 +27,7 @@ pub(crate) struct OpenFile {
     pub(crate) lease: bool,
     /// Number of an eventfd, the same in every process that shares it.
     pub(crate) event: Option<u64>,
-    /// Whether it is a timerfd that runs.
+    /// Whether it is a timerfd that runs, or a signalfd for the signal of an alarm.
     pub(crate) armed: bool,
     /// Number of a file in its file system.
     pub(crate) inode: Option<u64>,
@@ -34,6 +37,10 @@ pub(crate) struct OpenFile {
     pub(crate) stamp: Option<FileStamp>,
     /// The living process that a pidfd refers to.
     pub(crate) watched: Option<u32>,
+    /// Descriptors in an epoll instance, by their numbers when they were added.
+    pub(crate) polled: Vec<u32>,
+    /// Whether an io_uring has, or may have, operations that are not completed.
+    pub(crate) in_flight: bool,
     /// Whether an io_uring keeps files, of which no descriptor need be left.
     pub(crate) keeps_files: bool,
 }
@@ -43,7 +50,7 @@ pub(crate) struct OpenFile {
 pub(crate) struct FileStamp {
     pub(crate) size: u64,
     /// Seconds and nanoseconds.
-    pub(crate) changed: (i64, i64),
+    pub(crate) changed: (i64, u32),
     pub(crate) position: u64,
 }
 
@@ -56,6 +63,8 @@ pub(crate) enum FileKind {
     /// A socket, by its inode.
     Socket(u64),
     Regular,
+    /// A file that the kernel makes up, as in `/proc` and `/sys`: a process can wait for it to change.
+    KernelFile,
     /// A POSIX message queue: other processes can open it by its name.
     MessageQueue,
     Directory,
@@ -107,8 +116,12 @@ pub(crate) fn inode_number(descriptor: Descriptor) -> Option<u64> {
 }
 
 /// Waiters for locks: the pids that are blocked, by the file as `/proc/locks` names it.
-pub(crate) fn blocked_locks() -> HashMap<String, Vec<u32>> {
-    let text = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+pub(crate) fn blocked_locks() -> io::Result<HashMap<String, Vec<u32>>> {
+    let text = match std::fs::read_to_string("/proc/locks") {
+        // A kernel without locks.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        text => text?,
+    };
     let mut blocked: HashMap<String, Vec<u32>> = HashMap::new();
     // 1: -> FLOCK  ADVISORY  WRITE 4712 fe:00:1234 0 EOF
     for line in text.lines() {
@@ -118,26 +131,31 @@ pub(crate) fn blocked_locks() -> HashMap<String, Vec<u32>> {
             blocked.entry(file.to_owned()).or_default().push(pid);
         }
     }
-    blocked
+    Ok(blocked)
 }
 
 fn open_file(descriptor: Descriptor, link: String) -> Option<OpenFile> {
-    // Closed since the listing.
-    let info = descriptor.info().ok()?;
+    let info = match descriptor.info() {
+        Ok(info) => info,
+        // Hidden, unless it was closed since the listing.
+        Err(_) if std::fs::read_link(descriptor.path()).is_ok() => String::new(),
+        Err(_) => return None,
+    };
     // What cannot be read counts as both.
     let (reads, writes) = access(&info).unwrap_or((true, true));
-    let kind = kind(descriptor, &link);
-    let meta = (kind == FileKind::Regular).then(|| std::fs::metadata(descriptor.path()));
-    let meta = meta.and_then(Result::ok);
+    let (kind, file) = kind(descriptor, &link);
+    let file = file.filter(|_| kind == FileKind::Regular);
     let keeps_files =
         link == IO_URING && !registered_files(descriptor).is_ok_and(|files| files.is_empty());
     Some(OpenFile {
         fd: descriptor.fd,
         descriptor,
-        stamp: meta.as_ref().and_then(|meta| stamp(meta, &info)),
-        owner: meta.map(|meta| meta.uid()),
+        stamp: file.and_then(|file| stamp(&file, &info)),
+        owner: file.map(|file| file.owner),
         event: number(&info, EVENT_NUMBER),
         armed: is_armed(&info),
+        polled: polled(&info).collect(),
+        in_flight: link == IO_URING && !is_drained(&info),
         inode: number(&info, INODE_NUMBER),
         lease: locks(&info).any(|(kind, _)| kind == "LEASE"),
         watched: number(&info, "Pid:").and_then(|pid| u32::try_from(pid).ok()),
@@ -150,10 +168,10 @@ fn open_file(descriptor: Descriptor, link: String) -> Option<OpenFile> {
     })
 }
 
-fn stamp(meta: &std::fs::Metadata, info: &str) -> Option<FileStamp> {
+fn stamp(file: &CachedStat, info: &str) -> Option<FileStamp> {
     Some(FileStamp {
-        size: meta.size(),
-        changed: (meta.mtime(), meta.mtime_nsec()),
+        size: file.size,
+        changed: file.changed,
         position: number(info, "pos:")?,
     })
 }
@@ -170,52 +188,125 @@ const EVENT_NUMBER: &str = "eventfd-id:";
 /// The line that has the number of a file.
 const INODE_NUMBER: &str = "ino:";
 
-/// Whether a timerfd has time left: `it_value: (3599, 0)`.
+/// Whether a timerfd has time left (`it_value: (3599, 0)`), or a signalfd waits for SIGALRM (`sigmask: 0000000000002000`).
 fn is_armed(info: &str) -> bool {
-    let mut lines = info.lines();
-    let left = lines.find_map(|line| line.strip_prefix("it_value:"));
-    left.is_some_and(|left| left.trim() != "(0, 0)")
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    let signals = |set: &str| u64::from_str_radix(set.trim(), 16).unwrap_or(u64::MAX);
+    field("it_value:").is_some_and(|left| left.trim() != "(0, 0)")
+        || field("sigmask:").is_some_and(|set| signals(set) & ALARM != 0)
 }
 
-/// The type of file system that POSIX message queues are in.
-const MESSAGE_QUEUES: i128 = 0x1980_0202;
-
-/// Whether a file is a POSIX message queue; to `stat` it is a regular file.
-fn is_message_queue(path: &str) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|stat| i128::from(stat.f_type) == MESSAGE_QUEUES)
+/// Descriptors in an epoll instance: `tfd:        4 events:       19 data: …`.
+fn polled(info: &str) -> impl Iterator<Item = u32> {
+    let lines = info.lines().filter_map(|line| line.strip_prefix("tfd:"));
+    lines.filter_map(|line| line.split_whitespace().next()?.parse().ok())
 }
 
-fn kind(descriptor: Descriptor, link: &str) -> FileKind {
+/// Whether an io_uring has completed as many operations as it was given, as far as the kernel tells.
+fn is_drained(info: &str) -> bool {
+    let given = number(info, "CachedSqHead:");
+    given.is_some() && given == number(info, "CachedCqTail:")
+}
+
+/// Size that the kernel shows of every POSIX message queue.
+const MESSAGE_QUEUE_SIZE: u64 = 80;
+
+/// Whether a file is a POSIX message queue; to `stat` it is a regular file. Not by `statfs`, which asks the file system. A queue
+/// that was opened by its name alone is shown at the top of its file system; one that was opened by its path is on a mount
+/// that the process has.
+fn is_message_queue(task: u32, file: &CachedStat, link: &str) -> bool {
+    let is_without_disk = rustix::fs::major(file.dev) == 0;
+    if !is_without_disk || file.size != MESSAGE_QUEUE_SIZE {
+        return false;
+    }
+    let is_at_top = link.rfind('/') == Some(0);
+    is_at_top || {
+        let mounts = std::fs::read_to_string(format!("/proc/{task}/mountinfo"));
+        is_on_message_queues(&mounts.unwrap_or_default(), file.dev)
+    }
+}
+
+/// Types of file systems whose files the kernel makes up.
+const KERNEL_FILES: [&str; 18] = [
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "tracefs",
+    "debugfs",
+    "securityfs",
+    "configfs",
+    "bpf",
+    "selinuxfs",
+    "smackfs",
+    "resctrl",
+    "efivarfs",
+    "pstore",
+    "binfmt_misc",
+    "fusectl",
+    "rpc_pipefs",
+    "nfsd",
+];
+
+/// Whether the kernel makes up a file, as in `/proc`. By the mounts of the process, not by `statfs`, which asks the file
+/// system.
+fn is_made_up(task: u32, file: &CachedStat) -> io::Result<bool> {
+    if rustix::fs::major(file.dev) != 0 {
+        return Ok(false);
+    }
+    let mounts = std::fs::read_to_string(format!("/proc/{task}/mountinfo"))?;
+    Ok(types_of(&mounts, file.dev).any(|kind| KERNEL_FILES.contains(&kind)))
+}
+
+/// Whether a device is one of POSIX message queues.
+fn is_on_message_queues(mounts: &str, dev: u64) -> bool {
+    types_of(mounts, dev).any(|kind| kind == "mqueue")
+}
+
+/// The types of the mounts of a device: `mqueue` for `36 26 0:20 / /dev/mqueue rw - mqueue mqueue rw`.
+fn types_of(mounts: &str, dev: u64) -> impl Iterator<Item = &str> {
+    let device = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    mounts.lines().filter_map(move |line| {
+        let is_its = line.split(' ').nth(2) == Some(&*device);
+        let (_, rest) = line.split_once(" - ").filter(|_| is_its)?;
+        rest.split(' ').next()
+    })
+}
+
+/// What a descriptor is open on, with its file's metadata if it is shown by a path.
+fn kind(descriptor: Descriptor, link: &str) -> (FileKind, Option<CachedStat>) {
     let inode = |kind: &str| link.strip_prefix(kind)?.strip_suffix(']')?.parse().ok();
     if let Some(inode) = inode("pipe:[") {
-        return FileKind::Pipe(inode);
+        return (FileKind::Pipe(inode), None);
     }
     if let Some(inode) = inode("socket:[") {
-        return FileKind::Socket(inode);
+        return (FileKind::Socket(inode), None);
     }
     if !link.starts_with('/') {
         let name = link.strip_prefix("anon_inode:").unwrap_or(link);
-        return FileKind::Kernel(name.trim_matches(['[', ']']).to_owned());
+        let name = name.trim_matches(['[', ']']).to_owned();
+        return (FileKind::Kernel(name), None);
     }
-    let path = descriptor.path();
-    let Ok(meta) = std::fs::metadata(&path) else {
-        return FileKind::Unknown;
+    let Ok(file) = CachedStat::behind(descriptor.path()) else {
+        return (FileKind::Unknown, None);
     };
-    let what = meta.file_type();
-    if what.is_fifo() {
-        FileKind::NamedPipe
-    } else if what.is_dir() {
-        FileKind::Directory
-    } else if what.is_file() && is_message_queue(&path) {
-        FileKind::MessageQueue
-    } else if what.is_file() {
-        FileKind::Regular
-    } else if what.is_char_device() || what.is_block_device() {
-        let device = meta.rdev();
-        FileKind::Device(rustix::fs::major(device), rustix::fs::minor(device))
-    } else {
-        FileKind::Unknown
-    }
+    let kind = match file.file_type() {
+        FileType::Fifo => FileKind::NamedPipe,
+        FileType::Directory => FileKind::Directory,
+        FileType::RegularFile if is_message_queue(descriptor.task, &file, link) => {
+            FileKind::MessageQueue
+        }
+        FileType::RegularFile => match is_made_up(descriptor.task, &file) {
+            Ok(true) => FileKind::KernelFile,
+            Ok(false) => FileKind::Regular,
+            Err(_) => FileKind::Unknown,
+        },
+        FileType::CharacterDevice | FileType::BlockDevice => {
+            FileKind::Device(file.device.0, file.device.1)
+        }
+        _ => FileKind::Unknown,
+    };
+    (kind, Some(file))
 }
 
 /// Whether a descriptor reads and whether it writes.
@@ -250,6 +341,15 @@ mod tests {
         files
             .find(|file| u32::try_from(fd) == Ok(file.fd))
             .expect("an own descriptor")
+    }
+
+    #[test]
+    fn message_queues_are_told_by_their_mount() {
+        let mounts = "25 1 254:0 / / rw - ext4 /dev/vda rw\n36 26 0:20 / /dev/mqueue rw shared:7 - mqueue mqueue rw\n37 26 0:21 / /dev/shm rw - tmpfs mqueue rw\n";
+        let dev = rustix::fs::makedev;
+        assert!(is_on_message_queues(mounts, dev(0, 20)));
+        assert!(!is_on_message_queues(mounts, dev(0, 21)));
+        assert!(!is_on_message_queues(mounts, dev(0, 2)));
     }
 
     #[test]

@@ -29,7 +29,9 @@ pub(crate) fn probe_features() -> Features {
         pidfd: own.is_ok(),
         pidfs,
         peer_pidfd,
+        pass_rights: crate::passing::is_known(),
         sock_diag: true,
+        proc_syscall: true,
     }
 }
 

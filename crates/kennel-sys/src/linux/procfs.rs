@@ -1,13 +1,14 @@
 //! `/proc`: read, never believed alone. Whoever reads here verifies its reference afterwards.
 
-use std::fs::FileType;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
+use rustix::fs::FileType;
 
+use super::cached_stat::CachedStat;
 use super::descriptors::{Descriptor, IO_URING, descriptors, inode, registered_files};
 
 /// What `/proc/<pid>/stat` says, as far as anyone here asks.
@@ -145,8 +146,8 @@ pub(crate) fn pid_namespace() -> Option<u64> {
 /// Whether a process runs the very program that we do.
 fn runs_our_program(pid: u32) -> bool {
     let program = |pid: &str| {
-        let meta = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-        Some((meta.dev(), meta.ino()))
+        let file = CachedStat::behind(format!("/proc/{pid}/exe"));
+        file.ok().map(|file| file.identity())
     };
     let theirs = program(&pid.to_string());
     theirs.is_some() && theirs == program("self")
@@ -258,36 +259,26 @@ pub(crate) fn thread_count_of_this_process() -> io::Result<usize> {
 /// Which file a descriptor of another process is open on, as (device, inode).
 pub(crate) fn fd_identity(pid: u32, fd: u32) -> io::Result<(u64, u64)> {
     require_our_own()?;
-    let meta = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).map_err(gone)?;
-    Ok((meta.dev(), meta.ino()))
+    let file = CachedStat::behind(format!("/proc/{pid}/fd/{fd}")).map_err(gone)?;
+    Ok(file.identity())
 }
 
 /// The same, only where the descriptor is a pipe or a socket.
 pub(crate) fn stream_identity(pid: u32, fd: u32) -> Option<(u64, u64)> {
     require_our_own().ok()?;
-    let meta = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
-    let is_stream = meta.file_type().is_fifo() || meta.file_type().is_socket();
-    is_stream.then(|| (meta.dev(), meta.ino()))
+    let file = CachedStat::behind(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    let is_stream = matches!(file.file_type(), FileType::Fifo | FileType::Socket);
+    is_stream.then(|| file.identity())
 }
 
 /// Whether a process has any of `files` open; an error where its table may not be read.
 pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
-    holds(pid, files, |_| true)
-}
-
-/// The same for pipes and sockets: another file, such as `/dev/null`, is everybody's.
-pub(crate) fn holds_stream(pid: u32, streams: &[(u64, u64)]) -> io::Result<bool> {
-    holds(pid, streams, |kind| kind.is_fifo() || kind.is_socket())
-}
-
-fn holds(pid: u32, files: &[(u64, u64)], such: fn(FileType) -> bool) -> io::Result<bool> {
     for descriptor in descriptors(pid)? {
         // A descriptor closed since the listing is one that is not held.
-        let Ok(meta) = std::fs::metadata(descriptor.path()) else {
+        let Ok(file) = CachedStat::behind(descriptor.path()) else {
             continue;
         };
-        let is_held = such(meta.file_type()) && files.contains(&(meta.dev(), meta.ino()));
-        if is_held || is_registered(descriptor, &meta, files) {
+        if files.contains(&file.identity()) || is_registered(descriptor, &file, files) {
             return Ok(true);
         }
     }
@@ -295,9 +286,8 @@ fn holds(pid: u32, files: &[(u64, u64)], such: fn(FileType) -> bool) -> io::Resu
 }
 
 /// Whether a descriptor is an io_uring that keeps one of these pipes or sockets.
-fn is_registered(ring: Descriptor, meta: &std::fs::Metadata, files: &[(u64, u64)]) -> bool {
-    // Only an object of the kernel has no type.
-    let is_ring = meta.mode() & libc::S_IFMT == 0
+fn is_registered(ring: Descriptor, file: &CachedStat, files: &[(u64, u64)]) -> bool {
+    let is_ring = file.has_no_type()
         && std::fs::read_link(ring.path()).is_ok_and(|link| link.as_os_str() == IO_URING);
     if !is_ring {
         return false;
@@ -323,11 +313,13 @@ pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: Access) -> io:
         Access::Write => 0o200,
     };
     for path in descriptors(pid)?.into_iter().map(Descriptor::path) {
-        let (Ok(meta), Ok(link)) = (std::fs::metadata(&path), std::fs::symlink_metadata(&path))
-        else {
+        // Of the link itself: it is of `/proc`.
+        let Ok(link) = std::fs::symlink_metadata(&path) else {
             continue;
         };
-        if (meta.dev(), meta.ino()) == file && link.mode() & bit != 0 {
+        if link.mode() & bit != 0
+            && CachedStat::behind(&path).is_ok_and(|open| open.identity() == file)
+        {
             return Ok(true);
         }
     }
@@ -357,8 +349,7 @@ pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
 /// The value of a variable in the environment that a process was started with, `None` if it has no such variable; an
 /// error where the environment cannot be read.
 pub(crate) fn environ_value(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
-    require_our_own()?;
-    let environ = std::fs::read(format!("/proc/{pid}/environ")).map_err(gone)?;
+    let environ = environ(pid)?;
     let value = |entry: &[u8]| {
         let rest = entry.strip_prefix(name.as_bytes())?;
         Some(rest.strip_prefix(b"=")?.to_vec())
@@ -368,13 +359,26 @@ pub(crate) fn environ_value(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>>
 
 /// Whether the environment a process was started with holds `pair` (`NAME=value`).
 pub(crate) fn environ_has(pid: u32, pair: &str) -> bool {
-    require_our_own()
-        .and_then(|()| std::fs::read(format!("/proc/{pid}/environ")))
-        .is_ok_and(|environ| {
-            environ
-                .split(|&byte| byte == 0)
-                .any(|entry| entry == pair.as_bytes())
-        })
+    environ(pid).is_ok_and(|environ| {
+        environ
+            .split(|&byte| byte == 0)
+            .any(|entry| entry == pair.as_bytes())
+    })
+}
+
+/// The environment that a process was started with. Of a first thread that has ended the kernel shows none: then that of
+/// another thread.
+fn environ(pid: u32) -> io::Result<Vec<u8>> {
+    require_our_own()?;
+    let first = std::fs::read(format!("/proc/{pid}/environ")).map_err(gone);
+    let first_has_ended = || stat(pid).is_ok_and(|stat| stat.zombie && stat.threads > 1);
+    if first.as_ref().is_ok_and(|it| !it.is_empty()) || !first_has_ended() {
+        return first;
+    }
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)?;
+    // A thread that has ended since the listing shows nothing either.
+    let mut others = tasks.filter_map(|task| std::fs::read(task.ok()?.path().join("environ")).ok());
+    others.find(|it| !it.is_empty()).map_or(first, Ok)
 }
 
 #[cfg(test)]
@@ -445,6 +449,45 @@ mod tests {
         assert!(exists(1));
         assert!(!exists(0));
         assert!(!exists(i32::MAX as u32));
+    }
+
+    #[test]
+    fn the_environment_of_a_process_whose_first_thread_has_ended_is_read() {
+        const NAME: &str = "KENNEL_TEST_WITHOUT_FIRST_THREAD";
+        extern "C" fn end_this_thread(_: libc::c_int) {
+            // SAFETY: ends the thread that got the signal, and no other.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        if std::env::var_os(NAME).is_some() {
+            let pid = std::process::id();
+            // SAFETY: the handler makes one system call. The first thread waits for this one, which does not end.
+            unsafe {
+                let handler = end_this_thread as extern "C" fn(libc::c_int);
+                libc::signal(libc::SIGUSR2, handler as libc::sighandler_t);
+                libc::syscall(libc::SYS_tgkill, pid, pid, libc::SIGUSR2);
+            }
+            loop {
+                std::thread::park();
+            }
+        }
+        let test = "linux::procfs::tests::the_environment_of_a_process_whose_first_thread_has_ended_is_read";
+        let mut child = std::process::Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", test])
+            .env(NAME, "a value")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("this program");
+        let pid = child.id();
+        kennel_testkit::wait_for("its first thread to end", || {
+            let stat = stat(pid).ok()?;
+            (stat.zombie && stat.threads > 1).then_some(())
+        });
+        let value = environ_value(pid, NAME);
+        let has = environ_has(pid, &format!("{NAME}=a value"));
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+        assert_eq!(value.expect("it can be read"), Some(b"a value".to_vec()));
+        assert!(has);
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! Relations of a process with others: its thread group, who traces it, its pid namespace, and whether its control group is frozen.
+//! Relations of a process with others: its thread group, who traces it, its namespaces, and whether its control group is frozen.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use super::procfs::{gone, processes, require_our_own};
+use super::waits::tasks;
 
 /// A line of `/proc/<pid>/status`, behind its name.
-fn status(pid: u32, name: &str) -> io::Result<Option<String>> {
+pub(super) fn status(pid: u32, name: &str) -> io::Result<Option<String>> {
     require_our_own()?;
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(gone)?;
     let value = text.lines().find_map(|line| line.strip_prefix(name));
@@ -64,29 +65,99 @@ pub(crate) fn processes_in(namespace: u64) -> Vec<u32> {
     pids
 }
 
-/// Where control groups are mounted, the line of `/proc/<pid>/cgroup` that names the group, and the file and line there that
-/// say that it is frozen.
-const FREEZERS: [(&str, &str, &str, &str); 3] = [
-    ("/sys/fs/cgroup", "::", "cgroup.events", "frozen 1"),
-    ("/sys/fs/cgroup/unified", "::", "cgroup.events", "frozen 1"),
+/// Namespaces that end with their last process, with what they hold: devices, mounts, processes, ids, semaphores.
+const NAMESPACES: [(&str, &str); 5] = [
+    ("net", "network"),
+    ("mnt", "mount"),
+    ("pid", "pid"),
+    ("user", "user"),
+    ("ipc", "IPC"),
+];
+
+/// A namespace that a thread of a process is in, and that is not ours: its kind. An error where that cannot be seen.
+pub(crate) fn foreign_namespace(pid: u32) -> io::Result<Option<&'static str>> {
+    let tasks = tasks(pid)?;
+    for (file, kind) in NAMESPACES {
+        let ours = match std::fs::read_link(format!("/proc/self/ns/{file}")) {
+            // A kernel without such namespaces.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            ours => ours?,
+        };
+        for task in &tasks {
+            match std::fs::read_link(task.path(&format!("ns/{file}"))).map_err(gone) {
+                Ok(theirs) if theirs == ours => {}
+                Ok(_) => return Ok(Some(kind)),
+                Err(error) if task.has_ended(&error) => {}
+                // A thread that has ended and is not waited for, as a first thread before the others, is in none.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && task.is_zombie() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Where control groups are mounted, the controller in the line of `/proc/<pid>/cgroup` that names the group (version 2 has
+/// none there), and the file that says whether it is frozen, with the line that says that it is not.
+const FREEZERS: [(&[&str], &str, &str, &str); 2] = [
     (
-        "/sys/fs/cgroup/freezer",
-        ":freezer:",
+        &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
+        "",
+        "cgroup.events",
+        "frozen 0",
+    ),
+    (
+        &["/sys/fs/cgroup/freezer"],
+        "freezer",
         "freezer.state",
-        "FROZEN",
+        "THAWED",
     ),
 ];
 
-/// Whether the control group of a process is frozen.
-pub(crate) fn is_frozen(pid: u32) -> bool {
-    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    FREEZERS.iter().any(|(root, name, file, frozen)| {
-        let groups = groups.lines().filter_map(|line| line.split_once(name));
-        let mut states = groups.map(|(_, group)| {
-            std::fs::read_to_string(format!("{root}{group}/{file}")).unwrap_or_default()
-        });
-        states.any(|state| state.lines().any(|line| line == *frozen))
+/// The group of a controller in the text of `/proc/<pid>/cgroup`: `4:freezer:/group`.
+fn group_of<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let mut controllers = fields.next()?.split(',');
+        controllers
+            .any(|it| it == controller)
+            .then(|| fields.next())?
     })
+}
+
+/// Whether a control group is another one or above it.
+fn is_or_contains(group: &str, other: &str) -> bool {
+    let below = other.strip_prefix(group.trim_end_matches('/'));
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
+/// Whether the control group of a process is frozen; an error where that cannot be seen.
+pub(crate) fn is_frozen(pid: u32) -> io::Result<bool> {
+    require_our_own()?;
+    let groups = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(gone);
+    let theirs = match groups(&pid.to_string()) {
+        // A kernel without control groups.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && groups("self").is_err() => {
+            return Ok(false);
+        }
+        theirs => theirs?,
+    };
+    let ours = groups("self")?;
+    for (roots, controller, file, running) in FREEZERS {
+        // With a group the kernel freezes all that are below it: we run, so no group that is ours or above ours is frozen.
+        let ours = group_of(&ours, controller).unwrap_or_default();
+        let group = group_of(&theirs, controller).filter(|theirs| !is_or_contains(theirs, ours));
+        let Some(group) = group else {
+            continue;
+        };
+        let states = roots.iter().map(|root| format!("{root}{group}/{file}"));
+        let state = states.map(std::fs::read_to_string).find_map(Result::ok);
+        let state = state.ok_or(io::ErrorKind::NotFound)?;
+        if !state.lines().any(|line| line == running) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -106,7 +177,8 @@ mod tests {
         assert_eq!(group, Some(me));
         assert_eq!(thread_group(me).expect("our own"), Some(me));
         assert_eq!(tracer_of(me).expect("our own"), None);
-        assert!(!is_frozen(me));
+        assert!(!is_frozen(me).expect("our own"));
+        assert_eq!(foreign_namespace(me).expect("our own"), None);
     }
 
     #[test]
@@ -117,5 +189,25 @@ mod tests {
         assert!(!is_init_below("4711"));
         assert!(!is_init_below("4711\t2"));
         assert_eq!(namespace_of_init(std::process::id()), None);
+    }
+
+    #[test]
+    fn groups_are_found_by_their_controller_and_compared_by_whole_names() {
+        let groups = "7:freezer,devices:/a/0::b\n1:name=systemd:/x\n0::/user:1\n";
+        assert_eq!(group_of(groups, "freezer"), Some("/a/0::b"));
+        assert_eq!(group_of(groups, ""), Some("/user:1"));
+        assert_eq!(group_of("1:name=systemd:/x\n", "freezer"), None);
+        for (group, other) in [
+            ("/", "/"),
+            ("/", ""),
+            ("/", "/a"),
+            ("/a", "/a"),
+            ("/a", "/a/b"),
+        ] {
+            assert!(is_or_contains(group, other), "{group} {other}");
+        }
+        for (group, other) in [("/a", "/"), ("/a", "/ab"), ("/a/b", "/a"), ("/..", "/")] {
+            assert!(!is_or_contains(group, other), "{group} {other}");
+        }
     }
 }

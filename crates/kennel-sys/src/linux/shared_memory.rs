@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 
-use super::procfs::require_our_own;
+use super::procfs::{gone, require_our_own};
 
 /// A writable mapping that other processes can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl SharedMapping {
 /// Memory that a process maps writable and shared; an error where its map is hidden.
 pub(crate) fn shared_mappings(pid: u32) -> io::Result<Vec<SharedMapping>> {
     require_our_own()?;
-    let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).map_err(gone)?;
     let maps = String::from_utf8_lossy(&maps);
     let mut mappings: Vec<SharedMapping> = maps.lines().filter_map(shared_mapping).collect();
     mappings.dedup();
@@ -77,20 +77,25 @@ pub(crate) fn attached(mapping: &SharedMapping) -> Option<usize> {
     line.get(6)?.parse().ok()
 }
 
-/// Processes that used a System V message queue or semaphore last, with the kind and number of the object.
-pub(crate) fn system_v_users() -> Vec<(u32, String)> {
+/// Processes that used a System V message queue or semaphore last, with the kind and number of the object; an error where these
+/// are hidden.
+pub(crate) fn system_v_users() -> io::Result<Vec<(u32, String)>> {
     let mut users = Vec::new();
-    let rows = |name: &str| -> Vec<Vec<i64>> {
-        let text = std::fs::read_to_string(format!("/proc/sysvipc/{name}")).unwrap_or_default();
+    let rows = |name: &str| -> io::Result<Vec<Vec<i64>>> {
+        let text = match std::fs::read_to_string(format!("/proc/sysvipc/{name}")) {
+            // A kernel without them.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
         let row = |line: &str| {
             line.split_whitespace()
                 .map(|word| word.parse().ok())
                 .collect()
         };
-        text.lines().skip(1).filter_map(row).collect()
+        Ok(text.lines().skip(1).filter_map(row).collect())
     };
     // key msqid perms cbytes qnum lspid lrpid …
-    for row in rows("msg") {
+    for row in rows("msg")? {
         if let [_, id, _, _, _, sender, receiver, ..] = row[..] {
             let pids = [sender, receiver].into_iter();
             let pids = pids.filter_map(|pid| u32::try_from(pid).ok());
@@ -98,7 +103,7 @@ pub(crate) fn system_v_users() -> Vec<(u32, String)> {
         }
     }
     // key semid perms nsems …
-    for row in rows("sem") {
+    for row in rows("sem")? {
         let [_, id, _, count, ..] = row[..] else {
             continue;
         };
@@ -112,7 +117,7 @@ pub(crate) fn system_v_users() -> Vec<(u32, String)> {
             users.extend(pid.map(|pid| (pid, format!("semaphore {id}"))));
         }
     }
-    users
+    Ok(users)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 use crate::kernel::features;
+use crate::net::{CLOSE_WAIT, ESTABLISHED, FIN_WAIT, LISTEN};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST_DUMP: u16 = 0x301;
@@ -24,12 +25,6 @@ const ATTRIBUTE_NAME: u16 = 0;
 const ATTRIBUTE_PEER: u16 = 2;
 const ATTRIBUTE_WAITING: u16 = 3;
 
-const ESTABLISHED: u8 = 1;
-/// It has said that no more comes; the other end may have heard it.
-const FIN_WAIT: [u8; 2] = [4, 5];
-/// The other end has said that no more comes.
-const CLOSE_WAIT: u8 = 8;
-const LISTEN: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 
 /// The listening and connected sockets of our network namespace, as they were at one moment.

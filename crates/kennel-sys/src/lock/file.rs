@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, FlockOperation};
 use rustix::io::Errno;
 
 use super::{Holder, LockError, Mode};
+use crate::linux as os;
 use crate::runtime_dir::{Patience, RuntimeDir};
 
 /// How long contention is doubted: a child that was just forked holds its parent's lock until it
@@ -34,6 +35,12 @@ pub(super) struct FileId {
 impl FileId {
     pub(super) fn of(file: &File) -> io::Result<FileId> {
         file.metadata().map(|meta| FileId::from(&meta))
+    }
+
+    /// The file behind a link of `/proc`. Its file system is not asked: it may not answer.
+    pub(super) fn behind(link: &str) -> io::Result<FileId> {
+        let (dev, ino) = os::CachedStat::behind(link)?.identity();
+        Ok(FileId { dev, ino })
     }
 
     /// The file `name` in `dir`, no link followed; an error if it has another name as well: it may be anybody's.

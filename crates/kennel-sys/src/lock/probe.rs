@@ -98,11 +98,11 @@ pub(crate) fn is_daemon_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
         let file = daemons.existing_subdir(key).ok()??;
         file.open_file(DAEMON_LOCK, Access::Read).ok()
     };
-    proc_locks::holds_any(process, |meta, path| {
+    proc_locks::holds_any(process, |held, path| {
         let key = path.parent().and_then(Path::file_name);
         let key = key.filter(|_| path.file_name() == Some(OsStr::new(DAEMON_LOCK)));
         key.and_then(lock_of).is_some_and(|file| {
-            FileId::of(&file).is_ok_and(|id| id == FileId::from(meta))
+            FileId::of(&file).is_ok_and(|id| id == held)
                 && holder::recorded(&file)
                     .is_some_and(|record| record.identity.same_process(process.identity()))
         })

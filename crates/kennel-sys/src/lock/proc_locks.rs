@@ -45,9 +45,9 @@ pub(super) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
     locked.is_ok_and(|locked| locked == Some(file)) && process.is_alive()
 }
 
-/// Whether `process` has a lock on a file that `fits`, by its metadata and its path at this moment. Files that are hidden
+/// Whether `process` has a lock on a file that `fits`, by its path at this moment and its identity. Files that are hidden
 /// from us do not count.
-pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(&fs::Metadata, &Path) -> bool) -> bool {
+pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bool) -> bool {
     let pid = process.pid();
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
     let held = entries.into_iter().flatten().flatten().any(|entry| {
@@ -55,8 +55,8 @@ pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(&fs::Metadata, &Path
         let fd = fd.to_string_lossy();
         let path = format!("/proc/{pid}/fd/{fd}");
         is_locked(pid, &fd).unwrap_or(false)
-            && match (fs::metadata(&path), fs::read_link(&path)) {
-                (Ok(meta), Ok(target)) => fits(&meta, &target),
+            && match (FileId::behind(&path), fs::read_link(&path)) {
+                (Ok(id), Ok(target)) => fits(id, &target),
                 _ => false,
             }
     });
@@ -115,13 +115,11 @@ pub(super) fn heirs(
 /// The file behind a descriptor, if there is a lock on it.
 fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
     if !is_locked(pid, fd)? {
-        // Not even looked at: its file system may be one that does not answer.
         return Ok(None);
     }
     // The numbers in the text are those of the file system's own device, which on btrfs and
     // overlayfs is not the one that stat tells.
-    let meta = fs::metadata(format!("/proc/{pid}/fd/{fd}"))?;
-    Ok(Some(FileId::from(&meta)))
+    FileId::behind(&format!("/proc/{pid}/fd/{fd}")).map(Some)
 }
 
 /// Whether a descriptor has a `flock`.

@@ -21,13 +21,13 @@ use crate::process::ProcessRef;
 pub use unix::listens_at;
 
 /// The kernel's numbers for the states that anybody here asks for.
-const ESTABLISHED: u8 = 1;
+pub(crate) const ESTABLISHED: u8 = 1;
 /// It has said that no more comes; the other end may have heard it.
-const FIN_WAIT: [u8; 2] = [4, 5];
+pub(crate) const FIN_WAIT: [u8; 2] = [4, 5];
 const TIME_WAIT: u8 = 6;
 /// The other end has said that no more comes.
-const CLOSE_WAIT: u8 = 8;
-const LISTEN: u8 = 10;
+pub(crate) const CLOSE_WAIT: u8 = 8;
+pub(crate) const LISTEN: u8 = 10;
 
 /// How long the side that closed first remembers a connection.
 const REMEMBERED: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 
 use super::shared::SharedObjects;
+use super::state::{StateDoubts, unseen};
 use super::work::{OtherWriters, Work};
 use crate::linux::{self as os, Descriptor, FarEnd, FileKind, OpenFile, Sockets};
 use crate::process::ProcessRef;
@@ -13,7 +14,7 @@ use crate::process::ProcessRef;
 /// `/dev/null`, `zero`, `full`, `random` and `urandom`: devices that lead to nobody.
 const HARMLESS_DEVICES: [(u32, u32); 5] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)];
 /// Objects of the kernel that only their holder uses.
-const HARMLESS_OBJECTS: [&str; 4] = ["eventpoll", "timerfd", "signalfd", "io_uring"];
+const HARMLESS_OBJECTS: [&str; 3] = ["timerfd", "signalfd", "io_uring"];
 /// What is said of a process with unread input, whose sender need not be there any more.
 const UNREAD: &str = "has not read all of its input";
 const STDIN: u32 = 0;
@@ -23,7 +24,7 @@ const STDERR: u32 = 2;
 /// State of the machine at one moment, for the judgement of any number of processes.
 pub(super) struct Snapshot {
     pub(super) sockets: Sockets,
-    blocked: HashMap<String, Vec<u32>>,
+    blocked: io::Result<HashMap<String, Vec<u32>>>,
     tables: OnceCell<Tables>,
     shared: SharedObjects,
     traced: OnceCell<Vec<(u32, u32)>>,
@@ -31,6 +32,16 @@ pub(super) struct Snapshot {
     inodes: OnceCell<HashMap<u64, Vec<(u32, Descriptor)>>>,
     /// Suspects, with everyone below them: that one of these has a file or memory open too speaks for nobody.
     pub(super) suspects: HashSet<u32>,
+}
+
+/// What one look at a process tree found.
+pub(super) struct Judgement {
+    /// Reasons to spare it, in words; none if nobody can use it in any way that is known.
+    pub(super) doubts: Vec<String>,
+    /// Whether one of them is that we are not permitted to look.
+    pub(super) hidden: bool,
+    /// What it has done so far.
+    pub(super) work: Work,
 }
 
 /// Open files of every process that shows them.
@@ -56,23 +67,31 @@ impl Snapshot {
         }
     }
 
-    /// Reasons to spare a process tree, in words; none if nobody can use it in any way that is known. And what the tree
-    /// has done so far.
-    pub(super) fn doubts(&self, members: &[&ProcessRef]) -> (Vec<String>, Work) {
+    /// Judges a process tree.
+    pub(super) fn judge(&self, members: &[&ProcessRef]) -> Judgement {
         let mut doubts = Vec::new();
+        let mut hidden = false;
         let mut work = Work::of(members);
+        doubts.extend(work.unseen());
+        if let Err(error) = &self.blocked {
+            doubts.push(unseen("who waits for locks", error));
+        }
         let mut files: Vec<(u32, OpenFile)> = Vec::new();
         let pids: HashSet<u32> = members.iter().map(|member| member.pid()).collect();
         for member in members {
             let pid = member.pid();
-            doubts.extend(state_doubts(pid));
+            let state = StateDoubts::of(member);
+            doubts.extend(state.doubts);
+            hidden |= state.hidden;
             let bonds = self.bonds(pid, &pids);
             doubts.extend(bonds.into_iter().map(|why| format!("pid {pid} {why}")));
-            if self.blocked.values().flatten().any(|&waiter| waiter == pid) {
-                doubts.push(format!("pid {pid} waits for a lock"));
+            match self.shared.doubts(pid, &pids, &self.suspects) {
+                Ok(shared) => doubts.extend(shared.iter().map(|why| format!("pid {pid} {why}"))),
+                Err(_) if !member.is_alive() => {}
+                Err(error) => {
+                    doubts.push(unseen(&format!("the memory that pid {pid} shares"), &error));
+                }
             }
-            let shared = self.shared.doubts(pid, &pids, &self.suspects);
-            doubts.extend(shared.into_iter().map(|why| format!("pid {pid} {why}")));
             match os::open_files(pid) {
                 Ok(open) if open.is_empty() && member.is_alive() => {
                     doubts.push(format!("pid {pid} shows no open files"));
@@ -100,7 +119,11 @@ impl Snapshot {
                 work.add_file(name, stamp, tree.other_writers(file));
             }
         }
-        (doubts, work)
+        Judgement {
+            doubts,
+            hidden,
+            work,
+        }
     }
 
     /// Processes outside that need a member, though neither a file nor memory connects them: to complete "pid 4711 …".
@@ -202,37 +225,6 @@ fn links(pid: u32) -> io::Result<Vec<(Descriptor, String)>> {
     Ok(links)
 }
 
-/// What its status says, apart from its open files.
-fn state_doubts(pid: u32) -> Vec<String> {
-    let mut doubts = Vec::new();
-    let stat = os::stat(pid);
-    if stat.as_ref().is_ok_and(|stat| stat.terminal) {
-        doubts.push(format!("pid {pid} has a controlling terminal"));
-    }
-    match os::tracer_of(pid) {
-        Ok(Some(tracer)) => doubts.push(format!("pid {pid} is traced by pid {tracer}")),
-        _ if stat.is_ok_and(|stat| stat.stopped) => {
-            doubts.push(format!("pid {pid} is stopped, and may be continued"));
-        }
-        _ => {}
-    }
-    if os::is_frozen(pid) {
-        doubts.push(format!("pid {pid} is frozen, and may be continued"));
-    }
-    if os::waits_for_device(pid) {
-        doubts.push(format!(
-            "pid {pid} waits for a disk, or in another call that is not interrupted"
-        ));
-    }
-    if os::sleeps(pid) {
-        doubts.push(format!("pid {pid} sleeps, and may go on by itself"));
-    }
-    if os::has_timers(pid) {
-        doubts.push(format!("pid {pid} has a timer, and may go on by itself"));
-    }
-    doubts
-}
-
 /// A process that is judged, with everyone below it and what they have open.
 struct Tree<'a> {
     snapshot: &'a Snapshot,
@@ -256,13 +248,20 @@ impl Tree<'_> {
             FileKind::Pipe(inode) => return self.pipe(pid, file, *inode),
             FileKind::Socket(inode) => return self.socket(pid, file, *inode),
             FileKind::Regular => return self.regular(file),
+            FileKind::KernelFile => {
+                format!("has {link} open, a file of the kernel that it may watch")
+            }
             FileKind::Directory => return None,
             FileKind::Device(major, minor) if HARMLESS_DEVICES.contains(&(*major, *minor)) => {
                 return None;
             }
             FileKind::Kernel(_) if file.keeps_files => "keeps files in an io_uring".to_owned(),
             FileKind::Kernel(_) if file.armed => "has a timer, and may go on by itself".to_owned(),
+            FileKind::Kernel(_) if file.in_flight => {
+                "has operations of an io_uring in flight".to_owned()
+            }
             FileKind::Kernel(name) if name == "eventfd" => return self.event(file),
+            FileKind::Kernel(name) if name == "eventpoll" => return self.epoll(file),
             FileKind::Kernel(name) if HARMLESS_OBJECTS.contains(&name.as_str()) => return None,
             FileKind::Kernel(name) if name == "pidfd" => return self.supervised(file),
             FileKind::Kernel(name) if name == "inotify" || name == "fanotify" => {
@@ -280,7 +279,8 @@ impl Tree<'_> {
 
     /// A process outside that is blocked on a lock of this file.
     fn waiter(&self, file: &OpenFile) -> Option<u32> {
-        let blocked = |lock| self.snapshot.blocked.get(lock).into_iter().flatten();
+        let blocked = self.snapshot.blocked.as_ref().ok()?;
+        let blocked = |lock| blocked.get(lock).into_iter().flatten();
         let mut waiters = file.locks.iter().flat_map(blocked);
         waiters.find(|&pid| !self.pids.contains(pid)).copied()
     }
@@ -368,6 +368,22 @@ impl Tree<'_> {
             .filter(|_| !holders.contains(&std::process::id()));
         let other = living.find(is_living)?;
         Some(format!("shares an eventfd with pid {other}"))
+    }
+
+    /// An epoll instance: it takes regular files only if they tell their changes, as those of the kernel do.
+    fn epoll(&self, file: &OpenFile) -> Option<String> {
+        let task = file.descriptor.task;
+        file.polled.iter().find_map(|fd| {
+            let target = Descriptor { task, fd: *fd };
+            let mut files = self.files.iter().map(|(_, file)| file);
+            let Some(target) = files.find(|file| file.descriptor == target) else {
+                return Some(format!("watches descriptor {fd}, which it has closed"));
+            };
+            match target.kind {
+                FileKind::Regular | FileKind::Directory => Some(format!("watches {}", target.link)),
+                _ => None,
+            }
+        })
     }
 
     /// Whether a process is outside the tree, and no suspect.

@@ -9,6 +9,7 @@
 
 mod doubts;
 mod shared;
+mod state;
 mod work;
 
 use std::collections::{HashMap, HashSet};
@@ -20,7 +21,7 @@ use rustix::process::Signal;
 use crate::linux::{self as os, Channel, FarEnd, Sockets};
 use crate::process::ProcessRef;
 use crate::tree::children_by_parent;
-use doubts::Snapshot;
+use doubts::{Judgement, Snapshot};
 use work::Work;
 
 /// Programs that adopt processes of others below pid 1: a user's session, or a container's init.
@@ -50,6 +51,8 @@ pub struct Orphan {
     pub evidence: Evidence,
     /// Reasons to believe that somebody needs it nevertheless. With any of these it is never ended.
     pub doubts: Vec<String>,
+    /// Whether one of the doubts is that this user may not look: root sees more.
+    pub hidden: bool,
     /// What it was started as.
     pub command: Vec<String>,
     /// What all of it holds in memory, in bytes.
@@ -98,6 +101,7 @@ pub fn find(only: Option<&str>) -> io::Result<Vec<Orphan>> {
     let lasting = first.into_iter().filter_map(|before| {
         let mut now = before.judged_again(&snapshot, &children)?;
         now.doubts.extend(now.work.since(&before.work));
+        now.hidden |= before.hidden;
         for doubt in before.doubts {
             if !now.doubts.contains(&doubt) {
                 now.doubts.push(doubt);
@@ -221,7 +225,11 @@ impl Orphan {
         } = suspect;
         let below = below(&top, children);
         let everyone: Vec<&ProcessRef> = [&top].into_iter().chain(&below).collect();
-        let (mut doubts, work) = snapshot.doubts(&everyone);
+        let Judgement {
+            mut doubts,
+            hidden,
+            work,
+        } = snapshot.judge(&everyone);
         doubts.extend(unclear.map(str::to_owned));
         if !evidence.no_writer && doubts.is_empty() {
             doubts.push("another process may write to its stdin".to_owned());
@@ -230,6 +238,7 @@ impl Orphan {
         Orphan {
             evidence,
             doubts,
+            hidden,
             command: os::command_line(top.pid()).unwrap_or_default(),
             memory: everyone.iter().map(resident).sum(),
             age: os::age(top.pid()),
@@ -317,7 +326,7 @@ fn shares_session_with_init(process: &ProcessRef, parent: u32) -> bool {
 
 /// Whether a process is known to adopt what others leave behind. Any other parent in another session may have left the one
 /// in which it started the child, or adopt its own services, as a supervisor does.
-fn is_reaper(pid: u32) -> bool {
+pub(crate) fn is_reaper(pid: u32) -> bool {
     pid == 1 || REAPERS.contains(&os::command_name(pid).unwrap_or_default().as_str())
 }
 

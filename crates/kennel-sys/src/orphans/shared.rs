@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 use crate::linux::{self as os, SharedMapping};
 
@@ -11,30 +12,29 @@ pub(super) struct SharedObjects {
     /// Processes that map the same memory.
     mappings: OnceCell<HashMap<String, Vec<u32>>>,
     /// Last users of System V objects.
-    system_v: OnceCell<Vec<(u32, String)>>,
+    system_v: OnceCell<io::Result<Vec<(u32, String)>>>,
 }
 
 impl SharedObjects {
     /// Why somebody outside the tree may use a member through shared objects, to complete "pid 4711 …". `orphaned`:
-    /// processes that are suspects themselves, which need nobody.
+    /// processes that are suspects themselves, which need nobody. An error where that cannot be seen.
     pub(super) fn doubts(
         &self,
         pid: u32,
         tree: &HashSet<u32>,
         orphaned: &HashSet<u32>,
-    ) -> Vec<String> {
+    ) -> io::Result<Vec<String>> {
         let mut doubts: Vec<String> = Vec::new();
-        // Where the map is hidden, the open files are too, which is a doubt already.
-        let mappings = os::shared_mappings(pid).unwrap_or_default();
+        let mappings = os::shared_mappings(pid)?;
         let doubt = |mapping| self.memory(mapping, tree, orphaned);
         doubts.extend(mappings.iter().filter_map(doubt));
-        let users = self.system_v.get_or_init(os::system_v_users).iter();
-        let used = users.filter(|(user, _)| *user == pid);
+        let users = self.system_v.get_or_init(os::system_v_users).as_ref();
+        // The error is kept for all suspects, and cannot be copied.
+        let users = users.map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+        let used = users.iter().filter(|(user, _)| *user == pid);
         doubts.extend(used.map(|(_, object)| format!("uses the System V {object}")));
-        let blocked = os::blocked_on_system_v(pid);
-        doubts.extend(blocked.map(|object| format!("waits at a System V {object}")));
         doubts.dedup();
-        doubts
+        Ok(doubts)
     }
 
     fn memory(

@@ -2,8 +2,10 @@
 //! needs nobody at its stdin and stdout: `make >log &` of a terminal that was closed is one.
 
 use std::collections::HashMap;
+use std::io;
 use std::time::{Duration, Instant};
 
+use super::state;
 use crate::linux::{self as os, FileStamp};
 use crate::process::{Identity, ProcessRef};
 
@@ -20,10 +22,12 @@ pub(super) struct Work {
     at: Instant,
     members: Vec<(Identity, Progress)>,
     files: HashMap<WrittenFile, (FileStamp, OtherWriters)>,
+    /// Processes whose work cannot be seen, in words.
+    unseen: Vec<String>,
 }
 
-/// What one process has done so far; nothing where that is hidden.
-#[derive(Debug, Clone, Copy)]
+/// What one process has done so far.
+#[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     cpu: Duration,
     read: u64,
@@ -40,23 +44,38 @@ pub(super) enum OtherWriters {
     Some,
 }
 
+impl Progress {
+    fn of(pid: u32) -> io::Result<Progress> {
+        let (read, written) = os::transferred_bytes(pid)?;
+        let cpu = os::cpu_time(pid)?;
+        Ok(Progress { cpu, read, written })
+    }
+}
+
 impl Work {
     pub(super) fn of(members: &[&ProcessRef]) -> Work {
+        let mut unseen = Vec::new();
         let progress = |member: &&ProcessRef| {
             let pid = member.pid();
-            let (read, written) = os::transferred_bytes(pid).unwrap_or_default();
-            let progress = Progress {
-                cpu: os::cpu_time(pid).unwrap_or_default(),
-                read,
-                written,
-            };
+            let progress = Progress::of(pid).unwrap_or_else(|error| {
+                let what = format!("whether pid {pid} works");
+                let hides = member.is_alive();
+                unseen.extend(hides.then(|| state::unseen(&what, &error)));
+                Progress::default()
+            });
             (*member.identity(), progress)
         };
         Work {
             at: Instant::now(),
             members: members.iter().map(progress).collect(),
             files: HashMap::new(),
+            unseen,
         }
+    }
+
+    /// Processes whose work cannot be seen, in words.
+    pub(super) fn unseen(&self) -> impl Iterator<Item = String> {
+        self.unseen.iter().cloned()
     }
 
     /// Remembers a regular file that a member has open for writing.

@@ -10,7 +10,7 @@ use super::descendants::children_by_parent;
 use super::warden::Orders;
 use crate::linux as os;
 use crate::lock::{is_daemon_of, is_guard_of};
-use crate::process::ProcessRef;
+use crate::process::{Identity, ProcessRef};
 use crate::runtime_dir::MeetingPlace;
 
 /// Whether `pid` is a daemon or a guardian, of this build or of another: it is on record in the user's runtime directory,
@@ -43,6 +43,11 @@ pub(super) fn is_warden(pid: u32) -> bool {
 /// The cookie of the tree that a process is the warden of; `None` if it is no warden.
 pub(super) fn tree_of_warden(pid: u32) -> Option<String> {
     Some(orders_of(pid)?.place.cookie)
+}
+
+/// The process that a warden serves, as its arguments say; `None` if it is no warden.
+pub(super) fn served_by_warden(pid: u32) -> Option<Identity> {
+    Some(orders_of(pid)?.served)
 }
 
 /// Whether a process is a warden that serves `served`.

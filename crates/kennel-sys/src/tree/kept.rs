@@ -10,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::Signal;
 
+use super::mark::TreeMark;
 use super::record::{is_own_file, names_in};
-use super::{COOKIE, daemons, descendants, services};
+use super::{daemons, descendants, services};
 use crate::detached::{Detached, Reason};
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
@@ -58,9 +59,8 @@ impl Kept {
     /// record of another pid namespace is about another process.
     fn process(&self) -> Option<ProcessRef> {
         let process = ProcessRef::find(&self.identity).ok()??;
-        let mark = os::environ_value(process.pid(), COOKIE).ok().flatten();
-        let fits = match (&mark, &self.tree) {
-            (Some(mark), Some(tree)) => mark == tree.as_bytes(),
+        let fits = match (TreeMark::of(process.pid()), &self.tree) {
+            (Some(mark), Some(tree)) => mark.cookie == *tree,
             // It dropped its environment, or an earlier build kept it.
             _ => true,
         };
@@ -71,8 +71,7 @@ impl Kept {
     /// cookie of the tree that it was kept from, or still serves.
     pub fn is_confirmed(&self) -> bool {
         self.process().is_some_and(|process| {
-            let mark = os::environ_value(process.pid(), COOKIE).ok().flatten();
-            let marked = mark.is_some() && self.tree.is_some();
+            let marked = self.tree.is_some() && TreeMark::of(process.pid()).is_some();
             (marked || services::still_serves(&process)) && process.is_alive()
         })
     }
@@ -95,8 +94,8 @@ impl Kept {
     /// from, and no living warden is in charge of it.
     fn reason_to_leave_alone(&self, process: &ProcessRef) -> Option<String> {
         let pid = process.pid();
-        let mark = os::environ_value(pid, COOKIE).ok().flatten();
-        let tree = self.tree.as_deref().map(str::as_bytes);
+        let tree = self.tree.as_ref();
+        let mark = TreeMark::of(pid).map(|mark| mark.cookie);
         let Some(mark) = mark.filter(|mark| tree.is_none_or(|tree| mark == tree)) else {
             return Some(format!(
                 "the environment of process {pid} does not show that Kennel started it; if it is to end, `kill {pid}`"
@@ -107,7 +106,7 @@ impl Kept {
             .iter()
             .filter_map(|it| Some((it.pid(), daemons::tree_of_warden(it.pid())?)));
         let (warden, tree) = trees.next()?;
-        Some(match tree.as_bytes() == mark {
+        Some(match tree == mark {
             // The record is written before the first process of the tree is ended.
             true => format!(
                 "its server is still being stopped (warden: pid {warden}); try again in a moment"
@@ -247,23 +246,33 @@ pub(super) fn spared(services: &[Identity]) -> HashSet<u32> {
     }
 }
 
-/// The services on record in `dir` that are left alone when a tree ends whose servers led `sessions`.
+/// The services on record in `dir` that are left alone when a tree ends.
 ///
 /// A server can write such a record too. So each is checked again: it lives here, has the cookie of the tree that it was
-/// kept from or none, left the session of every server, and listens, is known to be shared, or `policy` keeps all.
-pub(super) fn confirmed(dir: BorrowedFd<'_>, sessions: &[u32], policy: Detached) -> Vec<Identity> {
+/// kept from or none, left the session of its server, and listens, is known to be shared, or all of its tree are kept.
+/// `fallback`: for those whose environment does not tell.
+pub(super) fn confirmed(dir: BorrowedFd<'_>, fallback: &services::Rules) -> Vec<Identity> {
+    let confirmed = confirmed_records(dir, fallback).into_iter();
+    confirmed.map(|service| service.identity).collect()
+}
+
+/// As [`confirmed`], with all that their records say.
+pub(super) fn confirmed_records(dir: BorrowedFd<'_>, fallback: &services::Rules) -> Vec<Kept> {
     let mut confirmed = Vec::new();
-    if policy == Detached::End {
-        return confirmed;
-    }
     for (_, service) in on_record(dir).unwrap_or_default() {
         let Some(process) = service.process().filter(|_| service.tree.is_some()) else {
             continue;
         };
-        let left = os::stat(process.pid()).is_ok_and(|stat| !sessions.contains(&stat.session));
-        let serves = || policy == Detached::Keep || services::still_serves(&process);
-        if left && serves() && process.is_alive() {
-            confirmed.push(service.identity);
+        let pid = process.pid();
+        let rules = fallback.for_process(pid);
+        let left = os::stat(pid).is_ok_and(|stat| !rules.sessions.contains(&stat.session));
+        let serves = match rules.policy {
+            Detached::End => false,
+            Detached::Keep => true,
+            Detached::Auto | Detached::AutoGuard => services::still_serves(&process),
+        };
+        if left && serves && process.is_alive() {
+            confirmed.push(service);
         }
     }
     confirmed

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::daemons::tree_of_warden;
+use super::daemons::{served_by_warden, tree_of_warden};
 use super::kept::{self, Kept};
+use super::mark::TreeMark;
 use super::record::{self, Record};
-use super::{descendants, members, services};
+use super::services::{self, Rules, Source};
+use super::{descendants, members};
 use crate::detached::Reason;
 use crate::linux as os;
 use crate::process::{Identity, ProcessRef};
@@ -36,7 +38,7 @@ pub struct Ended {
     /// Processes that would not go: out of our reach, or stuck in the kernel. Their tree stays on record.
     pub left: usize,
     /// What was left alone, each with the reason: files that are called like a record and cannot be read as one, and
-    /// processes at a terminal that have the cookie of a tree.
+    /// processes that have a copy of the cookie of a tree.
     pub skipped: Vec<String>,
 }
 
@@ -78,7 +80,7 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
             continue;
         };
         if let Standing::Abandoned = standing(&record) {
-            let Found { left, services } = find_members(dir, &cookie, &record)?;
+            let Found { left, services } = find_members(dir, &cookie, &record, &HashSet::new())?;
             for (identity, reason) in services {
                 // Without a record the next look finds the same again.
                 let _ = Kept::now(identity, reason, &cookie).write(dir);
@@ -118,9 +120,9 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
                 if left > 0 {
                     continue;
                 }
-                for pid in members::at_terminals(&cookie, &record)? {
+                for (pid, why) in members::copies(&cookie)? {
                     ended.skipped.push(format!(
-                        "{cookie}: process {pid} has the cookie of this tree, and a terminal"
+                        "{cookie}: process {pid} has the cookie of this tree, and {why}"
                     ));
                 }
             }
@@ -146,7 +148,7 @@ pub fn find_leftovers(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
             continue;
         };
         if let Standing::Abandoned = standing(&record) {
-            found.extend(find_members(dir, &cookie, &record)?.left);
+            found.extend(find_members(dir, &cookie, &record, &HashSet::new())?.left);
         }
     }
     Ok(found)
@@ -161,22 +163,23 @@ pub fn await_orphaned_wardens(dir: BorrowedFd<'_>, most: Duration) -> io::Result
     wait_for_all(&wardens, most)
 }
 
-/// The living wardens on record in `dir` whose served process is gone. The record alone does not make a process a
-/// warden: its arguments name the same tree.
+/// The living wardens on record in `dir` whose served process is gone. The record alone neither makes a process a warden
+/// nor its served process gone: the arguments of the warden name the same tree, and whom it serves.
 fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
     let mut wardens = Vec::new();
     for cookie in record::cookies(dir)? {
         let Ok(Some(record)) = Record::read(dir, &cookie) else {
             continue;
         };
+        let warden = ProcessRef::find(&record.warden).ok().flatten();
         // What cannot be told is no reason to wait.
-        if let Ok(None) = ProcessRef::find(&record.served) {
-            let warden = ProcessRef::find(&record.warden).ok().flatten();
-            let is_its_warden = |it: &ProcessRef| {
-                tree_of_warden(it.pid()).is_some_and(|tree| tree == cookie) && it.is_alive()
-            };
-            wardens.extend(warden.filter(is_its_warden));
-        }
+        let is_orphaned = |it: &ProcessRef| {
+            let served = served_by_warden(it.pid()).map(|served| ProcessRef::find(&served));
+            matches!(served, Some(Ok(None)))
+                && tree_of_warden(it.pid()).is_some_and(|tree| tree == cookie)
+                && it.is_alive()
+        };
+        wardens.extend(warden.filter(is_orphaned));
     }
     Ok(wardens)
 }
@@ -225,11 +228,9 @@ fn kill_warden(dir: BorrowedFd<'_>, warden: &ProcessRef, tree: &[ProcessRef]) ->
     let identities: Vec<Identity> = tree.iter().map(|it| *it.identity()).collect();
     let mut spared = HashSet::new();
     if let Some(record) = record {
-        let sessions = [record.session];
-        let mut kept = kept::confirmed(dir, &sessions, record.detached);
-        for (identity, reason) in
-            services::kept_among(&identities, &sessions, record.detached, false)
-        {
+        let rules = rules_of(&record);
+        let mut kept = kept::confirmed(dir, &rules);
+        for (identity, reason) in services::kept_among(&identities, &rules, false) {
             let _ = Kept::now(identity, reason, &cookie).write(dir);
             kept.push(identity);
         }
@@ -289,7 +290,7 @@ fn end_tree(
     after_term: Duration,
 ) -> io::Result<(usize, usize)> {
     let mut signal_everyone = |signal| -> io::Result<Vec<ProcessRef>> {
-        let mut members = find_members(dir, cookie, record)?.left;
+        let mut members = find_members(dir, cookie, record, &reached)?.left;
         let (again, new): (Vec<ProcessRef>, Vec<ProcessRef>) = members
             .drain(..)
             .partition(|it| signal == Signal::TERM && reached.contains(it.identity()));
@@ -328,17 +329,47 @@ struct Found {
     services: Vec<(Identity, Reason)>,
 }
 
-fn find_members(dir: BorrowedFd<'_>, cookie: &str, record: &Record) -> io::Result<Found> {
-    let mut left = members::living(cookie, record)?;
+fn rules_of(record: &Record) -> Rules {
+    Rules {
+        policy: record.detached,
+        sessions: vec![record.session],
+        source: Source::Record,
+    }
+}
+
+/// The rules for members whose environment does not tell: those of another member of the tree; of the record, if an earlier
+/// build started all of them.
+fn rules_for(members: &[ProcessRef], cookie: &str, record: &Record) -> Rules {
+    let marks = members.iter().filter_map(|it| TreeMark::of(it.pid()));
+    let mut terms = marks.filter(|mark| mark.cookie == cookie);
+    let told = terms.find_map(|mark| mark.terms).map(Rules::from);
+    told.unwrap_or_else(|| rules_of(record))
+}
+
+/// `known`: members that the kernel confirmed before. What confirmed them may be gone: the leader of their session, or a
+/// process that they were below.
+fn find_members(
+    dir: BorrowedFd<'_>,
+    cookie: &str,
+    record: &Record,
+    known: &HashSet<Identity>,
+) -> io::Result<Found> {
+    let mut left = members::living(cookie)?;
+    for identity in known {
+        if !left.iter().any(|it| it.identity().same_process(identity)) {
+            left.extend(ProcessRef::find(identity).ok().flatten());
+        }
+    }
     if left.is_empty() {
         let services = Vec::new();
         return Ok(Found { left, services });
     }
-    let on_record = kept::confirmed(dir, &[record.session], record.detached);
+    let rules = rules_for(&left, cookie, record);
+    let on_record = kept::confirmed(dir, &rules);
     let spared = kept::spared(&on_record);
     left.retain(|process| !spared.contains(&process.pid()));
     let identities: Vec<Identity> = left.iter().map(|it| *it.identity()).collect();
-    let services = services::kept_among(&identities, &[record.session], record.detached, true);
+    let services = services::kept_among(&identities, &rules, true);
     let found: Vec<Identity> = services.iter().map(|(identity, _)| *identity).collect();
     let spared = kept::spared(&found);
     left.retain(|process| !spared.contains(&process.pid()));

@@ -1,29 +1,30 @@
 //! Which processes belong to a tree on record that nobody is in charge of, as the kernel confirms it.
 //!
 //! Any process of the user can write a record, and a record can name any process. So a process is a member only if
-//! - its environment has the tree's own cookie, and it is not at a terminal: a server's session has none, and a copied
-//!   environment has the cookie too; or
-//! - its environment has no cookie, and it is in the session that the tree's server led, holds one of the server's
-//!   pipes or sockets, and started after the server and not before the record was written; or
+//! - its environment has the tree's own cookie, and was not copied to a process outside the tree (`atd` copies that of
+//!   its jobs). It was where the process is at a terminal, for a server's session has none, or where its parent lives and
+//!   is neither of the tree nor a process that adopts others; or
+//! - its environment has no cookie, and the living leader of its session has the tree's own: only descendants of a leader
+//!   can be in its session; or
 //! - it is below one of these.
+//!
+//! Session, pipes and start times that a record names confirm nobody: a planter can read them of any process, and can
+//! fill in a file without changing its times, through a memory mapping.
 //!
 //! Never a member: a process with the cookie of another tree, and a process below a living warden.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
-use std::time::{Duration, SystemTime};
+use std::{fmt, io};
 
 use super::daemons::{is_daemon, is_warden};
-use super::record::Record;
-use super::{COOKIE, descendants};
+use super::descendants;
+use super::mark::TreeMark;
 use crate::linux as os;
+use crate::orphans::is_reaper;
 use crate::process::ProcessRef;
 
 /// Most ancestors that are looked at.
 const MOST_ANCESTORS: usize = 64;
-
-/// How long after the start of a server its record may be written, on a busy machine.
-const RECORD_DELAY: Duration = Duration::from_secs(10);
 
 /// What the environment of a process says about the tree it was started in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,18 +37,18 @@ enum Mark {
 
 impl Mark {
     fn of(pid: u32, cookie: &str) -> Mark {
-        match os::environ_value(pid, COOKIE) {
-            Ok(Some(value)) if value == cookie.as_bytes() => Mark::This,
-            Ok(Some(_)) => Mark::Another,
-            Ok(None) | Err(_) => Mark::None,
+        match TreeMark::of(pid) {
+            Some(mark) if mark.cookie == cookie => Mark::This,
+            Some(_) => Mark::Another,
+            None => Mark::None,
         }
     }
 }
 
 /// The living members of a tree.
-pub(super) fn living(cookie: &str, record: &Record) -> io::Result<Vec<ProcessRef>> {
-    let spared = our_own_line()?;
-    let table = Table::now(cookie, record)?;
+pub(super) fn living(cookie: &str) -> io::Result<Vec<ProcessRef>> {
+    let table = Table::now(cookie)?;
+    let spared = &table.our_line;
     let mut members: Vec<ProcessRef> = Vec::new();
     for pid in os::processes()? {
         if !spared.contains(&pid) && table.belongs(pid) {
@@ -79,26 +80,44 @@ pub(super) fn living(cookie: &str, record: &Record) -> io::Result<Vec<ProcessRef
     Ok(members)
 }
 
-/// Processes with the tree's cookie that are at a terminal: shown, and left alone.
-pub(super) fn at_terminals(cookie: &str, record: &Record) -> io::Result<Vec<u32>> {
-    let table = Table::now(cookie, record)?;
-    let mut found = os::processes()?;
-    found.retain(|&pid| Mark::of(pid, cookie) == Mark::This && table.is_at_a_terminal(pid));
-    Ok(found)
+/// Processes with a copy of the tree's cookie: shown, and left alone.
+pub(super) fn copies(cookie: &str) -> io::Result<Vec<(u32, Copied)>> {
+    let table = Table::now(cookie)?;
+    let copy = |pid: u32| {
+        let marked = !table.our_line.contains(&pid) && Mark::of(pid, cookie) == Mark::This;
+        Some((pid, marked.then(|| table.copied(pid)).flatten()?))
+    };
+    Ok(os::processes()?.into_iter().filter_map(copy).collect())
+}
+
+/// Why the cookie of a process is taken for a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// It, or a process with the cookie above it, has a controlling terminal.
+    Terminal,
+    /// Its parent, or that of a process with the cookie above it, lives outside the tree.
+    ParentOutside(u32),
+}
+
+impl fmt::Display for Copied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Copied::Terminal => f.write_str("a terminal"),
+            Copied::ParentOutside(pid) => write!(f, "a parent outside of it: process {pid}"),
+        }
+    }
 }
 
 /// The process table at one moment, and the tree that is looked for in it.
 struct Table<'a> {
     cookie: &'a str,
-    record: &'a Record,
     children: HashMap<u32, Vec<u32>>,
     parents: HashMap<u32, u32>,
-    /// The session on record was led by a server, as far as the kernel can still say.
-    session_fits: bool,
+    our_line: HashSet<u32>,
 }
 
 impl Table<'_> {
-    fn now<'a>(cookie: &'a str, record: &'a Record) -> io::Result<Table<'a>> {
+    fn now(cookie: &str) -> io::Result<Table<'_>> {
         let children = descendants::children_by_parent()?;
         let parents = children
             .iter()
@@ -106,61 +125,80 @@ impl Table<'_> {
             .collect();
         Ok(Table {
             cookie,
-            record,
             children,
             parents,
-            session_fits: session_fits(cookie, record),
+            our_line: our_own_line()?,
         })
     }
 
     fn belongs(&self, pid: u32) -> bool {
         let confirmed = match Mark::of(pid, self.cookie) {
-            Mark::This => !self.is_at_a_terminal(pid),
+            Mark::This => self.copied(pid).is_none(),
             Mark::Another => false,
-            Mark::None => self.session_fits && self.is_in_session(pid),
+            Mark::None => self.is_led_by_a_member(pid),
         };
         confirmed && !is_daemon(pid) && !self.is_below_a_warden(pid)
     }
 
-    /// Whether a process has a controlling terminal, or is below one with the cookie that has. A server's own terminals
-    /// end with it: the kernel hangs them up, and then they are nobody's.
-    fn is_at_a_terminal(&self, pid: u32) -> bool {
+    /// Whether a process with the cookie has a copy of it, and why. A server's own terminals end with it: the kernel hangs
+    /// them up, and then they are nobody's.
+    fn copied(&self, pid: u32) -> Option<Copied> {
         let mut current = pid;
         for _ in 0..MOST_ANCESTORS {
-            match os::stat(current) {
-                Ok(stat) if stat.terminal => return true,
-                Ok(stat) if Mark::of(stat.parent, self.cookie) == Mark::This => {
-                    current = stat.parent;
-                }
-                _ => return false,
+            let stat = os::stat(current).ok()?;
+            if stat.terminal {
+                return Some(Copied::Terminal);
+            }
+            let parent = stat.parent;
+            if Mark::of(parent, self.cookie) != Mark::This && self.adopts(parent, current, &stat) {
+                return None;
+            }
+            match self.marked_above(current) {
+                Some(marked) => current = marked,
+                None => return Some(Copied::ParentOutside(parent)),
             }
         }
-        false
+        None
     }
 
-    /// Whether a process is in the server's session, with one of the pipes that the server was handed. A server's
-    /// session has no terminal, and nobody in it is older than the server.
-    fn is_in_session(&self, pid: u32) -> bool {
-        let server_start = self.record.server.and_then(|server| server.start);
-        let fits = |stat: os::ProcessStat| {
-            stat.session == self.record.session
-                && !stat.terminal
-                && server_start.is_some_and(|start| start <= stat.start)
-                && self.is_younger_than_the_record(stat.start)
-        };
-        os::stat(pid).is_ok_and(fits) && os::holds_stream(pid, &self.record.pipes).unwrap_or(false)
-    }
-
-    /// Whether a process with this start, in ticks, started after the record was written, as far as the clock can tell. A
-    /// warden writes it when it starts the server; one that somebody else wrote later is about processes that were there.
-    fn is_younger_than_the_record(&self, start: u64) -> bool {
-        let ticks = os::now_in_ticks().saturating_sub(start);
-        let age = ticks / rustix::param::clock_ticks_per_second().max(1);
-        let started = SystemTime::now().checked_sub(Duration::from_secs(age));
-        match (self.record.written, started) {
-            (Some(written), Some(started)) => written <= started + RECORD_DELAY,
-            _ => false,
+    /// The nearest process with the cookie above a process.
+    fn marked_above(&self, pid: u32) -> Option<u32> {
+        let mut current = pid;
+        for _ in 0..MOST_ANCESTORS {
+            current = os::stat(current).ok()?.parent;
+            if Mark::of(current, self.cookie) == Mark::This {
+                return Some(current);
+            }
         }
+        None
+    }
+
+    /// Whether a process without the cookie may have adopted `child`, whose parent it is.
+    fn adopts(&self, parent: u32, child: u32, stat: &os::ProcessStat) -> bool {
+        // Only `setsid` leaves a session, and then leads another one: the parent that the child had was in the child's.
+        let from_another_session = || {
+            stat.session != child
+                && os::session_of(parent).is_some_and(|session| session != stat.session)
+        };
+        // A process that is ending shows no environment any more. Its children are adopted in a moment.
+        let is_ending = || os::command_line(parent).is_none();
+        // Whoever adopted the processes of an app that was killed often is above the app's next start.
+        is_reaper(parent)
+            || os::is_kennel(parent)
+            || self.our_line.contains(&parent)
+            || from_another_session()
+            || is_ending()
+    }
+
+    /// Whether the living leader of a process's session has the cookie. Its pid is nobody else's while the session is there.
+    fn is_led_by_a_member(&self, pid: u32) -> bool {
+        let is_led = |stat: os::ProcessStat| {
+            stat.session != pid
+                && !stat.terminal
+                && Mark::of(stat.session, self.cookie) == Mark::This
+                && self.copied(stat.session).is_none()
+        };
+        os::stat(pid).is_ok_and(is_led)
     }
 
     /// Whether a living warden is in charge of a process, whatever the record says. A warden that is itself a member of
@@ -180,25 +218,6 @@ impl Table<'_> {
             current = parent;
         }
         false
-    }
-}
-
-/// Whether the session on record is one that a warden made: its server led it, and is gone, as it is after its warden's
-/// end; or it lives, and has the tree's cookie.
-fn session_fits(cookie: &str, record: &Record) -> bool {
-    let Some(server) = record.server else {
-        return false;
-    };
-    if record.session == 0 || server.pid() != record.session {
-        return false;
-    }
-    match ProcessRef::open(record.session) {
-        Ok(leader) => {
-            leader.identity().same_process(&server)
-                && Mark::of(leader.pid(), cookie) == Mark::This
-                && leader.is_alive()
-        }
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 
@@ -222,14 +241,18 @@ mod tests {
 
     use super::*;
     use crate::detached::Detached;
-    use crate::tree::Ladder;
     use crate::tree::warden::{Orders, Place, Recording};
+    use crate::tree::{COOKIE, Ladder};
 
     const TREE: &str = "6666666666666666666666666666666a";
 
     /// A shell that starts a process with the cookie of [`TREE`] for each line that it reads, and tells its pid.
     const STARTER: &str =
         "while read line; do KENNEL_TREE=$TREE sleep 1000 <&- >&- & echo $!; done; kill $!";
+
+    /// The same, but its processes are adopted by somebody else at once.
+    const LEAVER: &str =
+        "while read line; do (KENNEL_TREE=$TREE sleep 1000 <&- >&- & echo $!); done";
 
     /// Has it start one; returns its pid, once it runs.
     fn starts_one(starter: &mut Child, told: &mut impl BufRead) -> u32 {
@@ -277,58 +300,58 @@ mod tests {
             (starter, told)
         };
         let (mut warden, mut from_warden) = start(&["warden", &orders.to_string()]);
-        let (mut other, mut from_other) = start(&["-c", STARTER]);
+        let (mut other, mut from_other) = start(&["-c", LEAVER]);
 
-        let record = Record::new(me, me, Detached::default());
-        let table = Table::now(TREE, &record).expect("the process table");
+        let table = Table::now(TREE).expect("the process table");
         let below = starts_one(&mut warden, &mut from_warden);
         let beside = starts_one(&mut other, &mut from_other);
+        wait_for("it is adopted", || {
+            let stat = os::stat(beside).ok()?;
+            (os::session_of(stat.parent) != Some(stat.session)).then_some(())
+        });
         let found = (table.belongs(below), table.belongs(beside));
         for mut starter in [warden, other] {
             drop(starter.stdin.take());
             starter.wait().expect("our child");
         }
+        let left = ProcessRef::open(beside).expect("it runs");
+        left.signal(crate::Signal::KILL).expect("it is ours");
         assert_eq!(found, (false, true));
     }
 
     #[test]
-    fn a_process_that_is_older_than_the_record_is_no_member_by_its_session() {
-        let scope = Scope::new("members");
-        let mut leader = scope
-            .command("setsid")
-            .args(["sh", "-c", "exec 3<&0; sleep 1000 <&3 & echo $!; read word"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a shell");
-        let (session, server) = (leader.id(), ProcessRef::open(leader.id()));
-        let server = *server.expect("it waits for a word").identity();
-        let mut stdin = leader.stdin.take().expect("a pipe");
-        let mut told = BufReader::new(leader.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        told.read_line(&mut line).expect("a pid");
-        let pid: u32 = line.trim().parse().expect("a pid");
-        stdin.write_all(b"go\n").expect("it reads");
-        leader.wait().expect("our child");
-        let pipe = rustix::fs::fstat(&stdin).expect("a pipe");
-        let me = *ProcessRef::me().expect("we are here").identity();
-        let now = SystemTime::now();
-        let belongs = |written| {
-            let record = Record {
-                server: Some(server),
-                session,
-                pipes: vec![(pipe.st_dev, pipe.st_ino)],
-                written,
-                ..Record::new(me, me, Detached::default())
+    fn a_process_without_the_cookie_is_a_member_only_while_the_leader_of_its_session_has_it() {
+        for (cookie, expected) in [(TREE, [true, false]), ("f", [false, false])] {
+            let scope = Scope::new("members");
+            // The subshell ends at once: the process is no child of the leader.
+            let script = "exec 3<&0; (env -i sleep 1000 <&3 & echo $!); read word";
+            let mut leader = scope
+                .command("setsid")
+                .args(["sh", "-c", script])
+                .env(COOKIE, cookie)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a shell");
+            let mut stdin = leader.stdin.take().expect("a pipe");
+            let mut told = BufReader::new(leader.stdout.take().expect("a pipe"));
+            let mut line = String::new();
+            told.read_line(&mut line).expect("a pid");
+            let pid: u32 = line.trim().parse().expect("a pid");
+            wait_for("it is no copy of the shell any more", || {
+                (os::command_name(pid).as_deref() == Some("sleep")).then_some(())
+            });
+            let belongs = || {
+                let table = Table::now(TREE).expect("the process table");
+                table.belongs(pid)
             };
-            let table = Table::now(TREE, &record).expect("the process table");
-            table.belongs(pid)
-        };
-        let later = now + Duration::from_secs(3600);
-        let found = [Some(now), Some(later), None].map(belongs);
-        let left = ProcessRef::open(pid).expect("it runs");
-        left.signal(crate::Signal::KILL).expect("it is ours");
-        drop(stdin);
-        assert_eq!(found, [true, false, false]);
+            let with_leader = belongs();
+            stdin.write_all(b"go\n").expect("it reads");
+            leader.wait().expect("our child");
+            let found = [with_leader, belongs()];
+            let left = ProcessRef::open(pid).expect("it runs");
+            left.signal(crate::Signal::KILL).expect("it is ours");
+            assert_eq!(found, expected, "{cookie}");
+        }
     }
 }

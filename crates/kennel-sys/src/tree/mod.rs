@@ -17,13 +17,14 @@
 //!
 //! One exception: a detached service that others use outlives its tree (`services`), on record (`kept`).
 //!
-//! A detached process that also wiped its environment and closed its stdio is beyond reach after the
-//! last case, and only then.
+//! A process that wiped its environment is beyond reach after the last case, and only then, unless a process with the
+//! cookie is above it or leads its session.
 
 mod daemons;
 mod descendants;
 mod kept;
 mod leftovers;
+mod mark;
 mod members;
 mod record;
 mod recorded;
@@ -43,12 +44,13 @@ pub use leftovers::{Ended, await_orphaned_wardens, end_leftovers, find_leftovers
 pub use recorded::{Recorded, recorded};
 pub use start::{Exit, Launch, Report, Tree};
 pub use stopped::{Stopped, stopped};
+pub(crate) use strays::{Awaited, elders, remain_subreaper};
 pub use strays::{become_subreaper, end_strays, reap_kept};
-pub(crate) use strays::{elders, remain_subreaper};
 pub(crate) use warden::close_at_exec_from;
 pub use warden::main as warden_main;
 
-/// The variable that marks every process of a tree that did not wipe its environment.
+/// The variable that marks every process of a tree that did not wipe its environment: the name of the tree, which
+/// detached processes of it are kept, and the session of its server.
 pub const COOKIE: &str = "KENNEL_TREE";
 
 /// How long each rung of the stop ladder lasts. Each ends early when the tree is empty.

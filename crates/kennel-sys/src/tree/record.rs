@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -25,12 +24,8 @@ pub(super) struct Record {
     pub(super) server: Option<Identity>,
     /// The direct child's session; 0 before the start.
     pub(super) session: u32,
-    /// The stdio it was handed, as (device, inode).
-    pub(super) pipes: Vec<(u64, u64)>,
     /// What becomes of detached services.
     pub(super) detached: Detached,
-    /// When its file was last changed, as the file system says; `None` before it was read.
-    pub(super) written: Option<SystemTime>,
 }
 
 impl Record {
@@ -40,32 +35,8 @@ impl Record {
             warden,
             server: None,
             session: 0,
-            pipes: Vec::new(),
             detached,
-            written: None,
         }
-    }
-
-    /// Notes the pipes and sockets among our stdio: they are still the server's.
-    pub(super) fn note_pipes(&mut self) {
-        let stdio = [
-            rustix::stdio::stdin(),
-            rustix::stdio::stdout(),
-            rustix::stdio::stderr(),
-        ];
-        self.pipes = stdio
-            .iter()
-            .filter_map(|fd| rustix::fs::fstat(fd).ok())
-            .filter(|stat| {
-                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-                // A tty or /dev/null belongs to everybody, and proves nothing.
-                matches!(
-                    kind,
-                    rustix::fs::FileType::Fifo | rustix::fs::FileType::Socket
-                )
-            })
-            .map(|stat| (stat.st_dev, stat.st_ino))
-            .collect();
     }
 
     /// Appears whole or not at all (lesson 4).
@@ -89,16 +60,12 @@ impl Record {
     pub(super) fn read(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<Option<Record>> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat(dir, cookie, flags, Mode::empty())?);
-        let meta = file.metadata()?;
-        if !is_own_file(&meta) {
+        if !is_own_file(&file.metadata()?) {
             return Ok(None);
         }
         let mut text = String::new();
         match file.take(LONGEST).read_to_string(&mut text) {
-            Ok(_) => Ok(Record::parse(&text).map(|record| Record {
-                written: changed(&meta),
-                ..record
-            })),
+            Ok(_) => Ok(Record::parse(&text)),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
             Err(error) => Err(error),
         }
@@ -110,17 +77,12 @@ impl Record {
             warden,
             server,
             session,
-            pipes,
             detached,
-            written: _,
         } = self;
         let mut text = format!("{HEADER}\nserved {served}\nwarden {warden}\nsession {session}\n");
         text += &format!("detached {detached}\n");
         if let Some(server) = server {
             text += &format!("server {server}\n");
-        }
-        for (device, inode) in pipes {
-            text += &format!("pipe {device}:{inode}\n");
         }
         text
     }
@@ -137,25 +99,15 @@ impl Record {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| *value)
         };
-        let pipes = lines
-            .iter()
-            .filter(|(key, _)| *key == "pipe")
-            .filter_map(|(_, value)| {
-                let (device, inode) = value.split_once(':')?;
-                Some((device.parse().ok()?, inode.parse().ok()?))
-            })
-            .collect();
         Some(Record {
             served: first("served")?.parse().ok()?,
             warden: first("warden")?.parse().ok()?,
             server: first("server").and_then(|identity| identity.parse().ok()),
             session: first("session")?.parse().ok()?,
-            pipes,
             // Not in the records of earlier builds.
             detached: first("detached")
                 .and_then(|word| word.parse().ok())
                 .unwrap_or_default(),
-            written: None,
         })
     }
 }
@@ -171,12 +123,6 @@ pub(super) fn remove(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
 /// a hard link put here. A record that was replaced since it was opened has no name left.
 pub(super) fn is_own_file(meta: &std::fs::Metadata) -> bool {
     meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.nlink() <= 1
-}
-
-/// When a file was last changed. Not when it was modified: whoever owns it can set that time.
-fn changed(meta: &std::fs::Metadata) -> Option<SystemTime> {
-    let seconds = u64::try_from(meta.ctime()).ok()?;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 /// Where a record is written before it takes its name.
@@ -212,14 +158,15 @@ mod tests {
             warden: identity,
             server: Some(identity),
             session: 77,
-            pipes: vec![(13, 4711), (13, 4712)],
             detached: Detached::Keep,
-            written: None,
         };
         assert_eq!(Record::parse(&record.text()), Some(record.clone()));
         let earlier_build = record.text().replace("detached keep\n", "");
         let read = Record::parse(&earlier_build).expect("well-formed");
         assert_eq!(read.detached, Detached::Auto);
+        // The pipes in records of earlier builds confirm nobody, and are not read.
+        let with_pipes = record.text() + "pipe 13:4711\n";
+        assert_eq!(Record::parse(&with_pipes), Some(record.clone()));
         let early = Record::new(identity, identity, Detached::Auto);
         assert_eq!(Record::parse(&early.text()), Some(early));
         let cut = &record.text()[..40];

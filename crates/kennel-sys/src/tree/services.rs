@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::descendants;
+use super::mark::{Terms, TreeMark};
 use crate::detached::{Detached, Reason};
 use crate::linux::{self as os, Connections};
 use crate::process::{Identity, ProcessRef};
@@ -45,25 +46,68 @@ const KNOWN_WORDS: &[&str] = &[
 /// How much of a command line is looked through for a known word: the program's name is not behind hundreds of them.
 const MOST_WORDS: usize = 256;
 
-/// The first processes of each detached session that is kept, with why. `members` are all processes of the tree,
-/// `sessions` those that its servers lead; `server_gone` says whether the direct process of the server has ended.
+/// Which processes of a tree are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// Which detached processes.
+    pub(super) policy: Detached,
+    /// The sessions that servers lead: a process in another one is detached.
+    pub(super) sessions: Vec<u32>,
+    pub(super) source: Source,
+}
+
+/// Where rules come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The orders of the warden itself: what its processes say counts for nothing.
+    Orders,
+    /// A record. Any process of the user can write one, so the environment of a process that tells it overrides this.
+    Record,
+}
+
+impl Rules {
+    /// The rules for one process.
+    pub(super) fn for_process(&self, pid: u32) -> Rules {
+        let told = || TreeMark::of(pid)?.terms;
+        match self.source {
+            Source::Orders => self.clone(),
+            Source::Record => told().map_or_else(|| self.clone(), Rules::from),
+        }
+    }
+}
+
+impl From<Terms> for Rules {
+    fn from(Terms { policy, session }: Terms) -> Rules {
+        Rules {
+            policy,
+            sessions: vec![session],
+            source: Source::Record,
+        }
+    }
+}
+
+/// The first processes of each detached session that is kept, with why. `members` are all processes of the tree;
+/// `server_gone` says whether the direct process of the server has ended.
 pub(super) fn kept_among(
     members: &[Identity],
-    sessions: &[u32],
-    policy: Detached,
+    rules: &Rules,
     server_gone: bool,
 ) -> Vec<(Identity, Reason)> {
-    if policy == Detached::End {
-        return Vec::new();
-    }
-    let mut by_session: HashMap<u32, Vec<(Identity, u32)>> = HashMap::new();
-    for &member in members {
+    let mut by_session: HashMap<u32, Vec<Candidate>> = HashMap::new();
+    for &identity in members {
+        let Rules {
+            policy, sessions, ..
+        } = rules.for_process(identity.pid());
         // A process that ended while it was looked at is nobody's service.
-        if let Ok(stat) = os::stat(member.pid())
+        if let Ok(stat) = os::stat(identity.pid())
+            && policy != Detached::End
             && !sessions.contains(&stat.session)
         {
-            let unit = by_session.entry(stat.session).or_default();
-            unit.push((member, stat.parent));
+            by_session.entry(stat.session).or_default().push(Candidate {
+                identity,
+                parent: stat.parent,
+                policy,
+            });
         }
     }
     if by_session.is_empty() {
@@ -72,21 +116,31 @@ pub(super) fn kept_among(
     let tree = Sockets::of(members);
     let mut kept = Vec::new();
     for unit in by_session.values() {
-        let mut reasons = unit.iter().filter_map(|(member, _)| match policy {
+        let mut reasons = unit.iter().filter_map(|it| match it.policy {
             Detached::Keep => Some(Reason::Asked),
-            Detached::AutoGuard if server_gone => is_known(member.pid()).then_some(Reason::Known),
-            _ => reason_to_keep(member.pid(), &tree),
+            Detached::AutoGuard if server_gone => {
+                is_known(it.identity.pid()).then_some(Reason::Known)
+            }
+            _ => reason_to_keep(it.identity.pid(), &tree),
         });
         let Some(reason) = reasons.next() else {
             continue;
         };
-        let inside = |pid: u32| unit.iter().any(|(member, _)| member.pid() == pid);
-        let first = unit.iter().filter(|(_, parent)| !inside(*parent));
+        let inside = |pid: u32| unit.iter().any(|it| it.identity.pid() == pid);
+        let first = unit.iter().filter(|it| !inside(it.parent));
         // Asked again: now the answers were about these very processes (rule 6).
-        let alive = first.filter(|(it, _)| ProcessRef::find(it).is_ok_and(|it| it.is_some()));
-        kept.extend(alive.map(|(it, _)| (*it, reason)));
+        let alive =
+            first.filter(|it| ProcessRef::find(&it.identity).is_ok_and(|found| found.is_some()));
+        kept.extend(alive.map(|it| (it.identity, reason)));
     }
     kept
+}
+
+/// A detached process of a tree.
+struct Candidate {
+    identity: Identity,
+    parent: u32,
+    policy: Detached,
 }
 
 /// The sockets of a tree, and all connections there are, as far as they can be seen.

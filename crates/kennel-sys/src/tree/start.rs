@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{Signal, WaitOptions};
 
 use super::Ladder;
+use super::strays::Awaited;
 use super::warden::{Orders, Place, Recording};
 use crate::detached::Detached;
 use crate::linux as os;
@@ -112,7 +113,7 @@ impl Launch<'_> {
                 Ok(())
             });
         }
-        let mut child = command.spawn()?;
+        let (mut child, awaited) = Awaited::spawn(&mut command)?;
         let warden = match ProcessRef::of_child(child.id()) {
             Ok(warden) => warden,
             Err(error) => {
@@ -126,6 +127,7 @@ impl Launch<'_> {
             control: ours,
             warden,
             reaped: AtomicBool::new(false),
+            _awaited: awaited,
         })
     }
 }
@@ -137,6 +139,7 @@ pub struct Tree {
     /// Our child: until it is reaped, its pid is its own.
     warden: ProcessRef,
     reaped: AtomicBool,
+    _awaited: Awaited,
 }
 
 /// What a warden reports.
@@ -178,6 +181,7 @@ impl Tree {
             control,
             warden: ProcessRef::of_child(warden)?,
             reaped: AtomicBool::new(false),
+            _awaited: Awaited::taken_over(warden),
         })
     }
 

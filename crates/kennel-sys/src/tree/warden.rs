@@ -3,7 +3,7 @@
 //! One thread, which never ends early: so the child's death signal (`PR_SET_PDEATHSIG`, bound to the
 //! thread that forked) means the warden's death and nothing else (lesson 23).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -15,9 +15,11 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::kept::Kept;
+use super::mark::{Terms, TreeMark};
 use super::record::Record;
+use super::services::{self, Rules, Source};
 use super::start::{Exit, Report};
-use super::{COOKIE, Ladder, descendants, services};
+use super::{COOKIE, Ladder, descendants};
 use crate::detach::{Kind, adopt};
 use crate::detached::Detached;
 use crate::events;
@@ -194,7 +196,6 @@ impl Warden {
             *ProcessRef::me()?.identity(),
             orders.detached,
         );
-        record.note_pipes();
         let keep = |record: &Record| match &records {
             Some(dir) => record.write(dir.as_fd(), cookie),
             None => Ok(()),
@@ -213,7 +214,7 @@ impl Warden {
             .read(true)
             .write(true)
             .open("/dev/null")?;
-        let started = start(server, cookie);
+        let started = start(server, cookie, orders.detached);
         let child = match started {
             Ok(child) => child,
             Err(error) => {
@@ -385,8 +386,12 @@ impl Warden {
             return;
         };
         let session = self.server.as_raw_pid() as u32;
-        let services =
-            services::kept_among(&members, &[session], self.detached, self.server_reaped);
+        let rules = Rules {
+            policy: self.detached,
+            sessions: vec![session],
+            source: Source::Orders,
+        };
+        let services = services::kept_among(&members, &rules, self.server_reaped);
         for (identity, reason) in services {
             self.kept.push(identity);
             if let Some(dir) = &self.records {
@@ -438,19 +443,34 @@ impl Warden {
 }
 
 /// Starts the server in a session of its own, with our stdio and nothing else of ours.
-fn start(server: &[OsString], cookie: &str) -> io::Result<u32> {
+fn start(server: &[OsString], cookie: &str, policy: Detached) -> io::Result<u32> {
     let mut command = Command::new(&server[0]);
     command.args(&server[1..]);
-    for (name, _) in std::env::vars_os() {
-        if name.as_encoded_bytes().starts_with(b"KENNEL_") {
-            command.env_remove(name);
-        }
-    }
-    command.env(COOKIE, cookie);
+    let names = std::env::vars_os().map(|(name, _)| name.into_encoded_bytes());
+    let ours: Vec<CString> = names
+        .filter(|name| name.starts_with(b"KENNEL_"))
+        .map(CString::new)
+        .collect::<Result<_, _>>()?;
+    let (name, cookie) = (CString::new(COOKIE)?, cookie.to_owned());
     let warden = rustix::process::getpid();
-    // SAFETY: between fork and exec only system calls are made.
+    // SAFETY: the warden has one thread, and so has the child: it may use memory, and change its environment, which nobody
+    // else reads. `command` has no variables: so the child's are used. The library's `set_var` waits for a lock that
+    // `spawn` holds.
     unsafe {
         command.pre_exec(move || {
+            for name in &ours {
+                libc::unsetenv(name.as_ptr());
+            }
+            // It leads a session: its pid is the session's.
+            let session = rustix::process::getpid().as_raw_pid() as u32;
+            let mark = TreeMark {
+                cookie: cookie.clone(),
+                terms: Some(Terms { policy, session }),
+            };
+            let mark = CString::new(mark.to_string())?;
+            if libc::setenv(name.as_ptr(), mark.as_ptr(), 1) != 0 {
+                return Err(io::Error::last_os_error());
+            }
             default_dispositions();
             rustix::process::setsid()?;
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -151,7 +151,7 @@ impl Manner {
             client.write_all(b"!going\n").ok();
             return;
         }
-        let hello = json!({ "version": "0", "protocol": 1, "generation": self.generation, "checks_keys": true });
+        let hello = json!({ "version": "0", "protocol": 1, "generation": self.generation, "checks_keys": true, "key_version": 3 });
         // In one write: what follows the hello must not get lost.
         let words = format!("!later {{}}\n!hello {hello}\n{{\"behind\":1}}\n");
         client.write_all(words.as_bytes()).ok();

@@ -2,6 +2,7 @@
 //! from another.
 
 fn main() {
+    kennel_testkit::show_system_calls();
     loop {
         // Not `sleep`: a process that waits for a time may be a job.
         let _ = kennel_sys::events::sleep(&[], &[], None);

@@ -1,7 +1,8 @@
 //! A small MCP server that does as it is told, one line at a time.
 //!
 //! Methods: `initialize`, `ping`, `echo` (answers its params), `slow` (`{"ms": N, "stderr": "…"}`), `die` (no answer,
-//! exit code 3), `say` (`{"stderr": "…"}`), `ask` (sends the client a request `roots/list` with id 7
+//! exit code 3), `abandon` (starts a helper that inherits stdin and stdout, or with `{"holds": "stdout"}` only that, and
+//! crashes), `say` (`{"stderr": "…"}`), `ask` (sends the client a request `roots/list` with id 7
 //! first), `pid`, `long` (`{"bytes": N, "id_last": BOOL}`: an answer of N bytes),
 //! `flood` (`{"lines": N, "bytes": M}`: as many notifications of that size first). `tools/list` is one of
 //! as many bytes as `TESTKIT_LIST` says. It signs the roll of `TESTKIT_ROLL` if there is one.
@@ -96,12 +97,26 @@ fn obey(method: &str, params: &str) -> String {
         "flood" => {
             let number = |name: &str| value()[name].as_u64().expect("a number") as usize;
             let text = "x".repeat(number("bytes"));
-            for line in 0..number("lines") {
-                println!(
+            let notes = (0..number("lines")).map(|line| {
+                format!(
                     r#"{{"jsonrpc":"2.0","method":"notifications/flood","params":{{"line":{line},"text":"{text}"}}}}"#
-                );
+                )
+            });
+            match value()["batch"] == true {
+                true => println!("[{}]", notes.collect::<Vec<_>>().join(",")),
+                false => notes.for_each(|note| println!("{note}")),
             }
             "\"flooded\"".to_owned()
+        }
+        "abandon" => {
+            let mut helper = std::process::Command::new("sleep");
+            helper.arg("600");
+            if value()["holds"] == "stdout" {
+                helper.stdin(std::process::Stdio::null());
+            }
+            // Nobody waits for it: it outlives this process, and has its stdio.
+            drop(helper.spawn().expect("a helper"));
+            std::process::abort()
         }
         "die" => std::process::exit(3),
         other => json!({"unknown": other}).to_string(),

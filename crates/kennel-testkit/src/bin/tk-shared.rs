@@ -218,7 +218,8 @@ impl Server {
                 json!({})
             }
             "tools/call" => {
-                self.seen.calls += 1;
+                // Who asks for the count does not change it.
+                self.seen.calls += u64::from(params["name"] != "seen");
                 return self.call(id, params);
             }
             _ => json!({}),

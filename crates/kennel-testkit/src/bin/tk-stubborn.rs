@@ -101,8 +101,9 @@ fn stay(roll: &Path) {
     rustix::thread::set_name(c"innocent").expect("a short name");
     let _deaf = Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
     sign(roll);
+    kennel_testkit::show_system_calls();
     loop {
-        rustix::event::pause();
+        let _ = kennel_sys::events::sleep(&[], &[], None);
     }
 }
 

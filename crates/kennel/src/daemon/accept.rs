@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use rustix::net::{SendFlags, SocketFlags};
 use super::client::{self, Link};
 use super::house::House;
 use super::socket::Socket;
+use super::stream::ClientStream;
 use super::tasks::{self, moments, others_first};
 use crate::this_build;
 
@@ -61,7 +61,7 @@ pub(super) async fn all(house: Rc<House>) {
 }
 
 /// Whoever is at the door next.
-async fn next(house: &House) -> io::Result<UnixStream> {
+async fn next(house: &House) -> io::Result<ClientStream> {
     loop {
         house.listener.readable().await;
         match accepted(house) {
@@ -78,7 +78,7 @@ pub(super) fn those_waiting(house: &Rc<House>) -> usize {
 }
 
 /// Those who wait now, but no more than can be answered in one turn: others may come without end.
-fn waiting(house: &House) -> impl Iterator<Item = UnixStream> {
+fn waiting(house: &House) -> impl Iterator<Item = ClientStream> {
     std::iter::from_fn(|| next_waiting(house)).take(AT_ONCE)
 }
 
@@ -89,7 +89,7 @@ pub(super) fn turn_away(house: &House) {
     }
 }
 
-fn say_going(stream: &UnixStream) {
+fn say_going(stream: &ClientStream) {
     let line = [&Control::Going.line()[..], b"\n"].concat();
     let _ = rustix::net::send(stream, &line, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
@@ -107,6 +107,7 @@ pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) 
         generation: house.generation.clone(),
         build: this_build::text(),
         checks_keys: true,
+        key_version: crate::key::VERSION,
     };
     let lost = Control::Lost(Lost {
         reason: SERVER_UNAVAILABLE.into(),
@@ -127,18 +128,18 @@ pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) 
     let _ = rustix::net::send(stream, &words, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-fn next_waiting(house: &House) -> Option<UnixStream> {
+fn next_waiting(house: &House) -> Option<ClientStream> {
     accepted(house).ok()
 }
 
-fn accepted(house: &House) -> Result<UnixStream, Errno> {
+fn accepted(house: &House) -> Result<ClientStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let accepted = rustix::net::accept_with(&house.listener, flags);
-    accepted.map(UnixStream::from)
+    accepted.map(|socket| ClientStream::new(socket.into()))
 }
 
 /// Lets a connection in.
-pub(super) fn admit(house: &Rc<House>, stream: UnixStream) {
+pub(super) fn admit(house: &Rc<House>, stream: ClientStream) {
     let peer = match Peer::of(&stream) {
         Ok(peer) => peer,
         Err(error) => {
@@ -168,5 +169,6 @@ pub(super) fn admit(house: &Rc<House>, stream: UnixStream) {
     };
     let link = Rc::new(Link::new(socket, peer));
     let id = house.arrived(&link);
+    house.bound_unadmitted();
     tasks::spawn(client::serve(Rc::clone(house), id, link));
 }

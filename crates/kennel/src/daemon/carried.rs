@@ -50,6 +50,9 @@ pub(super) struct Carried {
     pub(super) first_hello: Option<ClientHello>,
     #[serde(default)]
     pub(super) present_hash: Option<String>,
+    /// The version of the key that it is the hash of; none of builds before version 3.
+    #[serde(default)]
+    pub(super) key_version: Option<u32>,
     pub(super) lock: RawFd,
     /// The runtime directory, held: until the next build holds it itself, too.
     #[serde(default)]
@@ -89,15 +92,22 @@ impl Carried {
             next_id: house.next_id(),
             first_hello: first_hello.as_deref().cloned(),
             present_hash: house.present_hash.borrow().clone(),
+            key_version: Some(crate::key::VERSION),
             lock: lock.as_ref()?.as_fd().as_raw_fd(),
             hold: house.hold.as_ref().map(|hold| hold.as_fd().as_raw_fd()),
             listener: house.listener.as_raw_fd(),
             clients: clients.collect::<Option<_>>()?,
             stations: stations
                 .iter()
-                .map(|station| station.carried())
+                .map(|station| station.carried(house))
                 .collect::<Option<_>>()?,
         })
+    }
+
+    /// The whole hash of the key that all clients have. One of another formula is no client's any more: the next one says
+    /// what all have.
+    pub(super) fn hash_of_this_version(&self) -> Option<String> {
+        hash_of_this_version(self.present_hash.as_ref(), self.key_version)
     }
 
     /// Every descriptor that goes along.
@@ -150,23 +160,9 @@ impl Carried {
     }
 }
 
-/// Bytes that are usually text, in the state's text.
-pub(super) mod text {
-    use kennel_core::hello::Text;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(in crate::daemon) fn serialize<S: Serializer>(
-        bytes: &[u8],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        Text::from(bytes).serialize(to)
-    }
-
-    pub(in crate::daemon) fn deserialize<'de, D: Deserializer<'de>, B: From<Vec<u8>>>(
-        from: D,
-    ) -> Result<B, D::Error> {
-        Text::deserialize(from).map(|text| text.as_bytes().to_vec().into())
-    }
+fn hash_of_this_version(hash: Option<&String>, version: Option<u32>) -> Option<String> {
+    let is_present = version == Some(crate::key::VERSION);
+    hash.filter(|_| is_present).cloned()
 }
 
 #[cfg(test)]
@@ -180,5 +176,14 @@ mod tests {
         assert!(why.contains("999"), "{why}");
         let broken = Carried::read(&br#"{"format":1,"key":{"s3cret":1}}"#[..]);
         assert!(!broken.unwrap_err().contains("s3cret"));
+    }
+
+    #[test]
+    fn the_hash_of_a_key_of_another_version_is_not_taken_for_that_of_the_clients() {
+        let hash = Some("4f".to_owned());
+        let taken = |version| hash_of_this_version(hash.as_ref(), version);
+        assert_eq!(taken(Some(crate::key::VERSION)), hash);
+        assert_eq!(taken(Some(crate::key::VERSION - 1)), None);
+        assert_eq!(taken(None), None, "builds before version 3 do not say it");
     }
 }

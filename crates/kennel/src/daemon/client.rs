@@ -6,8 +6,10 @@ mod welcome;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control, Lost, Solo, VOID};
 use kennel_core::lifetime::{ClientId, Sight};
@@ -19,20 +21,20 @@ use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 
 use super::house::{Flag, House};
-use super::memory::PATIENCE;
+use super::memory::{PATIENCE, SMALL};
 use super::queue::Queue;
 use super::socket::Socket;
 use super::state::ClientState;
 use super::station::Station;
 use super::tasks::{self, first_of, in_turns, when};
-use super::{start, watch};
+use super::{accept, start, watch};
 use crate::shim::lines::{Inbox, Spoken, TooLong};
 
 pub(super) use carried::Carried;
 use welcome::welcome;
 
-/// A line that is no longer than this is taken whatever else the daemon holds.
-const MODEST: usize = 256 * 1024;
+/// The JSON-RPC error code for a connection without a hello that the daemon has no room for.
+const UNAVAILABLE: i32 = -32000;
 
 /// A client, as its server knows it.
 pub(super) struct Link {
@@ -42,6 +44,8 @@ pub(super) struct Link {
     socket: RefCell<Option<Rc<Socket>>>,
     /// What it has said of a line that is not whole yet.
     inbox: RefCell<Inbox>,
+    /// When it was last heard.
+    heard_at: Cell<Instant>,
     /// The process at the other end, where it can be seen.
     peer: Option<ProcessRef>,
     /// Another one, that its hello announced.
@@ -78,6 +82,7 @@ impl Link {
             since: start::now(),
             socket: RefCell::new(Some(Rc::new(socket))),
             inbox: RefCell::default(),
+            heard_at: Cell::new(Instant::now()),
             peer: peer.process,
             announced: OnceCell::new(),
             hello: OnceCell::new(),
@@ -139,10 +144,11 @@ impl Link {
         self.tell(&Control::Lost(Lost { heard, ..lost }));
     }
 
-    /// After how many milliseconds its server may hibernate. Whoever would not understand that it does wants none of
+    /// After how much idle time its server may hibernate. Whoever would not understand that it does wants none of
     /// it.
-    pub(super) fn hibernates_after(&self) -> Option<u64> {
-        self.hello.get()?.spec.hibernate
+    pub(super) fn hibernates_after(&self) -> Option<Duration> {
+        let millis = self.hello.get()?.spec.hibernate?;
+        Some(Duration::from_millis(millis))
     }
 
     /// Its server hibernates: what it says from now on is for the next one.
@@ -163,9 +169,59 @@ impl Link {
         self.finish();
     }
 
-    /// How many bytes of a line are held that it has not ended.
+    /// How many bytes of memory are held of a line that it has not ended.
     pub(super) fn half_said(&self) -> usize {
+        self.inbox.try_borrow().map_or(0, |inbox| inbox.memory())
+    }
+
+    /// How many bytes that are.
+    pub(super) fn half_length(&self) -> usize {
         self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
+    }
+
+    /// For how long nothing has come from it.
+    pub(super) fn is_silent_for(&self) -> Duration {
+        self.heard_at.get().elapsed()
+    }
+
+    /// Whether it has said who it is, or said a first line and is served without that.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.wish.get().is_some()
+    }
+
+    /// Forgets what it has said of a line that is not whole. One that is not admitted is told so, and disconnected.
+    pub(super) fn drop_half_line(&self, house: &House) {
+        if self.is_admitted() {
+            if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
+                inbox.skip_line();
+            }
+            return;
+        }
+        self.turn_away(house);
+    }
+
+    /// Disconnects one that is not admitted, and tells it why.
+    pub(super) fn turn_away(&self, house: &House) {
+        let why = "too many connections have not said who they are, or they said too much";
+        let first = self.inbox.try_borrow().map_or(None, |inbox| inbox.first());
+        if let Some(socket) = &*self.socket.borrow() {
+            match first {
+                // Before a hello, or in the middle of one.
+                None | Some(b'!') => {
+                    accept::say_shortage(house, socket.as_fd(), &io::Error::other(why));
+                }
+                Some(_) => {
+                    let words = format!("kennel: {why}: try again later");
+                    let mut answer = error_reply(b"null", UNAVAILABLE, &words, None);
+                    answer.push(b'\n');
+                    let _ = socket.try_write(&answer);
+                }
+            }
+        }
+        if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
+            *inbox = Inbox::default();
+        }
+        self.left.raise();
     }
 
     /// Whether it has taken nothing of what waits for it for [`PATIENCE`], and would not now.
@@ -388,7 +444,8 @@ impl Visit<'_> {
     /// Whether it has said more than is taken, or does not take what is said to it.
     fn is_crowded(self) -> bool {
         let station = self.link.station();
-        self.link.to_client.is_full() || station.is_some_and(|it| it.is_crowded(self.id))
+        let is_crowded = |it: Rc<Station>| it.is_crowded(self.house, self.id);
+        self.link.to_client.is_full() || station.is_some_and(is_crowded)
     }
 
     async fn has_room(self) {
@@ -467,6 +524,7 @@ async fn converse(visit: Visit<'_>, socket: &Rc<Socket>) -> String {
     let write = async |bytes: &[u8]| {
         let written = socket.write(bytes).await;
         house.drained.notify_waiters();
+        house.upgrade.stir();
         written
     };
     let ended = first_of! {
@@ -545,8 +603,10 @@ async fn read_on(visit: Visit<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> H
             Ok(_) => {
                 now = Instant::now();
                 visit.house.heard(visit.id, now);
-                if inbox.borrow().len() > MODEST && visit.house.holds_too_much() {
-                    inbox.borrow_mut().skip_line(true);
+                visit.link.heard_at.set(now);
+                let is_small = inbox.borrow().len() <= SMALL;
+                if !is_small && !visit.house.makes_room(Some(visit.id)) {
+                    inbox.borrow_mut().skip_line();
                 }
                 if visit.link.may_have_pipes() {
                     socket.offers_pipes();

@@ -128,7 +128,7 @@ impl House {
         self.idle_since.set(carried.idle_since);
         self.modern.set(carried.modern);
         self.next_id.set(carried.next_id);
-        self.present_hash.replace(carried.present_hash.clone());
+        self.present_hash.replace(carried.hash_of_this_version());
     }
 
     /// Whether another program could go on with it as well: not one on its way out, or without its place.

@@ -12,6 +12,7 @@ use kennel_sys::Signal;
 use kennel_sys::lock::{Lock, LockError, Mode};
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::signals::Signals;
+use kennel_sys::tree;
 
 use super::house::House;
 use super::state::STATE;
@@ -144,6 +145,25 @@ fn watching(owner: Option<&Identity>) -> Owner {
 pub(super) fn catch_signals() -> io::Result<Signals> {
     // Nobody's terminal is ours: a hangup is caught, and means nothing.
     Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP])
+}
+
+/// Reaps what outlived a server and became our child, and what that leaves to us.
+pub(super) async fn reap_children(house: Rc<House>) {
+    // Not among the signals that ask for the end: an upgrade waits for none of these.
+    let signals = Signals::catch(&[Signal::CHILD]);
+    let Ok(signals) = signals else {
+        return house.log.line("cannot hear of the end of children");
+    };
+    let Ok(news) = Descriptor::of_input(signals.as_fd()) else {
+        return house.log.line("cannot hear of the end of children");
+    };
+    loop {
+        // Also at first: the program that we were before an upgrade may not have heard of the last.
+        tree::reap_kept(house.upgrade.asked.get().as_slice());
+        news.readable().await;
+        while signals.next().is_some() {}
+        news.was_read();
+    }
 }
 
 /// Returns when the daemon is gone in all but its process.

@@ -17,6 +17,8 @@ pub(crate) const OLDER_LOG: &str = "log.1";
 
 /// Longer ones begin a new file.
 const LONGEST: u64 = 1 << 20;
+/// Most bytes of one file that are read: none that Kennel wrote is longer, the last lines of threads that end included.
+pub(crate) const MOST_LOG: u64 = 2 * LONGEST;
 /// More of one line is not kept.
 const LONGEST_LINE: usize = 8 * 1024;
 /// See [`Quota`].

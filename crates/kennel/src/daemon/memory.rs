@@ -1,5 +1,7 @@
 //! How much the daemon holds for its clients and servers, and what it does when that is too much.
 
+use std::cmp::Reverse;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kennel_core::lifetime::ClientId;
@@ -17,21 +19,97 @@ pub(super) const BACKLOG: usize = 256 * 1024;
 /// A client with a backlog that takes none of it for this long does not read. Long enough for an app that is busy; and
 /// for no longer can a client that does not read hold up the others.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// A line that is no longer than this is taken whatever else the daemon holds, unless half lines alone are too much.
+pub(super) const MODEST: usize = 256 * 1024;
+/// What no connection is refused for, in bytes: half a line, or what waits for a server.
+pub(super) const SMALL: usize = 16 * 1024;
+/// A line of which nothing came for this long is dropped before others, if the daemon holds too much.
+const IDLE: Duration = Duration::from_secs(1);
+/// Maximum number of connections that have not said who they are. More than come at once: shims say it at once.
+const UNADMITTED: usize = 256;
+/// Maximum bytes of a line that is malformed, a batch, or odd in another way: all of it is read several times at once, and
+/// nobody else is served meanwhile. 4 MiB take less than 0.1 s.
+pub(super) const MAX_ODD_LINE: usize = 4 << 20;
 /// When to look again, where it is not known how long a client has not read.
 const SOON: Duration = Duration::from_millis(100);
 
 impl House {
+    /// Bytes held of lines that clients have not ended.
+    fn half_said(&self) -> usize {
+        let clients = self.clients.borrow();
+        clients.values().map(|link| link.half_said()).sum()
+    }
+
     /// Bytes held for all clients and servers together: half lines, and lines on their way.
     fn held_bytes(&self) -> usize {
-        let clients = self.clients.borrow();
-        let half_said: usize = clients.values().map(|link| link.half_said()).sum();
+        let half_said = self.half_said();
         let servers: usize = self.pool.all().iter().map(|station| station.holds()).sum();
         half_said + queued_bytes() + servers
+    }
+
+    /// Bytes that an upgrade would write down of lines: one that waits in several queues counts in each.
+    pub(super) fn carried_bytes(&self) -> usize {
+        let clients = self.clients.borrow();
+        let of = |link: &Rc<Link>| link.half_length() + link.to_client.len();
+        let clients: usize = clients.values().map(of).sum();
+        let servers: usize = self.pool.all().iter().map(|station| station.holds()).sum();
+        clients + servers
     }
 
     /// Whether so much is held that long lines which are still being read are refused. Asked for long lines only.
     pub(super) fn holds_too_much(&self) -> bool {
         self.held_bytes() > beside(max_line().saturating_mul(2))
+    }
+
+    /// Sees to it that not [too much](Self::holds_too_much) is held, by dropping half lines: first those of connections
+    /// that have not said who they are, then those of which nothing has come for [`IDLE`]. `false`: the line that
+    /// `reader` is saying, or a server, must be dropped.
+    pub(super) fn makes_room(&self, reader: Option<ClientId>) -> bool {
+        if !self.holds_too_much() {
+            return true;
+        }
+        for link in self.half_lines_to_drop(reader) {
+            link.drop_half_line(self);
+            if !self.holds_too_much() {
+                return true;
+            }
+        }
+        let clients = self.clients.borrow();
+        let Some(link) = reader.and_then(|reader| clients.get(&reader)) else {
+            return false;
+        };
+        let is_modest = link.is_admitted() && link.half_said() <= MODEST;
+        is_modest && self.half_said() <= beside(max_line())
+    }
+
+    /// Clients with a half line that is dropped before the reader's own, those that miss it least first.
+    fn half_lines_to_drop(&self, reader: Option<ClientId>) -> Vec<Rc<Link>> {
+        let clients = self.clients.borrow();
+        let mut dropped: Vec<_> = clients
+            .iter()
+            .filter(|(id, link)| Some(**id) != reader && !link.left.is_up())
+            .filter(|(_, link)| link.half_said() > SMALL)
+            .map(|(_, link)| (link.is_admitted(), Reverse(link.is_silent_for()), link))
+            .filter(|(is_admitted, silent, _)| !is_admitted || silent.0 >= IDLE)
+            .collect();
+        dropped.sort_by_key(|(is_admitted, silent, _)| (*is_admitted, *silent));
+        let links = dropped.into_iter().map(|(_, _, link)| Rc::clone(link));
+        links.collect()
+    }
+
+    /// A connection came. If too many have not said who they are, the first of them is turned away.
+    pub(super) fn bound_unadmitted(&self) {
+        let clients = self.clients.borrow();
+        let unadmitted = || {
+            clients
+                .values()
+                .filter(|it| !it.is_admitted() && !it.left.is_up())
+        };
+        if unadmitted().count() > UNADMITTED
+            && let Some(first) = unadmitted().next()
+        {
+            first.turn_away(self);
+        }
     }
 
     /// Whether so much is held that nothing is read from a server whose clients have a backlog. There is room for one
@@ -57,7 +135,7 @@ impl House {
             }
             backlogs.push((unread, *id, link));
         }
-        backlogs.sort_by_key(|(unread, id, _)| (std::cmp::Reverse(*unread), *id));
+        backlogs.sort_by_key(|(unread, id, _)| (Reverse(*unread), *id));
         let mut excess = self.held_bytes().saturating_sub(beside(max_line()));
         let mut look_again = now + PATIENCE;
         for (unread, id, link) in backlogs {

@@ -12,21 +12,18 @@
 //! | `station` | one server's place: its clients, and what is on its way to it |
 //! | `running` | its process while it runs: its pipes, and what came of them |
 //! | `server` | its process, from the start until nothing is left of it |
-//! | `stopped` | whether its process is stopped while requests wait |
 //! | `life` | when to end, and how |
 //! | `upgrade`, `resume` | how it becomes a newer build, and goes on as one |
 //! | `carried` | all that it takes to go on |
 //! | `state` | what `kennel ps` shows |
 //! | `tasks` | how they take turns |
-//! | `lanes`, `log`, `pipes`, `queue`, `socket`, `watch`, `watchdog` | tools |
+//! | `log`, `pipes`, `queue`, `socket`, `stream`, `watch`, `watchdog` | tools |
 
 mod accept;
 mod carried;
 mod client;
 mod clock;
-mod dormant;
 mod house;
-mod lanes;
 mod life;
 mod log;
 mod memory;
@@ -42,7 +39,7 @@ mod spare;
 mod start;
 mod state;
 mod station;
-mod stopped;
+mod stream;
 mod tasks;
 mod upgrade;
 mod watch;
@@ -53,7 +50,7 @@ use std::process::ExitCode;
 
 use orders::Orders;
 
-pub(crate) use log::{LOG, Log, OLDER_LOG, stamp};
+pub(crate) use log::{LOG, Log, MOST_LOG, OLDER_LOG, stamp};
 pub(crate) use state::{ClientState, DaemonState, Restart, STATE, ServerState};
 
 /// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.

@@ -1,10 +1,11 @@
 //! All servers of the daemon, and which one a client gets.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use kennel_core::engine::daemon::Restarts;
+use kennel_core::engine::daemon::SlotKey;
 use kennel_core::hello::ClientHello;
 use kennel_core::lifetime::ClientId;
 use kennel_core::mux::Class;
@@ -14,41 +15,13 @@ use super::house::House;
 use super::server;
 use super::station::Station;
 use super::tasks::{self, Notify};
-use crate::shim::budget::RestartLimit;
 
 #[derive(Default)]
 pub(super) struct Pool {
     /// From its first client until nothing is left of its tree.
     stations: RefCell<Vec<Rc<Station>>>,
-    /// Of those who were lost of late.
-    losses: RefCell<BTreeMap<Slot, Loss>>,
+    restarts: RefCell<Restarts>,
     emptied: Notify,
-}
-
-/// Of what there is one server at a time: two of one class might share a store. A private one is its session's.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Slot {
-    class: Class,
-    session: Option<String>,
-}
-
-impl Slot {
-    fn of(station: &Station) -> Slot {
-        Slot::new(&station.class, &station.hello)
-    }
-
-    fn new(class: &Class, hello: &ClientHello) -> Slot {
-        Slot {
-            class: class.clone(),
-            session: (!class.is_shared()).then(|| hello.session.clone()),
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Loss {
-    limit: RestartLimit,
-    next_start: Option<Instant>,
 }
 
 impl Pool {
@@ -80,11 +53,10 @@ impl Pool {
     }
 
     fn open(&self, house: &Rc<House>, class: Class, hello: Rc<ClientHello>) -> Rc<Station> {
-        let slot = Slot::new(&class, &hello);
-        let losses = self.losses.borrow();
-        let start_at = losses.get(&slot).and_then(|loss| loss.next_start);
-        let start_at = start_at.unwrap_or_else(Instant::now);
-        let station = Rc::new(Station::new(class, hello, start_at));
+        let slot = SlotKey::new(&class, &hello.session);
+        let start_at = self.restarts.borrow().start_at(&slot, house.now());
+        let start_at = house.instant(start_at);
+        let station = Rc::new(Station::new(house, class, hello, start_at));
         self.stations.borrow_mut().push(Rc::clone(&station));
         tasks::spawn(server::attend(Rc::clone(house), Rc::clone(&station)));
         station
@@ -92,19 +64,16 @@ impl Pool {
 
     /// A server is lost. `Err`: too many ended before they answered, and the next is started on request, then at the
     /// earliest.
-    pub(super) fn lost(&self, station: &Station) -> Result<Instant, Instant> {
-        let mut losses = self.losses.borrow_mut();
-        losses.retain(|_, loss| !loss.limit.is_forgotten(Instant::now()));
-        let loss = losses.entry(Slot::of(station)).or_default();
-        let now = Instant::now();
-        let next_start = loss.limit.lost(now, station.has_answered());
-        loss.next_start = loss.limit.retry_at();
-        next_start.ok_or(loss.limit.next_attempt(now))
+    pub(super) fn lost(&self, house: &House, station: &Station) -> Result<Instant, Instant> {
+        let mut restarts = self.restarts.borrow_mut();
+        let next = restarts.lost(station.key(), station.has_answered(), house.now());
+        next.map(|at| house.instant(at))
+            .map_err(|at| house.instant(at))
     }
 
     /// Nothing is left of it, and its warden is reaped.
     pub(super) fn ended(&self, station: &Rc<Station>) {
-        station.closing.raise();
+        station.close();
         let mut stations = self.stations.borrow_mut();
         stations.retain(|other| !Rc::ptr_eq(other, station));
         drop(stations);
@@ -115,7 +84,7 @@ impl Pool {
     pub(super) fn close_deserted(&self) {
         for station in self.stations.borrow().iter() {
             if station.clients() == 0 {
-                station.closing.raise();
+                station.close();
             }
         }
     }
@@ -123,7 +92,7 @@ impl Pool {
     /// Nobody is served any more.
     pub(super) fn close_all(&self) {
         for station in self.stations.borrow().iter() {
-            station.closing.raise();
+            station.close();
         }
     }
 
@@ -149,12 +118,6 @@ impl Pool {
         self.stations.borrow().is_empty()
     }
 
-    /// The pids of all wardens: our only children.
-    pub(super) fn wardens(&self) -> Vec<u32> {
-        let stations = self.stations.borrow();
-        stations.iter().filter_map(|it| it.warden.get()).collect()
-    }
-
     /// The longest of all ladders.
     pub(super) fn ladder(&self) -> Duration {
         let stations = self.stations.borrow();
@@ -176,10 +139,10 @@ impl Pool {
 
     /// Waits until nothing is left of those that had this station's slot before it.
     pub(super) async fn until_first(&self, station: &Rc<Station>) {
-        let slot = Slot::of(station);
+        let slot = station.key();
         let is_first = || {
             let stations = self.stations.borrow();
-            let first = stations.iter().find(|other| Slot::of(other) == slot);
+            let first = stations.iter().find(|other| other.key() == slot);
             first.is_none_or(|first| Rc::ptr_eq(first, station))
         };
         while !is_first() {

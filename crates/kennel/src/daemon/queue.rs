@@ -12,17 +12,18 @@ use kennel_core::message::Owned;
 use super::socket::Socket;
 use super::spare::give_back;
 use super::tasks::Notify;
+use crate::shim::lines::memory_of;
 
 /// Who wants to add to more than this waits. Soft: one line may be longer than all of it.
 const FULL: usize = 1 << 20;
 /// Short lines are put together up to this, to be written at once.
-const TOGETHER: usize = 64 * 1024;
+pub(super) const TOGETHER: usize = 64 * 1024;
 
 thread_local! {
     static QUEUED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many bytes are held in all queues. A line that waits in several of them counts once.
+/// How many bytes of memory are held in all queues. A line that waits in several of them counts once.
 pub(super) fn queued_bytes() -> usize {
     QUEUED.get()
 }
@@ -33,8 +34,14 @@ pub(super) struct Chunk(Owned);
 
 impl Chunk {
     fn new(bytes: Owned) -> Rc<Chunk> {
-        QUEUED.set(QUEUED.get() + bytes.len());
-        Rc::new(Chunk(bytes))
+        let chunk = Chunk(bytes);
+        QUEUED.set(QUEUED.get() + chunk.memory());
+        Rc::new(chunk)
+    }
+
+    /// How much memory it takes up.
+    fn memory(&self) -> usize {
+        memory_of(self.0.len(), self.0.capacity())
     }
 
     /// A line for several queues, without its newline.
@@ -44,16 +51,16 @@ impl Chunk {
     }
 
     fn add_line(&mut self, line: &[u8]) {
+        QUEUED.set(QUEUED.get() - self.memory());
         self.0.extend_from_slice(line);
         self.0.push(b'\n');
-        QUEUED.set(QUEUED.get() + line.len() + 1);
+        QUEUED.set(QUEUED.get() + self.memory());
     }
 
     /// Its memory, which counts no more.
     fn into_owned(mut self) -> Owned {
-        let bytes = std::mem::take(&mut self.0);
-        QUEUED.set(QUEUED.get() - bytes.len());
-        bytes
+        QUEUED.set(QUEUED.get() - self.memory());
+        std::mem::take(&mut self.0)
     }
 }
 
@@ -67,7 +74,7 @@ impl Deref for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        QUEUED.set(QUEUED.get() - self.0.len());
+        QUEUED.set(QUEUED.get() - self.memory());
     }
 }
 
@@ -278,6 +285,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stream::ClientStream;
     use super::super::tasks::{first_of, others_first, run};
     use super::*;
 
@@ -320,7 +328,7 @@ mod tests {
         run(async {
             use std::io::Read;
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-            let socket = std::rc::Rc::new(Socket::new(ours).unwrap());
+            let socket = std::rc::Rc::new(Socket::new(ClientStream::new(ours)).unwrap());
             let queue = Queue::default();
             queue.goes_straight_to(std::rc::Rc::downgrade(&socket));
             queue.push(b"one");

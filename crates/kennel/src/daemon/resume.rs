@@ -9,11 +9,13 @@ use std::rc::Rc;
 use kennel_sys::detach::{self, Kind};
 use kennel_sys::handover;
 use kennel_sys::lock::{Lock, Record};
+use kennel_sys::passing;
 
 use super::carried::Carried;
 use super::house::House;
 use super::life;
 use super::log::Log;
+use super::memory::MAX_ODD_LINE;
 use super::orders::Orders;
 use super::start::{Handed, Made, Prepared, armed, tell_panics};
 use super::station::Station;
@@ -44,6 +46,7 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
         carried.max_line,
     );
     lines::set_max_line(orders.max_line);
+    lines::set_max_odd_line(MAX_ODD_LINE);
     let alarm = armed(&log, orders.alarm);
     tell_panics(&log);
     let signals = life::catch_signals()?;
@@ -72,6 +75,9 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
         this_build::text(),
         carried.build
     ));
+    let listener = StdListener::from(detach::adopt(carried.listener, Kind::Socket)?);
+    // An earlier build may not have.
+    passing::refuse(&listener);
     let hold = meeting.hold();
     if let Some(former) = carried.hold {
         drop(detach::adopt(former, Kind::Directory)?);
@@ -84,7 +90,7 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
         log,
         made: Made {
             lock,
-            listener: StdListener::from(detach::adopt(carried.listener, Kind::Socket)?),
+            listener,
             generation: carried.generation.clone(),
             signals,
         },
@@ -97,7 +103,7 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
 pub(super) fn move_in(house: &Rc<House>, carried: Carried) -> std::io::Result<()> {
     let mut stations = Vec::new();
     for station in carried.stations {
-        stations.push(Rc::new(Station::resume(station)?));
+        stations.push(Rc::new(Station::resume(house, station)?));
     }
     let mut links = Vec::new();
     for client in carried.clients {

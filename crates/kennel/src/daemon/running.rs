@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::house::House;
+use super::memory::MODEST;
 use super::server::{detached, ladder, os};
 use super::station::Station;
 use super::tasks::{Descriptor, in_turns};
@@ -25,8 +26,6 @@ const PIPE_SIZE: usize = 256 * 1024;
 const A_PIPE: usize = 2 << 20;
 /// A longer line on stderr is taken in parts.
 const LONGEST_COMPLAINT: usize = 128 * 1024;
-/// A line that is no longer than this is taken whatever else the daemon holds.
-const MODEST: usize = 256 * 1024;
 /// How much of what the server said on stderr is kept for an error.
 const TAIL_LINES: usize = 20;
 const TAIL_LINE_BYTES: usize = 500;
@@ -67,7 +66,7 @@ impl Running {
         // Smaller pipes only cost turns: an unprivileged user may have used up its share of larger ones.
         let _ = rustix::pipe::fcntl_setpipe_size(&from_server, PIPE_SIZE);
         // What is in it cannot be overtaken any more: the flood of one client would be everybody's.
-        let _ = rustix::pipe::fcntl_setpipe_size(&to_server, super::lanes::CHUNK);
+        let _ = rustix::pipe::fcntl_setpipe_size(&to_server, kennel_core::engine::daemon::CHUNK);
         let to_server = Descriptor::of_output(unblocked(to_server)?)?;
         let from_server = Heard::new(from_server, Vec::new())?;
         let errors = Heard::new(errors, Vec::new())?;
@@ -98,10 +97,10 @@ impl Running {
         self.stdin.borrow().clone()
     }
 
-    /// How many bytes of a line are held that it has not ended.
+    /// How many bytes of memory are held of a line that it has not ended.
     pub(super) fn holds(&self) -> usize {
         let inbox = self.stdout.inbox.try_borrow();
-        inbox.map_or(0, |inbox| inbox.len())
+        inbox.map_or(0, |inbox| inbox.memory())
     }
 
     /// No more will be said to it.
@@ -226,9 +225,10 @@ impl Voice {
 
     /// Refuses a long line that is still being read, if there is no room for it.
     fn refuse_if_too_much(&self) {
-        let mut inbox = self.running.stdout.inbox.borrow_mut();
-        if inbox.len() > MODEST && self.house.holds_too_much() {
-            inbox.skip_line(true);
+        let inbox = &self.running.stdout.inbox;
+        let is_long = inbox.borrow().len() > MODEST;
+        if is_long && !self.house.makes_room(None) {
+            inbox.borrow_mut().skip_line();
         }
     }
 
@@ -253,6 +253,7 @@ impl Voice {
                 let answer = Spoken::from(&answer[..]);
                 self.station.hear_server(&self.house, answer, now);
             } else if message.id.is_some() {
+                let now = self.house.moment(now);
                 self.station.answer_server(message.refusal(), now);
             }
         }

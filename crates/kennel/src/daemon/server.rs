@@ -18,8 +18,8 @@ use super::house::House;
 use super::running::{Complaints, Course, Running, Voice};
 use super::station::Station;
 use super::tasks::{self, Descriptor, first_of, moments, when};
-use super::{dormant, start, stopped, watch};
-use crate::shim::ending;
+use super::{start, watch};
+use crate::shim::{ending, lacks_reader};
 use crate::sources::Sources;
 use crate::start_error::{self, Attempt};
 
@@ -35,7 +35,7 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
     }
     house.log.line("a server is given up: see the panic above");
     let attendant = Attendant::of(&house, &station);
-    station.closing.raise();
+    station.close();
     attendant.lost(String::new());
     if let Some(running) = station.running.take() {
         running.close_stdin();
@@ -57,7 +57,7 @@ async fn serve(house: Rc<House>, station: Rc<Station>) {
         };
         first_of! {
             () = turn => {},
-            () = deserted(&house, &station, Some(Duration::ZERO)) => station.closing.raise(),
+            never = station.keep_time(&house, None) => match never {},
             () = station.closing.up() => {},
         }
     }
@@ -79,30 +79,6 @@ async fn serve(house: Rc<House>, station: Rc<Station>) {
     }
     attendant.lost(String::new());
     attendant.ended();
-}
-
-/// Waits until the last client has been gone for as long as its server may wait for the next.
-async fn deserted(house: &House, station: &Station, linger: Option<Duration>) {
-    loop {
-        while station.clients() > 0 {
-            station.deserted_since.set(None);
-            station.stirred.notified().await;
-        }
-        let since = station.deserted_since.get().unwrap_or_else(Instant::now);
-        station.deserted_since.set(Some(since));
-        let linger = match station.lingers(house) {
-            true => linger,
-            false => Some(Duration::ZERO),
-        };
-        let end = linger.map(|linger| since + linger);
-        while station.clients() == 0 {
-            first_of! {
-                () = station.stirred.notified() => {},
-                // Somebody may have come in the very same moment.
-                () = moments::until(end) => if station.clients() == 0 { return },
-            }
-        }
-    }
 }
 
 /// What comes of it; never, where there is nothing any more.
@@ -157,6 +133,7 @@ impl Attendant {
         *self.station.running.borrow_mut() = Some(Rc::clone(&running));
         self.station.warden.set(Some(running.tree.warden().pid()));
         self.station.since.set(start::now());
+        self.station.started();
         self.house.stir();
         Ok(running)
     }
@@ -172,14 +149,12 @@ impl Attendant {
         let voice = Voice::new(house, station, &running);
         // A task of its own: what else is waited for here is not looked at for every line.
         let aside = voice.clone();
-        let mut voice_ends = tasks::spawn(async move { aside.listen().await });
+        let mut voice_ends = Some(tasks::spawn(async move { aside.listen().await }));
         let complaints = Complaints::new(house, station, &running);
         let mut complaints_end = pin!(complaints.listen());
         let mut feed = running.stdin().map(|stdin| Box::pin(station.feed(stdin)));
         // Dropped when it is stopped: none of it counts any more.
-        let mut deserted = Some(Box::pin(deserted(house, station, house.linger)));
-        let mut dormant = Some(Box::pin(dormant::dormant(station)));
-        let mut keeps_time = Some(Box::pin(stopped::keep_time(house, station, tree)));
+        let mut keeps_time = Some(Box::pin(station.keep_time(house, Some(tree))));
         loop {
             let mut course = running.course.get();
             // Not before it is known to have run at all: one that could not be started is silent, too.
@@ -191,7 +166,7 @@ impl Attendant {
                 self.lost(complaints.last());
             }
             if station.closing.is_up() && !course.stopped {
-                (feed, deserted, dormant, keeps_time) = (None, None, None, None);
+                (feed, keeps_time) = (None, None);
                 running.close_stdin();
                 course.stop(tree);
                 running.course.set(course);
@@ -203,32 +178,34 @@ impl Attendant {
                     None => break,
                 },
                 () = when(runs_on, station.closing.up()) => {},
-                () = of(&mut deserted) => {
-                    deserted = None;
-                    station.closing.raise();
-                },
-                () = of(&mut dormant) => {
-                    dormant = None;
-                    dormant::put_to_rest(house, station);
-                },
                 never = of(&mut keeps_time) => match never {},
+                () = when(speaks, station.lost.up()) => {
+                    if let Some(listening) = voice_ends.take() {
+                        listening.end();
+                    }
+                    voice.hear_the_rest().await;
+                    course.silent = true;
+                },
                 // It hears nothing any more: whoever asks it something would wait for ever.
                 () = of(&mut feed) => {
                     feed = None;
                     running.close_stdin();
-                    station.closing.raise();
+                    station.close();
                 },
-                _ = when(speaks, &mut voice_ends) => course.silent = true,
+                _ = of(&mut voice_ends) => {
+                    voice_ends = None;
+                    course.silent = true;
+                },
                 () = when(complains, &mut complaints_end) => course.calm = true,
             }
             running.course.set(course);
         }
         running.close_stdin();
-        drop((feed, news, deserted, dormant, keeps_time));
+        drop((feed, news, keeps_time));
         let course = running.course.get();
-        if !course.silent {
-            // What it said last is heard below.
-            voice_ends.end();
+        // What it said last is heard below.
+        if let Some(listening) = voice_ends {
+            listening.end();
         }
         self.reap(tree, course.announced).await;
         // No other program goes on with it from here.
@@ -273,6 +250,9 @@ impl Attendant {
                 if matches!(exit, Exit::Signal(_)) {
                     station.was_killed(house);
                 }
+                let stdin = station.running.borrow().as_ref().and_then(|it| it.stdin());
+                let stdin_closed = stdin.is_some_and(|stdin| lacks_reader(&*stdin));
+                station.first_process_ended(house, ending(*exit), stdin_closed);
             }
             // Not required of a session's server, so never reported.
             Report::NotRecorded(_) => {}
@@ -306,13 +286,11 @@ impl Attendant {
         // One that somebody else has reaped is reaped.
         let _ = tree.reap();
         let warden = self.station.warden.take();
-        let mut known = self.house.pool.wardens();
-        known.extend(self.house.upgrade.asked.get());
-        // A service that outlived an earlier server is our child now, and may have ended since.
-        tree::reap_kept(&known);
         if !announced {
             let records = self.house.meeting.trees().ok();
-            let strays = tree::end_strays(&known, records.as_ref().map(|dir| dir.as_fd()));
+            let known = self.house.upgrade.asked.get();
+            let strays =
+                tree::end_strays(known.as_slice(), records.as_ref().map(|dir| dir.as_fd()));
             self.house.log.line(format_args!(
                 "warden {} ended unannounced; strays ended: {}",
                 warden.unwrap_or_default(),
@@ -345,9 +323,9 @@ impl Attendant {
     /// The server is gone: those who are still its clients begin again with the next one.
     fn lost(&self, last_words: String) {
         if self.station.clients() == 0 {
-            return self.station.closing.raise();
+            return self.station.close();
         }
-        let next = self.house.pool.lost(&self.station);
+        let next = self.house.pool.lost(&self.house, &self.station);
         self.house.log.line(match next {
             Ok(_) => "a server is lost",
             Err(_) => "a server is lost once too often: the next only when it is asked for",
@@ -374,6 +352,19 @@ impl Attendant {
     fn tell_clients(&self, lost: &Lost) {
         tell_clients(&self.house, &self.station, lost);
     }
+}
+
+/// Nobody has asked the server anything for as long as its clients said: they are told so, and come back when they need it.
+pub(super) fn hibernate(house: &House, station: &Station) {
+    let clients = station.dismiss_all();
+    house.log.line(format_args!(
+        "a server hibernates: nobody asked it anything; clients: {}",
+        clients.len()
+    ));
+    for link in clients.values() {
+        link.rest();
+    }
+    house.stir();
 }
 
 /// The server is not what it would be if it were started now, and nobody waits for it: its sessions begin again with

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use kennel_sys::detach::{Kind, adopt};
@@ -12,13 +11,14 @@ use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
 use super::pipes::{self, Pipes};
+use super::stream::ClientStream;
 use super::tasks::{Descriptor, first_of};
 use crate::shim::lines::{CHUNK, Inbox};
 use crate::shim::width::Width;
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    stream: Descriptor<UnixStream>,
+    stream: Descriptor<ClientStream>,
     width: Width,
     pipes: RefCell<Option<Rc<Pipes>>>,
     /// How often something was heard while nothing waited to be said.
@@ -26,7 +26,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(stream: UnixStream) -> io::Result<Socket> {
+    pub(super) fn new(stream: ClientStream) -> io::Result<Socket> {
         stream.set_nonblocking(true)?;
         Ok(Socket {
             stream: Descriptor::of_input(stream)?,
@@ -39,7 +39,7 @@ impl Socket {
     /// Reads something; 0 at the end.
     pub(super) async fn read(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
         let Some(pipes) = self.listened_to() else {
-            let read = |stream: &UnixStream| inbox.borrow_mut().receive(stream);
+            let read = |stream: &ClientStream| stream.receive(inbox);
             return self.stream.read(CHUNK, read).await;
         };
         let read = |pipe: &OwnedFd| inbox.borrow_mut().read(pipe);
@@ -57,7 +57,7 @@ impl Socket {
     pub(super) fn read_now(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
         match self.listened_to() {
             Some(pipes) => inbox.borrow_mut().read(&pipes.from_client),
-            None => inbox.borrow_mut().receive(self),
+            None => self.stream.receive(inbox),
         }
     }
 
@@ -147,7 +147,8 @@ impl Socket {
 
     /// Goes on with what another program had.
     pub(super) fn resume(carried: Carried) -> io::Result<Socket> {
-        let socket = Socket::new(adopt(carried.socket, Kind::Socket)?.into())?;
+        let stream = ClientStream::new(adopt(carried.socket, Kind::Socket)?.into());
+        let socket = Socket::new(stream)?;
         if let Some(pipes) = carried.pipes {
             *socket.pipes.borrow_mut() = Some(Rc::new(Pipes::resume(pipes)?));
         }

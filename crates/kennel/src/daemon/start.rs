@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kennel_sys::detach::{self, Kind};
 use kennel_sys::lock::{Lock, Mode, Record};
+use kennel_sys::passing;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::{DirError, Hold, RuntimeDir};
 use kennel_sys::signals::Signals;
@@ -25,11 +26,14 @@ use super::carried::Carried;
 use super::house::House;
 use super::life::{self, Life};
 use super::log::Log;
+use super::memory::MAX_ODD_LINE;
 use super::orders::Orders;
+use super::stream::ClientStream;
 use super::tasks::{self, Descriptor};
 use super::watchdog::Watchdog;
 use super::{accept, resume, state, upgrade, watch};
 use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
+use crate::random_word::random_word;
 use crate::shim::lines;
 
 /// Nobody is refused for coming at the same time as a thousand others.
@@ -84,6 +88,7 @@ impl Handed {
 
 fn prepare(orders: Orders, mut handed: Handed) -> Result<Prepared, ()> {
     lines::set_max_line(orders.max_line);
+    lines::set_max_odd_line(MAX_ODD_LINE);
     let fail = |handed: &mut Handed, log: Option<&Log>, why: String| {
         if let Some(log) = log {
             log.line(format_args!("failed to start: {why}"));
@@ -194,7 +199,9 @@ impl Made {
                 "left alone among the records of process trees: {skipped}"
             ));
         }
-        let generation = random_word()?;
+        let mut generation = random_word()?;
+        // It is part of the socket's path, which must be short.
+        generation.truncate(16);
         let path = meeting.socket_path(&generation)?;
         let listener = listen_at(meeting.dir(), &path)
             .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
@@ -244,6 +251,8 @@ fn make_ours_alone(dir: &RuntimeDir, name: &OsStr) -> io::Result<()> {
 fn bound_at(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Before it is connected to: those who are accepted have this of it.
+    passing::refuse(&socket);
     rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
@@ -289,11 +298,12 @@ impl Prepared {
                 return Ok(ExitCode::FAILURE);
             }
             if let Some(first) = handed.first.take() {
-                accept::admit(&house, first);
+                accept::admit(&house, ClientStream::new(first));
             }
             tasks::spawn(accept::all(Rc::clone(&house)));
             tasks::spawn(state::keep(Rc::clone(&house)));
             tasks::spawn(upgrade::attend(Rc::clone(&house)));
+            tasks::spawn(life::reap_children(Rc::clone(&house)));
             if let Some(spawn) = handed.spawn.take() {
                 // The very open file the election locked: whoever holds a copy of it, it is free now.
                 let _ = rustix::fs::flock(&spawn, FlockOperation::Unlock);
@@ -324,12 +334,6 @@ pub(super) fn sweep(log: &Log) -> Duration {
         log.line(format_args!("KENNEL_SWEEP is ignored: {error}"));
         watch::SWEEP
     })
-}
-
-fn random_word() -> io::Result<String> {
-    let mut bytes = [0u8; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 
 /// Seconds since 1970.

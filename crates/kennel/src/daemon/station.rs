@@ -7,37 +7,38 @@ mod feed;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
+use kennel_core::engine::daemon::{ServerSlot, SlotAction, SlotKey};
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::ClientId;
 use kennel_core::message::Key;
-use kennel_core::mux::{Class, Mux, Note, Out, Policy, Side};
+use kennel_core::mux::{Class, Note, Out, Policy, Side};
+use kennel_core::session::Ending;
 use kennel_core::time::Moment;
+use kennel_sys::tree::Tree;
 
 use super::client::{Link, admission};
-use super::dormant::{self, Used};
 use super::house::{Flag, House};
-use super::lanes::Lanes;
 use super::log::Quota;
+use super::memory::BACKLOG;
+use super::queue::queued_bytes;
 use super::running::Running;
 use super::server;
 use super::state::TALK;
-use super::stopped::StopWatch;
 use super::tasks::{Descriptor, Notify, first_of, moments};
 use crate::printed::Printed;
 use crate::shim::lines::{Spoken, max_line};
 use crate::shim::width::Width;
 use crate::sources::{Look, Sources};
+use crate::stopped::StoppedProcess;
 
 pub(super) use carried::Carried;
+use delivery::Together;
 use feed::Unwritten;
 
-/// A client that has this much on its way to the server is not read for now.
-const FULL: usize = 1 << 20;
 /// How often the files of a server are looked at, while somebody uses it.
 const LOOK: Duration = Duration::from_secs(1);
 /// Lines a minute that are logged of odd lines that were dropped, and of what the server says on stderr.
@@ -50,8 +51,7 @@ pub(super) struct Station {
     pub(super) hello: Rc<ClientHello>,
     /// When the process may be started.
     pub(super) start_at: Instant,
-    mux: RefCell<Mux>,
-    lanes: RefCell<Lanes>,
+    slot: RefCell<ServerSlot>,
     /// The server's stdin: a line may go there at once when none waits.
     stdin: RefCell<Weak<Descriptor<OwnedFd>>>,
     /// What is being written there, before all that waits in the lanes.
@@ -72,25 +72,23 @@ pub(super) struct Station {
     pub(super) sources: RefCell<Sources>,
     /// When they were last looked at.
     looked: Cell<Option<Instant>>,
-    /// They are not what they were: it is to be replaced.
-    stale: Cell<bool>,
-    /// Since when nobody is here.
-    pub(super) deserted_since: Cell<Option<Instant>>,
     members: RefCell<BTreeMap<ClientId, Rc<Link>>>,
     /// What stands at the other end, once it runs.
     pub(super) warden: Cell<Option<u32>>,
     pub(super) pid: Cell<Option<u32>>,
     pub(super) since: Cell<u64>,
-    pub(super) used: Used,
-    pub(super) stop_watch: StopWatch,
     /// It ended instead of an answer to `server/discover`.
     ended_on_discover: Cell<bool>,
     /// Its first process was ended by a signal.
     killed: Cell<bool>,
     /// It is on its way out: nobody joins it.
     pub(super) closing: Flag,
-    /// Until when its mux waits for somebody.
-    due: Cell<Option<Moment>>,
+    /// What is left of its process does not answer, though its stdout is open.
+    pub(super) lost: Flag,
+    /// The moment that `timer` waits for.
+    timeout: Cell<Option<Moment>>,
+    /// An earlier moment is to be waited for.
+    timer: Notify,
     /// There is something to write.
     news: Notify,
     /// Something was written, somebody came or left, or is waited for.
@@ -98,19 +96,23 @@ pub(super) struct Station {
 }
 
 impl Station {
-    pub(super) fn new(class: Class, hello: Rc<ClientHello>, start_at: Instant) -> Station {
+    pub(super) fn new(
+        house: &House,
+        class: Class,
+        hello: Rc<ClientHello>,
+        start_at: Instant,
+    ) -> Station {
         let policy = Policy {
             cache: hello.spec.cache,
             in_turn: hello.spec.in_turn,
         };
-        let mut mux = Mux::new(class.clone(), policy);
-        mux.set_max_line(max_line());
+        let mut slot = ServerSlot::new(class.clone(), policy, house.linger, house.now());
+        slot.mux_mut().set_max_line(max_line());
         Station {
-            mux: RefCell::new(mux),
+            slot: RefCell::new(slot),
             class,
             hello,
             start_at,
-            lanes: RefCell::default(),
             stdin: RefCell::default(),
             cut: RefCell::default(),
             width: Width::default(),
@@ -121,18 +123,16 @@ impl Station {
             printed_text: Cell::default(),
             sources: RefCell::default(),
             looked: Cell::new(None),
-            stale: Cell::new(false),
-            deserted_since: Cell::new(None),
             members: RefCell::default(),
             warden: Cell::new(None),
             pid: Cell::new(None),
             since: Cell::new(super::start::now()),
-            used: Used::now(),
-            stop_watch: StopWatch::default(),
             ended_on_discover: Cell::new(false),
             killed: Cell::new(false),
             closing: Flag::default(),
-            due: Cell::new(None),
+            lost: Flag::default(),
+            timeout: Cell::new(None),
+            timer: Notify::default(),
             news: Notify::default(),
             stirred: Notify::default(),
         }
@@ -141,25 +141,51 @@ impl Station {
     /// A client that another program let in.
     pub(super) fn has(&self, id: ClientId, link: &Rc<Link>) {
         self.members.borrow_mut().insert(id, Rc::clone(link));
+        let mut slot = self.slot.borrow_mut();
+        slot.restore_client(id, link.hibernates_after());
+    }
+
+    /// What there is one server of at a time.
+    pub(super) fn key(&self) -> SlotKey {
+        SlotKey::new(&self.class, &self.hello.session)
+    }
+
+    /// Its server is to stop: no client joins it any more.
+    pub(super) fn close(&self) {
+        self.slot.borrow_mut().close();
+        self.closing.raise();
+    }
+
+    /// Its first process ended. `stdin_closed`: nobody is left who could read its stdin.
+    pub(super) fn first_process_ended(&self, house: &House, ending: Ending, stdin_closed: bool) {
+        self.slot.borrow_mut().first_process_ended(ending);
+        match stdin_closed {
+            true => self.lost.raise(),
+            false => self.set_timer(house, house.now()),
+        }
+    }
+
+    /// Its process runs.
+    pub(super) fn started(&self) {
+        self.slot.borrow_mut().started();
     }
 
     /// Whether nobody waits for anything, and nothing is on its way to the server.
     pub(super) fn is_quiet(&self) -> bool {
-        self.mux.borrow().is_quiet()
-            && self.cut.borrow().is_none()
-            && self.lanes.borrow().is_empty()
+        self.slot.borrow().is_quiet()
     }
 
     pub(super) fn join(&self, house: &House, id: ClientId, link: &Rc<Link>) {
         self.members.borrow_mut().insert(id, Rc::clone(link));
-        self.mux.borrow_mut().join(id, &link.session());
+        let wish = link.hibernates_after();
+        self.slot.borrow_mut().join(id, &link.session(), wish);
         self.settle(house);
         self.stirred.notify_waiters();
     }
 
     pub(super) fn leave(&self, house: &House, id: ClientId) {
         if self.members.borrow_mut().remove(&id).is_some() {
-            self.mux.borrow_mut().leave(id, house.now());
+            self.slot.borrow_mut().leave(id, house.now());
             self.settle(house);
             self.stirred.notify_waiters();
         }
@@ -168,61 +194,100 @@ impl Station {
     pub(super) fn hear_client(&self, house: &House, id: ClientId, line: Spoken<'_>, at: Instant) {
         self.look_at_sources(house, at);
         let now = house.moment(at);
+        let is_short = queued_bytes() >= BACKLOG && house.holds_much();
+        let mut slot = self.slot.borrow_mut();
+        slot.mux_mut().set_short_of_memory(is_short);
+        drop(slot);
         match line {
-            Spoken::Seen(line) => self.mux.borrow_mut().from_client(id, line, now),
+            Spoken::Seen(line) => {
+                let mut slot = self.slot.borrow_mut();
+                slot.mux_mut().from_client(id, line, now);
+            }
             Spoken::Taken(line, scan) => {
-                let mut mux = self.mux.borrow_mut();
-                mux.from_client_owned(id, line, &scan, now);
+                let mut slot = self.slot.borrow_mut();
+                slot.mux_mut().from_client_owned(id, line, &scan, now);
             }
         }
         self.settle_for(house, Some(id), at);
         self.make_way(house);
     }
 
-    /// Whoever owes an answer for too long is not waited for any more.
-    pub(super) async fn keep_time(&self, house: &House) -> Infallible {
+    /// Does what is due for this server, for ever: `tree` once it runs.
+    pub(super) async fn keep_time(
+        &self,
+        house: &House,
+        tree: Option<&Tree>,
+    ) -> std::convert::Infallible {
         loop {
-            let due = self.mux.borrow().due();
-            let due = due.map(|due| Instant::now() + (due - house.now()));
+            let now = house.now();
+            let timeout = self.slot.borrow().next_timeout(house.closed.is_up(), now);
+            self.timeout.set(timeout);
             first_of! {
-                () = self.stirred.notified() => {},
-                () = moments::until(due) => {
-                    self.mux.borrow_mut().tick(house.now());
-                    self.settle(house);
-                },
+                () = self.timer.notified() => {},
+                () = moments::until(timeout.map(|at| house.instant(at))) => {},
             }
+            self.advance(house, tree);
         }
     }
 
-    /// How long it may be of no use before it hibernates: only where all who are here want that, and as the most
-    /// patient of them wants it.
-    pub(super) fn hibernates_after(&self) -> Option<Duration> {
-        let members = self.members.borrow();
-        let wishes: Option<Vec<u64>> = members.values().map(|it| it.hibernates_after()).collect();
-        dormant::patience(&wishes?)
+    fn advance(&self, house: &House, tree: Option<&Tree>) {
+        loop {
+            let (closes, now) = (house.closed.is_up(), house.now());
+            let action = self.slot.borrow_mut().advance(closes, now);
+            match action {
+                None => break,
+                Some(SlotAction::Close) => self.close(),
+                Some(SlotAction::Lose) => {
+                    self.lost.raise();
+                    break;
+                }
+                Some(SlotAction::Hibernate) => server::hibernate(house, self),
+                Some(SlotAction::CheckStopped) => self.check_stopped(house, tree),
+            }
+        }
+        self.settle(house);
+    }
+
+    fn check_stopped(&self, house: &House, tree: Option<&Tree>) {
+        // What cannot be looked at is not reported.
+        let stopped = tree.and_then(|tree| tree.stopped().unwrap_or_default());
+        let pid = stopped.map(|stopped| stopped.pid);
+        let is_news = self.slot.borrow_mut().stopped_checked(pid, house.now());
+        if let Some(stopped) = stopped.filter(|_| is_news) {
+            house.log.line(StoppedProcess::from(stopped).report());
+        }
+    }
+
+    /// Wakes the timer, if it waits for the wrong moment.
+    fn set_timer(&self, house: &House, now: Moment) {
+        let slot = self.slot.borrow();
+        let timeout = slot.next_timeout(house.closed.is_up(), now);
+        let waits_for = self.timeout.get().unwrap_or(Moment::END);
+        if timeout.is_some_and(|at| at < waits_for) || slot.timer_is_cancelled() {
+            self.timeout.set(timeout);
+            self.timer.notify_one();
+        }
     }
 
     pub(super) fn hear_server(&self, house: &House, line: Spoken<'_>, at: Instant) {
-        self.stop_watch.server_spoke(at);
-        // What it says by itself is of use to nobody in particular.
-        if !self.is_quiet() {
-            if self.used.is_longer_ago_than(TALK, at) {
-                // The question was written down before its answer: that one is worth a line, too.
-                house.talked.notify_one();
-            }
-            self.used.at(at);
-        }
         let now = house.moment(at);
+        let mut slot = self.slot.borrow_mut();
+        if now - slot.last_used() > TALK && !slot.is_quiet() {
+            // The question was written down before its answer: that one is worth a line, too.
+            house.talked.notify_one();
+        }
+        slot.server_spoke(now);
         let seen = match line {
             Spoken::Seen(line) => {
-                self.mux.borrow_mut().from_server(line, now);
+                slot.mux_mut().from_server(line, now);
                 Some(line)
             }
             Spoken::Taken(line, scan) => {
-                self.mux.borrow_mut().from_server_owned(line, &scan, now);
+                slot.mux_mut().from_server_owned(line, &scan, now);
                 None
             }
         };
+        drop(slot);
         self.settle_for(house, None, at);
         if self.printed_text.take()
             && let Some(line) = seen
@@ -261,7 +326,7 @@ impl Station {
     }
 
     fn make_way(&self, house: &House) -> bool {
-        let due = self.stale.get() && self.is_idle();
+        let due = self.slot.borrow().is_to_be_replaced();
         if due {
             server::replace(house, self);
         }
@@ -278,62 +343,36 @@ impl Station {
         }
         self.looked.set(Some(now));
         let changed = self.sources.borrow_mut().look() == Look::Changed;
-        if changed && !self.stale.replace(true) {
+        if changed && self.slot.borrow_mut().outdated() {
             house
                 .log
                 .line("the server's files changed: it is replaced when nobody waits for it");
         }
     }
 
-    /// Whether nobody waits for its process, and it works on nothing.
-    pub(super) fn is_idle(&self) -> bool {
-        let running = self.running.borrow();
-        let runs = running
-            .as_ref()
-            .is_some_and(|it| !it.course.get().announced);
-        runs && !self.closing.is_up() && self.is_quiet() && self.mux.borrow().is_idle()
-    }
-
     /// Whether another client may join: why not, for people.
     pub(super) fn newcomers(&self) -> Result<(), &'static str> {
-        let mux = self.mux.borrow();
-        match mux.ambiguous() {
-            Some(why) => Err(why),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether its process may be left to itself for a while when its last client has gone.
-    pub(super) fn lingers(&self, house: &House) -> bool {
-        !house.closed.is_up()
-            && self.class.is_shared()
-            && self.newcomers().is_ok()
-            && self.mux.borrow().knows_discover() != Some(false)
+        self.slot.borrow().newcomers()
     }
 
     /// Whether its process has shown that it knows `server/discover`.
     pub(super) fn knows_discover(&self) -> bool {
-        self.mux.borrow().knows_discover() == Some(true)
+        self.slot.borrow().mux().knows_discover() == Some(true)
     }
 
     pub(super) fn requests(&self) -> u64 {
-        self.mux.borrow().requests()
+        self.slot.borrow().mux().requests()
     }
 
     /// Whether its process has answered anything.
     pub(super) fn has_answered(&self) -> bool {
-        self.mux.borrow().latency().is_some()
+        self.slot.borrow().mux().latency().is_some()
     }
 
     /// How long its process takes for an answer.
     pub(super) fn latency_us(&self) -> Option<u64> {
-        let latency = self.mux.borrow().latency()?;
+        let latency = self.slot.borrow().mux().latency()?;
         u64::try_from(latency.as_micros()).ok()
-    }
-
-    /// When the oldest pending request was made.
-    pub(super) fn pending_since(&self) -> Option<Moment> {
-        self.mux.borrow().pending_since()
     }
 
     pub(super) fn clients(&self) -> usize {
@@ -342,10 +381,10 @@ impl Station {
 
     /// The server is gone.
     pub(super) fn server_ended(&self, house: &House) {
-        let told = self.mux.borrow().knows_discover().is_some();
-        self.mux.borrow_mut().server_ended();
+        let told = self.slot.borrow().mux().knows_discover().is_some();
+        self.slot.borrow_mut().mux_mut().server_ended();
         self.settle(house);
-        if !told && self.mux.borrow().knows_discover().is_some() {
+        if !told && self.slot.borrow().mux().knows_discover().is_some() {
             self.ended_on_discover.set(true);
             self.learn_from_its_end(house);
         }
@@ -369,28 +408,20 @@ impl Station {
     /// The requests of each client that the server has never heard: those that wait for it, or were not
     /// written to the end.
     pub(super) fn unsent(&self) -> BTreeMap<ClientId, Vec<Key>> {
-        let (mux, lanes, cut) = (self.mux.borrow(), self.lanes.borrow(), self.cut.borrow());
-        let cut_off = cut.iter().flat_map(Unwritten::cut_off);
-        let unheard = lanes.lines().chain(mux.lines_in_turn()).chain(cut_off);
-        let mut unsent = BTreeMap::<ClientId, Vec<Key>>::new();
-        for (client, id) in unheard.flat_map(|line| mux.askers(line)) {
-            unsent.entry(client).or_default().extend(Key::of(&id));
-        }
-        for client in self.members.borrow().keys() {
-            let held = mux.held_of(*client);
-            unsent.entry(*client).or_default().extend(held);
-        }
-        unsent
+        let (slot, cut) = (self.slot.borrow(), self.cut.borrow());
+        slot.unsent(cut.iter().flat_map(Unwritten::cut_off))
     }
 
     /// This client will say no more, and waits for its answers.
     pub(super) fn client_eof(&self, house: &House, id: ClientId) {
-        self.mux.borrow_mut().client_eof(id, house.now());
+        let mut slot = self.slot.borrow_mut();
+        slot.mux_mut().client_eof(id, house.now());
+        drop(slot);
         self.settle(house);
     }
 
     fn learn_era(&self, house: &House) {
-        let known = self.mux.borrow().knows_discover();
+        let known = self.slot.borrow().mux().knows_discover();
         if let Some(modern) = known.filter(|_| !self.ended_on_discover.get()) {
             house.saw_era(modern);
         }
@@ -398,7 +429,7 @@ impl Station {
 
     /// Everyone leaves at once.
     pub(super) fn dismiss_all(&self) -> BTreeMap<ClientId, Rc<Link>> {
-        self.closing.raise();
+        self.close();
         self.stirred.notify_waiters();
         std::mem::take(&mut *self.members.borrow_mut())
     }
@@ -423,7 +454,7 @@ impl Station {
             self.leave(house, id);
         }
         if self.clients() == 0 {
-            self.closing.raise();
+            self.close();
         }
     }
 
@@ -437,28 +468,29 @@ impl Station {
     }
 
     /// Whether this client has said more than the server has taken.
-    pub(super) fn is_crowded(&self, id: ClientId) -> bool {
-        self.lanes.borrow().waiting(id) + self.mux.borrow().keeps(id) >= FULL
+    pub(super) fn is_crowded(&self, house: &House, id: ClientId) -> bool {
+        let slot = self.slot.borrow();
+        slot.is_crowded(id, || house.holds_too_much())
     }
 
     /// Whether an answer of this client's is still to come.
     pub(super) fn owes(&self, id: ClientId) -> bool {
-        self.mux.borrow().waits_for(id) > 0
+        self.slot.borrow().mux().waits_for(id) > 0
     }
 
     /// The ids of this client's requests that have no answer yet, as it spelled them.
     pub(super) fn in_flight_of(&self, id: ClientId) -> Vec<Vec<u8>> {
-        self.mux.borrow().in_flight_of(id)
+        self.slot.borrow().mux().in_flight_of(id)
     }
 
     /// How many bytes are held on their way to the server and from it; its clients are counted elsewhere.
     pub(super) fn holds(&self) -> usize {
         let cut = self.cut.try_borrow();
         let cut = cut.map_or(0, |cut| cut.as_ref().map_or(0, |chunk| chunk.line.len()));
-        let lanes = self.lanes.try_borrow().map_or(0, |lanes| lanes.len());
+        let slot = self.slot.try_borrow();
+        let slot = slot.map_or(0, |slot| slot.lanes().len() + slot.mux().holds());
         let running = self.running.borrow();
-        let mux = self.mux.try_borrow().map_or(0, |mux| mux.holds());
-        cut + lanes + mux + running.as_ref().map_or(0, |running| running.holds())
+        cut + slot + running.as_ref().map_or(0, |running| running.holds())
     }
 
     /// Does what follows from what happened.
@@ -468,14 +500,20 @@ impl Station {
 
     /// The same, after something that this client said.
     fn settle_for(&self, house: &House, by: Option<ClientId>, at: Instant) {
+        let mut together = Together::default();
         loop {
-            let next = self.mux.borrow_mut().poll();
+            let next = self.slot.borrow_mut().mux_mut().poll();
+            if !matches!(next, Some(Out::ToClients { .. })) {
+                self.deliver_together(house, together.take());
+            }
             match next {
                 None => break,
-                Some(Out::ToServer { lane, line }) => self.tell_server(lane, line, by, at),
+                Some(Out::ToServer { lane, line }) => {
+                    self.tell_server(lane, line, by, house.moment(at));
+                }
                 Some(Out::ToClient { client, line }) => self.deliver(house, client, line),
                 Some(Out::ToClients { clients, line }) => {
-                    self.deliver_to_all(house, &clients, line);
+                    self.deliver_together(house, together.add(clients, line));
                 }
                 Some(Out::Dismiss {
                     client,
@@ -483,6 +521,8 @@ impl Station {
                     why,
                 }) => {
                     let link = self.members.borrow_mut().remove(&client);
+                    let now = house.moment(at);
+                    self.slot.borrow_mut().dismiss(client, now);
                     if let Some(link) = link {
                         house
                             .log
@@ -493,12 +533,9 @@ impl Station {
                 }
             }
         }
-        let due = self.mux.borrow().due();
-        if due != self.due.replace(due) {
-            self.stirred.notify_waiters();
-        }
+        self.set_timer(house, house.moment(at));
         loop {
-            let note = self.mux.borrow_mut().poll_note();
+            let note = self.slot.borrow_mut().mux_mut().poll_note();
             match note {
                 None => break,
                 Some(note) => {

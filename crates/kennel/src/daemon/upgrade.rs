@@ -7,7 +7,8 @@
 //!
 //! Quiet means that nobody waits for anything. That is preferred, for whoever waits would lose most if the new
 //! program failed; but a call in flight is carried like everything else, so a moment that never comes is not
-//! waited for.
+//! waited for. While long lines are held, it is: all that is held is written down and read back, which takes several times
+//! its memory, and nobody is served meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -32,10 +33,17 @@ use super::carried::{Carried, FORMAT, READS};
 use super::house::House;
 use super::tasks::{Descriptor, Notify, first_of, moments, others_first, when};
 use super::watch;
+use crate::shim::lines::max_line;
 use crate::this_build;
 
 /// How long a moment is waited for at which nobody waits for anything.
 const QUIET: Duration = Duration::from_secs(2);
+/// Maximum bytes held for clients and servers at the moment of an upgrade, or of a check: in memory they are up to five
+/// times then.
+const LIGHT: usize = 4 << 20;
+/// How long such a moment is waited for. After that, half of the longest line may be held: where lines may be long, so may
+/// be what the daemon has.
+const HEAVY: Duration = Duration::from_secs(60);
 /// How long a program may take to say whether it is fit.
 const CHECK: Duration = Duration::from_secs(10);
 /// No answer of a check is longer.
@@ -181,6 +189,7 @@ impl Candidate {
         if house.upgrade.refused.borrow().contains(&self.mark) {
             return None;
         }
+        light_moment(house, |_| true).await;
         let why = match self.is_fit(house).await {
             Ok(build) => {
                 house.log.line(format_args!(
@@ -300,11 +309,29 @@ enum Attempt {
 
 /// Waits for a moment that is good enough.
 async fn moment(house: &House) {
-    let upgrade = &house.upgrade;
     let patience = Instant::now() + QUIET;
+    let is_good = |house: &House| {
+        let impatient = Instant::now() >= patience;
+        house.may_be_taken_over() && (impatient || house.pool.is_quiet())
+    };
+    first_of! {
+        () = light_moment(house, is_good) => return,
+        () = moments::until(Some(patience)) => {},
+    }
+    light_moment(house, is_good).await;
+}
+
+/// Waits for a moment at which little is held, and that is good.
+async fn light_moment(house: &House, is_good: impl Fn(&House) -> bool) {
+    let upgrade = &house.upgrade;
+    let patience = Instant::now() + HEAVY;
     loop {
         let impatient = Instant::now() >= patience;
-        if house.may_be_taken_over() && (impatient || house.pool.is_quiet()) {
+        let most = match impatient {
+            true => LIGHT.max(max_line() / 2),
+            false => LIGHT,
+        };
+        if is_good(house) && house.carried_bytes() <= most {
             break;
         }
         first_of! {

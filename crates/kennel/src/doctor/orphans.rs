@@ -55,6 +55,9 @@ pub(super) struct InDoubt {
     /// The same in words.
     #[serde(skip)]
     what: String,
+    /// Whether root would see more.
+    #[serde(skip)]
+    hidden: bool,
 }
 
 impl InDoubt {
@@ -65,6 +68,7 @@ impl InDoubt {
             evidence: evidence(orphan),
             doubts: orphan.doubts.clone(),
             what: told(orphan),
+            hidden: orphan.hidden,
         }
     }
 
@@ -72,6 +76,9 @@ impl InDoubt {
         say!("??  perhaps an orphan: {}", printable(&self.what));
         say!("      but: {}", printable(&self.doubts.join("; ")));
         say!("      if nobody needs it: kill {}", self.pid);
+        if self.hidden {
+            say!("      root sees more: sudo kennel reap --foreign --all-users --dry-run");
+        }
     }
 }
 

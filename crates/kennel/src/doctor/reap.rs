@@ -161,6 +161,7 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
 
 /// What Kennel itself started, and nobody is in charge of any more.
 fn own(args: &ReapArgs, done: &mut Done) -> Result<(), String> {
+    crate::refused::tell();
     let left = runtime::left();
     let stale = runtime::stale_sessions();
     if args.dry_run {

@@ -42,7 +42,7 @@ pub(super) fn directory() -> Result<Vec<Finding>, String> {
         Err(error) => return Ok(vec![refused(&error, finding)]),
     };
     Ok(match place.probe() {
-        Ok(()) => Vec::new(),
+        Ok(()) => unused_directories(),
         Err(Unwritable::Refused(error)) => vec![refused(&error, finding)],
         Err(Unwritable::At(path, error)) => vec![finding(
             format!("cannot write to {}: {error}", path.display()),
@@ -52,6 +52,19 @@ pub(super) fn directory() -> Result<Vec<Finding>, String> {
             ),
         )],
     })
+}
+
+/// Directories in it that are refused.
+fn unused_directories() -> Vec<Finding> {
+    let finding = |what, mend| Finding {
+        check: "runtime directory",
+        what,
+        why: "what is in it is neither listed nor used, and sessions of its server cannot share",
+        mend,
+        pid: None,
+    };
+    let all = crate::refused::all();
+    all.iter().map(|error| refused(error, finding)).collect()
 }
 
 fn refused(error: &DirError, finding: impl Fn(String, String) -> Finding) -> Finding {

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use kennel_sys::confinement::Confinement;
 use kennel_sys::lock::{Probe, is_held_by, probe};
+use kennel_sys::passing;
 use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 use rustix::io::Errno;
@@ -44,9 +45,13 @@ pub(super) fn knock(meeting: &Meeting) -> Door {
         match dial(meeting, &generation) {
             Ok(socket) => {
                 if let Some(daemon) = trusted(meeting, &socket, &generation, lock) {
+                    // It offers pipes, later. Without them the session goes on as well.
+                    let _ = passing::allow(&socket);
                     let daemon = Some(daemon);
                     return Door::Open(Reached { socket, daemon });
                 }
+                // Whoever it is may have passed a descriptor that takes its time to be closed.
+                passing::close(socket.into());
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => door = Door::Busy,
             // Refused, or no such file: both are what a dead daemon leaves.
@@ -64,12 +69,14 @@ fn sockets(meeting: &Meeting) -> Vec<String> {
 }
 
 /// Not std's connect: that one waits in the queue, behind a stopped daemon for ever.
-fn dial(meeting: &Meeting, generation: &str) -> io::Result<UnixStream> {
+pub(super) fn dial(meeting: &Meeting, generation: &str) -> io::Result<UnixStream> {
     let path = meeting
         .socket_path(generation)
         .map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Until it is known who is there.
+    passing::refuse(&socket);
     let address = SocketAddrUnix::new(&path)?;
     loop {
         match rustix::net::connect(&socket, &address) {
@@ -95,7 +102,7 @@ fn trusted(
     let process = peer.process?;
     // A confined process can hold the lock and write the record; it must not hear what an unconfined session says.
     let ours = confined::ours().ok()?;
-    if Confinement::of(&process).ok()? != *ours {
+    if Confinement::of(&process, ours).ok()? != *ours {
         return None;
     }
     let holds = is_held_by(meeting.dir(), DAEMON_LOCK, &process, lock);

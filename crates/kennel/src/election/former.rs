@@ -1,10 +1,10 @@
-//! Which of its two keys a session meets others at.
+//! Which of its keys a session meets others at.
 //!
-//! A daemon at the key of [earlier builds](former_key) runs the same server, and a second one beside it would be a second
+//! A daemon at a key of [earlier builds](former_key) runs the same server, and a second one beside it would be a second
 //! writer. It becomes this build by the hello. As long as sessions meet there, others do: a session decides once, when it
 //! first looks for a daemon and finds none at its own key.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use kennel_core::hello::ClientHello;
 
@@ -12,30 +12,52 @@ use crate::confined;
 use crate::former_key;
 use crate::meeting::Meeting;
 
-/// What a session decided: the former key, or `None` for its own.
+/// What a session decided: a former key, or `None` for its own.
 #[derive(Debug, Default)]
-pub(crate) struct FormerKey(OnceLock<Option<String>>);
+pub(crate) struct FormerKey {
+    decided: OnceLock<Option<FormerPlace>>,
+    cwd_given: bool,
+}
+
+/// Where a session meets others, if not at its own key.
+#[derive(Debug)]
+pub(super) struct FormerPlace {
+    pub(super) key: String,
+    /// What to say there.
+    pub(super) hello: Arc<ClientHello>,
+}
 
 impl FormerKey {
+    /// Nothing is decided. `cwd_given`: somebody said where to run (`--cwd`).
+    pub(crate) fn new(cwd_given: bool) -> FormerKey {
+        FormerKey {
+            decided: OnceLock::new(),
+            cwd_given,
+        }
+    }
+
     /// The former key, if the session decided for it.
-    pub(super) fn decided(&self) -> Option<&str> {
-        self.0.get()?.as_deref()
+    pub(super) fn decided(&self) -> Option<&FormerPlace> {
+        self.decided.get()?.as_ref()
     }
 
     /// Decides for the session's own key, where a daemon answers.
     pub(super) fn is_not_used(&self) {
-        let _ = self.0.set(None);
+        let _ = self.decided.set(None);
     }
 
     /// Decides, now that nobody answers at the session's own key. Returns the former key if it was not asked already.
-    pub(super) fn look(&self, hello: &ClientHello) -> Option<&str> {
-        if self.0.get().is_some() {
+    pub(super) fn look(&self, hello: &ClientHello) -> Option<&FormerPlace> {
+        if self.decided.get().is_some() {
             return None;
         }
-        let former = || former_key::of_hello(hello, confined::ours().ok()?);
-        let decided = self
-            .0
-            .get_or_init(|| former().filter(|it| Meeting::has_daemon(it)));
-        decided.as_deref()
+        let find = || {
+            let hello = former_key::hello_of(hello, self.cwd_given);
+            let keys = former_key::of_hello(&hello, confined::ours().ok()?);
+            let key = keys.into_iter().find(|key| Meeting::has_daemon(key))?;
+            let hello = Arc::new(hello);
+            Some(FormerPlace { key, hello })
+        };
+        self.decided.get_or_init(find).as_ref()
     }
 }

@@ -265,6 +265,7 @@ mod tests {
             generation: "\u{1F415}g".into(),
             build: "0.1.0+7".into(),
             checks_keys: true,
+            key_version: kennel_core::hello::KEY_VERSION,
         };
         let words = [
             b"!later {}\n".as_slice(),
@@ -324,7 +325,7 @@ mod tests {
             let mut line = vec![0; length];
             its.read_exact(&mut line).unwrap();
             assert_eq!(line.last(), Some(&b'\n'));
-            its.write_all(b"!hello {\"version\":\"0\",\"protocol\":1,\"generation\":\"g\",\"checks_keys\":true}\n")
+            its.write_all(b"!hello {\"version\":\"0\",\"protocol\":1,\"generation\":\"g\",\"checks_keys\":true,\"key_version\":3}\n")
                 .unwrap();
         });
         assert!(matches!(answer, Answer::Said(Said::Hello(_))), "{answer:?}");

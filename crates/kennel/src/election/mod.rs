@@ -26,7 +26,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kennel_core::election::Said;
 use kennel_core::hello::ClientHello;
@@ -36,6 +36,7 @@ use kennel_sys::process::{Identity, ProcessRef};
 use crate::meeting::Meeting;
 use connect::{Door, Reached};
 pub(crate) use former::FormerKey;
+use former::FormerPlace;
 use hello::{Answer, Asked};
 use obey::Obedient;
 pub(crate) use pause::is_readable;
@@ -43,12 +44,16 @@ pub(crate) use pause::is_readable;
 /// How long the shim itself waits for a daemon that is there. The app does not notice.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
+/// Beyond two starts, the longest that an election takes: it begins again for 20 s, then waits for a lock, an old daemon and an
+/// answer, 17 s at most. The rest is margin.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// What a shim wants: a daemon, and to be its client.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     /// Which daemon.
     pub(crate) key: String,
-    /// Or the one at the key of earlier builds.
+    /// Or the one at a key of earlier builds.
     pub(crate) former: Arc<FormerKey>,
     /// What to say to it first.
     pub(crate) hello: Arc<ClientHello>,
@@ -64,10 +69,11 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Looks at the key of earlier builds. A daemon of such a build is told nothing of the session before it is known to check
+    /// Looks at a key of earlier builds. A daemon of such a build is told nothing of the session before it is known to check
     /// keys.
-    fn meet_at_former(&mut self, key: &str) {
-        self.key = key.to_owned();
+    fn meet_at_former(&mut self, place: &FormerPlace) {
+        self.key = place.key.clone();
+        self.hello = Arc::clone(&place.hello);
         self.greeting = None;
     }
 
@@ -135,6 +141,8 @@ pub(crate) enum Elected {
 #[derive(Debug)]
 pub(crate) struct Pending {
     shared: Arc<Shared>,
+    /// When its thread counts as hung.
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -156,14 +164,14 @@ fn elect_starting(
     meanwhile: impl FnOnce(),
 ) -> io::Result<Elected> {
     let former = Arc::clone(&wanted.former);
-    if let Some(key) = former.decided() {
-        wanted.meet_at_former(key);
+    if let Some(place) = former.decided() {
+        wanted.meet_at_former(place);
     }
     let mut found = at_once(&wanted);
     match found {
         AtOnce::Nobody => {
-            if let Some(key) = former.look(&wanted.hello) {
-                wanted.meet_at_former(key);
+            if let Some(place) = former.look(&wanted.hello) {
+                wanted.meet_at_former(place);
                 found = at_once(&wanted);
             }
         }
@@ -181,6 +189,7 @@ fn elect_starting(
     });
     let pending = Pending {
         shared: shared.clone(),
+        until: Instant::now() + LONGEST + 2 * wanted.start_timeout,
     };
     std::thread::Builder::new()
         .name("election".to_owned())
@@ -232,14 +241,24 @@ fn at_once(wanted: &Wanted) -> AtOnce {
 }
 
 impl Pending {
-    /// The outcome, once: `None` while it is undecided, and after it was taken.
+    /// The outcome, once: `None` while it is undecided, and after it was taken. When it is [overdue](Self::overdue_at), its
+    /// thread hangs in a system call, and the session does without.
     pub(crate) fn take(&self) -> Option<Outcome> {
         let mut outcome = self
             .shared
             .outcome
             .lock()
             .expect("nobody panics holding it");
-        outcome.take().inspect(|_| self.shared.decided.quiet())
+        let taken = outcome.take().inspect(|_| self.shared.decided.quiet());
+        taken.or_else(|| {
+            let why = "the election takes longer than it can; its thread may hang".to_owned();
+            (Instant::now() >= self.until).then_some(Outcome::Solo { why })
+        })
+    }
+
+    /// When its thread counts as hung.
+    pub(crate) fn overdue_at(&self) -> Instant {
+        self.until
     }
 }
 

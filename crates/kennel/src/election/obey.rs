@@ -183,8 +183,8 @@ impl<'a> Obedient<'a> {
             Watch::new(daemon, Patience::First)
         });
         let look = match watch.look() {
-            // Whoever wrote the record may have named another socket, whose queue is full: a daemon that nobody waits for is
-            // not stuck, it has nothing to do.
+            // The record may name a socket that is not this daemon's, and whose queue is full. A daemon for which no connection
+            // waits is not stuck: it is idle.
             Look::Stuck if !watch.process().is_some_and(lets_wait) => Look::Works,
             look => look,
         };

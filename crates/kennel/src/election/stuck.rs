@@ -53,7 +53,7 @@ impl Watch {
 }
 
 /// Read from `/proc` and verified afterwards: the number may be another's by then (rule 6).
-fn work_of(process: &ProcessRef) -> Option<Work> {
+pub(crate) fn work_of(process: &ProcessRef) -> Option<Work> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).ok()?;
     let work = parse_stat(&text)?;
     process.is_alive().then_some(work)

@@ -18,7 +18,7 @@ use super::output::Output;
 use super::record::{self, Kept, Record};
 use super::sessions::Sessions;
 use super::start::Home;
-use super::watch::{Await, PASSED_ON, Stage, Watch};
+use super::watch::{Await, HEARD, Stage, Watch};
 use crate::sources::Sources;
 use crate::timers;
 
@@ -50,7 +50,7 @@ impl Ready {
         tree::become_subreaper()
             .map_err(|error| failed("cannot hold a tree of processes", error))?;
         let signals =
-            Signals::catch(&PASSED_ON).map_err(|error| failed("cannot catch signals", error))?;
+            Signals::catch(&HEARD).map_err(|error| failed("cannot catch signals", error))?;
         let life = Life::new(owner, args.grace);
         let tree = self.start(&args, stdio, detached);
         let tree = match tree {

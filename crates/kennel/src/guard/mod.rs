@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use kennel_guard::Owner;
 use kennel_sys::tree::Detached;
 
@@ -55,7 +56,7 @@ pub(crate) struct Args {
     grace: Duration,
 
     /// What `kennel ps` calls it [default: after its command]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
 
     /// Whose place at a port may be taken

@@ -320,6 +320,7 @@ pub(super) fn entry(name: &str, command: &[OsString], cwd: &Path, owner: Option<
         since: since.map_or(0, |since| since.as_secs()),
         state: "starting".to_owned(),
         why: None,
+        dedicated_for_now: false,
         owner,
         servers: Vec::new(),
         clients: Vec::new(),

@@ -220,16 +220,22 @@ impl<'a> Start<'a> {
 
     /// Stops the incumbents, and waits until their ports are free. The pid of the first.
     fn replace(&self, incumbents: &[&Record]) -> Result<u32, Answer> {
-        let mut replaced = None;
+        let mut asked = Vec::new();
         for record in incumbents {
             // Gone since we looked: what was wanted.
             let Some(guard) = record.process() else {
                 continue;
             };
-            replaced.get_or_insert(guard.pid());
-            let ended = guard
-                .signal(Signal::TERM)
-                .and_then(|_| guard.wait(Some(INCUMBENT)));
+            let heard = guard.signal(Signal::TERM);
+            // One that somebody stopped (SIGSTOP) would not hear that.
+            let _ = guard.signal(Signal::CONT);
+            asked.push((record, guard, heard));
+        }
+        let replaced = asked.first().map(|(_, guard, _)| guard.pid());
+        let deadline = Instant::now() + INCUMBENT;
+        for (record, guard, heard) in asked {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ended = heard.and_then(|_| guard.wait(Some(left)));
             if !ended.unwrap_or(false) {
                 let key = &record.entry.key;
                 let words = format!(

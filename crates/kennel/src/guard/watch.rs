@@ -23,8 +23,9 @@ use super::sessions::{self, Seen, Sessions};
 use super::start::Home;
 use crate::start_error::{self, Attempt};
 
-/// The signals that are the server's, and reach it through us.
-pub(super) const PASSED_ON: [Signal; 7] = [
+/// The signals that are caught. All but SIGCHLD are the server's, and reach it through us.
+pub(super) const HEARD: [Signal; 8] = [
+    Signal::CHILD,
     Signal::TERM,
     Signal::INT,
     Signal::HUP,
@@ -155,6 +156,11 @@ impl Watch {
 
     fn hear_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
+            if signal == Signal::CHILD {
+                // What children from before an exec leave becomes ours.
+                tree::reap_kept(&[]);
+                continue;
+            }
             self.pass_on(signal);
             if !matches!(signal, Signal::TERM | Signal::INT) {
                 continue;

@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::rights::{self, begins_with, is_one_of};
 use crate::sharing::launcher::{self, Launched, Registry};
+use crate::sharing::table;
 
 /// Variables that say nothing about the server: they differ from terminal to terminal and from app
 /// to app. A name that ends in `*` stands for all that begin like it.
@@ -260,60 +262,6 @@ impl Ecosystem {
     }
 }
 
-/// What is in a name whose value gives rights. Sessions with different ones never share, whatever else does not
-/// count: the server would act for one of them with the rights of another.
-pub(crate) const CREDENTIAL: &[&str] = &[
-    "TOKEN",
-    "SECRET",
-    "PASSW",
-    "PASSPHRASE",
-    "CREDENTIAL",
-    "COOKIE",
-    "APIKEY",
-    "ACCESSKEY",
-    "PRIVATEKEY",
-    "SSHKEY",
-    "PASSCODE",
-    "DBPASS",
-    "OAUTH",
-    "CONNECTION_STRING",
-    "CONNECTIONSTRING",
-    "SERVICE_ACCOUNT",
-];
-/// The same, where it is a word of its own.
-pub(crate) const CREDENTIAL_WORD: &[&str] = &[
-    "KEY",
-    "KEYS",
-    "AUTH",
-    "AUTHORIZATION",
-    "PAT",
-    "PASS",
-    "PWD",
-    "JWT",
-    "DSN",
-    "CRED",
-    "CREDS",
-];
-/// The same, where it is the whole name.
-pub(crate) const CREDENTIAL_NAME: &[&str] =
-    &["DATABASE_URL", "KUBECONFIG", "PGPASSFILE", "SSHPASS"];
-
-/// Names that read like a credential and give no rights: a directory, marks of a window, a shell or a login, a public
-/// key, and the address of an agent that every program of this user can reach. They stay as volatile as [`VOLATILE`] says.
-pub(crate) const NO_CREDENTIAL: &[&str] = &[
-    "PWD",
-    "XDG_ACTIVATION_TOKEN",
-    "XDG_SESSION_COOKIE",
-    "KONSOLE_DBUS_ACTIVATION_COOKIE",
-    "STARSHIP_SESSION_KEY",
-    "KITTY_PUBLIC_KEY",
-    "SSH_AUTH_SOCK",
-    // They let a process talk to the window that started it, and are new with every window.
-    "VSCODE_GIT_IPC_AUTH_TOKEN",
-    "GEMINI_CLI_IDE_AUTH_TOKEN",
-    "WINDSURF_CSRF_TOKEN",
-];
-
 /// What decides which variables count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Question<'a> {
@@ -329,8 +277,21 @@ pub(crate) struct Question<'a> {
     pub(crate) ecosystem: Option<Ecosystem>,
 }
 
-/// The names of the variables that count, of those that are set. Credentials and registries always do.
+/// The names of the variables that count, of those that are set. Credentials and registries always do, and what a server in
+/// the table reads.
 pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
+    let always = Always {
+        known: what.known.map(<[_]>::to_vec),
+        ecosystem: what.ecosystem,
+    };
+    counted_or(what, |name, value| always.counts(name, value, what.env))
+}
+
+/// The names of the variables that are wanted or always count.
+pub(crate) fn counted_or(
+    what: Question<'_>,
+    always_counts: impl Fn(&OsStr, &OsStr) -> bool,
+) -> Vec<OsString> {
     let is_wanted = |name: &OsStr, value: &OsStr| {
         let bytes = name.as_bytes();
         match (what.env_key, what.known) {
@@ -350,108 +311,50 @@ pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
         }
     };
     // Whether it is wanted comes first: it costs less.
-    let counts = |name: &OsStr, value: &OsStr| {
-        is_wanted(name, value) || always_counts(name, value, what.env, what.ecosystem)
-    };
+    let counts = |name: &OsStr, value: &OsStr| is_wanted(name, value) || always_counts(name, value);
     let counted = what.env.iter().filter(|(name, value)| counts(name, value));
     counted.map(|(name, _)| name.clone()).collect()
 }
 
-/// Whether a variable counts whatever somebody said: it gives rights, or names a registry that the launcher reads (but for
-/// the values that npm sets by itself).
-pub(crate) fn always_counts(
+/// What counts for a command whatever somebody said.
+#[derive(Debug)]
+pub(crate) struct Always<'a> {
+    /// The names that count because the server is in the table.
+    known: Option<Vec<&'a str>>,
+    /// Whose registries count, if only one ecosystem's do.
+    ecosystem: Option<Ecosystem>,
+}
+
+impl Always<'static> {
+    pub(crate) fn of(command: &[OsString]) -> Always<'static> {
+        Always {
+            known: table::variables_of(command),
+            ecosystem: Ecosystem::of(command),
+        }
+    }
+}
+
+impl Always<'_> {
+    /// Whether a variable counts: it gives rights, the server in the table reads it, or it names a registry that the launcher
+    /// reads (but for the values that npm sets by itself).
+    pub(crate) fn counts(&self, name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
+        let is_known = |known: &Vec<&str>| matches(known, name.as_bytes());
+        rights::are_given_by(name.as_bytes(), value.as_bytes())
+            || (self.known.as_ref().is_some_and(is_known) && !is_npms_own(name, value, env))
+            || is_read_registry(name, value, env, self.ecosystem)
+    }
+}
+
+/// Whether a variable names a registry that the launcher reads, and npm did not set it by itself.
+pub(crate) fn is_read_registry(
     name: &OsStr,
     value: &OsStr,
     env: &[(OsString, OsString)],
     ecosystem: Option<Ecosystem>,
 ) -> bool {
     let bytes = name.as_bytes();
-    gives_rights(bytes, value.as_bytes()) || {
-        let is_read = || !ecosystem.is_some_and(|its| its.ignores(bytes));
-        names_registry(bytes) && is_read() && !is_npms_own(name, value, env)
-    }
-}
-
-/// Whether a variable gives rights, by its name or by its value: an address with a password or a token in it, or a
-/// connection string with one (`AccountKey=…`).
-pub(crate) fn gives_rights(name: &[u8], value: &[u8]) -> bool {
-    is_credential(name) || has_password(value) || has_credential_setting(value)
-}
-
-/// Whether a value has a setting whose name is a credential's: `?password=…`, `;AccountKey=…`.
-fn has_credential_setting(value: &[u8]) -> bool {
-    // Most values have none at all, and every start of a session looks at all of them.
-    if !value.contains(&b'=') {
-        return false;
-    }
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_- ".contains(byte);
-    let mut settings = value.split(|byte| b"?&;\n".contains(byte));
-    settings.any(|setting| {
-        let end = setting.iter().position(|&byte| byte == b'=');
-        end.is_some_and(|end| {
-            let name = &setting[..end];
-            // As the name of a variable, PWD is a directory.
-            let is_pwd = name.eq_ignore_ascii_case(b"pwd");
-            let has_value = end + 1 < setting.len() && name.iter().all(plain);
-            has_value && (is_pwd || is_credential(name))
-        })
-    })
-}
-
-/// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in its place,
-/// `https://token@host`.
-fn has_password(value: &[u8]) -> bool {
-    let colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    let mut addresses = colons.filter_map(|(at, _)| {
-        let rest = value[at..].strip_prefix(b"://")?;
-        Some((&value[..at], rest))
-    });
-    addresses.any(|(before, rest)| {
-        let is_http = before.ends_with(b"http") || before.ends_with(b"https");
-        let end = rest
-            .iter()
-            .position(|byte| b"/?# ,\t\n".contains(byte))
-            .unwrap_or(rest.len());
-        let authority = &rest[..end];
-        let user = authority.iter().rposition(|&byte| byte == b'@');
-        let user = user.map(|at| &authority[..at]);
-        let colon = user.and_then(|user| user.iter().position(|&byte| byte == b':'));
-        let user = user.unwrap_or_default();
-        (is_http && !user.is_empty()) || colon.is_some_and(|at| at + 1 < user.len())
-    })
-}
-
-/// Whether the value of a variable gives rights, by its name. Every start of a session asks this of all names, so nothing is
-/// allocated.
-pub(crate) fn is_credential(name: &[u8]) -> bool {
-    let is = |it: &&str| it.as_bytes().eq_ignore_ascii_case(name);
-    let begins_here = |at| is_like_one_of(CREDENTIAL, &name[at..], begins_with);
-    let is_credential = || {
-        CREDENTIAL_NAME.iter().any(is)
-            || (0..name.len()).any(begins_here)
-            || words(name).any(|word| is_one_of(CREDENTIAL_WORD, word))
-    };
-    !NO_CREDENTIAL.iter().any(is) && is_credential()
-}
-
-/// Whether a name begins with this, whatever the case of both is.
-fn begins_with(beginning: &[u8], name: &[u8]) -> bool {
-    let name = name.get(..beginning.len());
-    name.is_some_and(|name| name.eq_ignore_ascii_case(beginning))
-}
-
-/// The words of a name, and what is between them: `githubPat2` has `github`, `Pat` and `2`.
-fn words(name: &[u8]) -> impl Iterator<Item = &[u8]> {
-    name.chunk_by(|last, next| {
-        let hump = last.is_ascii_lowercase() && next.is_ascii_uppercase();
-        let number = last.is_ascii_alphabetic() && next.is_ascii_digit();
-        last.is_ascii_alphanumeric() && next.is_ascii_alphanumeric() && !hump && !number
-    })
-}
-
-fn is_one_of(list: &[&str], word: &[u8]) -> bool {
-    list.iter()
-        .any(|it| it.as_bytes().eq_ignore_ascii_case(word))
+    let is_read = || !ecosystem.is_some_and(|its| its.ignores(bytes));
+    names_registry(bytes) && is_read() && !is_npms_own(name, value, env)
 }
 
 /// Whether a variable names a place where a launcher gets packages.
@@ -474,7 +377,7 @@ fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> boo
         // The one that its node is installed in.
         b"npm_config_prefix" => of("npm_node_execpath")
             .is_some_and(|(_, node)| Path::new(value).join("bin/node") == Path::new(node)),
-        // The one of its node's installation, or one that is not there.
+        // The file of the installation of node that npm runs on, or a file that does not exist.
         b"npm_config_globalconfig" => {
             let of_node = of("npm_node_execpath").is_some_and(|(_, node)| {
                 let prefix = Path::new(node).ancestors().nth(2);
@@ -499,7 +402,11 @@ pub(crate) fn matches(list: &[&str], name: &[u8]) -> bool {
 
 /// Whether a name is like one of a list. Asked of all variables whenever a session starts, and nearly all of a list begin
 /// otherwise: so by the first letter first.
-fn is_like_one_of(list: &[&str], name: &[u8], is_like: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+pub(super) fn is_like_one_of(
+    list: &[&str],
+    name: &[u8],
+    is_like: impl Fn(&[u8], &[u8]) -> bool,
+) -> bool {
     let first = |name: &[u8]| name.first().map(u8::to_ascii_uppercase);
     let first_of_name = first(name);
     let mut entries = list.iter().map(|entry| entry.as_bytes());

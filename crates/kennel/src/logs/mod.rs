@@ -12,6 +12,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
+use clap::builder::NonEmptyStringValueParser;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 
 use crate::daemon::LOG;
@@ -29,6 +30,7 @@ use timeline::{Since, Teller, Told};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters of a key
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     which: String,
 
     /// Go on as more is written
@@ -57,6 +59,7 @@ pub(crate) enum NoLog {
 }
 
 pub(crate) fn logs(args: &Args) -> ExitCode {
+    crate::refused::tell();
     match find(&args.which) {
         Ok(log) => shown(show(&log, args)),
         Err(NoLog::Because(why)) => crate::fail(&format!("{} {why}", args.which)),
@@ -160,6 +163,12 @@ fn show(log: &Log, args: &Args) -> io::Result<()> {
             }
         }
         stdout.flush()?;
+        let left_out = tail.take_left_out();
+        if left_out > 0 {
+            crate::warn(&format!(
+                "{left_out} bytes of the log are not shown: it is longer than any that Kennel writes"
+            ));
+        }
         if !args.follow {
             return Ok(());
         }

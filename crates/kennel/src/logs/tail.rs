@@ -1,7 +1,7 @@
 //! A log that grows, and begins a new file now and then: every line once, in order.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -10,10 +10,13 @@ use kennel_sys::events;
 use kennel_sys::runtime_dir::{Access, RuntimeDir};
 use rustix::fs::inotify;
 
-use crate::daemon::{LOG, OLDER_LOG};
+use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
 
 /// How often a log is looked at where the kernel tells nobody that it grew (it has a bound on watches).
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Most bytes of a line that are shown: a line of a log has at most 8 KiB, each of which may be written as an escape.
+const MOST_OF_LINE: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Tail {
@@ -23,6 +26,8 @@ pub(super) struct Tail {
     begun: Vec<u8>,
     /// Readable when something in the directory changed.
     changes: Option<OwnedFd>,
+    /// Bytes that were left out: of a file only the last [`MOST_LOG`] are read at once.
+    left_out: u64,
 }
 
 impl Tail {
@@ -31,6 +36,7 @@ impl Tail {
             file: None,
             begun: Vec::new(),
             changes: watch(dir).ok(),
+            left_out: 0,
         }
     }
 
@@ -43,22 +49,22 @@ impl Tail {
                 if let Some(mut older) = older
                     && !current.as_ref().is_some_and(|it| is_same(it, &older))
                 {
-                    older.read_to_end(&mut self.begun)?;
+                    self.left_out += read_end(&mut older, &mut self.begun)?;
                 }
                 current
             }
             Some(file) => {
                 let current = open(dir, LOG);
                 // Behind that look: whoever wrote to this file before it was renamed has done so.
-                file.read_to_end(&mut self.begun)?;
-                begin_again_if_shorter(file, &mut self.begun)?;
+                self.left_out += read_end(file, &mut self.begun)?;
+                self.left_out += begin_again_if_shorter(file, &mut self.begun)?;
                 match current {
                     Some(current) if !is_same(&current, file) => {
                         if let Some(mut between) = open(dir, OLDER_LOG)
                             && !is_same(&between, file)
                             && !is_same(&between, &current)
                         {
-                            between.read_to_end(&mut self.begun)?;
+                            self.left_out += read_end(&mut between, &mut self.begun)?;
                         }
                         Some(current)
                     }
@@ -67,7 +73,7 @@ impl Tail {
             }
         };
         if let Some(mut current) = current {
-            current.read_to_end(&mut self.begun)?;
+            self.left_out += read_end(&mut current, &mut self.begun)?;
             self.file = Some(current);
         }
         Ok(self.lines(all))
@@ -83,8 +89,28 @@ impl Tail {
                 .map_or(0, |at| at + 1),
         };
         let whole: Vec<u8> = self.begun.drain(..end).collect();
-        let text = String::from_utf8_lossy(&whole);
-        text.lines().map(str::to_owned).collect()
+        // No line of a log is that long: it is not one, and its end is not waited for.
+        if self.begun.len() > MOST_OF_LINE {
+            self.left_out += (self.begun.len() - MOST_OF_LINE) as u64;
+            self.begun.truncate(MOST_OF_LINE);
+        }
+        if whole.is_empty() {
+            return Vec::new();
+        }
+        let mut cut = |line: &[u8]| {
+            let (shown, rest) = line.split_at(line.len().min(MOST_OF_LINE));
+            self.left_out += rest.len() as u64;
+            String::from_utf8_lossy(shown)
+                .trim_end_matches('\r')
+                .to_owned()
+        };
+        let lines = whole.strip_suffix(b"\n").unwrap_or(&whole);
+        lines.split(|&byte| byte == b'\n').map(&mut cut).collect()
+    }
+
+    /// How many bytes were left out since the last call.
+    pub(super) fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
     }
 
     /// Sleeps until there may be more.
@@ -117,14 +143,33 @@ fn is_same(one: &File, other: &File) -> bool {
     id(one) == id(other)
 }
 
+/// Reads a file from where we are to its end, but no more than the last [`MOST_LOG`] bytes; returns how many were left out.
+/// Anybody of the user can make a file that says to have terabytes.
+fn read_end(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
+    let position = file.stream_position()?;
+    let length = file.metadata()?.len();
+    let left_out = length.saturating_sub(position).saturating_sub(MOST_LOG);
+    if left_out > 0 {
+        // What was begun ends somewhere in what is left out.
+        into.truncate(
+            into.iter()
+                .rposition(|&byte| byte == b'\n')
+                .map_or(0, |at| at + 1),
+        );
+        file.seek(SeekFrom::Start(position + left_out))?;
+    }
+    file.take(MOST_LOG).read_to_end(into)?;
+    Ok(left_out)
+}
+
 /// Where no new file can be made, a log is emptied instead.
-fn begin_again_if_shorter(file: &mut File, into: &mut Vec<u8>) -> io::Result<()> {
+fn begin_again_if_shorter(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
     let position = file.stream_position()?;
     if file.metadata()?.len() < position {
         file.rewind()?;
-        file.read_to_end(into)?;
+        return read_end(file, into);
     }
-    Ok(())
+    Ok(0)
 }
 
 #[cfg(test)]
@@ -163,6 +208,33 @@ mod tests {
         let expected: Vec<String> = (0..written).map(|number: u32| number.to_string()).collect();
         assert_eq!(heard, expected);
         tail.wait().unwrap();
+    }
+
+    #[test]
+    fn of_a_huge_file_the_last_lines_are_read_and_no_more() {
+        let scope = kennel_testkit::Scope::new("huge");
+        let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
+        let mut file = dir.open_file(LOG, Access::Create).unwrap();
+        let mut older = dir.open_file(OLDER_LOG, Access::Create).unwrap();
+        // Sparse: a terabyte that takes no room.
+        for (file, word) in [(&mut older, "older"), (&mut file, "one")] {
+            file.seek(SeekFrom::Start(1 << 40)).unwrap();
+            io::Write::write_all(file, format!("\n{word}\ntwo\n").as_bytes()).unwrap();
+        }
+        let mut tail = Tail::of(&dir);
+        let lines = tail.news(&dir, false).unwrap();
+        let bytes: usize = lines.iter().map(String::len).sum();
+        assert!(bytes < 4 * MOST_OF_LINE, "{bytes}");
+        assert_eq!(lines[1..3], ["older", "two"]);
+        assert_eq!(lines[4..], ["one", "two"]);
+        assert!(tail.take_left_out() > 1 << 40);
+        // The same as it grows, though no line ends.
+        file.set_len(2 << 40).unwrap();
+        assert!(tail.news(&dir, false).unwrap().is_empty());
+        assert!(tail.begun.len() <= MOST_OF_LINE);
+        file.seek(SeekFrom::End(0)).unwrap();
+        io::Write::write_all(&mut file, b"\nthree\n").unwrap();
+        assert_eq!(tail.news(&dir, false).unwrap()[1..], ["three"]);
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub(crate) fn ps(args: &Args) -> ExitCode {
         Ok(entries) => entries,
         Err(error) => return crate::fail(&error.to_string()),
     };
+    crate::refused::tell();
     if args.json {
         entries.iter_mut().for_each(|entry| entry.identity = None);
         say::json(&entries);

@@ -1,5 +1,7 @@
 //! The table: columns as wide as they must be, and a line as wide as it may be.
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::words::{self, Mood};
 use crate::listing::{Entry, Mode};
 
@@ -70,7 +72,7 @@ fn widths(rows: &[[String; 8]], columns: usize) -> [usize; 8] {
     let mut widths = HEADS.map(str::len);
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            *width = (*width).max(cell.width());
         }
     }
     let gaps = GAP.len() * (HEADS.len() - 1);
@@ -92,8 +94,8 @@ fn line(row: &[String; 8], widths: &[usize; 8], mood: Option<Mood>) -> String {
         let width = widths[column];
         let cell = words::cut(&row[column], width);
         let cell = match TO_THE_RIGHT[column] {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
+            true => words::pad_left(&cell, width),
+            false => words::pad_right(&cell, width),
         };
         match mood {
             Some(mood) if column == STATE => format!("\x1b[{}m{cell}\x1b[0m", colour(mood)),

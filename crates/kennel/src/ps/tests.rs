@@ -1,5 +1,7 @@
 //! The table, without anybody who runs.
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::table::{Look, lines};
 use super::words;
 use crate::daemon::{ClientState, Restart, ServerState};
@@ -36,6 +38,7 @@ pub(crate) fn entry(name: &str, apps: &[&str]) -> Entry {
         since: NOW - 300,
         state: "serving".to_owned(),
         why: None,
+        dedicated_for_now: false,
         owner: None,
         servers: vec![Server {
             state,
@@ -93,12 +96,29 @@ fn a_line_has_everything_and_fits_80_columns_however_long_the_names_are() {
     for columns in [80, 72, 100] {
         let lines = shown(&[long.clone(), entry("b", &[])], columns, false);
         for line in &lines {
-            assert!(line.chars().count() <= columns, "{columns}: {line}");
+            assert!(line.width() <= columns, "{columns}: {line}");
         }
         assert!(lines[1].contains('…'), "{lines:?}");
         let ages = lines.iter().filter(|line| line.ends_with("5m"));
         assert_eq!(ages.count(), 2, "{lines:?}");
     }
+}
+
+#[test]
+fn wide_characters_take_two_columns_and_the_next_column_stays_in_line() {
+    assert_eq!(words::cut("メモリ", 6), "メモリ");
+    assert_eq!(words::cut("メモリ", 5), "メモ…");
+    assert_eq!(words::cut("メモリ", 4), "メ…");
+    let lines = shown(
+        &[entry("メモリ", &["app"]), entry("memory", &["app"])],
+        80,
+        false,
+    );
+    let columns_before = |line: &str| {
+        let state = line.find("serving").expect("a state");
+        line[..state].width()
+    };
+    assert_eq!(columns_before(&lines[1]), columns_before(&lines[2]));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 use crate::guard::record::Guarded;
 use crate::listing::{Entry, Mode};
 pub(crate) use kennel_sys::escape::{printable, printable_lines};
@@ -232,12 +234,32 @@ fn guard(entry: &Entry, guarded: &Guarded) -> String {
     }
 }
 
-/// At most so many characters, the last one `…` if some are missing.
+/// Shortens a text to this many columns of a terminal; the last one is `…` if some are missing.
 pub(crate) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if text.width() <= width {
         return text.to_owned();
     }
-    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    let mut cut = String::new();
+    let mut used = 0;
+    for char in text.chars() {
+        used += char.width().unwrap_or(0);
+        if used >= width {
+            break;
+        }
+        cut.push(char);
+    }
     cut.extend((width > 0).then_some('…'));
     cut
+}
+
+/// Fills a text with spaces behind it up to this many columns of a terminal.
+pub(crate) fn pad_right(text: &str, width: usize) -> String {
+    let missing = width.saturating_sub(text.width());
+    format!("{text}{:missing$}", "")
+}
+
+/// The same with spaces before it.
+pub(crate) fn pad_left(text: &str, width: usize) -> String {
+    let missing = width.saturating_sub(text.width());
+    format!("{:missing$}{text}", "")
 }

@@ -9,7 +9,7 @@ use kennel_guard::Declared;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::Serialize;
 
-use crate::daemon::{LOG, OLDER_LOG};
+use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
 use crate::guard::record as guards;
 use crate::judged_dir::JudgedDir;
 use crate::meeting::Meeting;
@@ -30,9 +30,6 @@ const RUNTIME: &str = "runtime";
 const LOGS: &str = "logs";
 const CACHES: &str = "caches";
 const STATE: &str = "state that was declared with --state";
-
-/// No log is longer.
-const LONGEST_LOG: usize = 64 << 20;
 
 /// What would go: a file, or a directory of state with all that is in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -96,14 +93,14 @@ impl Inventory {
     }
 
     fn nested(&mut self, user: &RuntimeDir, kind: &str) -> Result<(), DirError> {
-        let Some(dir) = user.existing_subdir(kind)? else {
+        let Some(dir) = self.directory(user, OsStr::new(kind)) else {
             return Ok(());
         };
         for name in dir.entries()? {
             if !self.means(kind, &name) {
                 continue;
             }
-            let Some(own) = dir.existing_subdir(&name)? else {
+            let Some(own) = self.directory(&dir, &name) else {
                 continue;
             };
             let before = self.items.len();
@@ -122,6 +119,14 @@ impl Inventory {
             }
         }
         Ok(())
+    }
+
+    /// A directory in another, if it is there. One that is refused may not be Kennel's, and stays.
+    fn directory(&mut self, parent: &RuntimeDir, name: &OsStr) -> Option<RuntimeDir> {
+        parent.existing_subdir(name).unwrap_or_else(|_| {
+            self.unrelated.push(parent.path().join(name));
+            None
+        })
     }
 
     fn state(&mut self, store: OsString, own: &RuntimeDir) {
@@ -143,7 +148,7 @@ impl Inventory {
     }
 
     fn flat(&mut self, user: &RuntimeDir, kind: &str, group: &'static str) -> Result<(), DirError> {
-        let Some(dir) = user.existing_subdir(kind)? else {
+        let Some(dir) = self.directory(user, OsStr::new(kind)) else {
             return Ok(());
         };
         for name in dir.entries()? {
@@ -157,7 +162,7 @@ impl Inventory {
     /// Directories of Kennel's that sessions left behind with nothing in them.
     fn empty(&mut self, user: &RuntimeDir) -> Result<(), DirError> {
         for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
-            if let Some(dir) = user.existing_subdir(kind)?
+            if let Ok(Some(dir)) = user.existing_subdir(kind)
                 && dir.entries()?.is_empty()
             {
                 self.item(RUNTIME, dir.path().to_owned());
@@ -239,9 +244,9 @@ fn meant_by(user: &RuntimeDir, name: &str) -> Result<BTreeSet<(&'static str, OsS
     }
     let guards = guards::places_of(user, name);
     meant.extend(guards.into_iter().map(|place| ("guards", place)));
-    if let Some(stores) = user.existing_subdir(STORES)? {
+    if let Ok(Some(stores)) = user.existing_subdir(STORES) {
         for store in stores.entries()? {
-            let own = stores.existing_subdir(&store)?;
+            let own = stores.existing_subdir(&store).ok().flatten();
             let declared = own.as_ref().and_then(Declared::at);
             if declared.is_some_and(|declared| declared.name == name) {
                 meant.insert((STORES, store));
@@ -258,7 +263,11 @@ pub(crate) fn has_served(meeting: &Meeting, name: &str) -> bool {
         words.and_then(|words| words.strip_prefix("serves ")) == Some(name)
     };
     [LOG, OLDER_LOG].iter().any(|log| {
-        let text = meeting.dir().read_small(log, LONGEST_LOG).ok().flatten();
+        let text = meeting
+            .dir()
+            .read_small(log, MOST_LOG as usize)
+            .ok()
+            .flatten();
         let text = text.unwrap_or_default();
         String::from_utf8_lossy(&text).lines().any(said)
     })

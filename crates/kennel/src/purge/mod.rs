@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::NonEmptyStringValueParser;
 use kennel_sys::runtime_dir::RuntimeDir;
 use serde::Serialize;
 
@@ -31,6 +32,7 @@ const NOTHING: u8 = 3;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only what belongs to this server: a name or key that `kennel ps` shows; else everything
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
 
     /// Do it without asking; declared state of servers is kept unless --with-state names it
@@ -68,6 +70,10 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         Ok(user) => user,
         Err(error) => return crate::fail(&error.to_string()),
     };
+    if args.name.is_some() {
+        // With everything, the plan names them.
+        crate::refused::tell();
+    }
     let backups = Backups::of_user(args.name.is_some());
     let inventory = match Inventory::of(user.as_ref(), args.name.as_deref()) {
         Ok(inventory) => inventory,

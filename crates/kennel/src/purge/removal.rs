@@ -94,14 +94,15 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
     let mut won = Vec::new();
     let told = |error: DirError| error.to_string();
     for kind in NESTED {
-        let Some(parent) = user.existing_subdir(kind).map_err(told)? else {
+        // One that is refused stays: the inventory names it.
+        let Ok(Some(parent)) = user.existing_subdir(kind) else {
             continue;
         };
         for name in parent.entries().map_err(told)? {
             if !inventory.means(kind, &name) {
                 continue;
             }
-            let Some(own) = parent.existing_subdir(&name).map_err(told)? else {
+            let Ok(Some(own)) = parent.existing_subdir(&name) else {
                 continue;
             };
             let present = own.entries().map_err(told)?;
@@ -134,6 +135,10 @@ fn win_neighbours(
 ) -> Result<Vec<Lock>, String> {
     let told = |error: DirError| error.to_string();
     let mut locks = Vec::new();
+    if approved.is_empty() {
+        return Ok(locks);
+    }
+    // A directory that is refused is an error here: who knows whose store it locks.
     let Some(stores) = user.existing_subdir(STORES).map_err(told)? else {
         return Ok(locks);
     };
@@ -196,7 +201,14 @@ fn remove_state(
     // Somebody may have put a link in its place, or in the place of what it is in.
     let there = kennel_guard::real_path(path).is_ok_and(|real| real == *path);
     if !still || !there {
-        return Ok(());
+        let why = match still {
+            true => {
+                "it, or a directory on the way to it, has become a link since it was declared; \
+                 look where it leads, and remove it yourself"
+            }
+            false => "another state is declared in its place by now; try again",
+        };
+        return Err(format!("{} is kept: {why}", path.display()));
     }
     // Asked again: a question takes its time, and a work tree may be there by now.
     if let Some(why) = more_than_state(path) {
@@ -244,7 +256,7 @@ fn clear(
         parent.remove_subdir_if_empty(&name).map_err(told)?;
     }
     for (kind, _) in FLAT {
-        let Some(dir) = user.existing_subdir(kind).map_err(told)? else {
+        let Ok(Some(dir)) = user.existing_subdir(kind) else {
             continue;
         };
         for name in dir.entries().map_err(told)? {
@@ -255,7 +267,8 @@ fn clear(
     }
     if everything {
         for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
-            user.remove_subdir_if_empty(kind).map_err(told)?;
+            // One that is not Kennel's, such as a file or a link, stays.
+            let _ = user.remove_subdir_if_empty(kind);
         }
         // What is not ours keeps the directory.
         if user.is_at_its_path() {

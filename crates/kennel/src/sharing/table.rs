@@ -6,8 +6,10 @@
 
 mod rows;
 
+use std::ffi::OsString;
+
 use super::Rule;
-use super::launcher::{Launched, Registry, is_installed, normalised};
+use super::launcher::{self, Launched, Registry, is_installed, normalised};
 use crate::key::variables;
 use crate::names::Names;
 pub(crate) use rows::ROWS;
@@ -45,6 +47,12 @@ pub(crate) struct Row {
 /// What is known about what a command starts.
 pub(crate) fn row_of(launched: &Launched) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.is_about(launched))
+}
+
+/// The variables that count for what a command starts, if it is in the table and any session shares it.
+pub(crate) fn variables_of(command: &[OsString]) -> Option<Vec<&'static str>> {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    row_of(&launcher::launched(&words)?)?.variables()
 }
 
 impl Row {

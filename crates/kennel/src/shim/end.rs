@@ -3,22 +3,19 @@
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
+use kennel_core::engine;
+use kennel_core::session::Ending;
 use kennel_sys::Signal;
 use kennel_sys::starter::Role;
-use kennel_sys::tree::Exit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How the shim ends.
 pub(super) enum End {
-    /// The app has closed its side, and everything was answered.
-    AppIsDone(Option<Exit>),
+    /// The engine decided so.
+    Decided(engine::shim::End),
     /// The app is gone; how that was seen, unless it closed its side as well.
     AppIsGone(Option<Gone>),
-    /// The app has closed its side, and does not read the rest of what it was answered.
-    Unread,
     Signal(Signal),
-    /// The server cannot be started at all.
-    Refused(u8),
 }
 
 /// How it was seen that the app is gone, where it did not close its side.
@@ -59,24 +56,32 @@ impl End {
 
     /// Says why, where neither EOF nor a signal does. Never waits for a reader.
     pub(super) fn say_why(&self) {
-        if let End::AppIsGone(Some(gone)) = self {
-            crate::fail(gone.words());
-        }
-        if let End::Unread = self {
-            crate::fail(
-                "the session ends: the app closed its stdin and does not read the rest of its stdout",
-            );
-        }
+        let words = match self {
+            End::AppIsGone(Some(gone)) => gone.words(),
+            End::Decided(engine::shim::End::Unread) => {
+                "the session ends: the app closed its stdin and does not read the rest of its stdout"
+            }
+            End::Decided(engine::shim::End::Refused { why: Some(why), .. }) => why,
+            End::Decided(_) | End::AppIsGone(None) | End::Signal(_) => return,
+        };
+        crate::fail(words);
     }
 
     pub(super) fn code(self) -> ExitCode {
         ExitCode::from(match self {
-            End::AppIsDone(None | Some(Exit::Code(0))) | End::AppIsGone(_) => 0,
-            End::AppIsDone(Some(Exit::Code(code))) => u8::try_from(code).unwrap_or(1),
-            End::AppIsDone(Some(Exit::Signal(signal))) => 128u8.wrapping_add(signal as u8),
-            End::Unread => 1,
+            End::AppIsGone(_) => 0,
+            End::Decided(end) => match end {
+                engine::shim::End::AppDone(None) => 0,
+                engine::shim::End::AppDone(Some(Ending::Code(code))) => {
+                    u8::try_from(code).unwrap_or(1)
+                }
+                engine::shim::End::AppDone(Some(Ending::Signal(signal))) => {
+                    128u8.wrapping_add(signal as u8)
+                }
+                engine::shim::End::Unread => 1,
+                engine::shim::End::Refused { code, .. } => code,
+            },
             End::Signal(signal) => 128u8.wrapping_add(signal.as_raw() as u8),
-            End::Refused(code) => code,
         })
     }
 }

@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
-use kennel_core::message::{Line, Message};
-use kennel_core::mux::{self, Opening};
-use kennel_core::session::{SERVER_RESTARTED, Session, Unsent, Verdict};
+use kennel_core::engine::shim::Event;
+use kennel_core::message::Line;
+use kennel_core::session::Verdict;
+use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::{self, Report};
@@ -15,7 +16,8 @@ use super::end::{End, Gone};
 use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
 use super::watch::Who;
-use super::{Sharing, Shim, Upstream, millis_until};
+use super::{Shim, ending};
+use crate::listing::STOP_SERVER;
 use crate::printed::Printed;
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt};
@@ -25,10 +27,15 @@ const READS_OF_A_PIPE: usize = 64;
 
 impl Shim {
     pub(super) fn look(&mut self, ready: &Ready) -> io::Result<Option<End>> {
-        if ready.signalled
+        while ready.signalled
             && let Some(signal) = self.signals.next()
         {
-            return Ok(Some(End::Signal(signal)));
+            match signal {
+                STOP_SERVER => self.stop_for_now(),
+                // What outlived an earlier server is our child, and leaves us its own.
+                Signal::CHILD => tree::reap_kept(&[]),
+                _ => return Ok(Some(End::Signal(signal))),
+            }
         }
         if ready.starter_stirs
             && !self.watched().all(ProcessRef::is_alive)
@@ -40,33 +47,24 @@ impl Shim {
             return Ok(Some(End::without_app(&self.stdin, Gone::Reader)));
         }
         if ready.server_complains {
-            self.hear_complaints();
+            self.read_stderr();
         }
         if ready.server_speaks {
-            self.hear_server();
+            self.read_server();
         }
+        // Some reports may have been taken in when the server was lost.
         if ready.warden_reports || self.has_reports() {
-            // Some may have been taken in when the server was lost.
-            while let Some(Upstream { server, .. }) = &self.server
-                && server.report_is_there()
+            while self.server.as_ref().is_some_and(|it| it.report_is_there()) && self.hear_warden()
             {
-                if let Some(end) = self.hear_warden() {
-                    return Ok(Some(end));
-                }
             }
         }
-        if ready.elected {
+        let overdue_at = self.election.as_ref().map(|it| it.overdue_at());
+        if ready.elected || overdue_at.is_some_and(|at| Instant::now() >= at) {
             self.hear_election();
+            self.carry_out();
         }
         if ready.daemon_speaks {
-            self.hear_daemon();
-        }
-        if self.election.is_none()
-            && let Some(link) = &mut self.link
-            && let Err(suspect) = link.look_after(self.session.owes())
-        {
-            self.suspect = suspect;
-            self.elect();
+            self.read_daemon();
         }
         if ready.app_speaks {
             self.hear_app()?;
@@ -96,11 +94,7 @@ impl Shim {
                 self.stdin_open = false;
                 self.from_app.end();
                 self.take_lines_of_app();
-                self.session.app_eof();
-                if self.resting {
-                    // Nobody will wake it any more.
-                    self.session.give_up("it was stopped", "");
-                }
+                self.engine.handle(Event::AppClosed, self.now);
             }
             Ok(_) => {
                 self.take_lines_of_app();
@@ -119,17 +113,18 @@ impl Shim {
         let mut inbox = std::mem::take(&mut self.from_app);
         loop {
             while let Some(line) = inbox.next_message() {
-                match self.take_from_app(line) {
-                    Some((Verdict::Forward, to)) => to.push_last(&mut inbox),
-                    Some((Verdict::Replace(line), to)) => to.push(&line),
-                    Some((Verdict::Drop | Verdict::Abandon, to)) => to.recall(),
-                    None => {}
+                let verdict = self.take_from_app(line);
+                match (verdict, self.upstream_outbox()) {
+                    (Verdict::Forward, Some(to)) => to.push_last(&mut inbox),
+                    (Verdict::Replace(line), Some(to)) => to.push(&line),
+                    (Verdict::Drop | Verdict::Abandon, Some(to)) => to.recall(),
+                    (_, None) => {}
                 }
             }
             let too_long = inbox.next_too_long(false);
             if too_long.is_some() || inbox.is_skipping() {
                 // Its beginning may have been sent ahead.
-                self.recall();
+                self.upstream_outbox().into_iter().for_each(Outbox::recall);
             }
             match too_long {
                 Some(line) => {
@@ -142,140 +137,63 @@ impl Shim {
         self.from_app = inbox;
     }
 
-    fn recall(&mut self) {
-        match (&mut self.link, &mut self.server) {
-            (Some(link), _) => link.to.recall(),
-            (None, Some(upstream)) if !upstream.lost => upstream.server.to.recall(),
-            (None, _) => {}
-        }
-    }
-
     /// A request that is too long is refused; in place of an answer that is, the server hears an error.
     fn too_long_from_app(&mut self, mut line: TooLong) {
         if let Some(answer) = line.in_its_place() {
-            match self.take_from_app(&answer[..]) {
-                Some((Verdict::Forward, to)) => to.push(&answer),
-                Some((Verdict::Replace(other), to)) => to.push(&other),
-                Some((Verdict::Drop | Verdict::Abandon, _)) | None => {}
+            let verdict = self.take_from_app(&answer[..]);
+            match (verdict, self.upstream_outbox()) {
+                (Verdict::Forward, Some(to)) => to.push(&answer),
+                (Verdict::Replace(other), Some(to)) => to.push(&other),
+                (Verdict::Drop | Verdict::Abandon, _) | (_, None) => {}
             }
             return;
         }
         // An id that is taken is another request's: to that one, this would be the answer.
-        line.id = line.id.filter(|id| !self.session.awaits(id));
+        line.id = line.id.filter(|id| !self.engine.session().awaits(id));
         self.to_app.push(&line.refusal());
     }
 
     /// Sends the beginning of a long line, if it will be forwarded when it has ended.
     fn send_ahead(&mut self) {
-        if !self.session.forwards() {
+        if !self.engine.session().forwards() {
             return;
         }
-        match (&mut self.link, &mut self.server) {
-            (Some(link), _) => link.send_ahead(&self.from_app),
-            (None, Some(upstream)) if !upstream.lost => upstream.server.send_ahead(&self.from_app),
-            (None, _) => {}
+        if let Some(link) = &mut self.link {
+            link.send_ahead(&self.from_app);
+        } else if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server()) {
+            server.send_ahead(&self.from_app);
         }
     }
 
-    /// What to do with a line of the app's, and whom it is for; `None` while there is nobody.
-    fn take_from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Option<(Verdict, &mut Outbox)> {
-        let line = line.into();
-        if !self.introduced {
-            self.introduce(line);
-        }
-        let may_wake = self.resting || self.hibernation.is_some() || self.is_left_alone();
-        if may_wake && asks_something(line) {
-            self.is_of_use();
-            self.wake();
-            if !self.is_too_early() {
-                self.ask_again();
-                self.expect_a_server();
-            }
-        }
-        let verdict = self.session.from_app(line);
-        if self.resting && self.session.queue_is_full() {
-            // Else nothing more would be heard, a request included.
-            self.wake();
-        }
-        match (&mut self.link, &mut self.server) {
-            (Some(link), _) => Some((verdict, &mut link.to)),
-            (
-                None,
-                Some(Upstream {
-                    server,
-                    lost: false,
-                }),
-            ) => Some((verdict, &mut server.to)),
-            (None, _) => None,
-        }
+    /// What to do with a line of the app's. What the engine wants done before that is done.
+    fn take_from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
+        let verdict = self.engine.app_line(line, self.now);
+        self.carry_out();
+        verdict
     }
 
-    /// Takes from the app's first request what the app is called, and whether the session may share.
-    fn introduce(&mut self, line: Line<'_>) {
-        let message = match Message::parse(line) {
-            // They say nothing about it, unless so many wait already that no request would be heard.
-            Ok(Message::Notification(_) | Message::Response(_))
-                if !self.session.queue_is_full() =>
-            {
-                return;
-            }
-            message => message,
-        };
-        self.introduced = true;
-        self.tally.client = message.as_ref().ok().and_then(mux::client_name);
-        if !self.sharing.as_ref().is_some_and(Sharing::is_modern_only) {
-            return;
-        }
-        let opening = message.as_ref().ok().map(mux::opening);
-        if !matches!(opening, Some(Opening::Modern(_) | Opening::Probe)) {
-            self.why_solo = self.sharing.take().map(|sharing| sharing.why);
-        }
-        self.next_start.get_or_insert_with(Instant::now);
+    /// Where lines for the upstream go, if there is one.
+    fn upstream_outbox(&mut self) -> Option<&mut Outbox> {
+        let has_server = self.engine.has_server();
+        let server = self.server.as_mut().filter(|_| has_server);
+        let to_server = server.map(|server| &mut server.to);
+        self.link.as_mut().map(|link| &mut link.to).or(to_server)
     }
 
-    /// Whether there is no server, and none will come by itself.
-    fn is_left_alone(&self) -> bool {
-        let upstream = self.server.is_some()
-            || self.link.is_some()
-            || self.election.is_some()
-            || self.coming_back.is_some();
-        self.given_up || (!upstream && self.next_start.is_none())
-    }
-
-    /// Whether the restart limit does not allow another server yet: the error for a request says when it does.
-    fn is_too_early(&mut self) -> bool {
-        let wait = millis_until(self.retry_at, Instant::now());
-        if self.is_left_alone() {
-            self.session.retry_after(wait);
-        }
-        wait.is_some() && self.is_left_alone()
-    }
-
-    /// A later request tries again.
-    fn expect_a_server(&mut self) {
-        if self.is_left_alone() && !self.session.app_is_done() {
-            self.session.upstream_expected();
-            self.next_start = Some(self.limit.next_attempt(Instant::now()));
-        }
-    }
-
-    fn hear_server(&mut self) {
-        let Some(Upstream { server, lost }) = &mut self.server else {
+    fn read_server(&mut self) {
+        let Some(server) = &mut self.server else {
             return;
         };
         let open = server.read();
-        self.stopped.server_spoke();
-        let busy = !self.session.is_quiet();
+        self.engine.upstream_spoke();
+        let serves = self.engine.has_server();
         let mut abandoned = false;
         loop {
             while let Some(line) = server.from.next_message() {
-                if *lost {
+                if !serves {
                     continue;
                 }
-                self.answered_once = true;
-                self.upstream_answered = true;
-                self.answers_until = None;
-                match self.session.from_upstream(line) {
+                match self.engine.upstream_line(line, self.now) {
                     Verdict::Forward => self.to_app.push_last(&mut server.from),
                     Verdict::Replace(line) => self.to_app.push(&line),
                     Verdict::Drop => tell_printed(&mut self.printed, line.bytes()),
@@ -287,34 +205,72 @@ impl Shim {
             };
             crate::warn(&line.note("the server"));
             for message in line.messages() {
-                let heard = hear_too_long(&message, &mut self.session, &mut self.to_app);
-                abandoned |= heard == TooLongHeard::Abandoned;
-                if heard == TooLongHeard::Asks && !*lost {
-                    server.to.push_in_turn(&message.refusal());
+                match message.in_its_place() {
+                    // In place of an answer that is too long, the app gets an error.
+                    Some(answer) => match self.engine.upstream_line(&answer[..], self.now) {
+                        Verdict::Forward => self.to_app.push(&answer),
+                        Verdict::Replace(other) => self.to_app.push(&other),
+                        Verdict::Drop => {}
+                        Verdict::Abandon => abandoned = true,
+                    },
+                    // A request of the server: it is told why it gets no answer.
+                    None if message.id.is_some() && serves => {
+                        server.to.push_in_turn(&message.refusal());
+                    }
+                    None => {}
                 }
             }
         }
-        // Nobody waits for it: another one takes its place unnoticed.
-        let idle = open && !*lost && self.session.is_idle() && self.session.is_quiet();
-        let outdated = idle && server.is_outdated();
+        let may_be_replaced = open && !abandoned && self.engine.may_replace_server();
+        let outdated = may_be_replaced && server.is_outdated();
         self.remember_era();
-        if busy {
-            self.is_of_use();
-        }
         if !open || abandoned {
-            self.lose();
-        } else if outdated && !self.session.app_is_done() {
-            self.put_down_own();
-            self.session
-                .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
-            self.next_start = Some(Instant::now());
+            self.lose_server();
+        } else if outdated {
+            self.engine.handle(Event::ServerOutdated, self.now);
+            self.carry_out();
+        }
+    }
+
+    /// The server ended, or is to end: the engine is told how, and what of its lines it never read.
+    pub(super) fn lose_server(&mut self) {
+        if !self.engine.has_server() {
+            return;
+        }
+        let Some(server) = &mut self.server else {
+            return;
+        };
+        server.hang_up();
+        // Its tree may live on behind a closed stdout; whoever holds its store must be gone first.
+        let _ = server.tree.stop();
+        let unread = server.unheard();
+        let exit = server.exit.or_else(|| server.await_exit());
+        // Only now: its stdout may have ended before its last words on stderr were read.
+        let stderr = self.last_words();
+        let lost = Event::ServerLost {
+            unread,
+            ending: exit.map(ending),
+            stderr,
+        };
+        self.engine.handle(lost, self.now);
+    }
+
+    /// A person stops the server of this session, which has one only for want of a daemon.
+    fn stop_for_now(&mut self) {
+        if let Some(server) = &mut self.server
+            && self.engine.is_dedicated_for_now()
+        {
+            server.hang_up();
+            let unread = server.unheard();
+            self.engine.handle(Event::StopAsked { unread }, self.now);
+            self.carry_out();
         }
     }
 
     /// For the sessions to come: who speaks the stateless protocol may share. Nothing else depends on it.
     fn remember_era(&mut self) {
         if !self.era_remembered
-            && let Some(modern) = self.session.is_modern()
+            && let Some(modern) = self.engine.session().is_modern()
         {
             self.era_remembered = true;
             if let Some(records) = self.records.get() {
@@ -323,36 +279,48 @@ impl Shim {
         }
     }
 
-    fn hear_complaints(&mut self) {
-        let Some(Upstream { server, .. }) = &mut self.server else {
-            return;
-        };
-        let to_stderr = &mut self.to_stderr;
-        server.read_errors(|line| to_stderr.push(line));
+    fn read_stderr(&mut self) {
+        if let Some(server) = &mut self.server {
+            let to_stderr = &mut self.to_stderr;
+            server.read_errors(|line| to_stderr.push(line));
+        }
     }
 
     /// What the server said last on stderr, what is still in the pipe included.
-    pub(super) fn last_words(&mut self) -> String {
-        self.hear_complaints();
-        let server = self.server.as_ref().map(|upstream| &upstream.server);
+    fn last_words(&mut self) -> String {
+        self.read_stderr();
+        let server = self.server.as_ref();
         server.map_or_else(String::new, |server| server.said.text())
     }
 
     fn has_reports(&self) -> bool {
-        let server = self.server.as_ref().map(|upstream| &upstream.server);
+        let server = self.server.as_ref();
         server.is_some_and(|server| !server.reports.is_empty())
     }
 
-    fn hear_warden(&mut self) -> Option<End> {
-        let Upstream { server, .. } = self.server.as_mut()?;
+    /// Takes a report of the warden; `false` if no more is to be taken.
+    fn hear_warden(&mut self) -> bool {
+        let Some(server) = &mut self.server else {
+            return false;
+        };
         match server.report() {
             Some(Report::Started { pid, .. }) => {
                 self.started_once = true;
                 self.list(pid);
             }
-            Some(Report::Exited(exit)) => self.last_exit = Some(exit),
+            Some(Report::Exited(exit)) => {
+                server.exit = Some(exit);
+                let exited = Event::ServerExited {
+                    ending: ending(exit),
+                    stdin_closed: server.stdin_is_closed(),
+                };
+                self.engine.handle(exited, self.now);
+                self.carry_out();
+            }
             Some(Report::Refused(errno)) if !self.started_once => {
-                return Some(End::Refused(self.say_refused(errno)));
+                let code = self.say_refused(errno);
+                self.engine.handle(Event::ServerRefused { code }, self.now);
+                return false;
             }
             // Not required of a session's server, so never reported.
             Some(Report::NotRecorded(_)) => {}
@@ -365,31 +333,31 @@ impl Shim {
                 self.server_is_gone();
             }
         }
-        None
+        true
     }
 
     /// Nothing is left of its tree. What it said last may still be in its pipes.
     fn server_is_gone(&mut self) {
-        // Not until it is closed: somebody outside of the tree may have it open for ever, and go on writing.
+        self.read_rest_of_server();
+        self.lose_server();
+        // Before the server goes: the listing says how it ended.
+        self.engine.handle(Event::ServerTreeEmpty, self.now);
+        self.carry_out();
+        if let Some(mut server) = self.server.take() {
+            let _ = server.tree.wait();
+        }
+    }
+
+    /// Reads what an ended server wrote last: no more than its pipe held, for another process may have that open for ever
+    /// and go on writing.
+    pub(super) fn read_rest_of_server(&mut self) {
         for _ in 0..READS_OF_A_PIPE {
             match &self.server {
-                Some(Upstream { server, .. }) if server.has_said_more() => self.hear_server(),
+                Some(server) if server.has_said_more() => self.read_server(),
                 _ => break,
             }
         }
-        self.hear_complaints();
-        self.lose();
-        if let Some(mut upstream) = self.server.take() {
-            let _ = upstream.server.tree.wait();
-        }
-        // A service that outlived an earlier server is our child now, and may have ended since.
-        tree::reap_kept(&[]);
-        if self.resting || self.coming_back.is_some() {
-            // It was put down: how it took that is nobody's exit code.
-            self.last_exit = None;
-        } else if self.next_start.is_some() {
-            self.note_restart();
-        }
+        self.read_stderr();
     }
 
     fn say_refused(&self, errno: i32) -> u8 {
@@ -402,46 +370,6 @@ impl Shim {
         let (code, words) = start_error::explain(attempt, errno);
         crate::fail(&words);
         code
-    }
-}
-
-/// What became of a line of the upstream that was too long.
-#[derive(PartialEq, Eq)]
-pub(super) enum TooLongHeard {
-    Done,
-    /// It was the server's own request: that one is to hear why it has no answer.
-    Asks,
-    /// The upstream has to go.
-    Abandoned,
-}
-
-/// In place of an answer that is too long, the app hears an error.
-pub(super) fn hear_too_long(
-    line: &TooLong,
-    session: &mut Session,
-    to_app: &mut Outbox,
-) -> TooLongHeard {
-    let Some(answer) = line.in_its_place() else {
-        return match line.id {
-            Some(_) => TooLongHeard::Asks,
-            None => TooLongHeard::Done,
-        };
-    };
-    match session.from_upstream(&answer[..]) {
-        Verdict::Forward => to_app.push(&answer),
-        Verdict::Replace(other) => to_app.push(&other),
-        Verdict::Drop => {}
-        Verdict::Abandon => return TooLongHeard::Abandoned,
-    }
-    TooLongHeard::Done
-}
-
-/// Whether this needs a server: a ping is the session's own to answer, and who only tells something can wait.
-fn asks_something(line: Line<'_>) -> bool {
-    match Message::parse(line) {
-        Ok(Message::Request(request)) => !request.method.is("ping"),
-        Ok(Message::Batch(_)) => true,
-        Ok(Message::Notification(_) | Message::Response(_)) | Err(_) => false,
     }
 }
 

@@ -8,7 +8,7 @@ mod too_long;
 
 pub(crate) use inbox::{Inbox, Spoken};
 pub(crate) use outbox::Outbox;
-pub(crate) use too_long::{TooLong, max_line, set_max_line};
+pub(crate) use too_long::{TooLong, max_line, set_max_line, set_max_odd_line};
 
 use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 
@@ -22,10 +22,21 @@ pub(crate) const SHORT: usize = 4096;
 const KEPT: usize = 2 * CHUNK;
 /// A line that is as long as this and has not ended gets [`AMPLE`] room at once: nothing is used of that before it
 /// is filled, and it is not moved from place to place.
-const LONG: usize = 2 * CHUNK;
+const LONG: usize = 4 * CHUNK;
 const AMPLE: usize = 64 << 20;
 /// By this much a longer one grows.
 const MORE: usize = 16 << 20;
+
+/// What such room is in, where the system has large pages.
+const LARGE_PAGE: usize = 2 << 20;
+
+/// How much memory a line takes up of which so many bytes are there.
+pub(crate) fn memory_of(length: usize, capacity: usize) -> usize {
+    match capacity >= AMPLE {
+        true => length.next_multiple_of(LARGE_PAGE),
+        false => length,
+    }
+}
 
 /// Memory that a line does not need any more. What was ample may be of use to the next one.
 pub(crate) fn give_back(bytes: Vec<u8>) {

@@ -1,14 +1,12 @@
 //! A daemon as the shim's upstream: one socket (and perhaps pipes beside it), lines both ways, and Kennel's own words
 //! among them.
 
-use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
-use kennel_core::hello::Control;
+use kennel_core::election::Work;
 use kennel_sys::process::ProcessRef;
 use rustix::event::epoll::EventFlags;
 use rustix::net::SendFlags;
@@ -17,12 +15,7 @@ use super::lines::{Inbox, Outbox, SHORT};
 use super::pipes::Pipes;
 use super::watch::{self, NEWS, Watched};
 use super::width::Width;
-use crate::election::stuck::{Look, Patience, Watch};
-
-/// A daemon that owes an answer this long is asked whether it is there.
-const ASK_AFTER: Duration = Duration::from_secs(1);
-/// How often one that was asked is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+use crate::election::stuck;
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -37,12 +30,6 @@ pub(crate) struct Link {
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
     said_all: bool,
-    /// Its place is gone: it serves those it has, and others meet elsewhere.
-    pub(crate) moved: bool,
-    /// Since when it owes something and says nothing.
-    silent: Cell<Option<Instant>>,
-    /// It was asked, and has not answered.
-    asked: Option<Watch>,
 }
 
 impl Link {
@@ -56,9 +43,6 @@ impl Link {
             from: Inbox::default(),
             to: Outbox::default(),
             said_all: false,
-            moved: false,
-            silent: Cell::default(),
-            asked: None,
         }
     }
 
@@ -96,8 +80,8 @@ impl Link {
         }
     }
 
-    /// The daemon speaks of pipes.
-    pub(super) fn hear_of_pipes(&mut self, watch: &watch::Watch) {
+    /// The daemon offers pipes, or turns to them.
+    pub(super) fn take_pipes(&mut self, watch: &watch::Watch) {
         self.pipes.hear(&mut self.along, watch);
         // What brings something along is read by itself: there may be more behind it.
         self.socket.tell_again();
@@ -135,8 +119,8 @@ impl Link {
         }
     }
 
-    /// Reads what it said; `false` once it is gone.
-    pub(crate) fn read(&mut self) -> bool {
+    /// Reads what it said: how many bytes; `None` once it is gone.
+    pub(crate) fn read(&mut self) -> Option<usize> {
         let read = match (self.pipes.from(), &self.pipes) {
             (Some(pipe), _) => {
                 let read = self.from.read(pipe);
@@ -156,62 +140,18 @@ impl Link {
             }
         };
         match read {
-            Ok(0) => false,
-            Ok(_) => {
-                self.is_there();
-                true
-            }
-            Err(error) => matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-            ),
-        }
-    }
-
-    /// While `something_waits` for it, makes sure that it is there. `Err` with the daemon, if that is known,
-    /// once it has to be taken for stuck.
-    pub(crate) fn look_after(&mut self, something_waits: bool) -> Result<(), Option<ProcessRef>> {
-        if !something_waits {
-            self.is_there();
-            return Ok(());
-        }
-        let silent_since = self.silent_since();
-        match &mut self.asked {
-            None if silent_since.elapsed() >= ASK_AFTER => {
-                self.to.push(&Control::Ping.line());
-                self.flush();
-                let daemon = self.daemon.as_ref().map(ProcessRef::identity);
-                let watched = daemon.and_then(|identity| ProcessRef::find(identity).ok()?);
-                self.asked = Some(Watch::new(watched, Patience::First));
-                Ok(())
-            }
-            None => Ok(()),
-            Some(watch) => match watch.look() {
-                Look::Stuck => Err(watch.take_process()),
-                Look::Waiting | Look::Works | Look::Unseen => Ok(()),
+            Ok(0) => None,
+            Ok(count) => Some(count),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Some(0),
+                _ => None,
             },
         }
     }
 
-    /// It was heard of elsewhere.
-    pub(crate) fn is_there(&mut self) {
-        self.silent.set(None);
-        self.asked = None;
-    }
-
-    fn silent_since(&self) -> Instant {
-        let since = self.silent.get().unwrap_or_else(Instant::now);
-        self.silent.set(Some(since));
-        since
-    }
-
-    /// When to look after it next.
-    pub(crate) fn next_look(&self, something_waits: bool) -> Option<Instant> {
-        match &self.asked {
-            _ if !something_waits => None,
-            Some(_) => Some(Instant::now() + LOOK_EVERY),
-            None => Some(self.silent_since() + ASK_AFTER),
-        }
+    /// What the daemon's process does, if that can be seen.
+    pub(super) fn daemon_work(&self) -> Option<Work> {
+        self.daemon.as_ref().and_then(stuck::work_of)
     }
 }
 
@@ -241,7 +181,9 @@ mod tests {
     use std::io::{IoSlice, Read, Write};
     use std::mem::MaybeUninit;
     use std::os::fd::AsFd;
+    use std::time::Duration;
 
+    use kennel_core::hello::Control;
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
     use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -292,14 +234,14 @@ mod tests {
                     if Control::parse(line) != Some(Control::Pipes) {
                         return String::from_utf8(line.to_vec()).unwrap();
                     }
-                    self.link.hear_of_pipes(&self.watch);
+                    self.link.take_pipes(&self.watch);
                 }
                 self.link.flush();
                 self.link.want(true).unwrap();
                 let mut happened = Vec::new();
                 self.watch.sleep(&mut happened, Some(DEADLINE)).unwrap();
                 assert!(!happened.is_empty(), "nothing happened");
-                assert!(self.link.read());
+                assert!(self.link.read().is_some());
             }
         }
 
@@ -348,7 +290,7 @@ mod tests {
         to_shim.write_all(b"four\n").unwrap();
         assert_eq!(stage.line(), "four");
         drop(to_shim);
-        assert!(!stage.link.read());
+        assert!(stage.link.read().is_none());
     }
 
     #[test]

@@ -46,19 +46,28 @@ pub(super) struct Listed {
 impl Shim {
     /// Its own server runs.
     pub(super) fn list(&mut self, server: u32) {
-        let sources = self.server.as_ref().map(|it| it.server.sources.clone());
-        self.tally.requests = self.session.requests();
+        let sources = self.server.as_ref().map(|it| it.sources.clone());
+        self.update_tally();
         let running = (server, sources.unwrap_or_default());
         let app = crate::run::app(&self.starter);
-        let why = self.why_solo.clone();
+        let why = self.engine.why_dedicated().map(str::to_owned);
         let entry = self.spec.entry(Some(running), why, app, &self.tally);
-        self.write_down(entry);
+        let dedicated_for_now = self.engine.is_dedicated_for_now();
+        self.write_down(entry.map(|entry| Entry {
+            dedicated_for_now,
+            ..entry
+        }));
     }
 
-    /// It hibernates: a session that shares its server is one of those that do.
-    pub(super) fn list_at_rest(&mut self) {
-        let shared = self.sharing.as_ref().filter(|_| self.for_now.is_none());
-        let why = self.why_solo.clone().filter(|_| shared.is_none());
+    /// Its server hibernates. A session that shares its server is listed as one that does.
+    pub(super) fn list_hibernating(&mut self) {
+        self.update_tally();
+        let shared = self.sharing.as_ref().filter(|_| self.engine.is_shared());
+        let why = self
+            .engine
+            .why_dedicated()
+            .map(str::to_owned)
+            .filter(|_| shared.is_none());
         let app = crate::run::app(&self.starter);
         let entry = self.spec.entry(None, why, app, &self.tally);
         let entry = entry.map(|entry| match shared {
@@ -74,6 +83,11 @@ impl Shim {
             },
         });
         self.write_down(entry);
+    }
+
+    fn update_tally(&mut self) {
+        self.tally.requests = self.engine.session().requests();
+        self.tally.client = self.engine.client_name().map(str::to_owned);
     }
 
     fn write_down(&mut self, entry: Option<Entry>) {
@@ -96,7 +110,7 @@ impl Shim {
     pub(super) fn next_count(&self) -> Option<Instant> {
         let listed = self.listed.as_ref()?;
         let server = listed.entry.servers.first()?;
-        let news = server.state.requests != self.session.requests();
+        let news = server.state.requests != self.engine.session().requests();
         news.then(|| listed.written + TALK)
     }
 
@@ -104,7 +118,8 @@ impl Shim {
         if self.next_count().is_none_or(|at| Instant::now() < at) {
             return;
         }
-        let requests = self.session.requests();
+        self.update_tally();
+        let requests = self.tally.requests;
         if let Some(listed) = &mut self.listed {
             for server in &mut listed.entry.servers {
                 server.state.requests = requests;
@@ -122,7 +137,7 @@ impl Shim {
     pub(super) fn note_restart(&mut self) {
         let listed = self.listed.as_ref();
         let server = listed.and_then(|listed| Some(listed.entry.servers.first()?.state.pid));
-        let reason = match self.last_exit {
+        let reason = match self.server.as_ref().and_then(|server| server.exit) {
             Some(Exit::Code(code)) => format!("it ended with exit code {code}"),
             Some(Exit::Signal(signal)) => format!("it was ended by signal {signal}"),
             None => "it is gone".to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -95,6 +95,7 @@ impl Spec {
             since: tally.since,
             state: "serving".to_owned(),
             why,
+            dedicated_for_now: false,
             owner: None,
             servers: server
                 .map(|running| listing::Server {
@@ -136,6 +137,8 @@ pub(crate) struct Server {
     pub(crate) to: Outbox,
     /// How much was for it that it did not hear, when it heard no more.
     thrown_away: usize,
+    /// How its first process ended.
+    pub(super) exit: Option<Exit>,
     /// What its warden reported and nobody has dealt with.
     pub(super) reports: VecDeque<Report>,
     pub(crate) said: Tail,
@@ -183,6 +186,7 @@ impl Server {
             from: Inbox::default(),
             to: Outbox::default(),
             thrown_away: 0,
+            exit: None,
             reports: VecDeque::new(),
             said: Tail::default(),
             sources,
@@ -279,6 +283,11 @@ impl Server {
         })
     }
 
+    /// Whether no process could read its stdin any more.
+    pub(super) fn stdin_is_closed(&self) -> bool {
+        self.stdin.as_ref().is_some_and(lacks_reader)
+    }
+
     /// Reads what it said on stderr, and hands over every whole line.
     pub(crate) fn read_errors(&mut self, mut each: impl FnMut(&[u8])) {
         let Some(stderr) = &self.stderr else {
@@ -358,6 +367,14 @@ fn remember(last: &mut VecDeque<String>, line: &[u8]) {
     }
     let line = &line[..line.len().min(TAIL_LINE_BYTES)];
     last.push_back(String::from_utf8_lossy(line).into_owned());
+}
+
+/// Whether nobody has the other end of a pipe that is written to.
+pub(crate) fn lacks_reader(pipe: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::empty())];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    polled.is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// How much is in a pipe that nobody will ever read: nobody is left who could. A process that ends lets go of its stdout

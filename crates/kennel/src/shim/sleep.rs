@@ -10,7 +10,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::lines::Outbox;
 use super::watch::{self, NEWS, Watch, Watched, Who};
-use super::{ENOUGH, Shim, Upstream, spare};
+use super::{ENOUGH, Shim, spare};
 
 /// What an output says when nobody reads it any more.
 const GONE: EventFlags = EventFlags::ERR
@@ -98,7 +98,7 @@ impl Shim {
         match who {
             Some(Who::Stdin) => self.stdin.tell_again(),
             Some(Who::ServerOut) => {
-                if let Some(Upstream { server, .. }) = &self.server
+                if let Some(server) = &self.server
                     && let Some(stdout) = &server.stdout
                 {
                     stdout.tell_again();
@@ -161,7 +161,7 @@ impl Shim {
         self.stdout.want(Some(to_write(&self.to_app) | hangup))?;
         let waits = !self.to_stderr.is_empty();
         self.stderr.want(when(waits, EventFlags::OUT))?;
-        if let Some(Upstream { server, .. }) = &self.server {
+        if let Some(server) = &self.server {
             if let Some(stdout) = &server.stdout {
                 stdout.want(when(app_listens, NEWS))?;
             }
@@ -182,28 +182,20 @@ impl Shim {
             election.want(Some(EventFlags::IN))?;
         }
         // An app that does not read is not heard either: else refusals and errors for it would fill our memory.
-        let hears =
-            self.stdin_open && app_listens && !upstream_is_slow && !self.session.queue_is_full();
+        let hears = self.stdin_open
+            && app_listens
+            && !upstream_is_slow
+            && !self.engine.session().queue_is_full();
         self.stdin.want(when(hears, self.stdin.speaks))
     }
 
     /// When to wake, though nothing happens.
     fn next_moment(&self) -> Option<Instant> {
-        let next_start = self.next_start.filter(|_| self.server.is_none());
-        // While there is something to write, that is what is waited for.
-        let leave_at = self.leave_at.filter(|_| self.to_app.is_empty());
-        let link = self.link.as_ref();
         let moments = [
-            next_start,
-            leave_at,
-            self.answers_until.filter(|_| !self.session.is_idle()),
-            self.next_look_at_unread(),
-            self.next_rest(),
-            self.stopped.next(),
+            self.engine.next_timeout().map(|at| self.instant(at)),
             self.next_count(),
-            self.next_look_for_a_daemon(),
+            self.election.as_ref().map(|election| election.overdue_at()),
             spare::due(),
-            link.and_then(|link| link.next_look(self.session.owes())),
             self.lacks_events().then(|| Instant::now() + SWEEP),
         ];
         moments.into_iter().flatten().min()

@@ -129,9 +129,9 @@ impl<W: Write> Backend for Ansi<W> {
     }
 
     fn size(&self) -> io::Result<Size> {
-        let size = rustix::termios::tcgetwinsize(io::stdout())?;
+        let (columns, rows) = crate::terminal::window()?;
         // A window may have no size for a moment.
-        Ok(Size::new(size.ws_col.max(1), size.ws_row.max(1)))
+        Ok(Size::new(columns.max(1), rows.max(1)))
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {

@@ -66,6 +66,7 @@ pub(crate) fn top(args: Args) -> ExitCode {
         Signal::HUP,
         Signal::QUIT,
         Signal::WINCH,
+        Signal::TSTP,
     ];
     let signals = match Signals::catch(&all) {
         Ok(signals) => signals,
@@ -110,10 +111,11 @@ fn go_on(
         }
         events::sleep(&[signals.as_fd(), input.as_fd()], &[], Some(left))?;
         while let Some(signal) = signals.next() {
-            if signal != Signal::WINCH {
-                return Ok(Some(signal));
+            match signal {
+                Signal::WINCH => screen.forget(),
+                Signal::TSTP => screen.suspend()?,
+                _ => return Ok(Some(signal)),
             }
-            screen.forget();
         }
         let Some(keys) = typed(&mut parser, input)? else {
             return Ok(Some(Signal::HUP));
@@ -170,7 +172,7 @@ fn stop(model: &mut Model) {
         _ => Ok(entry.process()),
     };
     let asked = process.and_then(|process| {
-        let asked = process.map(|process| process.signal(Signal::TERM));
+        let asked = process.map(|process| entry.ask_to_stop(&process));
         asked.unwrap_or(Ok(false))
     });
     // Escaped where it is drawn.

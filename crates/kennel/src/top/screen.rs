@@ -4,6 +4,8 @@
 use std::io::{self, BufWriter, Write};
 use std::sync::{Mutex, Once, PoisonError};
 
+use kennel_sys::Signal;
+use kennel_sys::process::ProcessRef;
 use ratatui::Terminal;
 use ratatui::layout::{Position, Rect};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -70,6 +72,17 @@ impl Screen {
         self.terminal.draw(|frame| view::draw(frame, model))?;
         let out = self.terminal.backend_mut();
         out.write_all(END_PICTURE)?;
+        out.flush()
+    }
+
+    /// Gives the terminal back and stops this process, as SIGTSTP asks. Takes the terminal again once it is continued.
+    pub(super) fn suspend(&mut self) -> io::Result<()> {
+        give_back();
+        ProcessRef::me()?.signal(Signal::STOP)?;
+        make_raw()?;
+        self.forget();
+        let out = self.terminal.backend_mut();
+        out.write_all(ENTER)?;
         out.flush()
     }
 

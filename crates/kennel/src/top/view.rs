@@ -8,6 +8,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState};
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::model::{Mode, Model};
 use crate::listing::Entry;
 use crate::logs::timeline::{Speaker, Told};
@@ -142,7 +144,7 @@ fn fitting(parts: &[String], between: &str, width: u16) -> String {
     for part in parts.iter().filter(|part| !part.is_empty()) {
         let between = if text.is_empty() { "" } else { between };
         let longer = format!("{text}{between}{part}");
-        if longer.chars().count() > width.into() {
+        if longer.width() > width.into() {
             break;
         }
         text = longer;

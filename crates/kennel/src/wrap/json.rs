@@ -1,6 +1,7 @@
 //! JSON as people write it in configurations: with comments and trailing commas, read into places in the
 //! text rather than into values, so that what is not changed keeps its bytes.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::entry::Unreadable;
@@ -33,13 +34,13 @@ pub(crate) struct Member {
 }
 
 impl Node {
-    /// The member of this name. Of two with one name the last counts, as for every reader of JSON.
+    /// The member of this name. No object has two of one name.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.member(key).map(|member| &member.node)
     }
 
     pub(crate) fn member(&self, key: &str) -> Option<&Member> {
-        self.members().iter().rev().find(|member| member.key == key)
+        self.members().iter().find(|member| member.key == key)
     }
 
     pub(crate) fn members(&self) -> &[Member] {
@@ -94,6 +95,7 @@ impl Reader<'_> {
 
     fn object(&mut self, depth: usize) -> Result<Value, Unreadable> {
         let mut members = Vec::new();
+        let mut keys = HashSet::new();
         self.at += 1;
         loop {
             self.trivia()?;
@@ -106,6 +108,10 @@ impl Reader<'_> {
             }
             let key = self.string()?;
             let key_span = start..self.at;
+            if !keys.insert(key.clone()) {
+                let words = "a key that its object has already: the file cannot be read for sure";
+                return Err(self.wrong(start, words));
+            }
             self.trivia()?;
             if !self.eat(":") {
                 return Err(self.expected("a colon"));
@@ -256,8 +262,15 @@ mod tests {
     }
 
     #[test]
-    fn of_two_members_with_one_name_the_last_counts() {
-        let node = parse(r#"{"a": "1", "a": "2"}"#).unwrap();
-        assert_eq!(node.get("a").unwrap().text(), Some("2"));
+    fn an_object_with_two_members_of_one_name_is_refused() {
+        for text in [
+            r#"{"a": "1", "a": "2"}"#,
+            r#"{"b": {"a": 1, "\u0061": 2}}"#,
+            r#"[{"a": [], "c": 1, "a": []}]"#,
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains("cannot be read for sure"), "{text}: {error}");
+        }
+        assert!(parse(r#"{"a": {"a": 1}, "b": {"a": 1}}"#).is_ok());
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::key::rights;
 use crate::names::Names;
 use crate::sharing::launcher::{self, Launched};
 
@@ -35,14 +36,7 @@ const CONTAINER_OPTIONS: Names = Names(
      --publish --memory --cpus --label -l --hostname --gpus --security-opt --cap-add --cap-drop --tmpfs",
 );
 
-/// Begins of access tokens that are known.
-const TOKEN_PREFIXES: Names = Names(
-    "sk- sk_ pk_ rk_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox xapp- AKIA ASIA eyJ AIza ya29. npm_ hf_ \
-     figd_ ntn_ secret_ lin_api_ ATATT pplx- tvly- fc- ctx7sk sntry sbp_ pat- shpat_ dop_v1_ gsk_ r8_ whsec_ \
-     Bearer Basic",
-);
-
-/// Parts of a name whose value is a credential.
+/// Parts of an option's name whose value is not shown, beside those of [credentials](rights::is_credential).
 const SENSITIVE: Names = Names(
     "token key secret pass pwd pw pin auth cred cookie pat bearer header session sig cert login user account dsn \
      conn uri url env jwt otp seed private",
@@ -216,7 +210,8 @@ impl Reader {
 fn value_of(option: &str, value: &str) -> String {
     let harmless = HARMLESS.contains(option) && is_name(value);
     let name = option.trim_start_matches('-').to_lowercase();
-    let sensitive = SENSITIVE.iter().any(|part| name.contains(part));
+    let sensitive =
+        SENSITIVE.iter().any(|part| name.contains(part)) || rights::is_credential(name.as_bytes());
     // `-e` and the like take anything.
     let path = is_path(value) && !sensitive && option.starts_with("--");
     match harmless || (HARMLESS.contains(option) && is_path(value)) || path {
@@ -299,6 +294,7 @@ fn is_path(word: &str) -> bool {
     (drive || begins.iter().any(|it| word.starts_with(it)) || word == "." || word == "..")
         && word.chars().all(plain)
         && !has_userinfo(&word)
+        && !rights::has_credential(word.as_bytes())
         && !word.contains("//")
         && !word.split(['/', '\\']).any(drawn)
 }
@@ -337,6 +333,7 @@ fn is_name(word: &str) -> bool {
         && !name.is_empty()
         && name.chars().all(plain)
         && !has_userinfo(name)
+        && !rights::has_credential(name.as_bytes())
         && !name.contains("//")
         && !name.split(['/', '@']).any(has_token)
         && !name
@@ -350,10 +347,12 @@ fn has_userinfo(word: &str) -> bool {
     colon.is_some_and(|colon| word[colon..].contains('@'))
 }
 
+/// Whether a word is a credential, or begins like one.
 fn has_token(word: &str) -> bool {
-    TOKEN_PREFIXES
-        .iter()
-        .any(|prefix| word.len() > prefix.len() && word.starts_with(prefix))
+    let scheme = |scheme: &str| word.len() > scheme.len() && word.starts_with(scheme);
+    rights::begins_like_token(word)
+        || ["Bearer", "Basic"].into_iter().any(scheme)
+        || rights::has_credential(word.as_bytes())
 }
 
 /// Whether a word looks drawn rather than written: long, or of letters and digits in turn, or of mixed case.

@@ -7,7 +7,7 @@ use super::clients::Shape;
 use super::entry::{Args, Edit, Entry, EntryId, Start, Unreadable, apply};
 use super::places::Found;
 use super::splice::{self, Prefix};
-use crate::key::variables;
+use crate::key::{rights, variables};
 use crate::sharing::table::{self, Row as Known};
 use crate::sharing::{self, Fate, Remembered, Rule, ServersToml, Wish, launcher};
 use crate::values;
@@ -171,7 +171,7 @@ fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
     let counts = |name: &String| {
         let name = name.as_bytes();
         let known = known.as_deref().unwrap_or_default();
-        variables::is_credential(name)
+        rights::is_credential(name)
             || variables::names_registry(name)
             || variables::matches(known, name)
     };

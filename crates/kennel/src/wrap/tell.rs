@@ -3,10 +3,12 @@
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 
+use unicode_width::UnicodeWidthStr as _;
+
 use super::places::Found;
 use super::plan::Proposal;
 use super::{Args, Change, Shown, Task, Told, diff};
-use crate::ps::words::{cut, printable, printable_lines};
+use crate::ps::words::{cut, pad_right, printable, printable_lines};
 use crate::say::{self, say};
 
 /// More files than these are shown shortly: a line for each with the names of its servers.
@@ -54,18 +56,18 @@ fn show(change: &Change, changes: bool, home: &Path) {
     let width = change
         .rows
         .iter()
-        .map(|row| row.name.chars().count())
+        .map(|row| printable(&row.name).width())
         .max()
         .unwrap_or(0)
         .clamp(6, 24);
     for row in &change.rows {
-        let name = cut(&printable(&row.name), 24);
+        let name = pad_right(&cut(&printable(&row.name), 24), width);
         match wrapping {
             true => {
                 let word = word(row.proposal);
-                say!("  {name:<width$}  {word:<6}  {}", printable(&row.why));
+                say!("  {name}  {word:<6}  {}", printable(&row.why));
             }
-            false => say!("  {name:<width$}  {}", printable(&row.why)),
+            false => say!("  {name}  {}", printable(&row.why)),
         }
     }
     if changes {

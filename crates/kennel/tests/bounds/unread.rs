@@ -165,6 +165,53 @@ fn of_several_clients_only_the_one_that_does_not_read_is_dropped() {
     drop(stalled);
 }
 
+#[test]
+fn a_batch_for_many_clients_that_do_not_read_is_in_memory_once() {
+    const CLIENTS: usize = 20;
+    let scope = Scope::new("bounds-batch");
+    let mut client = Client::begin(&mut session(&scope, "always"));
+    let daemon = the_daemon(&scope);
+    let stalled: Vec<App> = (0..CLIENTS).map(|_| App::start(&scope, "always")).collect();
+    // Short messages in one line: copied for each client, they take more than the daemon may have.
+    let flood = json!({"lines": 65, "bytes": 60_000, "batch": true});
+    let answer = client.request("flood", flood);
+    assert_eq!(answer["result"], "flooded", "{answer}");
+    serves(&mut client);
+    is_modest("the daemon", daemon.pid());
+    drop(stalled);
+}
+
+/// The daemon has a list that is long, and many ask for it and do not read.
+#[test]
+fn a_long_list_for_many_clients_that_do_not_read_fills_no_memory() {
+    const CLIENTS: usize = 20;
+    const LIST: usize = 4_000_000;
+    let scope = Scope::new("bounds-lists");
+    let start = || {
+        let mut command = session(&scope, "always");
+        command.env("TESTKIT_LIST", LIST.to_string());
+        App::start_as(command)
+    };
+    let request = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"});
+    let request = format!("{request}\n");
+    let mut first = start();
+    first.stdin.write_all(request.as_bytes()).unwrap();
+    let mut line = String::new();
+    first.stdout.read_line(&mut line).unwrap();
+    assert!(line.len() > LIST, "{line}");
+    let daemon = the_daemon(&scope);
+    let mut stalled: Vec<App> = (0..CLIENTS).map(|_| start()).collect();
+    for app in &mut stalled {
+        app.stdin.write_all(request.as_bytes()).unwrap();
+    }
+    first.stdin.write_all(request.as_bytes()).unwrap();
+    line.clear();
+    first.stdout.read_line(&mut line).unwrap();
+    assert!(line.len() > LIST, "{line}");
+    is_modest("the daemon", daemon.pid());
+    drop(stalled);
+}
+
 /// The daemon has the list, and answers each of them itself.
 #[test]
 fn short_requests_for_a_long_list_fill_no_memory_and_all_are_answered() {

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use kennel_testkit::{Scope, bin};
+use kennel_testkit::{Scope, bin, wait_for};
 
 use crate::odd_lines::{OddLine, requests};
 
@@ -83,7 +83,11 @@ fn passes_odd_lines(
     writing.join().unwrap();
     assert!(child.wait().unwrap().success());
 
-    let copy = std::fs::read_to_string(copy).unwrap();
+    // `tee` passes a line on before it writes its copy.
+    let copy = wait_for("the server's input is copied", || {
+        let copy = std::fs::read_to_string(&copy).unwrap();
+        (copy.matches('\n').count() >= HANDSHAKE.len() + lines.len()).then_some(copy)
+    });
     let arrived: Vec<&str> = copy.split_terminator('\n').skip(2).collect();
     let answers: Vec<&str> = heard.split_terminator('\n').skip(1).collect();
     assert_eq!((arrived.len(), answers.len()), (lines.len(), lines.len()));

@@ -1,17 +1,22 @@
 //! A process that is confined, or lies, and speaks to the daemon of an unconfined session: nothing is done for it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, Text};
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{DEADLINE, bin};
+use kennel_testkit::{DEADLINE, Scope, bin, skipped};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::json;
 
-use crate::stage::{Cast, Daemon, INITIALIZE, hello};
+use crate::stage::{Cast, Daemon, INITIALIZE, hello, keys_behind};
 
 /// What a visitor heard.
 struct Heard(Vec<String>);
@@ -390,8 +395,110 @@ fn a_peer_in_namespaces_of_its_own_gets_nothing_done() {
     daemon.stop();
 }
 
+/// A socket whose last close takes this many seconds, and its other end.
+fn lingering(seconds: u64) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let mut full = TcpStream::connect(address).expect("it listens");
+    let (other, _) = listener.accept().expect("it connected");
+    full.set_nonblocking(true).expect("a socket");
+    while full.write(&[0; 65536]).is_ok() {}
+    full.set_nonblocking(false).expect("a socket");
+    let time = Some(Duration::from_secs(seconds));
+    rustix::net::sockopt::set_socket_linger(&full, time).expect("a socket");
+    (full, other)
+}
+
+/// Says this, and passes these descriptors.
+fn pass(
+    to: &UnixStream,
+    words: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> rustix::io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(100))];
+    let mut along = SendAncillaryBuffer::new(&mut space);
+    assert!(along.push(SendAncillaryMessage::ScmRights(descriptors)));
+    sendmsg(to, &[IoSlice::new(words)], &mut along, SendFlags::NOSIGNAL)
+}
+
+/// Passes sockets that take a minute to be closed, and closes its own: the daemon would be the one who waits.
+#[track_caller]
+fn holds_nobody_up(daemon: &Daemon, is_refused: bool) {
+    let mut honest = daemon.client();
+    let server = honest.server();
+    let begin = Instant::now();
+    for (words, count, stays) in [
+        (&b"!hel"[..], 1, true),
+        (b"!hel", 1, false),
+        (b"\n", 100, true),
+    ] {
+        let connection = daemon.connect();
+        let (full, _other) = lingering(60);
+        let passed = pass(connection.stream(), words, &vec![full.as_fd(); count]);
+        match is_refused {
+            true => {
+                assert_eq!(passed, Err(rustix::io::Errno::PERM));
+                // It is closed here.
+                rustix::net::sockopt::set_socket_linger(&full, None).expect("a socket");
+            }
+            false => assert_eq!(passed, Ok(words.len())),
+        }
+        // Whoever closes it last waits: if that is this process, not here.
+        std::thread::spawn(move || drop(full));
+        let connection = stays.then_some(connection);
+        assert_eq!(honest.server().pid(), server.pid());
+        drop(connection);
+        assert_eq!(honest.server().pid(), server.pid());
+    }
+    assert!(
+        begin.elapsed() < Duration::from_secs(30),
+        "{:?}: {}",
+        begin.elapsed(),
+        daemon.log()
+    );
+}
+
+#[test]
+fn a_peer_that_passes_a_descriptor_that_lingers_holds_nobody_up() {
+    let daemon = Daemon::start("passes");
+    holds_nobody_up(&daemon, kennel_sys::kernel::features().pass_rights);
+    daemon.stop();
+}
+
+#[test]
+fn a_peer_that_passes_a_descriptor_holds_nobody_up_where_the_kernel_cannot_refuse_it() {
+    let cast = Cast {
+        env: vec![("KENNEL_FEATURES_OFF", "pass-rights")],
+        ..Cast::default()
+    };
+    let daemon = Daemon::cast("passes-before", cast);
+    holds_nobody_up(&daemon, false);
+    daemon.stop();
+}
+
 mod needs_root {
     use super::*;
+
+    /// Its root is on a file system that does not answer: who asked it would wait for ever.
+    #[test]
+    fn a_peer_whose_root_does_not_answer_is_sent_away_and_the_others_are_served() {
+        let daemon = Daemon::start("hung-root");
+        let mut honest = daemon.client();
+        let server = honest.server();
+        let mountpoint = daemon.scope.path("hung");
+        std::fs::create_dir(&mountpoint).expect("a directory");
+        let mut command = daemon.scope.command("unshare");
+        command.arg("--mount").arg(bin("tk-hung")).arg("visit");
+        command.arg(&mountpoint).arg(daemon.socket_path());
+        let said = heard(command, &first_words(&daemon.hello()));
+        if said.starts_with("no FUSE") {
+            return skipped(&said);
+        }
+        let heard = Heard(said.lines().map(str::to_owned).collect());
+        heard.is_sent_away("not confined as this daemon is");
+        assert_eq!(honest.server().pid(), server.pid());
+        daemon.stop();
+    }
 
     /// Each kind of namespace alone, a capability less, and other groups.
     #[test]
@@ -438,6 +545,103 @@ mod needs_root {
         }
         daemon.stop();
     }
+
+    /// Without capabilities, though it is root: as the processes of other users are.
+    const WITHOUT: &[&str] = &[
+        "setpriv",
+        "--securebits",
+        "+noroot",
+        "--inh-caps",
+        "-all",
+        "--ambient-caps",
+        "-all",
+    ];
+
+    /// Connects, and executes what follows the socket's path, with the connection as its descriptor 9.
+    const CONNECTED: &str = r#"
+import os, select, socket, sys
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+os.dup2(peer.fileno(), 9, inheritable=True)
+print("connected", flush=True)
+select.select([0], [], [])
+os.execvp(sys.argv[2], sys.argv[2:])
+"#;
+
+    /// Says what it is told on descriptor 9.
+    const SPEAKS: &str = r#"
+import socket, sys
+said = sys.stdin.buffer.read()
+peer = socket.socket(fileno=9)
+peer.sendall(said)
+while heard := peer.recv(4096):
+    sys.stdout.buffer.write(heard)
+"#;
+
+    /// Connects behind `before`, and says its hello once it has executed `then` after the daemon looked at it.
+    #[track_caller]
+    fn is_sent_away_after_an_exec(daemon: &Daemon, before: &[&str], then: &[&str]) {
+        let socket = daemon.socket_path();
+        let words = [before, &["/usr/bin/env", "python3", "-c", CONNECTED]].concat();
+        let mut command = daemon.scope.command(words[0]);
+        command.args(&words[1..]).arg(socket).args(then);
+        command.args(["python3", "-c", SPEAKS]);
+        let text = heard_after(command, &first_words(&daemon.hello()), |stdout| {
+            let mut line = String::new();
+            stdout.read_line(&mut line).expect("a line");
+            assert_eq!(line, "connected\n");
+            // As above: it has been looked at when a later one is answered.
+            daemon.connect().greet(&daemon.hello());
+        });
+        Heard(text.lines().map(str::to_owned).collect())
+            .is_sent_away("not confined as this daemon is");
+    }
+
+    /// By a program with more rights, here by file capabilities, a process can enter a namespace and be without
+    /// capabilities again: its `status` and its user namespace are as before.
+    #[test]
+    fn a_client_that_a_privileged_program_confined_before_its_hello_gets_nothing_done() {
+        let cast = Cast {
+            before: WITHOUT,
+            ..Cast::default()
+        };
+        let key_of = |hello: &ClientHello| keys_behind(WITHOUT, hello).swap_remove(0);
+        let usual = |scope: &Scope| hello(scope, &[bin("tk-server").as_os_str().as_bytes()]);
+        let (daemon, _first) = Daemon::at_key("privileged-program", cast, usual, key_of);
+        let unshare = daemon.scope.path("unshare");
+        std::fs::copy("/usr/bin/unshare", &unshare).expect("a program");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&unshare, mode).expect("a program");
+        // Version 2, effective; CAP_SYS_ADMIN is number 21.
+        let fields = [0x0200_0001_u32, 1 << 21, 0, 0, 0];
+        let value: Vec<u8> = fields.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&unshare, "security.capability", &value, flags).expect("root may");
+        let unshare = unshare.to_str().expect("text");
+        for kind in ["--mount", "--net", "--ipc"] {
+            is_sent_away_after_an_exec(&daemon, WITHOUT, &[unshare, kind, "--"]);
+        }
+        daemon.stop();
+    }
+
+    /// What was confined when it came may have left its connection to another process before it executed a program that is
+    /// not: here by the rule that root has all capabilities after an exec.
+    #[test]
+    fn a_client_that_became_less_confined_before_its_hello_gets_nothing_done() {
+        const DROPS: &str = r#"
+import ctypes, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.capset(struct.pack("II", 0x20080522, 0), struct.pack("6I", 0, 0, 0, 0, 0, 0)) == 0
+code = sys.argv[4]
+sys.argv[1:5] = []
+exec(code)
+"#;
+        let daemon = Daemon::start("less-confined");
+        let before = ["python3", "-c", DROPS];
+        is_sent_away_after_an_exec(&daemon, &before, &[]);
+        daemon.client().server();
+        daemon.stop();
+    }
 }
 
 #[test]
@@ -476,6 +680,35 @@ fn a_peer_that_names_another_processs_session_neither_ends_nor_joins_it() {
     visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("its session is another process's");
     assert_eq!(honest.server().pid(), server.pid());
     assert_eq!(honest.ask("echo", json!(1)), 1);
+    daemon.stop();
+}
+
+/// Says what it is told, and prints the first two lines that it hears.
+const TWO_LINES: &str = "\
+import socket, sys
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(sys.stdin.buffer.read())
+lines = peer.makefile()
+print(lines.readline(), lines.readline())
+";
+
+#[test]
+fn the_session_of_a_bare_client_has_no_name_that_can_be_guessed() {
+    let daemon = Daemon::for_bare("bare-session");
+    let _first = daemon.client();
+    let mut bare = daemon.connect();
+    bare.say(r#"{"jsonrpc":"2.0","id":1,"method":"echo","params":[1]}"#);
+    assert!(bare.line().expect("an answer").contains("result"));
+    // Whoever names a session of another process is sent away.
+    for number in 0..5 {
+        let mut hello = daemon.hello();
+        hello.session = format!("bare {number}");
+        let mut visitor = daemon.scope.command("python3");
+        visitor.args(["-c", TWO_LINES]).arg(daemon.socket_path());
+        let heard = heard(visitor, &first_words(&hello));
+        assert!(heard.contains("\"result\""), "{number}: {heard}");
+    }
     daemon.stop();
 }
 

@@ -1,4 +1,4 @@
-//! A daemon under the key of version 1, as an earlier build started it.
+//! A daemon under a key of version 1 or 2, as an earlier build started it.
 
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
@@ -7,7 +7,7 @@ use kennel_core::hello::{ClientHello, Control, Text};
 use kennel_testkit::{Client, Scope, bin, run};
 use serde_json::{Value, json};
 
-use crate::stage::{Cast, Daemon, former_key_of, hello};
+use crate::stage::{Cast, Daemon, hello, key_of_version_1, key_of_version_2};
 
 fn session(scope: &Scope) -> Command {
     let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
@@ -37,12 +37,16 @@ fn session(scope: &Scope) -> Command {
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?))),
     );
+    // It did not count then.
+    command.env("BW_SESSION", "s");
     command
 }
 
-/// The hello of such a session.
+/// The hello of such a session, with a credential that no former version counted.
 fn its_hello(scope: &Scope) -> ClientHello {
     let mut hello = hello(scope, &[bin("tk-server").as_os_str().as_bytes()]);
+    let session = (&b"BW_SESSION"[..], &b"s"[..]);
+    hello.env.push((session.0.into(), session.1.into()));
     if let Some(fields) = &mut hello.key {
         fields.names = vec![Text::from(&b"HOME"[..])];
         fields.env_key = Some(fields.names.clone());
@@ -50,52 +54,71 @@ fn its_hello(scope: &Scope) -> ClientHello {
     hello
 }
 
+/// How earlier builds computed keys.
+type KeyOf = fn(&ClientHello) -> String;
+const FORMER: [(&str, KeyOf); 2] = [("two", key_of_version_2), ("one", key_of_version_1)];
+
 #[test]
 fn a_session_joins_the_daemon_of_its_former_key_and_starts_no_second_writer() {
-    let (daemon, _first) = Daemon::at_key("former", Cast::default(), its_hello, former_key_of);
-    let mut one = Client::begin(&mut session(&daemon.scope));
-    let mut two = Client::begin(&mut session(&daemon.scope));
-    for client in [&mut one, &mut two] {
-        assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+    for (version, former_key_of) in FORMER {
+        let label = format!("former-{version}");
+        let (daemon, _first) = Daemon::at_key(&label, Cast::default(), its_hello, former_key_of);
+        let mut one = Client::begin(&mut session(&daemon.scope));
+        let mut two = Client::begin(&mut session(&daemon.scope));
+        for client in [&mut one, &mut two] {
+            assert_eq!(client.request("echo", json!([1]))["result"], json!([1]));
+        }
+        daemon.state_when("both share its server", |state| {
+            state["servers"][0]["clients"] == 2
+        });
+        let ended = run(daemon
+            .scope
+            .command(env!("CARGO_BIN_EXE_kennel"))
+            .args(["ps", "--json"]));
+        let all: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(all.len(), 1, "{version}: {all:?}");
+        assert_eq!(all[0]["daemon_pid"], daemon.process.pid());
+        drop((one, two));
+        daemon.stop();
     }
-    daemon.state_when("both share its server", |state| {
-        state["servers"][0]["clients"] == 2
-    });
-    let ended = run(daemon
-        .scope
-        .command(env!("CARGO_BIN_EXE_kennel"))
-        .args(["ps", "--json"]));
-    let all: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(all.len(), 1, "{all:?}");
-    assert_eq!(all[0]["daemon_pid"], daemon.process.pid());
-    drop((one, two));
-    daemon.stop();
 }
 
 #[test]
 fn a_daemon_of_a_former_key_serves_those_who_have_one_key_now() {
-    let with = |scope: &Scope, token: &[u8]| {
-        let mut hello = its_hello(scope);
-        let name = Text::from(&b"CLAUDE_CODE_OAUTH_TOKEN"[..]);
-        hello.env.push((name, Text::from(token)));
-        hello
-    };
-    // That name did not count for version 1.
-    let (daemon, mut first) = Daemon::at_key(
-        "former-one",
-        Cast::default(),
-        |scope| with(scope, b"1"),
-        former_key_of,
-    );
-    first.greet(&daemon.hello());
-    assert_eq!(first.ask("echo", json!(1)), 1);
-    let mut same = daemon.client();
-    assert_eq!(same.ask("echo", json!(2)), 2);
-    let mut other = daemon.connect();
-    other.greet(&with(&daemon.scope, b"2"));
-    match other.word() {
-        Control::Solo(solo) => assert!(solo.why.contains("its key"), "{solo:?}"),
-        word => panic!("{word:?}"),
+    // None of these counted with `--env-key` for the version.
+    for (version, former_key_of, name, values) in [
+        (1, FORMER[1].1, "CLAUDE_CODE_OAUTH_TOKEN", ["1", "2"]),
+        (2, FORMER[0].1, "OP_SESSION_x", ["1", "2"]),
+        (2, FORMER[0].1, "X", ["Bearer 1", "Bearer 2"]),
+    ] {
+        let with = |scope: &Scope, value: &str| {
+            let mut hello = its_hello(scope);
+            let pair = (name.as_bytes().into(), value.as_bytes().into());
+            hello.env.push(pair);
+            hello
+        };
+        let (daemon, mut first) = Daemon::at_key(
+            &format!("former-{version}-{name}"),
+            Cast::default(),
+            |scope| with(scope, values[0]),
+            former_key_of,
+        );
+        let other = with(&daemon.scope, values[1]);
+        assert_eq!(
+            former_key_of(&daemon.hello()),
+            former_key_of(&other),
+            "{name}"
+        );
+        first.greet(&daemon.hello());
+        assert_eq!(first.ask("echo", json!(1)), 1);
+        let mut same = daemon.client();
+        assert_eq!(same.ask("echo", json!(2)), 2);
+        let mut client = daemon.connect();
+        client.greet(&other);
+        match client.word() {
+            Control::Solo(solo) => assert!(solo.why.contains("its key"), "{solo:?}"),
+            word => panic!("{name}: {word:?}"),
+        }
+        daemon.stop();
     }
-    daemon.stop();
 }

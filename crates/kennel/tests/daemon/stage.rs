@@ -21,7 +21,7 @@ use kennel_testkit::{DEADLINE, Scope, bin, wait_for};
 use serde_json::{Value, json};
 
 /// The version of keys that this build has.
-const KEY_VERSION: u32 = 2;
+const KEY_VERSION: u32 = 3;
 
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"0"}}}"#;
 
@@ -33,6 +33,8 @@ pub(crate) struct Cast {
     /// What `ulimit` is told before it is started.
     pub(crate) ulimit: Option<&'static str>,
     pub(crate) env: Vec<(&'static str, &'static str)>,
+    /// The command that becomes the daemon.
+    pub(crate) before: &'static [&'static str],
 }
 
 impl Default for Cast {
@@ -43,6 +45,7 @@ impl Default for Cast {
             owner: None,
             ulimit: None,
             env: Vec::new(),
+            before: &[],
         }
     }
 }
@@ -219,16 +222,25 @@ impl Daemon {
 
 /// The key of whoever says this hello and is confined as this process is, as the program itself computes it.
 pub(crate) fn key_of(hello: &ClientHello) -> String {
-    keys_of(hello).0
+    keys_behind(&[], hello).swap_remove(0)
+}
+
+/// The same, of version 2.
+pub(crate) fn key_of_version_2(hello: &ClientHello) -> String {
+    keys_behind(&[], hello).swap_remove(1)
 }
 
 /// The same, of version 1.
-pub(crate) fn former_key_of(hello: &ClientHello) -> String {
-    keys_of(hello).1
+pub(crate) fn key_of_version_1(hello: &ClientHello) -> String {
+    keys_behind(&[], hello).swap_remove(2)
 }
 
-fn keys_of(hello: &ClientHello) -> (String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kennel"))
+/// The keys of whoever is confined as what these commands become, the newest version first.
+pub(crate) fn keys_behind(before: &[&str], hello: &ClientHello) -> Vec<String> {
+    let program = env!("CARGO_BIN_EXE_kennel");
+    let words: Vec<&str> = before.iter().copied().chain([program]).collect();
+    let mut child = Command::new(words[0])
+        .args(&words[1..])
         .args(["daemon", "--keys"])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
@@ -239,8 +251,7 @@ fn keys_of(hello: &ClientHello) -> (String, String) {
     drop(stdin);
     let output = child.wait_with_output().expect("an end");
     let text = String::from_utf8(output.stdout).expect("text");
-    let (key, former) = text.trim_end().split_once(' ').expect("two keys");
-    (key.to_owned(), former.to_owned())
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Plays the election's part for the usual sessions; returns the daemon's report and the first connection.
@@ -270,7 +281,12 @@ fn spawn_at(scope: &Scope, cast: &Cast, key: &str) -> (String, UnixStream) {
     );
     let program = env!("CARGO_BIN_EXE_kennel");
     let mut command = match cast.ulimit {
-        None => scope.command(program),
+        None => {
+            let words: Vec<&str> = cast.before.iter().copied().chain([program]).collect();
+            let mut command = scope.command(words[0]);
+            command.args(&words[1..]);
+            command
+        }
         Some(limit) => {
             let mut shell = scope.command("sh");
             let script = format!("ulimit {limit}; exec \"$@\"");

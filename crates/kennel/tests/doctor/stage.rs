@@ -44,8 +44,21 @@ impl Ward {
 
     /// `kennel`, kept to this ward.
     pub(crate) fn kennel(&self, words: &[&str]) -> Ended {
+        self.wait_until_idle();
         let mut command = self.restricted(env!("CARGO_BIN_EXE_kennel"));
         run(command.args(words))
+    }
+
+    /// Waits until every `tk-idle` of this ward, and the shell before it, has begun to wait: one that starts runs, and that is a
+    /// doubt.
+    fn wait_until_idle(&self) {
+        for process in self.scope.survivors() {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid()));
+            let name = name.unwrap_or_default();
+            if ["tk-idle", "sh", "innocent"].contains(&name.trim_end()) {
+                wait_until_blocked(&process);
+            }
+        }
     }
 
     /// A command that runs `kennel`, kept to this ward.
@@ -113,6 +126,31 @@ impl Ward {
         app.args(options).arg("--").args(command);
         Family::start(&mut app)
     }
+}
+
+/// Waits until a process and everybody below it is blocked, or gone.
+pub(crate) fn wait_until_blocked(process: &ProcessRef) {
+    let dir = |pid: u32| format!("/proc/{pid}/task/{pid}");
+    let pid = process.pid();
+    wait_for(&format!("pid {pid} waits"), || {
+        let mut left = vec![pid];
+        while let Some(pid) = left.pop() {
+            let stat = std::fs::read_to_string(format!("{}/stat", dir(pid))).unwrap_or_default();
+            let children = std::fs::read_to_string(format!("{}/children", dir(pid)));
+            let children = children.unwrap_or_default();
+            left.extend(
+                children
+                    .split_whitespace()
+                    .map(|pid| pid.parse::<u32>().unwrap()),
+            );
+            // Of a stopped one and of a zombie nothing is awaited.
+            let state = stat.rsplit_once(") ").map(|(_, fields)| &fields[..1]);
+            if state.is_some_and(|state| ["R", "D"].contains(&state)) {
+                return None;
+            }
+        }
+        Some(())
+    });
 }
 
 /// An app and what it started.

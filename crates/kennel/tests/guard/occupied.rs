@@ -426,6 +426,27 @@ fn of_many_that_start_at_once_one_serves_and_the_others_say_so() {
 }
 
 #[test]
+fn an_orphaned_guard_that_is_stopped_by_a_signal_is_replaced_without_delay() {
+    let place = Place::new("stopped");
+    let mut first = owner(&place.scope);
+    let options = ["--json", "--owner-pid", &first.id().to_string()];
+    let facts = json_of(&ends_with(0, &mut place.guard(&options, &[])).0);
+    let guard = u32::try_from(facts["guard_pid"].as_u64().unwrap()).unwrap();
+    let guard = ProcessRef::open(guard).unwrap();
+    guard.signal(kennel_sys::Signal::STOP).unwrap();
+    kill(&mut first);
+    let mut second = owner(&place.scope);
+    let options = ["--json", "--owner-pid", &second.id().to_string()];
+    let start = std::time::Instant::now();
+    let facts = json_of(&ends_with(0, &mut place.guard(&options, &[])).0);
+    // It would wait for 60 s, and fail.
+    assert!(start.elapsed().as_secs() < 30);
+    assert_eq!(facts["status"], "started", "{facts}");
+    assert!(!guard.is_alive());
+    kill(&mut second);
+}
+
+#[test]
 fn one_whose_end_has_begun_is_waited_for_though_its_owner_lives() {
     let place = Place::new("ending");
     let owner = owner(&place.scope);

@@ -243,3 +243,44 @@ fn help_teaches_with_an_example() {
         assert!(stdout.contains(words), "{words}: {stdout}");
     }
 }
+
+#[test]
+fn what_a_child_from_before_an_exec_leaves_to_a_guard_is_reaped() {
+    let scope = Scope::new("left");
+    let go = scope.path("go");
+    std::fs::write(&go, "").unwrap();
+    let leaves = format!(
+        "while [ -e {0} ]; do (sleep 0.01 &); echo >>{0}; sleep 0.01; done",
+        go.display()
+    );
+    let line = format!(
+        "({leaves}) & exec {} guard --stop-after 300ms -- sleep 1000",
+        env!("CARGO_BIN_EXE_kennel")
+    );
+    let mut guard = scope.command("sh").args(["-c", &line]).spawn().unwrap();
+    let pid = guard.id();
+    let children = || {
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let text = std::fs::read_to_string(path).unwrap();
+        let pids = text.split_whitespace().map(str::to_owned);
+        pids.collect::<Vec<String>>()
+    };
+    let is_warden = |pid: &String| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim() == "kennel-warden")
+    };
+    wait_for("a warden", || {
+        children().iter().any(is_warden).then_some(())
+    });
+    let left = || std::fs::metadata(&go).unwrap().len();
+    let before = left();
+    wait_for("it leaves more", || (left() > before + 20).then_some(()));
+    std::fs::remove_file(&go).unwrap();
+    // The child from before the exec is nobody's to reap.
+    wait_for("nobody but the warden and the child from before", || {
+        (children().len() <= 2).then_some(())
+    });
+    let process = ProcessRef::open(pid).unwrap();
+    process.signal(Signal::TERM).unwrap();
+    guard.wait().unwrap();
+}

@@ -99,6 +99,21 @@ fn a_mistake_in_the_file_is_told_with_its_place_and_the_rest_works() {
 }
 
 #[test]
+fn an_empty_name_is_refused_wherever_one_is_given() {
+    let scope = Scope::new("named");
+    for words in [
+        &["run", ""][..],
+        &["stop", ""],
+        &["logs", ""],
+        &["purge", ""],
+        &["guard", "--name", "", "--", "true"],
+    ] {
+        let refused = run(&mut kennel(&scope, words));
+        assert_eq!(refused.code(), Some(2), "{words:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
 fn without_kennel_a_name_is_still_its_server() {
     let scope = Scope::new("named");
     servers_toml(&scope, &of_the_server(&scope));

@@ -188,6 +188,32 @@ fn what_others_put_into_kennels_directories_stays_and_is_named() {
 }
 
 #[test]
+fn needs_root_a_purge_that_cannot_remove_everything_does_not_say_that_nothing_was_removed() {
+    let scope = Scope::new("purge-partly");
+    ends(&scope, session(&scope, "always", "a"));
+    let dir = scope.path("home/.local/state/kennel/wrap");
+    std::fs::create_dir_all(&dir).unwrap();
+    let backup = dir.join("0123456789abcdef.backup");
+    std::fs::write(&backup, "{}").unwrap();
+    // A file that something is mounted on cannot be removed.
+    let mut command = scope.command("unshare");
+    command
+        .args(["-m", "sh", "-c"])
+        .arg("mount --bind \"$1\" \"$1\" && shift && exec \"$@\"")
+        .arg("sh")
+        .arg(&backup)
+        .arg(env!("CARGO_BIN_EXE_kennel"))
+        .args(["purge", "--yes"]);
+    let ended = run(&mut command);
+    assert_eq!(ended.code(), Some(1), "{}", ended.stderr);
+    let words = "not all of it was removed: ";
+    assert!(ended.stderr.contains(words), "{}", ended.stderr);
+    let all = ended.stdout + &ended.stderr;
+    assert!(!all.contains("nothing was removed"), "{all}");
+    assert!(backup.exists() && !scope.runtime_dir().exists(), "{all}");
+}
+
+#[test]
 fn json_is_printed_whatever_there_is_to_do() {
     let scope = Scope::new("purge");
     let told = |words: &[&str], code: i32| -> serde_json::Value {

@@ -109,6 +109,32 @@ fn the_state_of_one_server_goes_and_that_of_another_stays() {
     assert!(!other.exists());
 }
 
+#[test]
+fn a_state_behind_a_directory_that_became_a_link_is_kept_and_so_is_its_note() {
+    let scope = Scope::new("purge-link");
+    let state = full(scope.path("data/thing"));
+    stops(guarded(&scope, "thing", &state));
+    let moved = scope.path("moved");
+    std::fs::rename(scope.path("data"), &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, scope.path("data")).unwrap();
+    let words = with_state(&["purge", "--yes"], &state);
+    let refused = kennel(&scope, &words);
+    assert_ne!(refused.code(), Some(0), "{}", refused.stdout);
+    assert!(
+        refused.stderr.contains("has become a link"),
+        "{}",
+        refused.stderr
+    );
+    assert!(moved.join("thing/below/data").exists());
+
+    // It is still known as the state of the server.
+    std::fs::remove_file(scope.path("data")).unwrap();
+    std::fs::rename(&moved, scope.path("data")).unwrap();
+    let removed = kennel(&scope, &words);
+    assert_eq!(removed.code(), Some(0), "{}", removed.stderr);
+    assert!(!state.exists() && !scope.runtime_dir().exists());
+}
+
 /// Writes down that the only store there is is the state of a server, as an earlier build did for any directory.
 fn declare_as_before(scope: &Scope, state: &Path) {
     use std::os::unix::ffi::OsStrExt;

@@ -1,7 +1,12 @@
-//! Slow is not stuck (lesson 28): a daemon that has much to do, or waits for a slow server, is left alone.
+//! Slow is not stuck (lesson 28): a daemon that has much to do, or waits for a slow server, is left alone. Many connections
+//! do not keep it from its clients.
 
+use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
 
 use kennel_testkit::{Client, Scope};
 use serde_json::{Value, json};
@@ -10,6 +15,8 @@ use crate::stage::{log, meeting_place, server_of, serves, shared, the_daemon};
 
 /// How long the server hears nothing.
 const LONG: u64 = 20_000;
+/// The longest time for ten short requests.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// A process for every core that does nothing but use it.
 fn hogs(scope: &Scope) -> Vec<Child> {
@@ -67,4 +74,38 @@ fn rule_3_a_busy_daemon_is_never_taken_for_stuck() {
         hog.kill().unwrap();
         hog.wait().unwrap();
     }
+}
+
+#[test]
+fn a_client_is_served_while_others_connect_without_end() {
+    let scope = Scope::new("storm-of-connections");
+    let mut client = Client::begin(&mut shared(&scope));
+    serves(&mut client);
+    let place = meeting_place(&scope);
+    let mut files = std::fs::read_dir(&place)
+        .unwrap()
+        .map(|it| it.unwrap().path());
+    let socket = files.find(|path| path.extension().is_some_and(|end| end == "sock"));
+    let socket = socket.unwrap();
+    let enough = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                while !enough.load(Ordering::Relaxed) {
+                    let _ = UnixStream::connect(&socket);
+                }
+            });
+        }
+        let start = Instant::now();
+        let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..10 {
+                serves(&mut client);
+            }
+        }));
+        enough.store(true, Ordering::Relaxed);
+        served.unwrap();
+        // A daemon that accepts as long as somebody connects serves nobody until it is out of descriptors: 11 s or more
+        // with 20,000 of them.
+        assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
+    });
 }

@@ -6,7 +6,7 @@ use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, Scope, bin, run, wait_for};
 use serde_json::{Value, json};
 
-use crate::stage::{daemons, kennel, listing};
+use crate::stage::{daemons, kennel, listing, serves};
 
 fn session(scope: &Scope, options: &[&str]) -> Command {
     let mut command = kennel(scope);
@@ -52,7 +52,10 @@ fn a_backend_that_other_sessions_use_outlives_the_session_that_started_it() {
     for session in &mut sessions {
         assert_eq!(backend_of(session), backend, "a session lost its backend");
     }
-    let shown = kept(&scope);
+    // Its warden may still be writing that down when the session has ended.
+    let shown = wait_for("it is listed as kept", || {
+        Some(kept(&scope)).filter(|kept| !kept.is_empty())
+    });
     assert_eq!(shown.len(), 1, "{shown:?}");
     assert_eq!(shown[0]["servers"][0]["pid"], backend);
     assert!(shown[0]["why"].as_str().unwrap().contains("connected"));
@@ -208,5 +211,62 @@ fn servers_toml_says_which_detached_services_are_kept() {
         command.envs(variable.map(|variable| ("KENNEL_DETACHED", variable)));
         let kept = keeps_backend(&scope, &mut command);
         assert_eq!(kept, keeps, "{written} {variable:?}");
+    }
+}
+
+/// The parent of a process.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let rest = &stat[stat.rfind(") ")? + 2..];
+    rest.split(' ').nth(1)?.parse().ok()
+}
+
+/// The children of a process, zombies included.
+fn children_of(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).unwrap();
+    let pids = text.split_whitespace();
+    pids.map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn what_a_kept_service_leaves_to_a_session_or_a_daemon_is_reaped() {
+    for share in ["never", "always"] {
+        let scope = Scope::new("left");
+        let go = scope.path("go");
+        let go = go.display();
+        // Once, a detached process whose children leave children behind until it is told to stop.
+        let leaves =
+            format!("until [ -e {go}.stop ]; do (sleep 0.01 &); echo >>{go}; sleep 0.01; done");
+        let script = format!(
+            "[ -e {go} ] || {{ echo >{go}; setsid sh -c '{leaves}' </dev/null >/dev/null 2>&1 & echo $! >{go}.pid; }}; exec {}",
+            bin("tk-server").display()
+        );
+        let mut command = kennel(&scope);
+        command
+            .args(["run", "--stop-after", "50ms,50ms", "--share", share])
+            .args(["--detached", "keep", "--", "sh", "-c", &script]);
+        let mut client = Client::begin(&mut command);
+        client.request("die", json!({}));
+        serves(&mut client);
+        let pid = std::fs::read_to_string(scope.path("go.pid")).unwrap();
+        let service = ProcessRef::open(pid.trim().parse().unwrap()).unwrap();
+        let adopter = match share {
+            "never" => client.pid(),
+            _ => daemons(&scope)[0].pid(),
+        };
+        // The warden of the server that died may still be on its way out.
+        wait_for("the service is adopted", || {
+            (parent_of(service.pid()) == Some(adopter)).then_some(())
+        });
+        let left = || std::fs::metadata(scope.path("go")).unwrap().len();
+        let before = left();
+        wait_for("it leaves more", || (left() > before + 20).then_some(()));
+        std::fs::write(scope.path("go.stop"), "").unwrap();
+        wait_for("the service ends", || (!service.is_alive()).then_some(()));
+        wait_for("nobody but the warden", || {
+            (children_of(adopter).len() == 1).then_some(())
+        });
+        serves(&mut client);
     }
 }

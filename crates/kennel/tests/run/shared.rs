@@ -344,6 +344,34 @@ fn rule_8_the_environment_keeps_nobody_from_meeting_unless_it_matters_to_the_ser
 }
 
 #[test]
+fn sessions_with_different_credentials_have_two_servers_whatever_env_key_says() {
+    let scope = Scope::new("rights");
+    let attach = |name: &str, value: &str| {
+        let mut session = shared_with(&scope, &["--env-key", "HOME"]);
+        let mut client = Client::begin(session.env(name, value));
+        serves(&mut client);
+        client
+    };
+    let mut clients = Vec::new();
+    for (name, one, other) in [
+        (
+            "X",
+            r#"{"Authorization":"Bearer 1"}"#,
+            r#"{"Authorization":"Bearer 2"}"#,
+        ),
+        ("PG_CONN", "host=db password=one", "host=db password=two"),
+        ("MCP_HEADERS", "1", "2"),
+        ("BW_SESSION", "1", "2"),
+    ] {
+        let before = daemons(&scope).len();
+        clients.extend([attach(name, one), attach(name, one)]);
+        assert_eq!(daemons(&scope).len(), before + 1, "{name}");
+        clients.push(attach(name, other));
+        assert_eq!(daemons(&scope).len(), before + 2, "{name}");
+    }
+}
+
+#[test]
 fn lesson_31_a_signal_to_a_clients_process_group_ends_that_client_alone() {
     let scope = Scope::new("group");
     let mut other = Client::begin(&mut shared(&scope));
@@ -383,4 +411,59 @@ fn lines_of_megabytes_pass_whole_through_the_daemon() {
             Some(text.len())
         );
     }
+}
+
+#[test]
+fn stop_ends_the_server_of_a_session_that_is_dedicated_for_now_and_not_the_session() {
+    let scope = Scope::new("for-now");
+    let daemons = scope.runtime_dir().join("daemons");
+    let mut builder = std::fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(&daemons)
+        .unwrap();
+    let allow = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&daemons, mode).unwrap();
+    };
+    // No daemon can meet anybody there.
+    allow(0o755);
+    let mut client = Client::begin(&mut shared(&scope));
+    let pid = |client: &mut Client| {
+        let pid = client.request("pid", json!({}))["result"].as_u64().unwrap();
+        ProcessRef::open(u32::try_from(pid).unwrap()).unwrap()
+    };
+    let listed = || -> Vec<Value> {
+        let said = run(kennel(&scope).args(["ps", "--json"]));
+        serde_json::from_str(&said.stdout).unwrap()
+    };
+    for words in [["stop", "--all"], ["stop", "tk-server"]] {
+        let server = pid(&mut client);
+        wait_for("it is listed", || {
+            let listed = listed();
+            (listed.len() == 1 && listed[0]["dedicated_for_now"] == true).then_some(())
+        });
+        let stopped = run(kennel(&scope).args(words));
+        assert_eq!(stopped.code(), Some(0), "{}", stopped.stderr);
+        assert!(stopped.stdout.contains("its session stays"), "{words:?}");
+        assert!(!server.is_alive(), "{words:?}");
+        // What it is asked next, another server of its own answers.
+        serves(&mut client);
+    }
+    allow(0o700);
+    let _ = pid(&mut client);
+    // On its way back to a daemon it is listed nowhere for a moment.
+    wait_for("there is something to be stopped", || {
+        let stopped = run(kennel(&scope).args(["stop", "--all"]));
+        (stopped.code() == Some(0)).then_some(())
+    });
+    // Now there can be a daemon.
+    serves(&mut client);
+    wait_for("it shares", || {
+        let listed = listed();
+        (listed.len() == 1 && listed[0]["mode"] == "shared").then_some(())
+    });
+    client.close();
+    assert_eq!(client.wait().code(), Some(0));
 }

@@ -1,5 +1,7 @@
 //! A daemon that can open no more files: whoever comes has a server all the same.
 
+use std::time::{Duration, Instant};
+
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, Scope};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -72,8 +74,12 @@ fn a_session_is_told_at_once_that_a_daemon_is_out_of_descriptors() {
     for more in [0, 8] {
         limit_highest(&daemon, more);
         let begin = |_| {
+            let start = Instant::now();
             let mut client = Client::begin(&mut shared(&scope));
             serves(&mut client);
+            // A session waits 20 s for a daemon that does not answer.
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(15), "{took:?}");
             client
         };
         let crowd: Vec<Client> = (0..2 * more + 2).map(begin).collect();

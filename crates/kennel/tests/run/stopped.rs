@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
-use kennel_testkit::{Client, Scope, wait_for};
+use kennel_sys::process::ProcessRef;
+use kennel_testkit::{Client, Scope, run, wait_for};
 use serde_json::json;
 
-use crate::stage::{log, server_of, serves, shared, solo, state_of};
+use crate::stage::{kennel, log, server_of, serves, shared, solo, state_of, the_daemon};
 
 /// Longer than the first check takes, and shorter than the second.
 const AFTER_THE_REPORT: Duration = Duration::from_secs(3);
@@ -64,4 +65,25 @@ fn a_stopped_shared_server_is_logged_once_and_goes_on() {
         assert_eq!(client.answer(id)["result"], json!({"a": 1}));
         assert_eq!(server_of(client).pid(), pid);
     }
+}
+
+#[test]
+fn kennel_stop_ends_sessions_and_daemons_that_are_stopped_by_a_signal() {
+    let scope = Scope::new("stopped-all");
+    let mut of_daemon = Client::begin(&mut shared(&scope));
+    let mut alone = Client::begin(&mut solo(&scope));
+    serves(&mut of_daemon);
+    serves(&mut alone);
+    let shim = ProcessRef::open(alone.pid()).unwrap();
+    let all = [the_daemon(&scope), shim];
+    for process in &all {
+        process.signal(Signal::STOP).unwrap();
+        wait_for("it is stopped", || (state_of(process) == 'T').then_some(()));
+    }
+    let start = Instant::now();
+    let stop = run(kennel(&scope).args(["stop", "--all"]));
+    assert_eq!(stop.code(), Some(0), "{}", stop.stderr);
+    // It would wait for 60 s.
+    assert!(start.elapsed() < Duration::from_secs(30));
+    assert!(all.iter().all(|process| !process.is_alive()));
 }

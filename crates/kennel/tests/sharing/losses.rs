@@ -46,6 +46,44 @@ fn data(answer: &Value) -> &Value {
 }
 
 #[test]
+fn a_server_that_crashes_is_lost_though_a_helper_of_it_holds_its_stdio() {
+    for share in MODES {
+        for holds in ["stdout", "both"] {
+            let scope = Scope::new("helper-holds");
+            let mut client = Client::begin(&mut session(&scope, share));
+            let before = server_of(&mut client);
+            let lost = client.request("abandon", json!({"holds": holds}));
+            assert_eq!(data(&lost)["signal"], "SIGABRT", "{share}: {lost}");
+            let after = server_of(&mut client);
+            assert_ne!(after.pid(), before.pid(), "{share}, {holds}");
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_launcher_was_killed_goes_on() {
+    for share in MODES {
+        let scope = Scope::new("launcher-killed");
+        let mut command = kennel(&scope);
+        command
+            .args(["run", "--share", share, "--stop-after", "1s,50ms", "--"])
+            .args(["sh", "-c", r#"exec 3<&0; "$1" <&3 & wait"#, "sh"])
+            .arg(bin("tk-server"));
+        let mut client = Client::begin(&mut command);
+        let server = server_of(&mut client);
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
+        let launcher: u32 = stat.split(' ').nth(3).unwrap().parse().unwrap();
+        let launcher = ProcessRef::open(launcher).unwrap();
+        launcher.signal(Signal::KILL).unwrap();
+        launcher.wait(None).unwrap();
+        // Longer than a moment, and far shorter than what counts as silence.
+        let slow = client.request("slow", json!({"ms": 2_000}));
+        assert_eq!(slow["result"], "slow", "{share}: {slow}");
+        assert_eq!(server_of(&mut client).pid(), server.pid(), "{share}");
+    }
+}
+
+#[test]
 fn a_loss_says_how_the_server_ended() {
     for share in MODES {
         let scope = Scope::new("how-it-ended");

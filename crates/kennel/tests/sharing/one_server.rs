@@ -157,7 +157,7 @@ fn a_killed_server_is_one_loss_to_each_of_its_clients_and_they_meet_at_the_next(
         })
         .collect();
     wait_for("all have asked", || {
-        (seen(&mut clients[0])["calls"].as_u64() >= Some(6)).then_some(())
+        (seen(&mut clients[0])["calls"].as_u64() >= Some(5)).then_some(())
     });
     let server = servers(&scope).remove(0);
     server.signal(kennel_sys::Signal::KILL).unwrap();

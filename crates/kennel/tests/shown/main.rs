@@ -5,6 +5,7 @@ mod full;
 mod logs;
 mod printed;
 mod pty;
+mod refused;
 mod stage;
 mod table;
 mod tmux;

@@ -68,6 +68,44 @@ fn it_draws_large_and_small_follows_the_window_and_gives_the_terminal_back() {
 }
 
 #[test]
+fn a_terminal_that_claims_a_huge_size_is_filled_only_in_part() {
+    let scope = Scope::new("top-huge");
+    let Some(mut pty) = Pty::start(&scope, &["top"], 65535, 65535) else {
+        return;
+    };
+    fills(&pty, 1000, 500);
+    pty.types("q");
+    let (code, said) = pty.ended();
+    assert_eq!(code, Some(0));
+    is_restored(&said);
+}
+
+#[test]
+fn it_gives_the_terminal_back_while_it_is_stopped() {
+    let scope = Scope::new("top-stopped");
+    let Some(mut pty) = Pty::start(&scope, &["top"], 80, 24) else {
+        return;
+    };
+    fills(&pty, 80, 24);
+    pty.signal(Signal::TSTP);
+    wait_for("it gives the terminal back", || {
+        let said = pty.said();
+        (said.rfind(LEAVE) > said.rfind(ENTER)).then_some(())
+    });
+    wait_for("it is drawn anew", || {
+        // It may not have stopped yet.
+        pty.signal(Signal::CONT);
+        let said = pty.said();
+        let anew = said.rfind(ENTER).filter(|&at| Some(at) > said.rfind(LEAVE));
+        said[anew?..].contains("help").then_some(())
+    });
+    pty.types("q");
+    let (code, said) = pty.ended();
+    assert_eq!(code, Some(0));
+    is_restored(&said);
+}
+
+#[test]
 fn it_ends_with_its_terminal_though_no_signal_says_so() {
     let scope = Scope::new("top-closed");
     let _client = shared(&scope);

@@ -18,7 +18,7 @@ const MARKER: &[u8] = b"kennel build: ";
 const WIDTH: usize = 80;
 
 /// The version of keys that these builds have.
-const KEY_VERSION: u32 = 2;
+const KEY_VERSION: u32 = 3;
 
 /// The build that is tested.
 pub(crate) fn this() -> PathBuf {

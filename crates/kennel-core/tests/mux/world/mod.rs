@@ -314,6 +314,9 @@ impl World {
                     if let Some(fact) = serial.and_then(|it| self.facts.get_mut(&it)) {
                         fact.sent = true;
                     }
+                    if let Some(roots) = said["result"].get("roots") {
+                        self.nobody_is_worked_for_with_other_roots(&roots.to_string())?;
+                    }
                     self.server.lanes.entry(lane).or_default().push_back(line);
                 }
                 Out::ToClient { client, line } => {
@@ -334,6 +337,17 @@ impl World {
         for client in ready {
             if self.clients.contains_key(&client) {
                 self.client_says(client, INITIALIZED)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The server is told these roots: all who are there and have a call in flight, or a task that goes on, have them.
+    fn nobody_is_worked_for_with_other_roots(&self, told: &str) -> TestCaseResult {
+        for fact in self.facts.values().filter(|fact| fact.goes_on()) {
+            let here = |client: &&Client| client.session == fact.session;
+            if let Some(client) = self.clients.values().find(here) {
+                prop_assert_eq!(told, &client.roots, "it acts in the roots of another");
             }
         }
         Ok(())

@@ -17,7 +17,8 @@ use crate::daemon::house::House;
 use crate::daemon::server::{is_shortage, os};
 use crate::former_key;
 use crate::key;
-use crate::key::variables::{self, Ecosystem};
+use crate::key::rights;
+use crate::key::variables::Always;
 
 /// Why a client is not served.
 pub(super) enum Refusal {
@@ -27,23 +28,33 @@ pub(super) enum Refusal {
     Shortage(io::Error),
 }
 
+impl Refusal {
+    /// Why, for people.
+    fn words(self) -> String {
+        match self {
+            Refusal::Apart(why) => why,
+            Refusal::Shortage(error) => format!("this daemon cannot look at it: {error}"),
+        }
+    }
+}
+
 impl<T: Into<String>> From<T> for Refusal {
     fn from(why: T) -> Refusal {
         Refusal::Apart(why.into())
     }
 }
 
-/// Whether a client with this hello is served, which was looked at when it came.
+/// Whether a client with this hello is served, which was looked at when it came. Both looks count, and both read everything:
+/// by executing a program with more rights (setuid, file capabilities, another label) a process can become less confined, while
+/// another one that stays confined speaks on its connection; or more, in ways that it could not without.
 pub(super) fn of_hello(
     house: &House,
     link: &Link,
     hello: &ClientHello,
     when_it_came: Early,
 ) -> Result<(), Refusal> {
-    let theirs = match when_it_came.0? {
-        Some(known) => looked_at(link, |process| known.read_again(process))?,
-        None => confinement_of(link)?,
-    };
+    is_confined_as_we_are(&when_it_came.0?)?;
+    let theirs = confinement_of(link)?;
     hello.check()?;
     fits(house, hello, &theirs)?;
     let clients = house.clients.borrow();
@@ -54,13 +65,15 @@ pub(super) fn of_hello(
     }
 }
 
-/// Whether a client without a hello may use what the first client with a hello wanted; why not, for people.
-pub(super) fn of_bare(house: &House, link: &Link) -> Result<(), String> {
+/// Whether a client without a hello may use what the first client with a hello wanted; why not, for people. As in
+/// [`of_hello`], what it was when it came counts too.
+pub(super) fn of_bare(house: &House, link: &Link, when_it_came: Early) -> Result<(), String> {
+    is_confined_as_we_are(&when_it_came.0.map_err(Refusal::words)?)?;
     may_have_a_server(link)?;
     let first = house.first_hello.borrow();
     let mut env = first.iter().flat_map(|first| &first.env);
     let gives_rights =
-        |(name, value): &&(Text, Text)| variables::gives_rights(name.as_bytes(), value.as_bytes());
+        |(name, value): &&(Text, Text)| rights::are_given_by(name.as_bytes(), value.as_bytes());
     match env.find(gives_rights) {
         Some((name, _)) => Err(format!(
             "the environment of this server holds a credential ({name:?}), which only sessions of `kennel run` may use"
@@ -74,11 +87,7 @@ pub(super) fn of_bare(house: &House, link: &Link) -> Result<(), String> {
 ///
 /// Not its key: that names the program as it was found then, and a server may be started anew because its files changed.
 pub(in crate::daemon) fn may_have_a_server(link: &Link) -> Result<(), String> {
-    let theirs = confinement_of(link).map_err(|refusal| match refusal {
-        Refusal::Apart(why) => why,
-        Refusal::Shortage(error) => format!("this daemon cannot look at it: {error}"),
-    })?;
-    is_confined_as_we_are(&theirs)
+    is_confined_as_we_are(&confinement_of(link).map_err(Refusal::words)?)
 }
 
 fn is_confined_as_we_are(theirs: &Confinement) -> Result<(), String> {
@@ -115,7 +124,7 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
     // A daemon that an earlier build started has the key of that build, which tells less apart: it serves those who have
     // the same key now, whatever that is, as the first of them.
     let former = former_key::of_hello(hello, theirs);
-    let at_former = former.as_deref() == Some(house.meeting.key());
+    let at_former = former.iter().any(|key| key == house.meeting.key());
     // Its servers may be of clients that this build has not let in: theirs must have the same rights.
     let at_former = at_former && starters(house).iter().all(|it| have_same_rights(hello, it));
     match at_former && is_the_present_one(house, &hash) {
@@ -155,7 +164,8 @@ fn starters(house: &House) -> Vec<Rc<ClientHello>> {
     started.chain(house.first_hello.borrow().clone()).collect()
 }
 
-/// Whether two sessions have the same credentials, and get packages from the same registries.
+/// Whether two sessions have the same credentials, get packages from the same registries and, for a server in the table, have
+/// the same of what it reads.
 fn have_same_rights(one: &ClientHello, other: &ClientHello) -> bool {
     rights(one) == rights(other)
 }
@@ -163,40 +173,25 @@ fn have_same_rights(one: &ClientHello, other: &ClientHello) -> bool {
 /// The variables that count whatever somebody said.
 fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
     let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
-    let ecosystem = Ecosystem::of(&command);
+    let always = Always::of(&command);
     let pair = |(name, value): &(Text, Text)| (os(name), os(value));
     let env: Vec<(OsString, OsString)> = hello.env.iter().map(pair).collect();
-    let counts = |(name, value): &&(OsString, OsString)| {
-        variables::always_counts(name, value, &env, ecosystem)
-    };
+    let counts = |(name, value): &&(OsString, OsString)| always.counts(name, value, &env);
     let mut rights: Vec<_> = env.iter().filter(counts).cloned().collect();
     rights.sort_unstable();
     rights
 }
 
-/// What confined a client when it came, if that saves a reading when its hello is there.
-pub(super) struct Early(Result<Option<Confinement>, Refusal>);
+/// What confined a client when it came.
+pub(super) struct Early(Result<Confinement, Refusal>);
 
-/// Looks at a client that has just come, while it looks at us: its hello comes only after that, and then only what it can have
-/// changed is read again. That is everything if it has capabilities, as all have whom a daemon with capabilities serves.
+/// Looks at a client that has just come, while it looks at us.
 pub(super) fn at_first_sight(link: &Link) -> Early {
-    let is_of_use = |ours: &Confinement| !ours.has_capabilities();
-    Early(match confined::ours().is_ok_and(is_of_use) {
-        true => confinement_of(link).map(|it| Some(it).filter(is_of_use)),
-        false => Ok(None),
-    })
+    Early(confinement_of(link))
 }
 
 /// What confines the process at the other end of the connection.
 fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
-    // It would start its server where its children are.
-    looked_at(link, Confinement::of_it_and_its_children)
-}
-
-fn looked_at(
-    link: &Link,
-    look: impl FnOnce(&ProcessRef) -> io::Result<Confinement>,
-) -> Result<Confinement, Refusal> {
     let of_shortage = |error: &io::Error| error.raw_os_error().is_some_and(is_shortage);
     let Some(process) = link.peer.as_ref() else {
         // A peer is referred to by a descriptor, too.
@@ -205,7 +200,8 @@ fn looked_at(
             _ => "its process cannot be seen".into(),
         });
     };
-    let theirs = match look(process) {
+    // With its children: it would start its server where they are.
+    let theirs = match Confinement::of_it_and_its_children(process, confined::ours()?) {
         Ok(theirs) => theirs,
         Err(error) if of_shortage(&error) => return Err(Refusal::Shortage(error)),
         Err(error) => {
@@ -227,7 +223,7 @@ fn is_same(one: &Link, other: &Link) -> bool {
     }
 }
 
-/// `kennel daemon --keys`: prints the key, and the former key, of a client that says the hello on stdin and is confined as
+/// `kennel daemon --keys`: prints the key, and the former keys, the newest version first, of a client that says the hello on stdin and is confined as
 /// this process is. For tests, and for whoever wonders why two sessions do not share.
 #[expect(clippy::print_stdout, reason = "somebody asks")]
 pub(in crate::daemon) fn print_keys() -> ExitCode {
@@ -241,12 +237,12 @@ pub(in crate::daemon) fn print_keys() -> ExitCode {
     let hello = ClientHello::parse(line.trim_ascii_end());
     let hello = hello.and_then(Result::ok);
     let keys = hello.and_then(|hello| {
-        let former = former_key::of_hello(&hello, ours)?;
-        Some((key::of_hello(&hello, ours)?, former))
+        let key = key::of_hello(&hello, ours)?;
+        Some([vec![key], former_key::of_hello(&hello, ours)].concat())
     });
     match keys {
-        Some((key, former)) => {
-            println!("{key} {former}");
+        Some(keys) => {
+            println!("{}", keys.join(" "));
             ExitCode::SUCCESS
         }
         None => crate::fail("stdin is no hello with a key of this version"),

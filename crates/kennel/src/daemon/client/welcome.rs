@@ -1,21 +1,24 @@
 //! A client's first line: who it is, and what it wants.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, PROTOCOL, Solo};
-use kennel_core::lifetime::{ClientId, Sight};
+use kennel_core::lifetime::Sight;
 use kennel_core::message::{Line, Message, error_reply};
 use kennel_sys::process::{Identity, ProcessRef};
 
 use super::admission::{self, Refusal};
-use super::{Link, MODEST, Visit};
+use super::{Link, Visit};
 use crate::daemon::accept;
 use crate::daemon::house::House;
+use crate::daemon::memory::SMALL;
 use crate::daemon::socket::Socket;
 use crate::daemon::tasks::{first_of, moments};
 use crate::daemon::watch;
+use crate::random_word::random_word;
 use crate::shim::lines::{Inbox, Spoken};
 use crate::this_build;
 
@@ -32,7 +35,7 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
     let processes = link.processes();
     let when_it_came = admission::at_first_sight(link);
     let first = first_of! {
-        first = first_line(house, socket, &link.inbox) => first,
+        first = first_line(visit, socket) => first,
         () = watch::end_of_any(&processes, house.sweep) => return Some("its process ended".into()),
         () = link.left.up() => return Some("dismissed".into()),
         () = moments::after(FIRST_LINE) => {
@@ -81,10 +84,14 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
         }
         Some(Err(error)) => return Some(error.to_string()),
         None => {
-            let Some(wish) = borrowed_wish(house, id) else {
-                return Some("it said no hello, and nobody before it said what to run".into());
+            let wish = match borrowed_wish(house) {
+                Ok(Some(wish)) => wish,
+                Ok(None) => {
+                    return Some("it said no hello, and nobody before it said what to run".into());
+                }
+                Err(error) => return Some(format!("it gets no name for its session: {error}")),
             };
-            if let Err(why) = admission::of_bare(house, link) {
+            if let Err(why) = admission::of_bare(house, link, when_it_came) {
                 return Some(refuse_bare(socket, &first.line, why));
             }
             let _ = link.wish.set(Rc::new(wish));
@@ -111,13 +118,13 @@ struct First {
     ended: bool,
 }
 
-async fn first_line(
-    house: &House,
-    socket: &Socket,
-    inbox: &RefCell<Inbox>,
-) -> Result<First, String> {
+async fn first_line(visit: Visit<'_>, socket: &Socket) -> Result<First, String> {
+    let Visit { house, id, link } = visit;
+    let inbox: &RefCell<Inbox> = &link.inbox;
     let speaks_kennel = || inbox.borrow().first() == Some(b'!');
     loop {
+        // Asked first: a line that is skipped is gone.
+        let is_hello = speaks_kennel();
         if let Some(line) = inbox.borrow_mut().next_line() {
             let line = line.to_vec();
             return Ok(First { line, ended: false });
@@ -127,16 +134,28 @@ async fn first_line(
             let _ = socket.try_write(&refusal);
             return Err("its first line is too long".into());
         }
-        if inbox.borrow().len() > MODEST && house.holds_too_much() {
+        let is_small = inbox.borrow().len() <= SMALL;
+        if !is_small && !house.makes_room(Some(id)) {
+            link.turn_away(house);
             return Err("its first line is long, and too much is held for others".into());
         }
         // Nobody fills our memory before we know who it is.
-        if speaks_kennel() && inbox.borrow().len() > LONGEST_HELLO {
+        let is_long = inbox.borrow().len() > LONGEST_HELLO;
+        if is_hello && (is_long || inbox.borrow().is_skipping()) {
             return Err(format!("its hello is longer than {LONGEST_HELLO} bytes"));
+        }
+        if is_long {
+            let why = format!("its first line is longer than {LONGEST_HELLO} bytes");
+            let words = format!("kennel: a client without a hello is not served here: {why}");
+            let data = format!(r#"{{"reason":"line_too_long","limit":{LONGEST_HELLO}}}"#);
+            let mut answer = error_reply(b"null", REFUSED, &words, Some(&data));
+            answer.push(b'\n');
+            let _ = socket.try_write(&answer);
+            return Err(why);
         }
         match socket.read(inbox).await {
             Ok(0) => break,
-            Ok(_) => {}
+            Ok(_) => link.heard_at.set(Instant::now()),
             Err(error) => return Err(format!("it cannot be heard: {error}")),
         }
     }
@@ -147,12 +166,17 @@ async fn first_line(
     }
 }
 
-/// A client without hello gets what the first one with a hello wanted, in a session of its own.
-fn borrowed_wish(house: &House, id: ClientId) -> Option<ClientHello> {
+/// A client without hello gets what the first one with a hello wanted, in a session of its own. The name of the session is
+/// random: no other client can take it in advance.
+fn borrowed_wish(house: &House) -> io::Result<Option<ClientHello>> {
     let first = house.first_hello.borrow();
-    let mut wish = ClientHello::clone(first.as_ref()?);
-    wish.session = format!("bare {}", id.0);
-    Some(wish)
+    let Some(first) = first.as_deref() else {
+        return Ok(None);
+    };
+    Ok(Some(ClientHello {
+        session: random_word()?,
+        ..first.clone()
+    }))
 }
 
 /// Tells a client that it is not served here, and to have a server of its own; nothing it said was taken. Waits a moment
@@ -189,6 +213,7 @@ fn answer(house: &House) -> DaemonHello {
         generation: house.generation.clone(),
         build: this_build::text(),
         checks_keys: true,
+        key_version: crate::key::VERSION,
     }
 }
 

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Instant;
 
 use kennel_core::lifetime::ClientId;
 use kennel_core::message::Owned;
 use kennel_core::mux::Lane;
+use kennel_core::time::Moment;
 use serde::{Deserialize, Serialize};
 
 use super::super::spare::give_back;
@@ -38,7 +38,9 @@ impl Station {
     fn write_some(&self, stdin: &Descriptor<OwnedFd>) -> io::Result<bool> {
         let mut cut = self.cut.borrow_mut();
         if cut.is_none() {
-            *cut = self.lanes.borrow_mut().next_chunk().map(Unwritten::new);
+            let mut slot = self.slot.borrow_mut();
+            *cut = slot.next_chunk().map(Unwritten::new);
+            slot.set_writing(cut.is_some());
             if cut.is_some() {
                 self.stirred.notify_waiters();
             }
@@ -50,6 +52,7 @@ impl Station {
         chunk.done += rustix::io::write(stdin, &chunk.line[chunk.done..])?;
         if chunk.done == chunk.line.len() {
             give_back(cut.take().map(|chunk| chunk.line));
+            self.slot.borrow_mut().set_writing(false);
         }
         Ok(true)
     }
@@ -60,13 +63,11 @@ impl Station {
         lane: Lane,
         mut line: Owned,
         by: Option<ClientId>,
-        at: Instant,
+        at: Moment,
     ) {
-        self.used.at(at);
-        self.stop_watch.request_sent();
-        let mut cut = self.cut.borrow_mut();
-        if cut.is_none()
-            && self.lanes.borrow().is_empty()
+        let mut slot = self.slot.borrow_mut();
+        slot.request_sent(at);
+        if slot.way_is_clear()
             && let Some(stdin) = self.stdin.borrow().upgrade()
         {
             line.push(b'\n');
@@ -74,7 +75,8 @@ impl Station {
             // If it hears no more, whoever writes the rest will see.
             let done = rustix::io::write(&*stdin, &line).unwrap_or(0);
             if done < line.len() {
-                *cut = Some(Unwritten { line, done });
+                self.cut.replace(Some(Unwritten { line, done }));
+                slot.set_writing(true);
                 self.news.notify_one();
             } else {
                 give_back(Some(line));
@@ -85,14 +87,13 @@ impl Station {
             }
             return;
         }
-        if self.lanes.borrow().has_room(lane, &line, by) {
-            self.lanes.borrow_mut().push(lane, line, by);
+        if slot.queue(lane, line, by) {
             self.news.notify_one();
         }
     }
 
     /// Answers a request of the server's own.
-    pub(in crate::daemon) fn answer_server(&self, line: Vec<u8>, at: Instant) {
+    pub(in crate::daemon) fn answer_server(&self, line: Vec<u8>, at: Moment) {
         self.tell_server(Lane::Front, line.into(), None, at);
     }
 }
@@ -100,7 +101,7 @@ impl Station {
 /// Whole lines, and how much of them is written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Unwritten {
-    #[serde(with = "super::super::carried::text")]
+    #[serde(with = "kennel_core::hello::text_of_bytes")]
     pub(super) line: Owned,
     done: usize,
 }

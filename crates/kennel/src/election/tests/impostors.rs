@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 
-use kennel_core::hello::{DaemonHello, PROTOCOL};
+use kennel_core::hello::{DaemonHello, KEY_VERSION, PROTOCOL};
 use kennel_sys::lock::Probe;
+use kennel_sys::passing::{self, Passing};
 
-use super::super::connect::{Door, knock};
+use super::super::connect::{Door, dial, knock};
 use super::super::stuck;
 use super::stories::attach;
 use super::*;
@@ -34,6 +35,26 @@ fn pose(key: &str) -> (Meeting, UnixListener) {
 
 fn is_open(meeting: &Meeting) -> bool {
     matches!(knock(meeting), Door::Open(_))
+}
+
+#[test]
+fn who_is_not_known_to_be_the_daemon_can_pass_no_descriptor() {
+    in_a_scope(|| {
+        let (meeting, listener) = pose("passes");
+        let socket = dial(&meeting, "one").unwrap();
+        let (impostor, _) = listener.accept().unwrap();
+        if !kennel_sys::kernel::features().pass_rights {
+            return kennel_testkit::skipped("this kernel has no SO_PASSRIGHTS (Linux 6.16)");
+        }
+        assert_eq!(passing::refuse(&socket), Passing::Refused);
+        drop(impostor);
+        // The daemon may: it offers pipes.
+        let _lock = Lock::acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
+        let Door::Open(reached) = knock(&meeting) else {
+            panic!("this process holds the lock");
+        };
+        assert_eq!(passing::refuse(&reached.socket), Passing::RefusedFromNow);
+    });
 }
 
 #[test]
@@ -96,16 +117,17 @@ fn a_socket_that_was_bound_elsewhere_is_not_the_daemons() {
 }
 
 /// Answers one hello as a daemon would; returns what was said.
-fn answer(listener: &UnixListener, checks_keys: bool) -> String {
+fn answer(listener: &UnixListener, checks_keys: bool, key_version: u32) -> String {
     let (mut visitor, _) = listener.accept().unwrap();
     let mut said = String::new();
     BufReader::new(&visitor).read_line(&mut said).unwrap();
     let hello = DaemonHello {
         version: "0".into(),
         protocol: PROTOCOL,
-        generation: if checks_keys { "newer" } else { "older" }.into(),
+        generation: format!("{checks_keys} {key_version}"),
         build: String::new(),
         checks_keys,
+        key_version,
     };
     let hello = [hello.line().as_slice(), b"\n"].concat();
     visitor.write_all(&hello).unwrap();
@@ -113,15 +135,19 @@ fn answer(listener: &UnixListener, checks_keys: bool) -> String {
 }
 
 #[test]
-fn a_daemon_that_does_not_check_keys_is_joined_only_when_it_became_a_build_that_does() {
+fn a_daemon_that_does_not_check_keys_of_this_version_is_joined_only_when_it_became_a_build_that_does()
+ {
     in_a_scope(|| {
         let (meeting, listener) = pose("outdated");
         let _lock = Lock::acquire(meeting.dir(), DAEMON_LOCK, Mode::Exclusive).unwrap();
         let daemon = std::thread::spawn(move || {
-            let hellos = [false, false, true].map(|checks_keys| answer(&listener, checks_keys));
+            let (none, former, present) = ((false, 0), (true, 0), (true, KEY_VERSION));
+            let hellos = [none, none, former, present]
+                .map(|(checks_keys, version)| answer(&listener, checks_keys, version));
             assert!(hellos.iter().all(|hello| hello.starts_with("!hello ")));
         });
-        assert_eq!(attach("outdated").generation, "newer");
+        let newest = format!("true {}", KEY_VERSION);
+        assert_eq!(attach("outdated").generation, newest);
         daemon.join().unwrap();
     });
 }

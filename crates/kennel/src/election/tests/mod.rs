@@ -137,7 +137,10 @@ fn pending(elected: Elected) -> Pending {
                 outcome: Mutex::new(Some(outcome)),
             });
             shared.decided.ring();
-            Pending { shared }
+            Pending {
+                shared,
+                until: Instant::now() + DEADLINE,
+            }
         }
     }
 }

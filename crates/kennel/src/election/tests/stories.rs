@@ -134,6 +134,7 @@ fn impostor(listener: UnixListener) -> JoinHandle<Vec<String>> {
                         generation: "planted".into(),
                         build: String::new(),
                         checks_keys: true,
+                        key_version: kennel_core::hello::KEY_VERSION,
                     };
                     let hello = [hello.line().as_slice(), b"\n"].concat();
                     visitor.write_all(&hello).unwrap();
@@ -423,4 +424,24 @@ fn a_spawn_lock_that_nobody_gives_up_is_waited_for_and_then_gone_without() {
         let why = solo(decided(&begin(wanted)));
         assert!(why.contains(&std::process::id().to_string()), "{why}");
     });
+}
+
+#[test]
+fn an_election_whose_thread_hangs_is_over_when_it_is_overdue() {
+    let shared = Arc::new(Shared {
+        decided: Bell::new().unwrap(),
+        abandoned: Bell::new().unwrap(),
+        outcome: Mutex::new(None),
+    });
+    let pending = |until| Pending {
+        shared: Arc::clone(&shared),
+        until,
+    };
+    let in_time = pending(Instant::now() + DEADLINE);
+    assert!(in_time.take().is_none(), "it is undecided");
+    let overdue = pending(Instant::now());
+    assert!(matches!(overdue.take(), Some(Outcome::Solo { .. })));
+    // What it found in the last moment counts.
+    *shared.outcome.lock().unwrap() = Some(Outcome::NotStuck);
+    assert!(matches!(overdue.take(), Some(Outcome::NotStuck)));
 }

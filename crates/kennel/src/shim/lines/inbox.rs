@@ -9,9 +9,12 @@ use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::too_long::Skipped;
-use super::{AMPLE, CHUNK, KEPT, LEAST_MAX_LINE, LONG, MORE, SHORT, TooLong, max_line};
+use super::too_long::{Skipped, Why, is_too_odd, max_odd_line};
+use super::{AMPLE, CHUNK, KEPT, LEAST_MAX_LINE, LONG, MORE, SHORT, TooLong, max_line, memory_of};
 use crate::shim::spare;
+
+/// Maximum number of descriptors that the kernel lets come with one message (`SCM_MAX_FD`).
+const MOST_DESCRIPTORS: usize = 253;
 
 /// Room in front of a long line: whoever gives it another id moves what is before that, and not all the rest.
 const ROOM: usize = 64;
@@ -84,6 +87,30 @@ impl Inbox {
         Ok(received.bytes)
     }
 
+    /// The same of a socket, with all descriptors that come along, however many.
+    pub(crate) fn receive_with_all(
+        &mut self,
+        from: impl AsFd,
+        along: &mut Vec<OwnedFd>,
+    ) -> io::Result<usize> {
+        let bytes = self.room();
+        let length = bytes.len();
+        bytes.resize(length + CHUNK, 0);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut came = RecvAncillaryBuffer::new(&mut space);
+        let mut room = [IoSliceMut::new(&mut bytes[length..])];
+        let received = recvmsg(from, &mut room, &mut came, RecvFlags::CMSG_CLOEXEC);
+        let count = received.as_ref().map_or(0, |received| received.bytes);
+        for message in came.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                along.extend(descriptors);
+            }
+        }
+        bytes.truncate(length + count);
+        received?;
+        Ok(count)
+    }
+
     /// Where to append what is read next, and room for it. Nothing is done to the room beforehand: what
     /// nobody reads into costs neither time nor memory.
     pub(crate) fn room(&mut self) -> &mut Vec<u8> {
@@ -92,7 +119,7 @@ impl Inbox {
         }
         if !self.grow() {
             // No memory for more of this line is no reason to end the session.
-            self.skip_line(true);
+            self.skip_line();
             self.bytes.reserve(CHUNK);
         }
         &mut self.bytes
@@ -114,12 +141,17 @@ impl Inbox {
 
     /// The line that has not ended is too long: forgets it, and skips what is still to come of it. Does nothing while a
     /// whole line waits to be taken: that one has ended, and whatever follows it must not be skipped in its place.
-    pub(crate) fn skip_line(&mut self, no_room: bool) {
+    pub(crate) fn skip_line(&mut self) {
+        self.skip_line_because(Why::NoRoom);
+    }
+
+    fn skip_line_because(&mut self, why: Why) {
         if newline(&self.bytes[self.searched..]).is_some() {
             return;
         }
         if self.skipped.is_none() {
-            let skipped = Skipped::new(&self.bytes[self.taken..], no_room);
+            let scan = self.scan.as_deref().filter(|_| !self.scan_is_old);
+            let skipped = Skipped::new(&self.bytes[self.taken..], scan, why);
             self.skipped = Some(Box::new(skipped));
         }
         self.bytes = Vec::new();
@@ -168,9 +200,9 @@ impl Inbox {
     }
 
     /// A whole line that is too long; `true` if nobody has to be told of it.
-    fn pass_over(&mut self, end: usize) -> bool {
-        self.scan = None;
-        let skipped = Skipped::new(&self.bytes[self.taken..end], false);
+    fn pass_over(&mut self, end: usize, why: Why) -> bool {
+        let scan = self.scan.take();
+        let skipped = Skipped::new(&self.bytes[self.taken..end], scan.as_deref(), why);
         self.skipped = Some(Box::new(skipped));
         self.taken = end + 1;
         (self.last, self.searched) = (self.taken, self.taken);
@@ -214,13 +246,19 @@ impl Inbox {
             };
             let end = self.searched + offset;
             let length = end - self.taken;
-            if length <= LEAST_MAX_LINE || length <= max_line() {
+            let is_short = length <= LEAST_MAX_LINE || length <= max_line();
+            let is_odd = length > LEAST_MAX_LINE && self.is_odd_to(end);
+            if is_short && !is_odd {
                 self.last = std::mem::replace(&mut self.taken, end + 1);
                 self.searched = end + 1;
                 self.scan_is_old = true;
                 return Some(self.last_message());
             }
-            if !self.pass_over(end) {
+            let why = match is_short {
+                true => Why::Odd(max_odd_line()),
+                false => Why::Limit(max_line()),
+            };
+            if !self.pass_over(end, why) {
                 return None;
             }
         }
@@ -232,9 +270,25 @@ impl Inbox {
             let scan = self.scan.get_or_insert_default();
             scan.look_at(&self.bytes[self.taken..]);
         }
-        if self.len() > LEAST_MAX_LINE && self.len() > max_line() {
-            self.skip_line(false);
+        if self.len() <= LEAST_MAX_LINE {
+            return;
         }
+        if self.len() > max_line() {
+            self.skip_line_because(Why::Limit(max_line()));
+        } else if is_too_odd(self.len(), self.scan.as_deref()) {
+            self.skip_line_because(Why::Odd(max_odd_line()));
+        }
+    }
+
+    /// Whether the line that ends here is too long for what it is.
+    fn is_odd_to(&mut self, end: usize) -> bool {
+        let length = end - self.taken;
+        if length <= max_odd_line() {
+            return false;
+        }
+        let scan = self.scan.get_or_insert_default();
+        scan.look_at(&self.bytes[self.taken..end]);
+        is_too_odd(length, Some(scan))
     }
 
     /// The same for whoever has a use for the line itself. A long one that came alone changes hands without a copy.
@@ -322,6 +376,11 @@ impl Inbox {
     /// How much of a line is there that has not ended.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.taken
+    }
+
+    /// How much memory that takes up.
+    pub(crate) fn memory(&self) -> usize {
+        memory_of(self.len(), self.bytes.capacity())
     }
 
     /// Forgets the lines that were taken, now and not with the next one: there may be none for hours.

@@ -285,13 +285,13 @@ fn a_line_that_has_ended_is_not_skipped_and_nor_is_the_one_behind_it() {
     feed(&mut inbox, b"{\"id\":1,\"result\":\"x");
     assert!(lines(&mut inbox).is_empty());
     feed(&mut inbox, b"\"}\nfirst\n");
-    inbox.skip_line(true);
+    inbox.skip_line();
     feed(&mut inbox, b"second\n");
     let expected = [&b"{\"id\":1,\"result\":\"x\"}"[..], b"first", b"second"];
     assert_eq!(lines(&mut inbox), expected);
     // One that has not ended is.
     feed(&mut inbox, b"{\"id\":2,\"result\":\"x");
-    inbox.skip_line(true);
+    inbox.skip_line();
     feed(&mut inbox, b"x\"}\nthird\n");
     assert!(lines(&mut inbox).is_empty());
     let told = inbox.next_too_long(false).unwrap();

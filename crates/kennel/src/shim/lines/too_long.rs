@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use kennel_core::hello::VOID;
-use kennel_core::message::{Element, Outline, error_reply};
+use kennel_core::message::{Element, Outline, Scan, error_reply};
 
 use super::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 
@@ -14,11 +14,28 @@ const INTERNAL_ERROR: i32 = -32603;
 thread_local! {
     // Whoever reads lines here has one thread.
     static MAX_LINE: Cell<usize> = const { Cell::new(DEFAULT_MAX_LINE) };
+    static MAX_ODD_LINE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 /// The longest line that this thread takes, in bytes.
 pub(crate) fn max_line() -> usize {
     MAX_LINE.get()
+}
+
+/// The longest line of this thread that may be [odd](Why::Odd), in bytes.
+pub(super) fn max_odd_line() -> usize {
+    MAX_ODD_LINE.get()
+}
+
+/// Lines that are odd are read again, and again, when all of them has come: where others wait meanwhile, they must be
+/// short.
+pub(crate) fn set_max_odd_line(bytes: usize) {
+    MAX_ODD_LINE.set(bytes);
+}
+
+/// Whether a line of this length, of which this is known, is too long to be odd.
+pub(super) fn is_too_odd(length: usize, scan: Option<&Scan>) -> bool {
+    length > max_odd_line() && scan.is_some_and(Scan::is_refused)
 }
 
 pub(crate) fn set_max_line(bytes: usize) {
@@ -37,10 +54,14 @@ pub(crate) struct TooLong {
     elements: Vec<Element>,
 }
 
+/// Why a line is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+pub(super) enum Why {
     /// More than this many bytes.
     Limit(usize),
+    /// More than this many bytes, and malformed, a batch, nested deeply or with escapes in the keys of its envelope: it
+    /// cannot be judged while it arrives.
+    Odd(usize),
     /// There was no memory for more, or the daemon holds too much already.
     NoRoom,
 }
@@ -62,6 +83,12 @@ impl TooLong {
             Why::Limit(limit) => (
                 format!(
                     "{what} is longer than {limit} bytes, the longest line allowed: {advice}, or raise --max-line"
+                ),
+                format!(r#","limit":{limit}"#),
+            ),
+            Why::Odd(limit) => (
+                format!(
+                    "{what} is longer than {limit} bytes, the longest line allowed that is a batch or is not plain JSON: {advice}"
                 ),
                 format!(r#","limit":{limit}"#),
             ),
@@ -98,6 +125,9 @@ impl TooLong {
                     "a line of {who} was longer than {limit} bytes and was skipped (--max-line)"
                 )
             }
+            Why::Odd(limit) => format!(
+                "a line of {who} was longer than {limit} bytes, is a batch or not plain JSON, and was skipped"
+            ),
             Why::NoRoom => format!("a long line of {who} was skipped: there is no memory for it"),
         }
     }
@@ -115,18 +145,18 @@ pub(super) struct Skipped {
 }
 
 impl Skipped {
-    /// The line begins like this.
-    pub(super) fn new(begun: &[u8], no_room: bool) -> Skipped {
+    /// The line begins like this, of which so much is known.
+    pub(super) fn new(begun: &[u8], scan: Option<&Scan>, why: Why) -> Skipped {
+        let known = scan.map(|scan| scan.outline(begun));
+        let (outline, read) = known.unwrap_or_default();
         let mut skipped = Skipped {
-            outline: Outline::default(),
-            why: match no_room {
-                true => Why::NoRoom,
-                false => Why::Limit(max_line()),
-            },
+            outline,
+            why,
             last: None,
             is_told: false,
         };
-        skipped.goes_on(begun);
+        // What was looked at while it came is not read again.
+        skipped.goes_on(begun.get(read..).unwrap_or_default());
         skipped
     }
 
@@ -173,6 +203,10 @@ impl Skipped {
 mod tests {
     use super::*;
 
+    fn begin(begun: &[u8]) -> Skipped {
+        Skipped::new(begun, None, Why::Limit(max_line()))
+    }
+
     #[test]
     fn the_id_of_a_skipped_line_is_found_wherever_it_stands_and_whatever_is_around_it() {
         let long = "x".repeat(1000);
@@ -201,7 +235,7 @@ mod tests {
             ),
         ] {
             let (begun, rest) = line.split_at(100);
-            let mut skipped = Skipped::new(begun, false);
+            let mut skipped = begin(begun);
             assert_eq!(skipped.known(), None);
             rest.chunks(37).for_each(|part| skipped.goes_on(part));
             let told = skipped.ended().expect("nobody was told");
@@ -218,7 +252,7 @@ mod tests {
         );
         for cut in [1, 100, 1050] {
             let (begun, rest) = line.as_bytes().split_at(cut);
-            let mut skipped = Skipped::new(begun, false);
+            let mut skipped = begin(begun);
             assert_eq!(skipped.known(), None);
             rest.chunks(37).for_each(|part| skipped.goes_on(part));
             let told = skipped.ended().expect("nobody was told");
@@ -232,7 +266,7 @@ mod tests {
             assert!(errors[1].starts_with(br#"{"jsonrpc":"2.0","id":2,"error""#));
         }
         // Nobody can be told in particular.
-        let told = Skipped::new(b"[5,{\"method\":\"x\"}", false).ended();
+        let told = begin(b"[5,{\"method\":\"x\"}").ended();
         let messages = told.expect("nobody was told").messages();
         assert!(matches!(&messages[..], [only] if only.id.is_none()));
     }
@@ -240,14 +274,14 @@ mod tests {
     #[test]
     fn what_is_known_of_a_skipped_line_is_told_once() {
         let begun = br#"{"jsonrpc":"2.0","id":5,"result":"xxxxxxxx"#;
-        let mut skipped = Skipped::new(begun, false);
+        let mut skipped = begin(begun);
         let told = skipped.known().unwrap();
         assert!(told.is_answer && told.id.as_deref() == Some(b"5"));
         assert!(told.in_its_place().is_some());
         assert_eq!(skipped.known(), None);
         assert_eq!(skipped.ended(), None);
 
-        let mut skipped = Skipped::new(br#"{"result":"xxxx"#, false);
+        let mut skipped = begin(br#"{"result":"xxxx"#);
         assert_eq!(skipped.known(), None);
         for part in br#"xxx","jsonrpc":"2.0","id":"last"}"#.chunks(3) {
             skipped.goes_on(part);
@@ -255,7 +289,7 @@ mod tests {
         let told = skipped.ended().unwrap();
         assert!(told.is_answer && told.id.as_deref() == Some(b"\"last\""));
 
-        let mut skipped = Skipped::new(br#"{"method":"x","params":"#, false);
+        let mut skipped = begin(br#"{"method":"x","params":"#);
         skipped.goes_on(&[b'x', VOID]);
         assert_eq!(skipped.ended(), None);
     }

@@ -35,6 +35,12 @@ fn words_are_shown_only_where_they_are_known_to_be_harmless() {
             "npx -y a --api-key hunter2 /data",
             "npx -y a --api-key … /data",
         ),
+        // What gives rights in a variable is not shown in a command.
+        ("npx a --host ada/hunter@db", "npx a --host …"),
+        (
+            "npx a --mnemonic /hunter --store /data",
+            "npx a --mnemonic … --store /data",
+        ),
         (
             "npx a --token=hunter2 --port=80 --port 8080",
             "npx a --token=… --port=80 --port 8080",

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use kennel_core::lifetime::ClientId;
-use kennel_core::message::{Message, Owned};
-use kennel_core::mux::Lane;
+use crate::lifetime::ClientId;
+use crate::message::{Message, Owned};
+use crate::mux::Lane;
 use serde::{Deserialize, Serialize};
 
 /// Lines are put together up to this, to be written at once. Less than a pipe holds: what is written cannot
 /// be overtaken any more.
-pub(super) const CHUNK: usize = 16 * 1024;
+pub const CHUNK: usize = 16 * 1024;
 /// What one lane may add to a chunk before it is the next one's turn.
 const TURN: usize = 1024;
 /// What may wait of Kennel's own answers to the server.
@@ -18,8 +18,9 @@ const ANSWERS: usize = 1 << 20;
 /// What the front may have of a chunk while others wait: it is for all, and may be the flood of one.
 const FRONT: usize = CHUNK / 2;
 
+/// The lines that wait for a server.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub(super) struct Lanes {
+pub struct Lanes {
     #[serde(with = "by_lane")]
     lanes: BTreeMap<Lane, VecDeque<Line>>,
     /// How much of what waits each client has said, in whatever lane it is.
@@ -33,14 +34,14 @@ pub(super) struct Lanes {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Line {
-    #[serde(with = "super::carried::text")]
+    #[serde(with = "crate::hello::text_of_bytes")]
     bytes: Owned,
     by: Option<ClientId>,
 }
 
 impl Lanes {
     /// Adds a line; `by` is who said it, if it is in a lane that is not one client's.
-    pub(super) fn push(&mut self, lane: Lane, bytes: Owned, by: Option<ClientId>) {
+    pub fn push(&mut self, lane: Lane, bytes: Owned, by: Option<ClientId>) {
         let by = match lane {
             Lane::Of(client) => Some(client),
             Lane::Front | Lane::Own => by,
@@ -56,35 +57,36 @@ impl Lanes {
     }
 
     /// How many bytes wait, all lanes together.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.own + self.bytes.values().sum::<usize>()
     }
 
     /// Whether this line may wait, too. What Kennel itself answers to a server that asks and never reads may not once much
     /// of it does: nobody else must pay for that.
-    pub(super) fn has_room(&self, lane: Lane, line: &[u8], by: Option<ClientId>) -> bool {
+    pub fn has_room(&self, lane: Lane, line: &[u8], by: Option<ClientId>) -> bool {
         let is_ours = by.is_none() && !matches!(lane, Lane::Of(_));
         let is_answer = || matches!(Message::parse(line), Ok(Message::Response(_)));
         self.own < ANSWERS || !is_ours || !is_answer()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
     /// All that waits.
-    pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
         let lines = self.lanes.values().flatten();
         lines.map(|line| &line.bytes[..])
     }
 
     /// How many bytes of a client's wait.
-    pub(super) fn waiting(&self, client: ClientId) -> usize {
+    pub fn waiting(&self, client: ClientId) -> usize {
         self.bytes.get(&client).copied().unwrap_or_default()
     }
 
     /// What is to be written next: what is at the front, then some of each lane in turn.
-    pub(super) fn next_chunk(&mut self) -> Option<Owned> {
+    pub fn next_chunk(&mut self) -> Option<Owned> {
         let mut chunk = Owned::default();
         while chunk.len() < CHUNK
             && let Some(lane) = self.next_lane(chunk.len() < FRONT)
@@ -145,7 +147,7 @@ impl Lanes {
 mod by_lane {
     use std::collections::{BTreeMap, VecDeque};
 
-    use kennel_core::mux::Lane;
+    use crate::mux::Lane;
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::Line;

@@ -2,7 +2,9 @@
 //! ones; docs/SURVIVAL.md states it.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::time::Moment;
 
 /// This many servers in a row may end before they answer anything; the next one starts only on request.
 const FRUITLESS: u32 = 5;
@@ -17,18 +19,18 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Recent restarts, and what follows from them.
 #[derive(Debug, Default)]
-pub(crate) struct RestartLimit {
-    restarts: VecDeque<Instant>,
+pub struct RestartLimit {
+    restarts: VecDeque<Moment>,
     /// How many servers in a row ended before they answered anything.
     fruitless: u32,
-    not_before: Option<Instant>,
+    not_before: Option<Moment>,
 }
 
 impl RestartLimit {
     /// A server was lost; `answered` if it had answered anything since its start. Returns when the next one starts.
     /// `None`: it starts only on request, and not before [`retry_at`](Self::retry_at).
-    pub(crate) fn lost(&mut self, now: Instant, answered: bool) -> Option<Instant> {
-        let is_old = |start: &Instant| now.saturating_duration_since(*start) >= WITHIN;
+    pub fn lost(&mut self, now: Moment, answered: bool) -> Option<Moment> {
+        let is_old = |start: &Moment| now - *start >= WITHIN;
         while self.restarts.front().is_some_and(is_old) {
             self.restarts.pop_front();
         }
@@ -52,18 +54,18 @@ impl RestartLimit {
     }
 
     /// Before this, not even a request starts a server.
-    pub(crate) fn retry_at(&self) -> Option<Instant> {
+    pub fn retry_at(&self) -> Option<Moment> {
         self.not_before
     }
 
     /// When a request that comes now has a server started.
-    pub(crate) fn next_attempt(&self, now: Instant) -> Instant {
+    pub fn next_attempt(&self, now: Moment) -> Moment {
         self.not_before.map_or(now, |at| at.max(now))
     }
 
     /// Whether nothing of it counts any more.
-    pub(crate) fn is_forgotten(&self, now: Instant) -> bool {
-        let is_old = |start: &Instant| now.saturating_duration_since(*start) >= WITHIN;
+    pub fn is_forgotten(&self, now: Moment) -> bool {
+        let is_old = |start: &Moment| now - *start >= WITHIN;
         self.restarts.iter().all(is_old)
     }
 }
@@ -82,7 +84,7 @@ mod tests {
 
     fn waits(answered: bool, losses: usize) -> (Vec<u128>, RestartLimit) {
         let mut limit = RestartLimit::default();
-        let now = Instant::now();
+        let now = Moment::START;
         let lost = (0..losses).map_while(|_| limit.lost(now, answered));
         let waits = lost.map(|at| (at - now).as_millis()).collect();
         (waits, limit)
@@ -100,7 +102,7 @@ mod tests {
     fn after_five_that_never_answered_only_a_request_starts_another_and_not_before_its_time() {
         let (waits, mut limit) = waits(false, 99);
         assert_eq!(waits, [0, 100, 200, 400, 800]);
-        let mut now = Instant::now();
+        let mut now = Moment::START;
         assert!(limit.retry_at().is_some_and(|at| at > now));
         assert_eq!(Some(limit.next_attempt(now)), limit.retry_at());
         for _ in 0..20 {
@@ -116,7 +118,7 @@ mod tests {
     #[test]
     fn only_failures_in_a_row_make_the_wait_long() {
         let (_, mut limit) = waits(true, 57);
-        let now = Instant::now();
+        let now = Moment::START;
         let failures = (0..6).map_while(|_| limit.lost(now, false));
         let waits: Vec<u128> = failures.map(|at| (at - now).as_millis()).collect();
         assert_eq!(waits, [500, 500, 500, 500, 800]);
@@ -126,7 +128,7 @@ mod tests {
     #[test]
     fn losses_count_for_a_minute() {
         let (_, mut limit) = waits(true, 5);
-        let later = Instant::now() + WITHIN + LONGEST;
+        let later = Moment::START + WITHIN + LONGEST;
         assert!(limit.is_forgotten(later));
         assert_eq!(limit.lost(later, true), Some(later));
     }

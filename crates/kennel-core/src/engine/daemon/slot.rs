@@ -1,0 +1,362 @@
+//! One server slot of a daemon: a server, its clients, and the lines on their way to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Lanes;
+use crate::engine::stopped::{Due, StoppedCheck};
+use crate::engine::survivors::Survivors;
+use crate::lifetime::ClientId;
+use crate::message::{Key, Owned};
+use crate::mux::{Class, Lane, Mux, Policy};
+use crate::session::Ending;
+use crate::time::Moment;
+
+/// A client that has this much on its way to the server is not read for now.
+const FULL: usize = 1 << 20;
+/// The same while the daemon is short of memory.
+const SMALL: usize = 16 << 10;
+/// However soon a client wants its server to hibernate: not sooner than this after the last use.
+const SOONEST: Duration = Duration::from_millis(10);
+
+/// Decides when a server stops, hibernates or is replaced, and holds the lines that wait for it.
+///
+/// The driver calls [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout), and carries out what it gives. What
+/// the lines mean is the [`Mux`]'s to say.
+#[derive(Debug)]
+pub struct ServerSlot {
+    mux: Mux,
+    lanes: Lanes,
+    /// The clients, and after how much idle time each lets the server hibernate.
+    clients: BTreeMap<ClientId, Option<Duration>>,
+    /// How long the server outlives its last client; `None`: for ever.
+    linger: Option<Duration>,
+    /// The longest time that the clients want, if all let it hibernate.
+    hibernate_after: Option<Duration>,
+    phase: Phase,
+    /// Not all of a line that was taken is written.
+    writing: bool,
+    /// The server's files changed.
+    outdated: bool,
+    deserted_since: Option<Moment>,
+    last_used: Moment,
+    stopped: StoppedCheck,
+    survivors: Survivors,
+}
+
+/// How far a slot has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Its server is not started yet.
+    Waiting,
+    Running,
+    /// Its server is stopped, or will never start: no client joins it.
+    Closing,
+}
+
+/// What is to be done with a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotAction {
+    /// Stop it: its last client has been gone long enough.
+    Close,
+    /// Tell its clients that it hibernates, and stop it.
+    Hibernate,
+    /// Treat it as lost, though its stdout is open: what is left of it does not answer.
+    Lose,
+    /// See whether a process of it is stopped, and call [`ServerSlot::stopped_checked`].
+    CheckStopped,
+}
+
+impl ServerSlot {
+    /// A slot without clients.
+    pub fn new(class: Class, policy: Policy, linger: Option<Duration>, now: Moment) -> ServerSlot {
+        ServerSlot {
+            mux: Mux::new(class, policy),
+            lanes: Lanes::default(),
+            clients: BTreeMap::new(),
+            linger,
+            hibernate_after: None,
+            phase: Phase::Waiting,
+            writing: false,
+            outdated: false,
+            deserted_since: Some(now),
+            last_used: now,
+            stopped: StoppedCheck::default(),
+            survivors: Survivors::default(),
+        }
+    }
+
+    /// Goes on with what an older build had.
+    pub fn restore(&mut self, mux: Mux, lanes: Lanes, writing: bool, deserted: Option<Moment>) {
+        self.mux = mux;
+        self.lanes = lanes;
+        self.writing = writing;
+        self.deserted_since = deserted;
+    }
+
+    /// What the lines mean.
+    pub fn mux(&self) -> &Mux {
+        &self.mux
+    }
+
+    /// The same, to hand lines in and to poll what follows.
+    pub fn mux_mut(&mut self) -> &mut Mux {
+        &mut self.mux
+    }
+
+    /// The lines that wait for the server.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// How many clients there are.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Since when there is no client.
+    pub fn deserted_since(&self) -> Option<Moment> {
+        self.deserted_since
+    }
+
+    /// When a client last asked something, or was answered.
+    pub fn last_used(&self) -> Moment {
+        self.last_used
+    }
+
+    /// A client joins.
+    pub fn join(&mut self, client: ClientId, session: &str, hibernate_after: Option<Duration>) {
+        self.mux.join(client, session);
+        self.restore_client(client, hibernate_after);
+    }
+
+    /// The same for a client that was here in an older build: the mux knows it.
+    pub fn restore_client(&mut self, client: ClientId, hibernate_after: Option<Duration>) {
+        self.clients.insert(client, hibernate_after);
+        self.deserted_since = None;
+        self.clients_changed();
+    }
+
+    /// A client leaves; `false` if it was none.
+    pub fn leave(&mut self, client: ClientId, now: Moment) -> bool {
+        let was_here = self.dismiss(client, now);
+        if was_here {
+            self.mux.leave(client, now);
+        }
+        was_here
+    }
+
+    /// The same for a client that the mux sent away.
+    pub fn dismiss(&mut self, client: ClientId, now: Moment) -> bool {
+        let was_here = self.clients.remove(&client).is_some();
+        if was_here && self.clients.is_empty() {
+            self.deserted_since = Some(now);
+        }
+        self.clients_changed();
+        was_here
+    }
+
+    fn clients_changed(&mut self) {
+        let all: Option<Vec<Duration>> = self.clients.values().copied().collect();
+        let longest = all.and_then(|all| all.into_iter().max());
+        self.hibernate_after = longest.map(|it| it.max(SOONEST));
+    }
+
+    /// The server runs.
+    pub fn started(&mut self) {
+        if self.phase == Phase::Waiting {
+            self.phase = Phase::Running;
+        }
+    }
+
+    /// The server is to stop: no client joins it any more.
+    pub fn close(&mut self) {
+        self.phase = Phase::Closing;
+    }
+
+    /// Whether it was closed.
+    pub fn is_closing(&self) -> bool {
+        self.phase == Phase::Closing
+    }
+
+    /// The server's files changed: it is replaced when nobody waits for it. `true` if that is news.
+    pub fn outdated(&mut self) -> bool {
+        !std::mem::replace(&mut self.outdated, true)
+    }
+
+    /// Whether it is to be replaced now.
+    pub fn is_to_be_replaced(&self) -> bool {
+        self.outdated && self.is_idle()
+    }
+
+    /// The server sent something.
+    pub fn server_spoke(&mut self, now: Moment) {
+        self.stopped.server_spoke();
+        self.survivors.spoke();
+        // What it says by itself is of use to nobody in particular.
+        if !self.is_quiet() {
+            self.last_used = now;
+        }
+    }
+
+    /// The server's first process ended, and its stdout is still open.
+    pub fn first_process_ended(&mut self, ending: Ending) {
+        self.survivors.first_process_ended(ending);
+    }
+
+    /// A line goes to the server.
+    pub fn request_sent(&mut self, now: Moment) {
+        self.last_used = now;
+    }
+
+    /// Whether nobody waits for anything, and nothing is on its way to the server.
+    pub fn is_quiet(&self) -> bool {
+        self.mux.is_quiet() && !self.writing && self.lanes.is_empty()
+    }
+
+    /// Whether the server runs, nobody waits for it, and it works on nothing.
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Running && self.is_quiet() && self.mux.is_idle()
+    }
+
+    /// Why no further client may join, for people.
+    pub fn newcomers(&self) -> Result<(), &'static str> {
+        match self.mux.ambiguous() {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a client may join.
+    pub fn is_open_for(&self, class: &Class) -> bool {
+        !self.is_closing() && self.mux.class() == class
+    }
+
+    /// Whether a line may be written at once: nothing is ahead of it.
+    pub fn way_is_clear(&self) -> bool {
+        !self.writing && self.lanes.is_empty()
+    }
+
+    /// Queues a line for the server; `false` if it was dropped: an answer of Kennel's own to a server that does not read.
+    pub fn queue(&mut self, lane: Lane, line: Owned, by: Option<ClientId>) -> bool {
+        let has_room = self.lanes.has_room(lane, &line, by);
+        if has_room {
+            self.lanes.push(lane, line, by);
+        }
+        has_room
+    }
+
+    /// The lines that are to be written next. Until all of them are, call [`set_writing`](Self::set_writing).
+    pub fn next_chunk(&mut self) -> Option<Owned> {
+        self.lanes.next_chunk()
+    }
+
+    /// Whether some of what was taken is not written yet.
+    pub fn set_writing(&mut self, writing: bool) {
+        self.writing = writing;
+    }
+
+    /// Whether a client has said more than the server has taken.
+    pub fn is_crowded(&self, client: ClientId, memory_is_short: impl FnOnce() -> bool) -> bool {
+        let waiting = self.lanes.waiting(client) + self.mux.keeps(client);
+        waiting >= FULL || (waiting > SMALL && memory_is_short())
+    }
+
+    /// The requests of each client that the server has never read: those that wait for it, and those of `cut_off`, lines
+    /// that were not written to their end.
+    pub fn unsent<'a>(
+        &'a self,
+        cut_off: impl Iterator<Item = &'a [u8]>,
+    ) -> BTreeMap<ClientId, Vec<Key>> {
+        let waiting = self.lanes.lines().chain(self.mux.lines_in_turn());
+        let mut unsent = BTreeMap::<ClientId, Vec<Key>>::new();
+        for (client, id) in waiting.chain(cut_off).flat_map(|it| self.mux.askers(it)) {
+            unsent.entry(client).or_default().extend(Key::of(&id));
+        }
+        for client in self.clients.keys() {
+            let held = self.mux.held_of(*client);
+            unsent.entry(*client).or_default().extend(held);
+        }
+        unsent
+    }
+
+    /// What is due by now; call it until there is nothing, then poll the mux. `daemon_closes`: no client will come any more.
+    pub fn advance(&mut self, daemon_closes: bool, now: Moment) -> Option<SlotAction> {
+        if self.mux.due().is_some_and(|at| now >= at) {
+            self.mux.tick(now);
+        }
+        if self.is_closing() {
+            return None;
+        }
+        if self.close_at(daemon_closes).is_some_and(|at| now >= at) {
+            return Some(SlotAction::Close);
+        }
+        if self.hibernate_at().is_some_and(|at| now >= at) {
+            return Some(SlotAction::Hibernate);
+        }
+        if self.survivors.advance(self.is_pending(), now) {
+            return Some(SlotAction::Lose);
+        }
+        match self.stopped.advance(self.is_pending(), now) {
+            Due::Check => Some(SlotAction::CheckStopped),
+            Due::Nothing | Due::Cancelled => None,
+        }
+    }
+
+    /// When to call [`advance`](Self::advance).
+    pub fn next_timeout(&self, daemon_closes: bool, now: Moment) -> Option<Moment> {
+        if self.is_closing() {
+            return self.mux.due();
+        }
+        let stopped = match self.is_pending() {
+            true => self.stopped.next_timeout().or(Some(now)),
+            false => None,
+        };
+        let survivors = match self.survivors.is_to_be_timed(self.is_pending()) {
+            true => Some(now),
+            false => self.survivors.next_timeout(),
+        };
+        let timeouts = [
+            self.mux.due(),
+            self.close_at(daemon_closes),
+            self.hibernate_at(),
+            stopped,
+            survivors,
+        ];
+        timeouts.into_iter().flatten().min()
+    }
+
+    /// Whether a timer of several seconds, which [`next_timeout`](Self::next_timeout) gave before, is not needed any more.
+    pub fn timer_is_cancelled(&self) -> bool {
+        self.stopped.has_long_timer() && !self.is_pending()
+    }
+
+    /// The server was checked: `true` if the process that was found stopped is to be reported.
+    pub fn stopped_checked(&mut self, pid: Option<u32>, now: Moment) -> bool {
+        self.stopped.checked(pid, now)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.phase == Phase::Running && self.mux.pending_since().is_some()
+    }
+
+    /// When a server without clients stops.
+    fn close_at(&self, daemon_closes: bool) -> Option<Moment> {
+        let since = self.deserted_since?;
+        // A server that no further client may join waits for nobody.
+        let lingers = self.phase == Phase::Running
+            && !daemon_closes
+            && self.mux.class().is_shared()
+            && self.newcomers().is_ok()
+            && self.mux.knows_discover() != Some(false);
+        match lingers {
+            true => Some(since + self.linger?),
+            false => Some(since),
+        }
+    }
+
+    fn hibernate_at(&self) -> Option<Moment> {
+        let after = self.hibernate_after?;
+        self.is_idle().then(|| self.last_used + after)
+    }
+}

@@ -1,0 +1,347 @@
+//! The life of a connection to a daemon: election, control messages, silence, loss.
+
+use std::time::Duration;
+
+use super::sharing::Return;
+use super::upstream::{Attached, Next, Silence, Upstream};
+use super::{Action, Elected, Listing, Purpose, Sharing, Shim};
+use crate::election::{Look, Patience, Watch, Work};
+use crate::hello::{Control, Lost};
+use crate::message::Line;
+use crate::session::{SERVER_RESTARTED, Unsent, Verdict};
+use crate::time::Moment;
+
+/// A daemon that owes an answer this long is asked whether it is there.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+/// Time between two checks of a daemon that was asked.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+
+impl Silence {
+    pub(super) fn next_timeout(&self) -> Option<Moment> {
+        match self {
+            Silence::None | Silence::Suspected => None,
+            Silence::Since(since) => Some(*since + ASK_AFTER),
+            Silence::Asked { check_at, .. } => Some(*check_at),
+        }
+    }
+}
+
+impl Shim {
+    /// What to do with a line of the daemon: a line of its server, or a control message.
+    pub(super) fn daemon_line(&mut self, line: Line<'_>, now: Moment) -> Verdict {
+        match Control::parse(line.bytes()) {
+            None => {
+                let verdict = self.answered(line);
+                if verdict == Verdict::Abandon {
+                    self.daemon_lost(now);
+                }
+                verdict
+            }
+            Some(control) => {
+                self.control(control, now);
+                Verdict::Drop
+            }
+        }
+    }
+
+    fn control(&mut self, control: Control, now: Moment) {
+        match control {
+            Control::Stderr(line) => self.actions.push_back(Action::PassStderr(line)),
+            Control::Pipes => self.actions.push_back(Action::TakePipes),
+            Control::Moved => {
+                if let Upstream::Attached(attached) = &mut self.upstream {
+                    attached.moved = true;
+                }
+            }
+            Control::Lost(lost) if lost.shortage => self.shared_server_cannot_start(&lost, now),
+            Control::Lost(lost) => self.shared_server_lost(&lost, now),
+            Control::Going => self.daemon_lost(now),
+            Control::Stopped => self.shared_server_stopped(Unsent::Nothing, now),
+            // Also: the server never read what it has not answered.
+            Control::Resting => self.shared_server_stopped(Unsent::LastBytes(usize::MAX), now),
+            Control::Solo(solo) => {
+                let unsent = Unsent::Told {
+                    ids: &solo.unsent,
+                    heard: solo.heard,
+                };
+                self.session.upstream_lost(SERVER_RESTARTED, unsent);
+                self.abandon_election();
+                self.sharing = Sharing::Dedicated;
+                self.why_dedicated = Some(solo.why);
+                self.daemon_lost(now);
+            }
+            Control::Ping | Control::Pong | Control::Again | Control::Unknown => {}
+        }
+    }
+
+    /// The server behind the daemon is gone; the connection stays.
+    fn shared_server_lost(&mut self, lost: &Lost, now: Moment) {
+        // As a shell would say it: nobody ever had this server.
+        if let Some(code) = lost.exit.filter(|_| !self.answered_once) {
+            self.ending.refuse(code, Some(lost.detail.clone()));
+        }
+        let unsent = Unsent::Told {
+            ids: &lost.unsent,
+            heard: lost.heard,
+        };
+        self.session.upstream_ended(lost.ended);
+        self.session.upstream_lost(&lost.reason, unsent);
+        if !lost.final_word && !self.session.app_is_done() {
+            return self.begin_again();
+        }
+        if let Upstream::Attached(attached) = &mut self.upstream {
+            attached.gave_up = true;
+        }
+        self.session.retry_after(lost.retry_after);
+        let retry_after = lost.retry_after.map(Duration::from_millis);
+        self.retry_at = retry_after.map(|after| now + after);
+        let why = "the server ended, and does not start again";
+        self.session.give_up(why, &lost.detail);
+    }
+
+    /// Goes on with the next server, on the same connection.
+    fn begin_again(&mut self) {
+        self.actions.push_back(Action::Send(Control::Again));
+        self.attach();
+    }
+
+    /// A request asks for a server that the daemon gave up: the daemon tries again, too.
+    pub(super) fn retry_given_up_server(&mut self) {
+        if let Upstream::Attached(attached) = &mut self.upstream
+            && std::mem::take(&mut attached.gave_up)
+        {
+            self.begin_again();
+        }
+    }
+
+    /// A person stopped the server, or it hibernates: the daemon ends, too.
+    fn shared_server_stopped(&mut self, unsent: Unsent<'_>, now: Moment) {
+        self.leave_daemon();
+        self.hibernate(unsent, now);
+    }
+
+    /// The daemon is there, but lacks what the start of a server takes.
+    fn shared_server_cannot_start(&mut self, lost: &Lost, now: Moment) {
+        let unsent = Unsent::Told {
+            ids: &lost.unsent,
+            heard: lost.heard,
+        };
+        self.session.upstream_lost(&lost.reason, unsent);
+        self.leave_daemon();
+        let why = format!("the daemon lacks what that takes: {}", lost.detail);
+        self.go_dedicated_for_now(&why, Return::after_longest_wait(now));
+    }
+
+    /// The daemon is gone, or does not answer: another one is elected, as the restart limit allows.
+    pub(super) fn daemon_lost(&mut self, now: Moment) {
+        let suspected = match &self.upstream {
+            Upstream::Attached(attached) => matches!(attached.silence, Silence::Suspected),
+            _ => return,
+        };
+        self.actions.push_back(Action::Disconnect);
+        self.upstream = match suspected {
+            // The election that finds out about the lost daemon finds another one.
+            true => Upstream::Electing,
+            false => Upstream::GaveUp,
+        };
+        self.session
+            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+        // Requests that were never sent still need an answer.
+        if self.session.app_is_done() && self.session.in_flight() == 0 {
+            self.abandon_election();
+            return self.give_up("the daemon ended", "");
+        }
+        if !suspected {
+            self.wait_for_another_daemon(now);
+        }
+    }
+
+    fn wait_for_another_daemon(&mut self, now: Moment) {
+        match self.limit.lost(now, self.upstream_answered) {
+            Some(at) => {
+                self.session.upstream_expected();
+                self.upstream = Upstream::Waiting { until: at };
+            }
+            None => self.give_up_until_retry("daemons ended too often", "", now),
+        }
+    }
+
+    /// Closes the connection, with the election about its daemon.
+    pub(super) fn leave_daemon(&mut self) {
+        self.abandon_election();
+        if let Upstream::Attached(_) = self.upstream {
+            self.actions.push_back(Action::Disconnect);
+            self.upstream = Upstream::GaveUp;
+        }
+    }
+
+    /// Abandons an election whose outcome is of no more interest.
+    fn abandon_election(&mut self) {
+        match &mut self.upstream {
+            Upstream::Electing => self.upstream = Upstream::GaveUp,
+            Upstream::Attached(attached) if matches!(attached.silence, Silence::Suspected) => {
+                attached.silence = Silence::None;
+            }
+            _ => return,
+        }
+        self.actions.push_back(Action::AbandonElection);
+    }
+
+    pub(super) fn elected(&mut self, elected: Elected, now: Moment) {
+        match elected {
+            Elected::NotStuck => match &mut self.upstream {
+                Upstream::Attached(attached) => attached.silence = Silence::None,
+                // The daemon was lost in the same moment.
+                Upstream::Electing => self.wait_for_another_daemon(now),
+                _ => {}
+            },
+            Elected::Connected { greeting } => match &self.sharing {
+                Sharing::ForNow(_) => self.return_to(now),
+                Sharing::Shared | Sharing::Dedicated => self.connected(greeting, now),
+            },
+            Elected::NoDaemon { why } => match &mut self.sharing {
+                Sharing::ForNow(back) => back.failed(now),
+                Sharing::Shared | Sharing::Dedicated => {
+                    self.session
+                        .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+                    self.disconnect_silently();
+                    self.go_dedicated_for_now(&why, Return::after_first_wait(now));
+                }
+            },
+        }
+    }
+
+    /// The election is over, so there is none to be abandoned.
+    fn disconnect_silently(&mut self) {
+        if let Upstream::Attached(_) = self.upstream {
+            self.actions.push_back(Action::Disconnect);
+        }
+    }
+
+    fn connected(&mut self, greeting: Option<Vec<u8>>, now: Moment) {
+        self.actions.push_back(Action::UseConnection);
+        self.upstream = Upstream::Attached(Attached::default());
+        self.attach();
+        if let Some(greeting) = greeting
+            && self.session.poll_to_upstream() != Some(greeting)
+        {
+            // The daemon was told what the session does not say any more.
+            self.daemon_lost(now);
+        }
+    }
+
+    /// Never worse than no Kennel: where no daemon can be had, the session has a server of its own.
+    fn go_dedicated_for_now(&mut self, why: &str, back: Return) {
+        self.warn(format!(
+            "no daemon, so this session has a server of its own: {why}"
+        ));
+        self.sharing = Sharing::ForNow(back);
+        self.why_dedicated = Some(why.to_owned());
+        self.start_server();
+    }
+
+    /// When to try to share again. Not while a request is pending: its answer wakes the shim, too.
+    pub(super) fn return_at(&self) -> Option<Moment> {
+        let Sharing::ForNow(back) = &self.sharing else {
+            return None;
+        };
+        let may_leave = !back.electing && !self.upstream.hibernates() && self.session.is_quiet();
+        (may_leave && !self.session.app_is_done()).then_some(back.next)
+    }
+
+    pub(super) fn try_to_return(&mut self) {
+        if let Sharing::ForNow(back) = &mut self.sharing {
+            back.electing = true;
+            self.actions.push_back(Action::Elect(Purpose::Return));
+        }
+    }
+
+    /// There is a daemon again. Its server starts when nothing is left of the session's own: two writers on one store are
+    /// worse than a late answer.
+    fn return_to(&mut self, now: Moment) {
+        let Sharing::ForNow(back) = &mut self.sharing else {
+            return;
+        };
+        if !self.session.is_quiet() || self.session.app_is_done() {
+            back.failed(now);
+            return self.actions.push_back(Action::DropConnection);
+        }
+        self.warn("a daemon is there again: this session shares its server");
+        self.sharing = Sharing::Shared;
+        self.why_dedicated = None;
+        self.actions.push_back(Action::List(Listing::Nothing));
+        self.stop_server();
+        self.session
+            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+        match &mut self.upstream {
+            Upstream::Draining(next) => *next = Next::Attach,
+            _ => {
+                self.upstream = Upstream::Attached(Attached::default());
+                self.actions.push_back(Action::UseConnection);
+                self.attach();
+            }
+        }
+    }
+
+    /// A person stops the server of a session that would share: the session stays, and the next request elects.
+    pub(super) fn stop_for_now(&mut self, unread: usize, now: Moment) {
+        if !self.is_dedicated_for_now() {
+            return;
+        }
+        self.abandon_return(now);
+        self.sharing = Sharing::Shared;
+        self.why_dedicated = None;
+        self.stop_server();
+        self.hibernate(Unsent::LastBytes(unread), now);
+    }
+
+    /// Abandons the election for an attempt to share again.
+    pub(super) fn abandon_return(&mut self, now: Moment) {
+        if let Sharing::ForNow(back) = &mut self.sharing
+            && back.electing
+        {
+            back.failed(now);
+            self.actions.push_back(Action::AbandonElection);
+        }
+    }
+
+    /// Makes sure that a daemon that owes an answer is there, and leaves one that moved when nothing is owed.
+    pub(super) fn check_daemon(&mut self, now: Moment) {
+        let Upstream::Attached(attached) = &mut self.upstream else {
+            return;
+        };
+        if !self.session.owes() {
+            if attached.moved {
+                return self.daemon_lost(now);
+            }
+            return attached.silence.is_over();
+        }
+        match &mut attached.silence {
+            Silence::None => attached.silence = Silence::Since(now),
+            Silence::Since(since) if now >= *since + ASK_AFTER => {
+                attached.silence = Silence::Asked {
+                    watch: Watch::new(Patience::First, now),
+                    check_at: now + CHECK_EVERY,
+                };
+                self.actions.push_back(Action::Send(Control::Ping));
+            }
+            Silence::Asked { check_at, .. } if now >= *check_at => {
+                *check_at = now + CHECK_EVERY;
+                self.actions.push_back(Action::CheckDaemon);
+            }
+            Silence::Since(_) | Silence::Asked { .. } | Silence::Suspected => {}
+        }
+    }
+
+    pub(super) fn daemon_checked(&mut self, work: Option<Work>, now: Moment) {
+        let Upstream::Attached(attached) = &mut self.upstream else {
+            return;
+        };
+        if let Silence::Asked { watch, .. } = &mut attached.silence
+            && watch.look(work, now) == Look::Stuck
+        {
+            attached.silence = Silence::Suspected;
+            self.actions.push_back(Action::Elect(Purpose::CheckSuspect));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a line of the app starts.
+
+use super::upstream::{Next, Upstream};
+use super::{Listing, Shim, millis_until};
+use crate::engine::shim::{Action, Sharing};
+use crate::message::{Line, Message};
+use crate::mux::{self, Opening};
+use crate::session::Verdict;
+use crate::time::Moment;
+
+impl Shim {
+    /// What to do with a line of the app. Actions that follow from it come first: carry them out before the line is
+    /// written.
+    pub fn app_line<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) -> Verdict {
+        let line = line.into();
+        if !self.introduced {
+            self.introduce(line, now);
+        }
+        let may_wake = self.upstream.hibernates() || self.upstream.needs_a_request();
+        if may_wake && needs_server(line) {
+            self.wake(now);
+            if !self.is_too_early(now) {
+                self.retry_given_up_server();
+                self.expect_upstream(now);
+            }
+        }
+        let requests = self.session.requests();
+        let verdict = self.session.from_app(line);
+        if self.session.requests() != requests {
+            self.last_used = now;
+        }
+        if self.upstream.hibernates() && self.session.queue_is_full() {
+            // Else nothing more would be read, not even a request.
+            self.wake(now);
+        }
+        verdict
+    }
+
+    /// The app closed its input.
+    pub(super) fn app_closed(&mut self) {
+        self.session.app_eof();
+        if self.upstream.hibernates() {
+            // No request will wake it any more.
+            self.session.give_up("it was stopped", "");
+        }
+    }
+
+    /// Takes from the app's first request what the app is called, and whether the session may share.
+    fn introduce(&mut self, line: Line<'_>, now: Moment) {
+        let message = match Message::parse(line) {
+            // They say nothing about it, unless so many wait already that no request would be read.
+            Ok(Message::Notification(_) | Message::Response(_))
+                if !self.session.queue_is_full() =>
+            {
+                return;
+            }
+            message => message,
+        };
+        self.introduced = true;
+        self.client_name = message.as_ref().ok().and_then(mux::client_name);
+        let Some(sharing) = self.settings.sharing.as_ref().filter(|it| it.modern_only) else {
+            return;
+        };
+        let opening = message.as_ref().ok().map(mux::opening);
+        if !matches!(opening, Some(Opening::Modern(_) | Opening::Probe)) {
+            self.why_dedicated = Some(sharing.why.clone());
+            self.sharing = Sharing::Dedicated;
+        }
+        if let Upstream::Unintroduced = self.upstream {
+            self.upstream = Upstream::Waiting { until: now };
+        }
+    }
+
+    /// A request needs the server that hibernates.
+    pub(super) fn wake(&mut self, now: Moment) {
+        self.upstream = match self.upstream {
+            Upstream::Hibernating => Upstream::Waiting { until: now },
+            Upstream::Draining(Next::Hibernate) => Upstream::Draining(Next::Start { at: now }),
+            _ => return,
+        };
+        self.session.upstream_expected();
+        self.actions.push_back(Action::List(Listing::Nothing));
+    }
+
+    /// Whether the restart limit does not allow another server yet: the error for the request says when it does.
+    fn is_too_early(&mut self, now: Moment) -> bool {
+        if !self.upstream.needs_a_request() {
+            return false;
+        }
+        let wait = millis_until(self.retry_at, now);
+        self.session.retry_after(wait);
+        wait.is_some()
+    }
+
+    /// A request tries again what was given up.
+    fn expect_upstream(&mut self, now: Moment) {
+        if self.upstream.needs_a_request() && !self.session.app_is_done() {
+            self.session.upstream_expected();
+            self.upstream = Upstream::Waiting {
+                until: self.limit.next_attempt(now),
+            };
+        }
+    }
+}
+
+/// Whether this needs a server: the session itself answers a ping, and notifications can wait.
+fn needs_server(line: Line<'_>) -> bool {
+    match Message::parse(line) {
+        Ok(Message::Request(request)) => !request.method.is("ping"),
+        Ok(Message::Batch(_)) => true,
+        Ok(Message::Notification(_) | Message::Response(_)) | Err(_) => false,
+    }
+}

@@ -1,0 +1,194 @@
+//! The key of version 2: other variables gave rights, and beside `--env-key` those that a server in the table reads did not
+//! count. All else is as it is now. Nothing here may change, and whoever changes what it has in common with the present
+//! formula keeps a copy here.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use kennel_sys::confinement::Confinement;
+
+use crate::key::variables::{self, Ecosystem, Question};
+use crate::key::{self, Ingredients};
+
+/// The version that a hello at a daemon of a former key says.
+pub(crate) const VERSION: u32 = 2;
+
+#[rustfmt::skip]
+const CREDENTIAL: &[&str] = &[
+    "TOKEN", "SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL", "COOKIE", "APIKEY", "ACCESSKEY", "PRIVATEKEY",
+    "SSHKEY", "PASSCODE", "DBPASS", "OAUTH", "CONNECTION_STRING", "CONNECTIONSTRING", "SERVICE_ACCOUNT",
+];
+#[rustfmt::skip]
+const CREDENTIAL_WORD: &[&str] = &[
+    "KEY", "KEYS", "AUTH", "AUTHORIZATION", "PAT", "PASS", "PWD", "JWT", "DSN", "CRED", "CREDS",
+];
+#[rustfmt::skip]
+const CREDENTIAL_NAME: &[&str] = &[
+    "DATABASE_URL", "KUBECONFIG", "PGPASSFILE", "SSHPASS",
+];
+#[rustfmt::skip]
+const NO_CREDENTIAL: &[&str] = &[
+    "PWD", "XDG_ACTIVATION_TOKEN", "XDG_SESSION_COOKIE", "KONSOLE_DBUS_ACTIVATION_COOKIE",
+    "STARSHIP_SESSION_KEY", "KITTY_PUBLIC_KEY", "SSH_AUTH_SOCK", "VSCODE_GIT_IPC_AUTH_TOKEN",
+    "GEMINI_CLI_IDE_AUTH_TOKEN", "WINDSURF_CSRF_TOKEN",
+];
+
+/// The key of what a process with this confinement wants to run.
+pub(super) fn of(what: &Ingredients<'_>, confinement: &Confinement) -> String {
+    let ecosystem = Ecosystem::of(what.command);
+    let always = |name: &OsStr, value: &OsStr| always_counts(name, value, what.env, ecosystem);
+    key::of_version(VERSION, what, confinement, always)
+}
+
+/// The names of the variables that counted.
+pub(super) fn counted(what: Question<'_>) -> Vec<OsString> {
+    variables::counted_or(what, |name, value| {
+        always_counts(name, value, what.env, what.ecosystem)
+    })
+}
+
+fn always_counts(
+    name: &OsStr,
+    value: &OsStr,
+    env: &[(OsString, OsString)],
+    ecosystem: Option<Ecosystem>,
+) -> bool {
+    gives_rights(name.as_bytes(), value.as_bytes())
+        || variables::is_read_registry(name, value, env, ecosystem)
+}
+
+/// Whether a variable gives rights, by its name or by its value: an address with a password or a token in it, or a
+/// connection string with one (`AccountKey=…`).
+fn gives_rights(name: &[u8], value: &[u8]) -> bool {
+    is_credential(name) || has_password(value) || has_credential_setting(value)
+}
+
+/// Whether a value has a setting whose name is a credential's: `?password=…`, `;AccountKey=…`.
+fn has_credential_setting(value: &[u8]) -> bool {
+    // Most values have none at all, and every start of a session looks at all of them.
+    if !value.contains(&b'=') {
+        return false;
+    }
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_- ".contains(byte);
+    let mut settings = value.split(|byte| b"?&;\n".contains(byte));
+    settings.any(|setting| {
+        let end = setting.iter().position(|&byte| byte == b'=');
+        end.is_some_and(|end| {
+            let name = &setting[..end];
+            // As the name of a variable, PWD is a directory.
+            let is_pwd = name.eq_ignore_ascii_case(b"pwd");
+            let has_value = end + 1 < setting.len() && name.iter().all(plain);
+            has_value && (is_pwd || is_credential(name))
+        })
+    })
+}
+
+/// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in its place,
+/// `https://token@host`.
+fn has_password(value: &[u8]) -> bool {
+    let colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let mut addresses = colons.filter_map(|(at, _)| {
+        let rest = value[at..].strip_prefix(b"://")?;
+        Some((&value[..at], rest))
+    });
+    addresses.any(|(before, rest)| {
+        let is_http = before.ends_with(b"http") || before.ends_with(b"https");
+        let end = rest
+            .iter()
+            .position(|byte| b"/?# ,\t\n".contains(byte))
+            .unwrap_or(rest.len());
+        let authority = &rest[..end];
+        let user = authority.iter().rposition(|&byte| byte == b'@');
+        let user = user.map(|at| &authority[..at]);
+        let colon = user.and_then(|user| user.iter().position(|&byte| byte == b':'));
+        let user = user.unwrap_or_default();
+        (is_http && !user.is_empty()) || colon.is_some_and(|at| at + 1 < user.len())
+    })
+}
+
+/// Whether the value of a variable gives rights, by its name. Every start of a session asks this of all names, so nothing is
+/// allocated.
+fn is_credential(name: &[u8]) -> bool {
+    let is = |it: &&str| it.as_bytes().eq_ignore_ascii_case(name);
+    let begins_here = |at| is_like_one_of(CREDENTIAL, &name[at..], begins_with);
+    let is_credential = || {
+        CREDENTIAL_NAME.iter().any(is)
+            || (0..name.len()).any(begins_here)
+            || words(name).any(|word| is_one_of(CREDENTIAL_WORD, word))
+    };
+    !NO_CREDENTIAL.iter().any(is) && is_credential()
+}
+
+/// Whether a name begins with this, whatever the case of both is.
+fn begins_with(beginning: &[u8], name: &[u8]) -> bool {
+    let name = name.get(..beginning.len());
+    name.is_some_and(|name| name.eq_ignore_ascii_case(beginning))
+}
+
+/// The words of a name, and what is between them: `githubPat2` has `github`, `Pat` and `2`.
+fn words(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.chunk_by(|last, next| {
+        let hump = last.is_ascii_lowercase() && next.is_ascii_uppercase();
+        let number = last.is_ascii_alphabetic() && next.is_ascii_digit();
+        last.is_ascii_alphanumeric() && next.is_ascii_alphanumeric() && !hump && !number
+    })
+}
+
+fn is_one_of(list: &[&str], word: &[u8]) -> bool {
+    list.iter()
+        .any(|it| it.as_bytes().eq_ignore_ascii_case(word))
+}
+
+fn is_like_one_of(list: &[&str], name: &[u8], is_like: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+    list.iter().any(|entry| is_like(entry.as_bytes(), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_key_of_version_2_is_as_builds_with_it_computed_it() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let env: Vec<(OsString, OsString)> = [
+            ("A", "1"),
+            ("API_KEY", "1"),
+            ("DB", "pg://a:1@h"),
+            ("PIP_INDEX_URL", "1"),
+            ("Q", "?password=1"),
+            ("SSHPASS", "1"),
+            ("githubPat2", "1"),
+            // These do not count.
+            ("B", "1"),
+            ("PWD", "1"),
+            ("BW_SESSION", "1"),
+            ("C", "Bearer 1"),
+            ("AWS_PROFILE", "1"),
+        ]
+        .map(|(name, value)| (name.into(), value.into()))
+        .into();
+        let (command, named) = (words(&["/none/x", "y"]), words(&["A"]));
+        let names = counted(Question {
+            env: &env,
+            env_key: Some(&named),
+            known: Some(&["B"]),
+            cwd_given: false,
+            ecosystem: None,
+        });
+        let what = Ingredients {
+            command: &command,
+            cwd: Path::new("/"),
+            env: &env,
+            names: &names,
+            env_key: Some(&named),
+            cache: true,
+        };
+        let always = |name: &OsStr, value: &OsStr| always_counts(name, value, &env, None);
+        let hash = key::digest_of(VERSION, &what, 7, &["so".to_owned()], always);
+        // Computed apart from this program.
+        let expected = "ee46f9594ec76faad31f06c4ee73717009736a3bde9dec3c8c4d8e3f55b4c5ae";
+        assert_eq!(hash, expected);
+    }
+}

@@ -1,0 +1,151 @@
+//! What the engine says is to be done, done.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use kennel_core::engine::shim::{Action, Event, Listing, Purpose};
+use kennel_sys::tree;
+
+use super::end::has_hung_up;
+use super::server::Server;
+use super::watch::Who;
+use super::{Shim, few_descriptors, record_ancestors};
+use crate::election::{self, Elected, Outcome};
+use crate::stopped::StoppedProcess;
+
+/// What is left of a tree that lost both its guardians gets this long after SIGTERM.
+const LEFTOVER_TERM: Duration = Duration::from_secs(1);
+
+impl Shim {
+    /// Carries out all actions there are, and those that follow from them.
+    pub(super) fn carry_out(&mut self) {
+        while let Some(action) = self.engine.poll_action() {
+            match action {
+                Action::StartServer => self.start_server(),
+                Action::LoseServer => {
+                    self.read_rest_of_server();
+                    self.lose_server();
+                }
+                Action::StopServer => {
+                    if let Some(server) = &mut self.server {
+                        server.stdin = None;
+                        let _ = server.tree.stop();
+                    }
+                }
+                Action::Elect(purpose) => self.elect(purpose),
+                Action::AbandonElection => {
+                    self.election = None;
+                    self.new_link = None;
+                }
+                Action::UseConnection => {
+                    self.links += 1;
+                    self.link = self.new_link.take();
+                }
+                Action::DropConnection => self.new_link = None,
+                Action::Disconnect => {
+                    self.links += 1;
+                    self.link = None;
+                }
+                Action::Send(control) => {
+                    if let Some(link) = &mut self.link {
+                        link.to.push(&control.line());
+                    }
+                }
+                Action::TakePipes => {
+                    if let Some(link) = &mut self.link {
+                        link.take_pipes(&self.watch);
+                    }
+                }
+                Action::CheckDaemon => {
+                    let work = self.link.as_ref().and_then(|link| link.daemon_work());
+                    self.engine.handle(Event::DaemonChecked(work), self.now);
+                }
+                Action::CheckStopped => {
+                    let pid = self.stopped().map(|stopped| stopped.pid);
+                    self.engine.handle(Event::StoppedChecked { pid }, self.now);
+                }
+                Action::ReportStopped => {
+                    if let Some(stopped) = self.stopped() {
+                        crate::warn(&stopped.report());
+                    }
+                }
+                Action::CheckInput => {
+                    let closed = has_hung_up(&self.stdin);
+                    self.engine.handle(Event::InputChecked { closed }, self.now);
+                }
+                Action::Warn(words) => crate::warn(&words),
+                Action::PassStderr(line) => self.to_stderr.push(line.as_bytes()),
+                Action::List(Listing::Hibernating) => self.list_hibernating(),
+                Action::List(Listing::Nothing) => self.listed = None,
+                Action::List(Listing::Restarted) => self.note_restart(),
+                Action::TimerCancelled => self.turn_off_alarm(),
+            }
+        }
+    }
+
+    /// A stopped process of the session's own server. What cannot be looked at is not reported.
+    fn stopped(&self) -> Option<StoppedProcess> {
+        let server = self.server.as_ref()?;
+        let stopped = server.tree.stopped().unwrap_or_default();
+        stopped.map(StoppedProcess::from)
+    }
+
+    fn start_server(&mut self) {
+        record_ancestors(&mut self.starter);
+        let event = match self.try_to_start_server() {
+            Ok(server) => {
+                self.server = Some(server);
+                Event::ServerStarted
+            }
+            Err(error) => Event::ServerNotStarted {
+                why: format!("{error}{}", few_descriptors::advice(&error)),
+            },
+        };
+        self.engine.handle(event, self.now);
+    }
+
+    fn try_to_start_server(&self) -> io::Result<Server> {
+        if !self.started_once {
+            self.prepare_for_a_tree()?;
+        }
+        let records = self.records.get().map(|records| records.trees.as_fd());
+        let start = || Server::start(&self.spec, records, &self.watch);
+        few_descriptors::with_more(start)
+    }
+
+    /// A subreaper only now: a daemon that an election starts must not become our child.
+    fn prepare_for_a_tree(&self) -> io::Result<()> {
+        if let Some(records) = self.records.get() {
+            // Only where an earlier session was killed together with its warden.
+            let _ = tree::end_leftovers(records.trees.as_fd(), LEFTOVER_TERM);
+        }
+        tree::become_subreaper()
+    }
+
+    fn elect(&mut self, purpose: Purpose) {
+        let Some(sharing) = &self.sharing else {
+            return;
+        };
+        let suspect = match purpose {
+            Purpose::CheckSuspect => self.link.as_mut().and_then(|link| link.daemon.take()),
+            Purpose::Attach | Purpose::Return => None,
+        };
+        let mut wanted = sharing.wanted(suspect);
+        if purpose != Purpose::Return {
+            wanted.greeting = self.engine.session().greeting().map(<[u8]>::to_vec);
+        }
+        // While a thread elects: the process that started us may exit soon. Where a daemon answers at once, the app is
+        // answered first.
+        let starter = &mut self.starter;
+        match election::elect(wanted, || record_ancestors(starter)) {
+            Ok(Elected::AtOnce(outcome)) => self.elected(outcome),
+            Ok(Elected::Pending(pending)) => {
+                self.election = Some(self.watch.over(pending, Who::Election));
+            }
+            Err(error) => self.elected(Outcome::Solo {
+                why: format!("no thread for an election: {error}"),
+            }),
+        }
+    }
+}
