@@ -36,6 +36,8 @@ mod lock_record;
 #[expect(dead_code, reason = "only what reads is used here")]
 #[path = "../../crates/kennel-sys/src/tree/record.rs"]
 mod tree_record;
+#[path = "../../crates/kennel-sys/src/tree/whole_file.rs"]
+mod whole_file;
 mod detached {
     pub(crate) use kennel_sys::tree::Detached;
 }

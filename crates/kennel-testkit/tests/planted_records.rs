@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::tree;
-use kennel_testkit::{DEADLINE, Scope, bin, on_each_kernel, wait_for};
+use kennel_testkit::{DEADLINE, Scope, bin, on_each_kernel, tool, wait_for};
 
 /// A tree's cookie. Another one in each process: members of a tree are looked for among all processes, so tests that run at the
 /// same time would end each other's.
@@ -262,6 +262,41 @@ fn a_job_with_a_copied_cookie_whose_parent_lives_is_shown_and_not_ended() {
     plant(&scope, cookie(), "session 0\n");
     next_start(&scope);
     assert!(jobs.iter().all(|process| !process.is_alive()));
+}
+
+#[test]
+fn a_service_that_systemd_started_with_a_copied_cookie_is_shown_and_not_ended() {
+    let scope = Scope::new("imported");
+    // As after `systemctl --user import-environment` in a tree: the manager starts every service with the cookie.
+    let manager = scope.path("systemd");
+    std::fs::copy(tool("sh").unwrap(), &manager).unwrap();
+    let service = "SYSTEMD_EXEC_PID=$$ exec sleep 1000";
+    let script = format!(
+        "KENNEL_TREE={} setsid sh -c '{service}' & echo $!; wait",
+        cookie()
+    );
+    let mut manager = scope
+        .command(&manager)
+        .args(["-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pid = String::new();
+    let mut told = BufReader::new(manager.stdout.take().unwrap());
+    told.read_line(&mut pid).unwrap();
+    let service = ProcessRef::open(pid.trim().parse().unwrap()).unwrap();
+    wait_for("the service runs", || {
+        let environment = std::fs::read(format!("/proc/{}/environ", service.pid())).ok()?;
+        let started = format!("SYSTEMD_EXEC_PID={}", service.pid());
+        let mut variables = environment.split(|&byte| byte == 0);
+        variables.find(|it| *it == started.as_bytes()).map(drop)
+    });
+    plant(&scope, cookie(), "session 0\n");
+    let said = next_start(&scope);
+    assert!(service.is_alive(), "{said}");
+    manager.kill().unwrap();
+    manager.wait().unwrap();
+    let _ = service.signal(Signal::KILL);
 }
 
 #[test]

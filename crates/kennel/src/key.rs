@@ -143,7 +143,8 @@ pub(crate) fn digest_of(
         .filter(|(name, value)| names.binary_search(&name).is_ok() || always_counts(name, value))
         .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         .collect();
-    variables.sort_unstable();
+    // Of a name that is there twice, the server gets the last value: the order of values counts.
+    variables.sort_by_key(|(name, _)| *name);
     for (name, value) in variables {
         fields.list(b"variable", &[name, value]);
     }

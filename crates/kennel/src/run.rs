@@ -1,5 +1,6 @@
 //! `kennel run`: a stdio server behind a shim.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -203,6 +204,13 @@ impl Args {
     }
 }
 
+/// The environment. Of a variable that is set twice, the first value counts, as for every program that asks for it by name.
+fn environment() -> Vec<(OsString, OsString)> {
+    let mut names = HashSet::new();
+    let all = std::env::vars_os();
+    all.filter(|(name, _)| names.insert(name.clone())).collect()
+}
+
 /// Where the server is to run, and which daemon would be its.
 struct Place {
     cwd: PathBuf,
@@ -216,7 +224,7 @@ struct Place {
 
 impl Place {
     fn of(args: &Args, env_key: Option<&[OsString]>) -> Place {
-        let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let env = environment();
         let cwd = args.cwd.clone().or_else(|| std::env::current_dir().ok());
         let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
         let cwd = std::path::absolute(&cwd).unwrap_or(cwd);

@@ -19,7 +19,9 @@ use crate::message::{
 use crate::time::Moment;
 
 use super::calls::{Call, Kind};
-use super::refused::{ROOTS_LIST_LIMIT, ambiguous_client, client_gone, long_roots_list};
+use super::refused::{
+    ROOTS_LIST_LIMIT, ambiguous_client, answer_to_foreign_task, client_gone, long_roots_list,
+};
 use super::said::{From, Kept, Said};
 use super::snapshot::{bytes, pairs};
 use super::tasks::related_task;
@@ -459,9 +461,11 @@ impl Mux {
                 _ => candidates.extend(call.waiters.iter().map(|it| Some(it.client))),
             }
         }
+        // There are many calls and tasks, of few sessions.
+        let sessions = self.calls.haunting().chain(self.tasks.unfinished());
+        let sessions: BTreeSet<Option<&Arc<str>>> = sessions.collect();
         let owner = |session: Option<&Arc<str>>| session.and_then(|it| self.client_of(it));
-        candidates.extend(self.calls.haunting().map(owner));
-        candidates.extend(self.tasks.unfinished().map(owner));
+        candidates.extend(sessions.into_iter().map(owner));
         candidates
     }
 
@@ -473,6 +477,13 @@ impl Mux {
         id: &Part<'_>,
         response: &Response<'_>,
     ) {
+        if self.answer_names_foreign_task(from, response) {
+            self.notes.push(Note::ForeignTask(from.client));
+            if let Some(server) = ask.server {
+                self.tell_server(Lane::Own, answer_to_foreign_task(&server.raw));
+            }
+            return;
+        }
         if let About::Roots(line) = ask.about {
             return self.roots_answered(from, line, ask.server, (id, response));
         }
@@ -491,6 +502,14 @@ impl Mux {
             }
         }
         self.tell_server_with(Lane::Of(from.client), &from.said, &[(*id, &server.raw)]);
+    }
+
+    /// Whether an answer says that it belongs to a task that may be another session's.
+    fn answer_names_foreign_task(&self, from: &From<'_>, response: &Response<'_>) -> bool {
+        let Outcome::Result(result) = response.outcome else {
+            return false;
+        };
+        self.is_related_to_foreign_task(from.client, Some(result)) != Ok(false)
     }
 
     /// A client will not answer: what it was asked is asked another, or answered for it.

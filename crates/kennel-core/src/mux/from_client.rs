@@ -224,7 +224,7 @@ impl Mux {
         lane: Lane,
         edit: Option<(Part<'_>, &[u8])>,
     ) -> Result<Minted, Refused> {
-        let token = progress_token(request)?;
+        let token = progress_token(request, self.class.is_shared())?;
         let may_log = self.class.era() == Era::Modern;
         let logs = may_log && in_meta(request, LOG_LEVEL)?.is_some();
         let minted = self.calls.mint();
@@ -261,6 +261,10 @@ impl Mux {
     }
 
     fn notification_from_client(&mut self, from: &From<'_>, notification: &Notification<'_>) {
+        if self.is_related_to_foreign_task(from.client, notification.params) != Ok(false) {
+            self.notes.push(Note::ForeignTask(from.client));
+            return;
+        }
         match &*notification.method.name() {
             "notifications/cancelled" => self.cancel_from_client(from, notification),
             "notifications/initialized" => match self.class.era() {
@@ -273,9 +277,6 @@ impl Mux {
                 self.progress_from_client(from, notification);
             }
             method if is_task_status(method) && self.is_anothers_work(from, notification) => {
-                self.notes.push(Note::ForeignTask(from.client));
-            }
-            _ if self.is_related_to_foreign_task(from.client, notification.params) != Ok(false) => {
                 self.notes.push(Note::ForeignTask(from.client));
             }
             // Some servers look at the method only: it would be a request that was not looked at here.
@@ -400,13 +401,18 @@ fn is_request(method: &str) -> bool {
     )
 }
 
-/// Where a request says what its progress is to be known by, if it can be told back.
-fn progress_token<'a>(request: &Request<'a>) -> Result<Option<Part<'a>>, Refused> {
-    let token = in_meta(request, "progressToken")?;
-    Ok(token.filter(|it| {
-        it.text()
-            .starts_with(['"', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
-    }))
+/// Where a request says what its progress is to be known by. One that is no string or number cannot be told back: it is
+/// refused where the server is shared, for some servers take `[1]` for `1`.
+fn progress_token<'a>(request: &Request<'a>, shared: bool) -> Result<Option<Part<'a>>, Refused> {
+    let Some(token) = in_meta(request, "progressToken")? else {
+        return Ok(None);
+    };
+    match token.bytes().first() {
+        Some(b'"' | b'-' | b'0'..=b'9') => Ok(Some(token)),
+        Some(b'n') => Ok(None),
+        _ if shared => Err(Refused::odd_progress_token(&request.id)),
+        _ => Ok(None),
+    }
 }
 
 /// What the server is to know a request's progress by: a string if the client's own token is one, else a number.

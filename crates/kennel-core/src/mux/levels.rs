@@ -78,6 +78,9 @@ impl Mux {
         };
         let named = place.and_then(|it| Level::named(&it.string()?));
         let (Some(place), Some(level)) = (place, named) else {
+            if self.class.is_shared() {
+                return Err(Refused::no_level(&request.id));
+            }
             // The server says best what is wrong with it.
             let lane = Lane::Of(from.client);
             self.forward(from, request, Kind::Plain, lane, None)?;

@@ -389,12 +389,10 @@ impl Mux {
         self.latency.median()
     }
 
-    /// When the oldest request was made that a client waits for; `None` if none is pending. A subscription that
-    /// lasts until somebody ends it does not count.
-    pub fn pending_since(&self) -> Option<Moment> {
-        let awaited = |call: &&Call| call.kind != Kind::Listen && !call.waiters.is_empty();
-        let pending = self.calls.in_flight().filter(awaited);
-        pending.filter_map(|call| call.asked).min()
+    /// Whether a client waits for the answer to a request. A subscription that lasts until somebody ends it does not count.
+    pub fn is_pending(&self) -> bool {
+        let awaited = |call: &Call| call.kind != Kind::Listen && !call.waiters.is_empty();
+        self.calls.in_flight().any(awaited)
     }
 
     /// Whether another client may join: not once the server asked something that could be any

@@ -75,6 +75,24 @@ impl Refused {
         Refused::With(error_reply(id.raw(), INVALID_PARAMS, message, None))
     }
 
+    /// A log level that is none of the protocol's. Some servers take `"DEBUG"` or `["debug"]` for `"debug"`, for all clients.
+    pub(super) fn no_level(id: &Id<'_>) -> Refused {
+        let message = "level is none of the protocol's, such as \"debug\"";
+        Refused::With(error_reply(id.raw(), INVALID_PARAMS, message, None))
+    }
+
+    /// A request about a task that does not say which where the protocol wants it.
+    pub(super) fn no_task_id(id: &Id<'_>) -> Refused {
+        let message = "taskId is missing";
+        Refused::With(error_reply(id.raw(), INVALID_PARAMS, message, None))
+    }
+
+    /// A progress token that can be neither told apart from others nor told back.
+    pub(super) fn odd_progress_token(id: &Id<'_>) -> Refused {
+        let message = "progressToken is neither a string nor a number";
+        Refused::With(error_reply(id.raw(), INVALID_PARAMS, message, None))
+    }
+
     /// A subscription to a URI that is too long to be kept.
     pub(super) fn long_uri(id: &Id<'_>) -> Refused {
         let message =
@@ -145,6 +163,12 @@ pub(super) fn ambiguous_client(id: &[u8]) -> Vec<u8> {
     let data = format!(r#"{{"reason":"{AMBIGUOUS_CLIENT}"}}"#);
     let message = "several clients share this server, and this could be for any of them";
     error_reply(id, reply::INTERNAL_ERROR, message, Some(&data))
+}
+
+/// To the server: the client's answer says that it belongs to a task of another session.
+pub(super) fn answer_to_foreign_task(id: &[u8]) -> Vec<u8> {
+    let message = "the answer of the client names a task that is not its own";
+    error_reply(id, INVALID_PARAMS, message, None)
 }
 
 /// To the server: a call is of no more use to anybody, for its client is gone.

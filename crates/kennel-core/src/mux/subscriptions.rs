@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -107,15 +108,48 @@ impl Subscriptions {
         if let Some(exact) = self.by_uri.get(uri) {
             return exact.wanted_by.keys().copied().collect();
         }
-        let is_boundary = |(_, byte): &(usize, u8)| matches!(byte, b'/' | b'?' | b'#');
-        let boundaries = uri.bytes().enumerate().filter(is_boundary);
-        let above = boundaries.flat_map(|(at, _)| [&uri[..at], &uri[..=at]]);
-        let accepted = |it: &&Subscription| it.call.is_none();
-        let above = above.filter(|it| has_path(it));
-        let above = above.filter_map(|it| self.by_uri.get(it)).filter(accepted);
-        let clients = above.flat_map(|it| it.wanted_by.keys().copied());
-        clients.collect()
+        let is_above = |it: &str| is_parent(it, uri) && has_path(it);
+        let above = self.beginnings_of(uri).filter(|(it, _)| is_above(it));
+        let accepted = above.filter(|(_, it)| it.call.is_none());
+        accepted
+            .flat_map(|(_, it)| it.wanted_by.keys().copied())
+            .collect()
     }
+
+    /// The subscriptions whose URI this one begins with, the longest first. Costs a search for each that is similar, however
+    /// long the URI is: a server chooses it, and other sessions wait meanwhile.
+    fn beginnings_of<'a>(
+        &'a self,
+        uri: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a Subscription)> {
+        let mut rest = Some(uri);
+        std::iter::from_fn(move || {
+            loop {
+                let bound = rest?;
+                let range = (Bound::Unbounded, Bound::Included(bound));
+                let (found, subscription) = self.by_uri.range::<str, _>(range).next_back()?;
+                let same = found.bytes().zip(bound.bytes());
+                let same = same.take_while(|(one, other)| one == other).count();
+                // Every beginning that is shorter than this one, or that is not behind it, is at most so long.
+                let is_beginning = same == found.len();
+                let longest = if is_beginning {
+                    same.checked_sub(1)
+                } else {
+                    Some(same)
+                };
+                rest = longest.map(|longest| &uri[..uri.floor_char_boundary(longest)]);
+                if is_beginning {
+                    return Some((&**found, subscription));
+                }
+            }
+        })
+    }
+}
+
+/// Whether a URI that this one begins with is above it: it ends where a segment of the path, or the path itself, does.
+fn is_parent(beginning: &str, uri: &str) -> bool {
+    let is_boundary = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'?' | b'#'));
+    is_boundary(beginning.as_bytes().last()) || is_boundary(uri.as_bytes().get(beginning.len()))
 }
 
 /// A URI with its scheme and host in lower case, in which case makes no difference (RFC 3986, section 6.2.2.1).

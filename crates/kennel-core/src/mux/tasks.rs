@@ -175,7 +175,11 @@ impl Mux {
             None => None,
         };
         let Some(task) = task else {
-            return Ok(Kind::Plain);
+            // Some servers look for it elsewhere, as in a list of parameters.
+            return match self.class.is_shared() && ABOUT_ONE_TASK.contains(&method) {
+                true => Err(Refused::no_task_id(&request.id)),
+                false => Ok(Kind::Plain),
+            };
         };
         let session = self.client(from.client).session.clone();
         // Some servers take `["a"]` for `"a"`.
@@ -325,6 +329,9 @@ impl Mux {
         self.tasks.owner(&task.string()?)
     }
 }
+
+/// Requests that name a task.
+const ABOUT_ONE_TASK: [&str; 4] = ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"];
 
 /// Where a message says which task it is related to.
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";

@@ -235,6 +235,41 @@ fn an_update_is_told_to_who_subscribed_to_it_or_to_what_it_is_part_of() {
 }
 
 #[test]
+fn levels_and_progress_tokens_of_odd_shapes_do_not_reach_a_shared_server() {
+    let mut play = Play::legacy(2);
+    for level in [r#""EMERGENCY""#, r#"["emergency"]"#, "7", "null"] {
+        let params = format!(r#"{{"level":{level}}}"#);
+        play.client(2, &request("1", "logging/setLevel", &params));
+        assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+        play.nobody_hears();
+    }
+    for token in ["[3]", "{}", "true"] {
+        let params = format!(r#"{{"_meta":{{"progressToken":{token}}}}}"#);
+        play.client(2, &request("1", "tools/call", &params));
+        assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+        play.nobody_hears();
+    }
+    let none = r#"{"_meta":{"progressToken":null}}"#;
+    play.asks(2, &request("1", "tools/call", none));
+}
+
+/// Other sessions wait meanwhile. A search that grows with the square of the length takes days for this.
+#[test]
+fn a_long_uri_of_an_update_costs_no_more_than_its_length() {
+    let mut play = Play::legacy(2);
+    let long = format!("a:///{}", "/".repeat(4 << 20));
+    play.server(&updated(&long));
+    play.nobody_hears();
+    subscribed(&mut play, 1, "a:///x");
+    subscribed(&mut play, 1, "a:////");
+    let below = format!("a:///x{}é", "/é".repeat(1 << 20));
+    for (uri, hears) in [(&long, false), (&below, true)] {
+        play.server(&updated(uri));
+        assert_eq!(play.heard(1).len(), usize::from(hears));
+    }
+}
+
+#[test]
 fn until_the_server_accepts_a_subscription_only_its_very_uri_is_told() {
     let mut play = Play::legacy(2);
     let minted = play.asks(1, &subscribe("9", "a://h/x"));
@@ -372,14 +407,6 @@ fn an_update_that_no_subscription_matches_is_told_to_nobody() {
     play.join(1);
     play.server(&updated("a://1"));
     assert_eq!(play.heard(1), [updated("a://1")]);
-}
-
-#[test]
-fn what_no_server_would_understand_it_says_itself() {
-    let mut play = Play::legacy(1);
-    let minted = play.asks(1, &set_level("2", "loud"));
-    play.server(&error(&minted, -32602));
-    assert_eq!(refusal(&play.heard(1)[0]).1, -32602);
 }
 
 #[test]

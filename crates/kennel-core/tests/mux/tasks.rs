@@ -172,7 +172,14 @@ fn nobody_says_that_something_belongs_to_the_task_of_another_session() {
             assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
         }
         play.notes();
-        for method in ["notifications/message", "notifications/whatever"] {
+        for method in [
+            "notifications/message",
+            "notifications/whatever",
+            "notifications/cancelled",
+            "notifications/initialized",
+            "notifications/progress",
+            "notifications/roots/list_changed",
+        ] {
             play.client(2, &notice(method, &params));
             assert_eq!(play.notes(), [Note::ForeignTask(ClientId(2))]);
         }
@@ -182,6 +189,38 @@ fn nobody_says_that_something_belongs_to_the_task_of_another_session() {
     play.asks(1, &request("1", "tools/call", &params));
     play.client(1, &notice("notifications/whatever", &params));
     assert_eq!(play.server_heard().len(), 1);
+}
+
+#[test]
+fn an_answer_that_names_the_task_of_another_session_is_an_error_to_the_server() {
+    let mut play = Play::legacy(2);
+    begin(&mut play, 1, "t");
+    play.asks(2, &call("1", "a"));
+    play.client(1, &cancel("\"none\""));
+    play.server(&status("t", "completed"));
+    play.forget();
+    play.server(&request("0", "elicitation/create", "{}"));
+    let asked = play.is_asked(2);
+    play.client(2, &result(&asked, &related(r#""action":"accept","#, T)));
+    assert_eq!(refusal(&play.server_heard()[0]), ("0".into(), -32602));
+    assert_eq!(play.notes(), [Note::ForeignTask(ClientId(2))]);
+    play.server(&request("0", "elicitation/create", "{}"));
+    let asked = play.is_asked(2);
+    play.client(2, &result(&asked, r#"{"action":"accept"}"#));
+    assert_eq!(play.server_heard(), [result("0", r#"{"action":"accept"}"#)]);
+}
+
+#[test]
+fn a_request_about_a_task_names_it_where_the_protocol_says() {
+    let mut play = Play::legacy(2);
+    begin(&mut play, 1, "t");
+    for method in ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"] {
+        for params in [r#"["t"]"#, r#"{"task":{"taskId":"t"}}"#, "{}"] {
+            play.client(2, &request("1", method, params));
+            assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+            play.nobody_hears();
+        }
+    }
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Memory, semaphores and message queues that processes share: mappings of another process, and System V objects.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 
 use super::procfs::{gone, require_our_own};
 
-/// A writable mapping that other processes can share.
+/// A mapping that other processes can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SharedMapping {
+    /// Whether the process can write to it. Into one that it only reads, others may write.
+    pub(crate) writable: bool,
     /// Device and inode, as text: the same memory has the same text in every process.
     pub(crate) id: String,
     /// What is mapped; a file that was removed ends in ` (deleted)`.
@@ -26,7 +28,7 @@ impl SharedMapping {
     }
 }
 
-/// Memory that a process maps writable and shared; an error where its map is hidden.
+/// Memory that a process maps shared; an error where its map is hidden.
 pub(crate) fn shared_mappings(pid: u32) -> io::Result<Vec<SharedMapping>> {
     require_our_own()?;
     let maps = std::fs::read(format!("/proc/{pid}/maps")).map_err(gone)?;
@@ -36,18 +38,22 @@ pub(crate) fn shared_mappings(pid: u32) -> io::Result<Vec<SharedMapping>> {
     Ok(mappings)
 }
 
-/// Everything that a process maps, writable or not, by the text that names the same memory in every process.
-pub(crate) fn all_mappings(pid: u32) -> io::Result<HashSet<String>> {
+/// Everything that a process maps, by the text that names the same memory in every process, and whether it is mapped so that
+/// what the process writes is seen by others.
+pub(crate) fn all_mappings(pid: u32) -> io::Result<HashMap<String, bool>> {
     require_our_own()?;
     let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
     let maps = String::from_utf8_lossy(&maps);
-    let mappings = maps.lines().filter_map(mapping);
-    Ok(mappings.map(|(_, mapping)| mapping.id).collect())
+    let mut all = HashMap::new();
+    for (access, mapping) in maps.lines().filter_map(mapping) {
+        *all.entry(mapping.id).or_default() |= mapping.writable && access.ends_with('s');
+    }
+    Ok(all)
 }
 
 fn shared_mapping(line: &str) -> Option<SharedMapping> {
     let (access, mapping) = mapping(line)?;
-    (access.starts_with("rw") && access.ends_with('s')).then_some(mapping)
+    access.ends_with('s').then_some(mapping)
 }
 
 /// Access and memory of `7f0a-7f0b rw-s 00000000 00:1a 1234    /dev/shm/name`, if that can be shared.
@@ -60,7 +66,8 @@ fn mapping(line: &str) -> Option<(&str, SharedMapping)> {
     // The first System V segment has the number 0.
     let memory = (inode != "0" || path.starts_with("/SYSV")) && !path.starts_with("anon_inode:");
     let id = format!("{device} {inode}");
-    memory.then_some((access, SharedMapping { id, path }))
+    let writable = access.as_bytes().get(1) == Some(&b'w');
+    memory.then_some((access, SharedMapping { writable, id, path }))
 }
 
 /// How many processes have attached a System V segment, if `mapping` is one of our IPC namespace.
@@ -125,14 +132,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_writable_memory_is_told_from_the_rest() {
+    fn shared_memory_is_told_from_the_rest() {
         let named = shared_mapping("7f0a-7f0b rw-s 00000000 00:1a 12    /dev/shm/a b");
         let named = named.expect("shared memory");
         assert_eq!(
             (named.id.as_str(), named.path.as_str()),
             ("00:1a 12", "/dev/shm/a b")
         );
-        assert!(named.has_name());
+        assert!(named.has_name() && named.writable);
+        let read = shared_mapping("1-2 r--s 0 fe:00 3 /home/me/ring").expect("shared memory");
+        assert!(!read.writable);
         for (line, name) in [
             ("1-2 rw-s 0 00:01 3 /SYSV0000002a (deleted)", Some(true)),
             ("1-2 rw-s 0 00:01 0 /SYSV0000002a (deleted)", Some(true)),
@@ -140,7 +149,8 @@ mod tests {
             ("1-2 rw-s 0 00:1a 3 /dev/shm/a (deleted)", Some(false)),
             ("1-2 rw-s 0 00:01 3 /memfd:x (deleted)", Some(false)),
             ("1-2 rw-s 0 fe:00 3 /home/me/db-shm", Some(false)),
-            ("1-2 r--s 0 fe:00 3 /usr/lib/locale/x", None),
+            ("1-2 r--s 0 fe:00 3 /usr/lib/locale/x", Some(false)),
+            ("1-2 r--s 0 00:1a 3 /dev/shm/a", Some(true)),
             ("1-2 rw-p 0 fe:00 3 /usr/lib/x.so", None),
             ("1-2 rw-s 0 00:0e 9 anon_inode:[io_uring]", None),
             ("1-2 rw-p 0 00:00 0 [heap]", None),

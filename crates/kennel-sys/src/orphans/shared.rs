@@ -9,8 +9,8 @@ use crate::linux::{self as os, SharedMapping};
 /// Shared objects of all processes at one moment.
 #[derive(Debug, Default)]
 pub(super) struct SharedObjects {
-    /// Processes that map the same memory.
-    mappings: OnceCell<HashMap<String, Vec<u32>>>,
+    /// Processes that map the same memory, and whether each writes to it.
+    mappings: OnceCell<HashMap<String, Vec<(u32, bool)>>>,
     /// Last users of System V objects.
     system_v: OnceCell<io::Result<Vec<(u32, String)>>>,
 }
@@ -44,6 +44,9 @@ impl SharedObjects {
         orphaned: &HashSet<u32>,
     ) -> Option<String> {
         let path = &mapping.path;
+        if path.contains("[aio]") {
+            return Some("has a context for asynchronous I/O, whose operations nobody sees".into());
+        }
         if mapping.has_name() {
             return Some(format!("has the shared memory {path} open"));
         }
@@ -52,8 +55,10 @@ impl SharedObjects {
             .get_or_init(holders_of_mappings)
             .get(&mapping.id);
         let holders = holders.map(Vec::as_slice).unwrap_or_default();
-        let mut outside = holders.iter().filter(|pid| !tree.contains(pid));
-        if let Some(other) = outside.find(|pid| !orphaned.contains(pid)) {
+        // What it writes others may read; what it only reads, as a library or a font, matters if others write to it.
+        let uses_it = |(_, writes): &&(u32, bool)| mapping.writable || *writes;
+        let mut users = holders.iter().filter(uses_it).map(|(pid, _)| pid);
+        if let Some(other) = users.find(|pid| !tree.contains(pid) && !orphaned.contains(pid)) {
             return Some(format!("shares memory ({path}) with pid {other}"));
         }
         // A holder whose map is hidden is counted by the kernel all the same.
@@ -62,12 +67,12 @@ impl SharedObjects {
     }
 }
 
-/// The processes that map something. A reader of what a suspect writes needs no writable mapping.
-fn holders_of_mappings() -> HashMap<String, Vec<u32>> {
-    let mut holders: HashMap<String, Vec<u32>> = HashMap::new();
+/// The processes that map something, and whether each writes to it.
+fn holders_of_mappings() -> HashMap<String, Vec<(u32, bool)>> {
+    let mut holders: HashMap<String, Vec<(u32, bool)>> = HashMap::new();
     for pid in os::processes().unwrap_or_default() {
-        for mapping in os::all_mappings(pid).unwrap_or_default() {
-            holders.entry(mapping).or_default().push(pid);
+        for (mapping, writes) in os::all_mappings(pid).unwrap_or_default() {
+            holders.entry(mapping).or_default().push((pid, writes));
         }
     }
     holders

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use super::mark::TreeMark;
 use super::record::{is_own_file, names_in};
+use super::whole_file;
 use super::{daemons, descendants, services};
 use crate::detached::{Detached, Reason};
 use crate::linux as os;
@@ -121,15 +122,8 @@ impl Kept {
 
     /// Writes its record. Appears whole or not at all.
     pub(super) fn write(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
-        let (name, aside) = (self.file_name(), format!(".{}", self.file_name()));
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let fd = rustix::fs::openat(dir, &aside, flags, Mode::RUSR | Mode::WUSR)?;
-        // The umask may have taken our own right to read it.
-        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
-        File::from(fd).write_all(self.text().as_bytes())?;
-        rustix::fs::renameat(dir, &aside, dir, name)?;
-        Ok(())
+        let name = self.file_name();
+        whole_file::write(dir, &name, &format!(".{name}"), &self.text())
     }
 
     /// The same for the same process, whoever writes it down and whatever that one can see.

@@ -150,6 +150,10 @@ impl Table<'_> {
                 return Some(Copied::Terminal);
             }
             let parent = stat.parent;
+            // systemd has started it, and not adopted it: the variables of its manager were imported from the tree.
+            if os::environ_has(current, &format!("SYSTEMD_EXEC_PID={current}")) {
+                return Some(Copied::ParentOutside(parent));
+            }
             if Mark::of(parent, self.cookie) != Mark::This && self.adopts(parent, current, &stat) {
                 return None;
             }

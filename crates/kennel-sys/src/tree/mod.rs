@@ -33,6 +33,7 @@ mod start;
 mod stopped;
 mod strays;
 mod warden;
+mod whole_file;
 
 use std::time::Duration;
 

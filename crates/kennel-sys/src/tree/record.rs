@@ -1,7 +1,7 @@
 //! A tree, written down for the start after a disaster. The file's name is the tree's cookie.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
@@ -9,6 +9,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::detached::Detached;
 use crate::process::Identity;
+
+use super::whole_file;
 
 /// First line of every record; a later version's has another number, and the lines we know.
 const HEADER: &str = "kennel-tree 1";
@@ -41,20 +43,7 @@ impl Record {
 
     /// Appears whole or not at all (lesson 4).
     pub(super) fn write(&self, dir: BorrowedFd<'_>, cookie: &str) -> io::Result<()> {
-        let aside = aside(cookie);
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let fd = rustix::fs::openat(dir, &aside, flags, Mode::RUSR | Mode::WUSR)?;
-        // The umask may have taken our own right to read it.
-        let allowed = rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR);
-        let written = File::from(fd)
-            .write_all(self.text().as_bytes())
-            .and_then(|()| Ok(allowed?))
-            .and_then(|()| Ok(rustix::fs::renameat(dir, &aside, dir, cookie)?));
-        if written.is_err() {
-            let _ = rustix::fs::unlinkat(dir, &aside, AtFlags::empty());
-        }
-        written
+        whole_file::write(dir, cookie, &aside(cookie), &self.text())
     }
 
     pub(super) fn read(dir: BorrowedFd<'_>, cookie: &str) -> io::Result<Option<Record>> {

@@ -24,6 +24,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 
 use super::tasks::Descriptor;
+use crate::shim::lacks_reader;
 use crate::shim::width::Width;
 
 /// So often is a client heard before it is worth it.
@@ -92,9 +93,10 @@ impl Pipes {
         })
     }
 
-    /// Whether the client has none of them, and never will.
+    /// Whether the client has none of the ends, and never will. One that has written everything closes its output
+    /// before we read that it turns to the pipes, and keeps its input.
     pub(super) fn were_lost(&self) -> bool {
-        !self.listens.get() && self.from_client.has_ended()
+        !self.listens.get() && self.from_client.has_ended() && lacks_reader(&self.to_client)
     }
 
     /// Between two lines: speaks into the pipe from now on, if the client has agreed and hears so now.

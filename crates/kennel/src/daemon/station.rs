@@ -28,7 +28,7 @@ use super::queue::queued_bytes;
 use super::running::Running;
 use super::server;
 use super::state::TALK;
-use super::tasks::{Descriptor, Notify, first_of, moments};
+use super::tasks::{Descriptor, Notify, first_of, moments, others_first};
 use crate::printed::Printed;
 use crate::shim::lines::{Spoken, max_line};
 use crate::shim::width::Width;
@@ -227,6 +227,8 @@ impl Station {
                 () = moments::until(timeout.map(|at| house.instant(at))) => {},
             }
             self.advance(house, tree);
+            // Whatever the slot wants next: the daemon serves others before it is asked again.
+            others_first().await;
         }
     }
 

@@ -45,6 +45,11 @@ pub(crate) const CREDENTIAL: &[&str] = &[
     "SERVICE_ACCOUNT",
     "ACCESSSIGNATURE",
     "ACCESS_SIGNATURE",
+    "APPKEY",
+    "CLIENTCERT",
+    "CLIENT_CERT",
+    "SEEDPHRASE",
+    "SEED_PHRASE",
 ];
 /// The same, where it is a word of its own.
 pub(crate) const CREDENTIAL_WORD: &[&str] = &[
@@ -56,6 +61,7 @@ pub(crate) const CREDENTIAL_WORD: &[&str] = &[
     "PATS",
     "PASS",
     "PWD",
+    "PW",
     "JWT",
     "JWTS",
     "DSN",
@@ -94,6 +100,12 @@ pub(crate) const CREDENTIAL_NAME: &[&str] = &[
     "GH_CONFIG_DIR",
     "GLAB_CONFIG_DIR",
     "GNUPGHOME",
+    "KRB5CCNAME",
+    "X509_USER_PROXY",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "DATABRICKS_CONFIG_PROFILE",
+    "OCI_CLI_PROFILE",
 ];
 
 /// Names that read like a credential and give no rights: a directory, marks of a window, a shell or a login, a public
@@ -114,14 +126,14 @@ pub(crate) const NO_CREDENTIAL: &[&str] = &[
 
 /// Names of settings within a value that give rights, beside those that would as the name of a variable.
 pub(crate) const CREDENTIAL_SETTING: &[&str] =
-    &["PWD", "PW", "SIG", "SIGNATURE", "X-AMZ-SIGNATURE"];
+    &["PWD", "SIG", "SIGNATURE", "X-AMZ-SIGNATURE", "CODE"];
 
 /// How well-known tokens begin, and how many characters follow at least: `sk-` and a word of the language is none.
 const TOKENS: Names = Names(
     "sk-/20 sk_/20 pk_/20 rk_/20 ghp_/20 gho_/20 ghu_/20 ghs_/20 ghr_/20 github_pat_/20 glpat-/16 xox/10 xapp-/10 \
      AKIA/12 ASIA/12 eyJ/12 AIza/20 ya29./10 npm_/36 pypi-AgE/20 hf_/20 figd_/20 ntn_/20 secret_/30 lin_api_/20 \
      ATATT/20 pplx-/20 tvly-/16 fc-/30 ctx7sk/12 sntry/20 sbp_/20 pat-/30 shpat_/20 dop_v1_/20 gsk_/20 r8_/20 \
-     whsec_/16 SG./30 xai-/20 LS0tLS1CRUdJTi/0",
+     whsec_/16 SG./30 xai-/20 hvs./20 hvb./20 dapi/30 tskey-/16 LS0tLS1CRUdJTi/0",
 );
 /// How a JSON web token begins.
 const JWT: &str = "eyJ";
@@ -130,7 +142,8 @@ const SHORTEST_TOKEN: usize = 13;
 
 /// What is in an address that gives rights to whoever knows it.
 const SECRET_ADDRESSES: Names = Names(
-    "hooks.slack.com/services/ discord.com/api/webhooks/ webhook.office.com/ api.telegram.org/bot",
+    "hooks.slack.com/services/ discord.com/api/webhooks/ discordapp.com/api/webhooks/ webhook.office.com/ \
+     api.telegram.org/bot infura.io/v3/ alchemy.com/v2/",
 );
 
 /// Whether a variable gives rights.
@@ -206,14 +219,14 @@ fn is_secret_address(value: &[u8]) -> bool {
     value.contains(&b':') && addresses.any(|address| finds(value, address.as_bytes()))
 }
 
-/// Whether a value has what follows `Authorization:`, with or without that: `Bearer …`, `Basic …`.
+/// Whether a value has what follows `Authorization:`, with or without that: `Bearer …`, `Basic …`, `Token …`.
 fn has_scheme(value: &[u8]) -> bool {
     let mut places = value.iter().enumerate().filter(|(_, byte)| **byte == b' ');
     places.any(|(at, _)| {
         let (before, rest) = (&value[..at], value[at..].trim_ascii_start());
         let start = before.iter().rposition(|byte| !byte.is_ascii_alphabetic());
         let start = start.map_or(0, |at| at + 1);
-        if !is_one_of(&["Bearer", "Basic"], &before[start..]) {
+        if !is_one_of(&["Bearer", "Basic", "Token"], &before[start..]) {
             return false;
         }
         let end = rest.iter().position(|byte| b" \t\r\n\"',;".contains(byte));
@@ -225,29 +238,49 @@ fn has_scheme(value: &[u8]) -> bool {
 }
 
 /// Whether a value has a setting whose name is a credential's: `?password=…`, `;AccountKey=…`, `host=h password=…`,
-/// `X-Api-Key: …`, `{"token":"…"}`.
+/// `X-Api-Key: …`, `{"token":"…"}`, `--token …`.
 fn has_credential_setting(value: &[u8]) -> bool {
     let mut places = value.iter().enumerate();
-    places.any(|(at, byte)| match byte {
-        b'=' => is_credential_setting(&value[..at], &value[at + 1..]),
-        b':' => {
-            let is_quoted = value[..at].trim_ascii_end().ends_with(b"\"");
-            let is_header = value[at + 1..].first().is_some_and(u8::is_ascii_whitespace);
-            (is_quoted || is_header) && is_credential_setting(&value[..at], &value[at + 1..])
-        }
-        _ => false,
+    places.any(|(at, byte)| {
+        let (before, behind) = (&value[..at], &value[at + 1..]);
+        let is_setting = match byte {
+            b'=' => true,
+            b':' => {
+                let is_quoted = before.trim_ascii_end().last().is_some_and(is_quote);
+                is_quoted || behind.first().is_some_and(u8::is_ascii_whitespace)
+            }
+            b' ' => is_option(before) && !behind.starts_with(b"-"),
+            _ => false,
+        };
+        is_setting && is_credential_setting(before, behind)
     })
+}
+
+fn is_quote(byte: &u8) -> bool {
+    b"\"'".contains(byte)
+}
+
+/// Whether text ends with the name of an option: `--token`.
+fn is_option(text: &[u8]) -> bool {
+    let start = text.iter().rposition(u8::is_ascii_whitespace);
+    text[start.map_or(0, |at| at + 1)..].starts_with(b"--")
 }
 
 /// Whether `before` ends with a name that is a credential's, and a value follows.
 fn is_credential_setting(before: &[u8], value: &[u8]) -> bool {
     let before = before.trim_ascii_end();
-    let before = before.strip_suffix(b"\"").unwrap_or(before);
+    let before = match before.split_last() {
+        Some((last, rest)) if is_quote(last) => rest,
+        _ => before,
+    };
     let before = before.strip_suffix(b"\\").unwrap_or(before);
     let value = value.trim_ascii_start();
     let value = value.strip_prefix(b"\\").unwrap_or(value);
-    let value = value.strip_prefix(b"\"").unwrap_or(value);
-    if value.first().is_none_or(|byte| b"&;,\"\\".contains(byte)) {
+    let value = match value.split_first() {
+        Some((first, rest)) if is_quote(first) => rest,
+        _ => value,
+    };
+    if value.first().is_none_or(|byte| b"&;,\"'\\".contains(byte)) {
         return false;
     }
     let in_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
@@ -279,9 +312,11 @@ fn has_password(value: &[u8]) -> bool {
             at.is_some_and(|at| before[at..].eq_ignore_ascii_case(scheme))
         };
         let is_http = scheme(b"http") || scheme(b"https");
+        // Drivers of databases take passwords that should be escaped: `postgres://user:pass/word@host`.
+        let ends: &[u8] = if is_http { b"/?# ,\t\n" } else { b" ,\t\n" };
         let end = rest
             .iter()
-            .position(|byte| b"/?# ,\t\n".contains(byte))
+            .position(|byte| ends.contains(byte))
             .unwrap_or(rest.len());
         let authority = &rest[..end];
         let user = authority.iter().rposition(|&byte| byte == b'@');
@@ -345,19 +380,31 @@ pub(super) fn is_one_of(list: &[&str], word: &[u8]) -> bool {
         .any(|it| it.as_bytes().eq_ignore_ascii_case(word))
 }
 
-/// The words of a name, and what is between them: `githubPat2` has `github`, `Pat` and `2`.
-fn words(name: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    name.chunk_by(|last, next| {
-        let hump = last.is_ascii_lowercase() && next.is_ascii_uppercase();
-        let number = last.is_ascii_alphabetic() && next.is_ascii_digit();
-        last.is_ascii_alphanumeric() && next.is_ascii_alphanumeric() && !hump && !number
+/// The words of a name, and what is between them: `githubPat2` has `github`, `Pat` and `2`, `AWSKey` has `AWS` and `Key`.
+fn words(mut name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let end = (1..name.len()).find(|&at| is_between_words(name, at));
+        let (word, rest) = name.split_at(end.unwrap_or(name.len()));
+        name = rest;
+        (!word.is_empty()).then_some(word)
     })
+}
+
+/// Whether a word ends, or another begins, at this place of a name.
+fn is_between_words(name: &[u8], at: usize) -> bool {
+    let (last, next) = (name[at - 1], name[at]);
+    if !last.is_ascii_alphanumeric() || !next.is_ascii_alphanumeric() {
+        return true;
+    }
+    let hump = next.is_ascii_uppercase()
+        && (last.is_ascii_lowercase() || name.get(at + 1).is_some_and(u8::is_ascii_lowercase));
+    hump || last.is_ascii_digit() != next.is_ascii_digit()
 }
 
 /// The last word that is no number.
 fn last_word(name: &[u8]) -> Option<&[u8]> {
     let is_word = |word: &&[u8]| word.iter().any(u8::is_ascii_alphabetic);
-    words(name).rfind(is_word)
+    words(name).filter(is_word).last()
 }
 
 fn position(text: &[u8], part: &[u8]) -> Option<usize> {

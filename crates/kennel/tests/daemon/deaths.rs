@@ -36,6 +36,23 @@ fn a_client_that_announces_a_dead_process_is_dropped_at_once() {
 }
 
 #[test]
+fn a_client_that_leaves_a_private_server_with_a_long_call_pending_holds_nobody_up() {
+    let daemon = Daemon::start("left-pending");
+    let (mut stays, mut leaves) = (daemon.client(), daemon.client());
+    let server = leaves.server();
+    leaves.say(r#"{"jsonrpc":"2.0","id":"long","method":"slow","params":{"ms":60000}}"#);
+    // Meanwhile the call is pending for so long that its server is timed.
+    stays.ask("slow", json!({"ms": 1500}));
+    drop(leaves);
+    stays.ask("echo", json!({"still": "served"}));
+    wait_until("its server is gone", SOON, || {
+        (!server.is_alive()).then_some(())
+    });
+    stays.ask("echo", json!({"and": "now"}));
+    daemon.stop();
+}
+
+#[test]
 fn a_client_killed_while_its_child_holds_its_socket_is_dropped_and_its_server_with_it() {
     // Where the kernel tells.
     if kennel_sys::kernel::features().pidfd {

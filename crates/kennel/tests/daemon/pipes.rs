@@ -146,6 +146,24 @@ fn who_has_said_all_in_the_pipe_gets_the_answers_and_then_the_end() {
     daemon.stop();
 }
 
+/// A long line before the word keeps the daemon from reading it for a while.
+#[test]
+fn a_client_that_closes_its_pipe_before_its_word_is_read_keeps_its_pipes() {
+    let daemon = Daemon::start("pipes-early-eof");
+    let mut client = talker(&daemon);
+    let Pipes { from, to } = Pipes::of(&mut client);
+    drop(to);
+    assert_eq!(talk(&mut client, 3 * AFTER), 0, "others were offered");
+    client.say(r#"{"jsonrpc":"2.0","id":"slow","method":"slow","params":{"ms":300}}"#);
+    client.say("!pipes");
+    assert_eq!(client.word(), Control::Pipes);
+    let lines: Vec<String> = from.lines().map(Result::unwrap).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains(r#""id":"slow""#), "{lines:?}");
+    client.is_closed();
+    daemon.stop();
+}
+
 #[test]
 fn whose_socket_closes_is_gone_though_its_pipes_are_open() {
     let daemon = Daemon::start("pipes-end");

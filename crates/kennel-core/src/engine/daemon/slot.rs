@@ -172,6 +172,9 @@ impl ServerSlot {
     /// The server is to stop: no client joins it any more.
     pub fn close(&mut self) {
         self.phase = Phase::Closing;
+        // Nothing of it is timed any more.
+        self.stopped = StoppedCheck::default();
+        self.survivors = Survivors::default();
     }
 
     /// Whether it was closed.
@@ -327,6 +330,7 @@ impl ServerSlot {
     }
 
     /// Whether a timer of several seconds, which [`next_timeout`](Self::next_timeout) gave before, is not needed any more.
+    /// The next [`advance`](Self::advance) cancels it.
     pub fn timer_is_cancelled(&self) -> bool {
         self.stopped.has_long_timer() && !self.is_pending()
     }
@@ -337,7 +341,7 @@ impl ServerSlot {
     }
 
     fn is_pending(&self) -> bool {
-        self.phase == Phase::Running && self.mux.pending_since().is_some()
+        self.phase == Phase::Running && self.mux.is_pending()
     }
 
     /// When a server without clients stops.
@@ -358,5 +362,35 @@ impl ServerSlot {
     fn hibernate_at(&self) -> Option<Moment> {
         let after = self.hibernate_after?;
         self.is_idle().then(|| self.last_used + after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A driver wakes for a cancelled timer at once: one that nothing cancels any more would keep it awake for good.
+    #[test]
+    fn a_slot_that_closes_while_a_request_is_pending_has_no_timer_left() {
+        let mut now = Moment::START;
+        let client = ClientId(1);
+        let mut slot = ServerSlot::new(Class::private(), Policy::default(), None, now);
+        slot.join(client, "session", None);
+        slot.started();
+        let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#;
+        slot.mux_mut().from_client(client, &call[..], now);
+        for _ in 0..3 {
+            now = now + SECOND;
+            assert_eq!(slot.advance(false, now), None);
+        }
+        assert!(slot.next_timeout(false, now).is_some_and(|at| at > now));
+        assert!(slot.leave(client, now));
+        assert_eq!(slot.advance(false, now), Some(SlotAction::Close));
+        slot.close();
+        assert_eq!(slot.advance(false, now), None);
+        assert!(!slot.timer_is_cancelled());
+        assert_eq!(slot.next_timeout(false, now), None);
     }
 }

@@ -217,10 +217,14 @@ fn where_system_calls_are_hidden_a_process_is_an_orphan_only_in_waits_that_have_
     // Waits that never have a time limit are told by the function of the kernel.
     let ward = Ward::new();
     let python = tool("python3").expect("python3 is installed");
-    let code = "import os; r, w = os.pipe(); os.read(r, 1)";
-    let shell = "\"$0\" -c \"$1\"; :";
-    let words = ["sh", "-c", shell, python.to_str().unwrap(), code];
+    let ready = ward.scope.path("ready");
+    let code = "import os, sys; r, w = os.pipe(); open(sys.argv[1], 'w').close(); os.read(r, 1)";
+    let shell = "\"$0\" -c \"$1\" \"$2\"; :";
+    let python = python.to_str().unwrap();
+    let words = ["sh", "-c", shell, python, code, ready.to_str().unwrap()];
     let mut family = ward.family(&[], &words);
+    // Its interpreter may be behind a script that reads pipes, too.
+    wait_for("Python is there", || ready.exists().then_some(()));
     let below = family.grandchild();
     let wchan = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap();
     wait_for("it reads", || {

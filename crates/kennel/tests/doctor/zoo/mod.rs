@@ -146,7 +146,10 @@ impl Drop for Zoo {
     /// Removes what outlives the processes that made it.
     fn drop(&mut self) {
         let dir = self.ward.scope.dir();
-        let _ = std::fs::remove_file(Path::new("/dev/shm").join(dir.file_name().unwrap()));
+        let shared = Path::new("/dev/shm").join(dir.file_name().unwrap());
+        for memory in [shared.clone(), shared.with_added_extension("read")] {
+            let _ = std::fs::remove_file(memory);
+        }
         for entry in std::fs::read_dir(dir).unwrap().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|ending| ending == "ipc") {

@@ -84,6 +84,25 @@ pub(super) const SHAPES: &[Shape] = &[
         "shares memory",
     ),
     (
+        "reader of a mapped file that another process writes to",
+        "f = open(base, 'w+b'); f.truncate(4096); f.close(); \
+        other('import mmap, sys, time; f = open(sys.argv[1], \"r+b\"); m = mmap.mmap(f.fileno(), 4096); done(); time.sleep(1000)'); \
+        f = open(base, 'rb'); libc.mmap(None, 4096, 1, 1, f.fileno(), ctypes.c_long(0)); f.close()",
+        "shares memory",
+    ),
+    (
+        "reader of named shared memory",
+        "f = open(shm + '.read', 'w+b'); f.truncate(4096); f.close(); f = open(shm + '.read', 'rb'); \
+        libc.mmap(None, 4096, 1, 1, f.fileno(), ctypes.c_long(0)); f.close()",
+        "shared memory",
+    ),
+    (
+        "user of asynchronous I/O",
+        "context = ctypes.c_ulong(0); setup = 206 if os.uname().machine == 'x86_64' else 0; \
+        assert libc.syscall(setup, 8, ctypes.byref(context)) == 0",
+        "asynchronous I/O",
+    ),
+    (
         "worker that another process wakes through an eventfd",
         "other('import time; done(); time.sleep(1000)', pass_fds=[libc.eventfd(0, 0)])",
         "shares an eventfd",
