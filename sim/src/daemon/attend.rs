@@ -219,7 +219,7 @@ impl Daemon {
             return slot.engine.close();
         }
         let key = slot.key.clone();
-        slot.engine.mux_mut().server_ended();
+        slot.engine.mux_mut().server_exited();
         let answered = slot.engine.mux().latency().is_some();
         let next = self.restarts.lost(key, answered, now);
         let retry_after = next.err().map(|at| (at - now).as_millis() as u64);

@@ -86,6 +86,8 @@ pub(super) enum Kind {
     /// `initialize` for a server that speaks the modern era.
     LateInitialize,
     Discover,
+    /// `server/discover` with more than every client says: what the server answers may be about that.
+    OddDiscover,
     List(ListKey),
     Subscribe(String),
     Unsubscribe,

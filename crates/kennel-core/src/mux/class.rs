@@ -224,13 +224,8 @@ pub(super) enum Envelope {
 }
 
 impl Envelope {
-    /// What the params of a request say about version and capabilities: the same text for the same.
-    pub(super) fn told(params: &Part<'_>) -> Result<String, Malformed> {
-        let version = params.at(&["_meta", VERSION])?;
-        let capabilities = params.at(&["_meta", CAPABILITIES])?;
-        let told = [version, capabilities].map(|it| it.map_or("".into(), |it| it.canonical()));
-        Ok(told.join(" "))
-    }
+    /// What every request of the modern era has, or may have, in `_meta`.
+    pub(super) const MEMBERS: [&str; 3] = [VERSION, CAPABILITIES, CLIENT];
 
     pub(super) fn of(request: &Request<'_>) -> Result<Envelope, Malformed> {
         let Some(params) = request.params else {

@@ -356,6 +356,7 @@ impl Mux {
             Kind::Plain
             | Kind::Turn
             | Kind::Discover
+            | Kind::OddDiscover
             | Kind::List(_)
             | Kind::Task { .. }
             | Kind::TaskList

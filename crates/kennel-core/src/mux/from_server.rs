@@ -174,6 +174,12 @@ impl Mux {
                 self.discovered(response);
                 self.deliver(call, said, id);
             }
+            Kind::OddDiscover => {
+                if let Outcome::Result(_) = response.outcome {
+                    self.discovered(response);
+                }
+                self.deliver(call, said, id);
+            }
             Kind::Task { task, ends } => {
                 self.task_answered(call, (task, *ends), said, (id, response));
             }

@@ -7,7 +7,7 @@ use crate::message::{Notification, Outcome, Request, Response, reply};
 
 use super::calls::{Call, Kind, Minted};
 use super::handshake::waiter;
-use super::refused::Refused;
+use super::refused::{Refused, refuse_other_members};
 use super::said::From;
 use super::{Lane, Mux};
 
@@ -86,6 +86,7 @@ impl Mux {
             self.forward(from, request, Kind::Plain, lane, None)?;
             return Ok(());
         };
+        refuse_other_members(request, "level", self.class.is_shared())?;
         let before = self.client(from.client).level.replace(level);
         let wanted = self.most_verbose().expect("somebody set one");
         if self.levels.at_server == Some(wanted) {

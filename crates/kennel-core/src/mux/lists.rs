@@ -164,7 +164,8 @@ impl Mux {
         let key = key.filter(|key| !self.awaits_list(from.client, key));
         let Some(key) = key else {
             let kind = match list {
-                List::Discover => Kind::Discover,
+                List::Discover if is_plain_discover(request) => Kind::Discover,
+                List::Discover => Kind::OddDiscover,
                 _ => Kind::Plain,
             };
             self.forward(from, request, kind, Lane::Of(from.client), None)?;
@@ -239,9 +240,8 @@ impl Mux {
                 return Ok(None);
             }
         }
-        if list == List::Discover {
-            // Who asks makes no difference to it, only what that one speaks and can do.
-            return Ok(key(&Envelope::told(&whole)?));
+        if list == List::Discover && !is_plain_discover(request) {
+            return Ok(None);
         }
         Ok(key(whole.text()))
     }
@@ -355,7 +355,7 @@ impl Mux {
     /// Who waits for an answer to `server/discover`.
     pub(super) fn probing(&self) -> Vec<(ClientId, Option<u64>, Vec<u8>)> {
         let probes = self.calls.asked().filter(|call| match &call.kind {
-            Kind::Discover => true,
+            Kind::Discover | Kind::OddDiscover => true,
             Kind::List(key) => key.list == List::Discover,
             _ => false,
         });
@@ -377,6 +377,22 @@ impl Mux {
         };
         self.knows_discover = Some(knows);
     }
+}
+
+/// Whether a `server/discover` says nothing but what every request of its era says: who asks, what that one speaks and what
+/// it can do. Only such a one shows whether the server knows the question.
+fn is_plain_discover(request: &Request<'_>) -> bool {
+    let Some(params) = request.params else {
+        return true;
+    };
+    let Ok(Some(meta)) = params.member("_meta") else {
+        return params.keys().is_empty();
+    };
+    params.keys().len() == 1
+        && meta
+            .keys()
+            .iter()
+            .all(|key| Envelope::MEMBERS.contains(&&**key))
 }
 
 fn is_empty(object: Part<'_>) -> bool {

@@ -341,10 +341,10 @@ impl Mux {
         self.settle_level();
     }
 
-    /// The server ended. One that ended on `server/discover` does not know it: those who asked are told
-    /// what a server that stays would have told them.
-    pub fn server_ended(&mut self) {
-        if self.knows_discover.is_some() {
+    /// The server ended by itself. One that ended on `server/discover`, and answered nothing else, does not know it: those
+    /// who asked are told what a server that stays would have told them.
+    pub fn server_exited(&mut self) {
+        if self.knows_discover.is_some() || self.latency().is_some() {
             return;
         }
         for (client, batch, id) in self.probing() {

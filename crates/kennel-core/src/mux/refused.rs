@@ -1,6 +1,6 @@
 //! Requests of clients that go no further, and what the server hears where nobody answers it.
 
-use crate::message::{Id, Malformed, error_reply, reply};
+use crate::message::{Id, Malformed, Request, error_reply, reply};
 
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
@@ -117,6 +117,26 @@ impl Refused {
     /// A task of another session, of which this one is to know nothing.
     pub(super) fn foreign_task(id: &Id<'_>) -> Refused {
         Refused::With(no_such_task(id.raw()))
+    }
+}
+
+/// Refuses a request that changes a shared server for several clients and says more than `member`: the answer may be about
+/// that, and others get the same answer.
+pub(super) fn refuse_other_members(
+    request: &Request<'_>,
+    member: &str,
+    shared: bool,
+) -> Result<(), Refused> {
+    let keys = request.params.map(|params| params.keys());
+    let mut keys = keys.iter().flatten();
+    match keys.find(|key| shared && *key != member && *key != "_meta") {
+        None => Ok(()),
+        Some(_) => {
+            let message =
+                format!("params has more members than {member}, and others share this server");
+            let line = error_reply(request.id.raw(), INVALID_PARAMS, &message, None);
+            Err(Refused::With(line))
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::message::{Key, Outcome, Part, Request, Response, quoted, reply};
 
 use super::calls::{Call, Kind, Minted};
 use super::handshake::waiter;
-use super::refused::{Refused, SUBSCRIPTIONS_LIMIT, URI_LIMIT};
+use super::refused::{Refused, SUBSCRIPTIONS_LIMIT, URI_LIMIT, refuse_other_members};
 use super::said::{From, Said};
 use super::{Lane, Mux};
 
@@ -224,6 +224,7 @@ impl Mux {
             self.forward(from, request, Kind::Plain, lane, None)?;
             return Ok(());
         };
+        refuse_other_members(request, "uri", self.class.is_shared())?;
         let uri = normal(&spelled).into_owned();
         if uri.len() > URI_LIMIT {
             return Err(Refused::long_uri(&request.id));

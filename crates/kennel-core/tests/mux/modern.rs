@@ -95,7 +95,7 @@ fn the_server_is_discovered_once() {
     let mut play = Play::modern(2);
     assert_eq!(play.mux.knows_discover(), None);
     let minted = play.asks(1, &modern("1", "server/discover", ""));
-    play.client(2, &modern("1", "server/discover", r#","x":1"#));
+    play.client(2, &modern("1", "server/discover", ""));
     play.nobody_hears();
     play.server(&result(&minted, r#"{"ttlMs":0}"#));
     assert_eq!(play.heard(1), [result("1", r#"{"ttlMs":0}"#)]);
@@ -105,6 +105,34 @@ fn the_server_is_discovered_once() {
     assert_eq!(play.mux.knows_discover(), Some(true));
     let other = modern("3", "server/discover", "").replace("2026-07-28", "2027-01-01");
     play.asks(2, &other);
+}
+
+/// What one session asks in its own way is neither answered to another nor teaches what the server knows.
+#[test]
+fn an_odd_discover_is_its_askers_alone() {
+    for odd in [r#","x":1"#, r#","cursor":"1""#] {
+        let mut play = Play::modern(2);
+        let asked = play.asks(2, &modern("1", "server/discover", odd));
+        let good = play.asks(1, &modern("1", "server/discover", ""));
+        play.server(&error(&asked, -32602));
+        assert_eq!(play.heard(2), [error("1", -32602)]);
+        assert_eq!(play.mux.knows_discover(), None);
+        play.server(&result(&good, "{}"));
+        assert_eq!(play.heard(1), [result("1", "{}")]);
+        assert_eq!(play.mux.knows_discover(), Some(true));
+        play.asks(2, &modern("2", "server/discover", odd));
+    }
+    // Who asks is part of the question: the answer may be about that one.
+    let mut play = Play::modern(2);
+    let named = |name: &str| {
+        let info =
+            format!(r#""_meta":{{"io.modelcontextprotocol/clientInfo":{{"name":"{name}"}},"#);
+        modern("1", "server/discover", "").replace(r#""_meta":{"#, &info)
+    };
+    let one = play.asks(1, &named("one"));
+    play.server(&result(&one, r#"{"hello":"one"}"#));
+    play.forget();
+    play.asks(2, &named("two"));
 }
 
 #[test]

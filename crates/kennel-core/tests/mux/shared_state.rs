@@ -253,6 +253,24 @@ fn levels_and_progress_tokens_of_odd_shapes_do_not_reach_a_shared_server() {
     play.asks(2, &request("1", "tools/call", none));
 }
 
+#[test]
+fn what_changes_the_server_for_others_says_nothing_else() {
+    let mut play = Play::legacy(2);
+    let odd = [
+        ("resources/subscribe", r#"{"uri":"a://1","bad":1}"#),
+        ("logging/setLevel", r#"{"level":"info","bad":1}"#),
+    ];
+    for (method, params) in odd {
+        play.client(2, &request("1", method, params));
+        assert_eq!(refusal(&play.heard(2)[0]), ("1".into(), -32602));
+        play.nobody_hears();
+        let good = params.replace(r#","bad":1"#, r#","_meta":{}"#);
+        let minted = play.asks(1, &request("1", method, &good));
+        play.server(&result(&minted, "{}"));
+        assert_eq!(play.heard(1), [result("1", "{}")]);
+    }
+}
+
 /// Other sessions wait meanwhile. A search that grows with the square of the length takes days for this.
 #[test]
 fn a_long_uri_of_an_update_costs_no_more_than_its_length() {

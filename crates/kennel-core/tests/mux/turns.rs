@@ -88,10 +88,24 @@ fn a_server_that_ends_on_a_probe_does_not_know_it_and_who_asked_is_told_so() {
     play.client(2, &request("8", "tools/list", &meta));
     play.forget();
     assert_eq!(play.mux.knows_discover(), None);
-    play.mux.server_ended();
+    play.mux.server_exited();
     play.server("nobody says this");
     let heard = play.heard(1);
     assert!(heard.len() == 1 && heard[0].contains("-32601"), "{heard:?}");
     assert_eq!(play.heard(2), [""; 0]);
     assert_eq!(play.mux.knows_discover(), Some(false));
+}
+
+#[test]
+fn a_server_that_has_answered_and_ends_during_a_probe_may_know_it() {
+    let mut play = Play::modern(1);
+    let meta = format!("{{\"_meta\":{{{}}}}}", crate::play::ENVELOPE);
+    let minted = play.asks(1, &request("6", "tools/call", &meta));
+    play.server(&crate::play::result(&minted, "{}"));
+    play.asks(1, &request("7", "server/discover", &meta));
+    play.forget();
+    play.mux.server_exited();
+    play.server("nobody says this");
+    assert_eq!(play.heard(1), [""; 0]);
+    assert_eq!(play.mux.knows_discover(), None);
 }

@@ -21,7 +21,7 @@ use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 
 use super::house::{Flag, House};
-use super::memory::{PATIENCE, SMALL};
+use super::memory::{PATIENCE, SMALL, wish_bytes};
 use super::queue::Queue;
 use super::socket::Socket;
 use super::state::ClientState;
@@ -54,6 +54,7 @@ pub(super) struct Link {
     hello: OnceCell<Rc<ClientHello>>,
     /// What it wants to run: its hello's wish, or a borrowed one.
     wish: OnceCell<Rc<ClientHello>>,
+    wish_bytes: Cell<usize>,
     place: RefCell<Place>,
     pub(super) to_client: Queue,
     /// It is not there any more.
@@ -87,6 +88,7 @@ impl Link {
             announced: OnceCell::new(),
             hello: OnceCell::new(),
             wish: OnceCell::new(),
+            wish_bytes: Cell::new(0),
             place: RefCell::new(Place::Opening),
             to_client: Queue::default(),
             left: Flag::default(),
@@ -117,6 +119,16 @@ impl Link {
 
     pub(super) fn is_half_closed(&self) -> bool {
         self.half_closed.get()
+    }
+
+    fn set_wish(&self, wish: Rc<ClientHello>) {
+        self.wish_bytes.set(wish_bytes(&wish));
+        let _ = self.wish.set(wish);
+    }
+
+    /// How many bytes are kept of what it wants to run.
+    pub(super) fn wish_bytes(&self) -> usize {
+        self.wish_bytes.get()
     }
 
     /// What it wants to run.

@@ -167,13 +167,6 @@ impl House {
             .set(Some(modern || self.modern.get() == Some(true)));
     }
 
-    /// What seemed to show that no server knows the modern era showed nothing: the next one is asked again.
-    pub(super) fn saw_no_era(&self) {
-        if self.is_known_to_be_legacy() {
-            self.modern.set(None);
-        }
-    }
-
     /// Whether a server of this daemon has shown that it does not know the modern era.
     pub(super) fn is_known_to_be_legacy(&self) -> bool {
         self.modern.get() == Some(false)

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use kennel_core::hello::ClientHello;
 use kennel_core::lifetime::ClientId;
 
 use super::client::Link;
@@ -30,10 +31,20 @@ const UNADMITTED: usize = 256;
 /// Maximum bytes of a line that is malformed, a batch, or odd in another way: all of it is read several times at once, and
 /// nobody else is served meanwhile. 4 MiB take less than 0.1 s.
 pub(super) const MAX_ODD_LINE: usize = 4 << 20;
+/// Maximum bytes of the environments and commands of all clients together: they are kept to start servers with. Those of
+/// 3,000 ordinary sessions.
+const WISHES: usize = 64 << 20;
 /// When to look again, where it is not known how long a client has not read.
 const SOON: Duration = Duration::from_millis(100);
 
 impl House {
+    /// Whether what a client wants to run can be kept beside that of the others.
+    pub(super) fn has_room_for_wish(&self, wish: &ClientHello) -> bool {
+        let clients = self.clients.borrow();
+        let kept: usize = clients.values().map(|link| link.wish_bytes()).sum();
+        kept + wish_bytes(wish) <= WISHES
+    }
+
     /// Bytes held of lines that clients have not ended.
     fn half_said(&self) -> usize {
         let clients = self.clients.borrow();
@@ -166,6 +177,16 @@ impl House {
 /// What may be held where lines take this much. Without overflow: `--max-line` may be any number.
 fn beside(lines: usize) -> usize {
     lines.saturating_add(BESIDE_LINES)
+}
+
+/// How many bytes are kept of what a client wants to run.
+pub(super) fn wish_bytes(wish: &ClientHello) -> usize {
+    let variables = wish.env.iter();
+    let env: usize = variables
+        .map(|(name, value)| name.as_bytes().len() + value.as_bytes().len())
+        .sum();
+    let words = wish.spec.command.iter();
+    env + words.map(|word| word.as_bytes().len()).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -246,10 +246,6 @@ impl Attendant {
                 if let Some(pid) = station.pid.get() {
                     house.restarted_because(pid, &end_of(*exit));
                 }
-                // One that is asked to end is, too; it has said by then what it is.
-                if matches!(exit, Exit::Signal(_)) {
-                    station.was_killed(house);
-                }
                 let stdin = station.running.borrow().as_ref().and_then(|it| it.stdin());
                 let stdin_closed = stdin.is_some_and(|stdin| lacks_reader(&*stdin));
                 station.first_process_ended(house, ending(*exit), stdin_closed);
@@ -335,7 +331,9 @@ impl Attendant {
             let server = self.station.pid.get().unwrap_or(self.server.get());
             self.house.restarts(server, reason);
         }
-        self.station.server_ended(&self.house);
+        if matches!(self.exit.get(), Some(exit) if is_of_its_own(exit)) {
+            self.station.server_exited(&self.house);
+        }
         self.tell_clients(&Lost {
             reason: SERVER_RESTARTED.into(),
             detail: last_words,
@@ -458,6 +456,11 @@ fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
         path: path.as_deref(),
     };
     start_error::explain(attempt, errno)
+}
+
+/// Whether a server ended by itself, and was not killed: a shell says so of its child with a code from 128 on.
+fn is_of_its_own(exit: Exit) -> bool {
+    matches!(exit, Exit::Code(code) if code < 128)
 }
 
 /// Whether a start failed for want of something that says nothing about the server.

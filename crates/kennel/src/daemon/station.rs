@@ -77,10 +77,6 @@ pub(super) struct Station {
     pub(super) warden: Cell<Option<u32>>,
     pub(super) pid: Cell<Option<u32>>,
     pub(super) since: Cell<u64>,
-    /// It ended instead of an answer to `server/discover`.
-    ended_on_discover: Cell<bool>,
-    /// Its first process was ended by a signal.
-    killed: Cell<bool>,
     /// It is on its way out: nobody joins it.
     pub(super) closing: Flag,
     /// What is left of its process does not answer, though its stdout is open.
@@ -127,8 +123,6 @@ impl Station {
             warden: Cell::new(None),
             pid: Cell::new(None),
             since: Cell::new(super::start::now()),
-            ended_on_discover: Cell::new(false),
-            killed: Cell::new(false),
             closing: Flag::default(),
             lost: Flag::default(),
             timeout: Cell::new(None),
@@ -381,30 +375,11 @@ impl Station {
         self.members.borrow().len()
     }
 
-    /// The server is gone.
-    pub(super) fn server_ended(&self, house: &House) {
-        let told = self.slot.borrow().mux().knows_discover().is_some();
-        self.slot.borrow_mut().mux_mut().server_ended();
+    /// The server exited by itself. One that does so on `server/discover` does not know it.
+    pub(super) fn server_exited(&self, house: &House) {
+        self.slot.borrow_mut().mux_mut().server_exited();
         self.settle(house);
-        if !told && self.slot.borrow().mux().knows_discover().is_some() {
-            self.ended_on_discover.set(true);
-            self.learn_from_its_end(house);
-        }
-    }
-
-    /// Its first process was ended by a signal: that may have been anybody's wish.
-    pub(super) fn was_killed(&self, house: &House) {
-        self.killed.set(true);
-        self.learn_from_its_end(house);
-    }
-
-    /// One that ends on the question does not know it; one that was killed meanwhile has said nothing.
-    fn learn_from_its_end(&self, house: &House) {
-        match (self.ended_on_discover.get(), self.killed.get()) {
-            (true, false) => house.saw_era(false),
-            (true, true) => house.saw_no_era(),
-            (false, _) => {}
-        }
+        self.learn_era(house);
     }
 
     /// The requests of each client that the server has never heard: those that wait for it, or were not
@@ -424,7 +399,7 @@ impl Station {
 
     fn learn_era(&self, house: &House) {
         let known = self.slot.borrow().mux().knows_discover();
-        if let Some(modern) = known.filter(|_| !self.ended_on_discover.get()) {
+        if let Some(modern) = known {
             house.saw_era(modern);
         }
     }

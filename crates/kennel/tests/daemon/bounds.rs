@@ -10,6 +10,43 @@ use serde_json::json;
 use crate::stage::{Cast, Daemon, INITIALIZE, hello};
 
 #[test]
+fn environments_of_clients_that_take_up_too_much_are_not_kept() {
+    let daemon = Daemon::start("wishes");
+    let mut long = daemon.hello();
+    let padding = "x".repeat(3 << 20);
+    let text = |text: &str| kennel_core::hello::Text::from(text.as_bytes());
+    long.env.push((text("TERM_PADDING"), text(&padding)));
+    let mut clients = Vec::new();
+    let refused = loop {
+        assert!(clients.len() < 64, "192 MB are kept");
+        long.session = daemon.hello().session;
+        let mut client = daemon.connect();
+        client.greet(&long);
+        client.say("!ping");
+        match client.word() {
+            Control::Pong => clients.push(client),
+            other => break other,
+        }
+    };
+    let Control::Solo(solo) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(solo.why.contains("too much memory"), "{}", solo.why);
+    assert!(clients.len() > 10, "{}", clients.len());
+    // Ordinary ones are served, and long ones again when there is room.
+    daemon.client().ask("echo", json!({}));
+    drop(clients);
+    wait_for("there is room", || {
+        long.session = daemon.hello().session;
+        let mut client = daemon.connect();
+        client.greet(&long);
+        client.say("!ping");
+        (client.word() == Control::Pong).then_some(())
+    });
+    daemon.stop();
+}
+
+#[test]
 fn a_long_line_passes_both_ways_unchanged_and_its_room_is_given_back() {
     let daemon = Daemon::start("long");
     let mut client = daemon.client();

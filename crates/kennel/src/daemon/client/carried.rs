@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::super::queue::Queue;
 use super::super::socket::{self, Socket};
 use super::super::station::Station;
-use super::{Link, Place};
+use super::{Link, Place, wish_bytes};
 use crate::shim::lines::Inbox;
 
 /// A client, to go on with after an exec.
@@ -138,6 +138,7 @@ impl Link {
                 Some(hello) if !carried.bare => OnceCell::from(Rc::clone(hello)),
                 _ => OnceCell::new(),
             },
+            wish_bytes: Cell::new(wish.as_deref().map_or(0, wish_bytes)),
             wish: wish.map_or_else(OnceCell::new, OnceCell::from),
             place: RefCell::new(place),
             to_client: Queue::resumed(unwritten, carried.ended),

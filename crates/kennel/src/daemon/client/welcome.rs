@@ -26,6 +26,8 @@ use crate::this_build;
 const FIRST_LINE: Duration = Duration::from_secs(10);
 /// How long a client that is not served may take to hang up.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// Why a client is sent away whose environment would be too much beside those of the others.
+const TOO_MUCH_IS_KEPT: &str = "the environments of this daemon's clients take up too much memory";
 /// The JSON-RPC error code for a client without a hello that is not served.
 const REFUSED: i32 = -32600;
 
@@ -60,6 +62,9 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
     link.to_client.goes_straight_to(Rc::downgrade(socket));
     match ClientHello::parse(&first.line) {
         Some(Ok(hello)) => {
+            if !house.has_room_for_wish(&hello) {
+                return Some(turn_away(house, socket, TOO_MUCH_IS_KEPT.into()).await);
+            }
             match admission::of_hello(house, link, &hello, when_it_came) {
                 Ok(()) => {}
                 Err(Refusal::Apart(why)) => return Some(turn_away(house, socket, why).await),
@@ -91,10 +96,13 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
                 }
                 Err(error) => return Some(format!("it gets no name for its session: {error}")),
             };
+            if !house.has_room_for_wish(&wish) {
+                return Some(refuse_bare(socket, &first.line, TOO_MUCH_IS_KEPT.into()));
+            }
             if let Err(why) = admission::of_bare(house, link, when_it_came) {
                 return Some(refuse_bare(socket, &first.line, why));
             }
-            let _ = link.wish.set(Rc::new(wish));
+            link.set_wish(Rc::new(wish));
             visit.take(Spoken::from(&first.line[..]), Instant::now());
         }
     }
@@ -255,7 +263,7 @@ fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
             older.left.raise();
         }
     }
-    let _ = link.wish.set(Rc::clone(&hello));
+    link.set_wish(Rc::clone(&hello));
     let _ = link.hello.set(Rc::clone(&hello));
     link.heard.set(Some(0));
     let may_lend = || admission::may_lend_its_program(house, link);
