@@ -79,8 +79,15 @@ impl Class {
         Class::bare(Kind::Private)
     }
 
-    /// Of this `initialize`. `None`: it names no version, or something twice.
+    /// Maximum bytes of what an `initialize` says for it to share a server. All of it is put in order and kept, and other
+    /// sessions wait meanwhile; real ones have a few hundred.
+    const LONGEST: usize = 64 * 1024;
+
+    /// Of this `initialize`. `None`: it names no version, or something twice, or is longer than [`Class::LONGEST`].
     fn legacy(params: Part<'_>) -> Option<Class> {
+        if params.bytes().len() > Class::LONGEST {
+            return None;
+        }
         // What comes twice is another thing to another reader.
         let member = |name| params.member(name).ok();
         let version = member("protocolVersion")??.string()?.into_owned();
@@ -260,6 +267,18 @@ mod tests {
         match opens(&line) {
             Opening::Legacy(class) => class,
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_initialize_that_says_very_much_shares_with_nobody() {
+        for (bytes, shares) in [(60_000, true), (70_000, false)] {
+            let text = "x".repeat(bytes);
+            let line = format!(
+                r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"2025-06-18","capabilities":{{"x":"{text}"}}}}}}"#
+            );
+            let opened = opening(&Message::parse(line.as_bytes()).unwrap());
+            assert_eq!(matches!(opened, Opening::Legacy(_)), shares, "{bytes}");
         }
     }
 

@@ -261,7 +261,7 @@ impl Voice {
     }
 
     fn last_line(&self) {
-        let rest = self.running.stdout.inbox.borrow_mut().rest();
+        let rest = self.running.stdout.inbox.borrow_mut().rest_of_server();
         if let Some(rest) = rest {
             let line = Spoken::from(&rest[..]);
             self.station.hear_server(&self.house, line, Instant::now());

@@ -269,7 +269,7 @@ impl Server {
         let open = still_open(&read);
         if !open {
             self.stdout = None;
-            self.from.end();
+            self.from.end_of_server();
         }
         open
     }

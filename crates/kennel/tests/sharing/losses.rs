@@ -60,6 +60,34 @@ fn a_server_that_crashes_is_lost_though_a_helper_of_it_holds_its_stdio() {
     }
 }
 
+/// The first one dies in the middle of an answer; those after it answer.
+const CUT_OFF: &str = r#"
+mkdir "$1" 2>/dev/null || exec "$2"
+while read -r line; do
+    id=$(printf %s "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    case $line in
+    *'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}\n' "$id" ;;
+    *tools/list*) printf '{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"na' "$id"; exit 9 ;;
+    esac
+done
+"#;
+
+#[test]
+fn a_safe_request_that_was_half_answered_is_sent_to_the_next_server() {
+    for share in MODES {
+        let scope = Scope::new("half-answered");
+        let mut command = kennel(&scope);
+        command
+            .args(["run", "--share", share, "--stop-after", "1s,50ms", "--"])
+            .args(["sh", "-c", CUT_OFF, "sh"])
+            .arg(scope.path("first"))
+            .arg(bin("tk-server"));
+        let mut client = Client::begin(&mut command);
+        let answer = client.request("tools/list", json!({}));
+        assert!(answer["result"].is_object(), "{share}: {answer}");
+    }
+}
+
 #[test]
 fn a_server_whose_launcher_was_killed_goes_on() {
     for share in MODES {

@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use kennel_core::message::{Line, Owned, Scan, newline};
+use kennel_core::message::{Line, Message, Owned, Scan, newline};
 use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -354,6 +354,27 @@ impl Inbox {
         scan.is_some_and(|scan| scan.begins_a_call())
     }
 
+    /// No more will come of a server. A message that it did not write to its end is dropped: what it was about is lost with
+    /// the server.
+    pub(crate) fn end_of_server(&mut self) {
+        let newline = self.bytes[self.taken..]
+            .iter()
+            .rposition(|&byte| byte == b'\n');
+        let start = newline.map_or(self.taken, |at| self.taken + at + 1);
+        if self.skipped.is_none() && is_cut_off(&self.bytes[start..]) {
+            self.bytes.truncate(start);
+            self.searched = self.searched.min(start);
+            self.scan = None;
+        }
+        self.end();
+    }
+
+    /// What came after the last newline of a server, at the end of its output; `None` also for a message that it did not
+    /// write to its end.
+    pub(crate) fn rest_of_server(&mut self) -> Option<Vec<u8>> {
+        self.rest().filter(|rest| !is_cut_off(rest))
+    }
+
     /// What came after the last newline, at the end of input: a last line without one.
     pub(crate) fn rest(&mut self) -> Option<Vec<u8>> {
         if self.skipped.is_some() {
@@ -416,4 +437,13 @@ impl<'a> From<&'a [u8]> for Spoken<'a> {
     fn from(line: &'a [u8]) -> Spoken<'a> {
         Spoken::Seen(line.into())
     }
+}
+
+/// Whether a last line without a newline is the beginning of a message.
+fn is_cut_off(line: &[u8]) -> bool {
+    let is_message = line
+        .trim_ascii_start()
+        .first()
+        .is_some_and(|first| b"{[".contains(first));
+    is_message && Message::parse(line).is_err()
 }
