@@ -95,6 +95,7 @@ fn entry(kept: &Kept) -> Entry {
         last_restart: None,
         idle_since: None,
         guarded: None,
+        stopped: None,
         identity: Some(kept.identity.to_string()),
     }
 }

@@ -60,6 +60,9 @@ pub(crate) struct Entry {
     /// What only a guarded server has: ports, connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) guarded: Option<Guarded>,
+    /// The process of `identity`, if it is stopped now: nobody is served by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stopped: Option<StoppedProcess>,
     /// Who this is: the daemon, the shim of a solo session, or the guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,
@@ -241,6 +244,7 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         last_restart: state.last_restart,
         idle_since: state.idle_since,
         guarded: None,
+        stopped: None,
         identity: Some(record.identity),
     })
 }
@@ -343,6 +347,8 @@ fn weigh(entries: &mut [Entry], trees: &[Recorded]) {
             }
         }
         entry.saved_bytes = saved(&entry.servers);
+        let stopped = served.and_then(|served| tree::stopped_process(served.pid()));
+        entry.stopped = stopped.map(StoppedProcess::from);
     }
 }
 

@@ -41,13 +41,15 @@ impl StoppedProcess {
 
     /// Both in a line.
     pub(crate) fn report(self) -> String {
+        self.report_of("server")
+    }
+
+    /// The same of another process than a server's.
+    pub(crate) fn report_of(self, what: &str) -> String {
+        let (state, fix) = (self.state(), self.fix());
         match self.debugger {
-            None => format!(
-                "server is {}; continue it with: {}",
-                self.state(),
-                self.fix()
-            ),
-            Some(_) => format!("server is {}; {}", self.state(), self.fix()),
+            None => format!("{what} is {state}; continue it with: {fix}"),
+            Some(_) => format!("{what} is {state}; {fix}"),
         }
     }
 }

@@ -44,7 +44,7 @@ pub use kept::{Kept, end_kept, kept};
 pub use leftovers::{Ended, await_orphaned_wardens, end_leftovers, find_leftovers};
 pub use recorded::{Recorded, recorded};
 pub use start::{Exit, Launch, Report, Tree};
-pub use stopped::{Stopped, stopped};
+pub use stopped::{Stopped, stopped, stopped_process};
 pub(crate) use strays::{Awaited, elders, remain_subreaper};
 pub use strays::{become_subreaper, end_strays, reap_kept};
 pub(crate) use warden::close_at_exec_from;

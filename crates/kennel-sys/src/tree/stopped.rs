@@ -33,13 +33,21 @@ pub fn stopped(tops: &[u32], families: &Families) -> Option<Stopped> {
         let mut seen = 0;
         while let Some(&pid) = readers.get(seen) {
             seen += 1;
-            if os::stat(pid).is_ok_and(|stat| stat.stopped) {
-                let tracer = os::tracer_of(pid).ok().flatten();
-                return Some(Stopped { pid, tracer });
+            if let Some(stopped) = stopped_process(pid) {
+                return Some(stopped);
             }
             let shares_stdin = |&pid: &u32| stdin.is_some() && os::stream_identity(pid, 0) == stdin;
             readers.extend(families.children(pid).into_iter().filter(shares_stdin));
         }
         None
+    })
+}
+
+/// This process, if it is stopped.
+pub fn stopped_process(pid: u32) -> Option<Stopped> {
+    let stat = os::stat(pid).ok()?;
+    stat.stopped.then(|| Stopped {
+        pid,
+        tracer: os::tracer_of(pid).ok().flatten(),
     })
 }

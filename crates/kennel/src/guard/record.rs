@@ -329,6 +329,7 @@ pub(super) fn entry(name: &str, command: &[OsString], cwd: &Path, owner: Option<
         last_restart: None,
         idle_since: None,
         guarded: None,
+        stopped: None,
         identity: me.map(|me| me.identity().to_string()),
     }
 }

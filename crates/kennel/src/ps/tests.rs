@@ -52,6 +52,7 @@ pub(crate) fn entry(name: &str, apps: &[&str]) -> Entry {
         last_restart: None,
         idle_since: None,
         guarded: None,
+        stopped: None,
         identity: None,
     }
 }

@@ -19,10 +19,11 @@ pub(crate) enum Mood {
 /// Where it stands, as short as a column wants it.
 pub(crate) fn state(entry: &Entry, now: u64) -> (String, Mood) {
     let stale = entry.servers.iter().any(|server| server.stale);
-    let stopped = entry.servers.iter().any(|server| server.stopped.is_some());
+    let server_stopped = entry.servers.iter().any(|server| server.stopped.is_some());
     let serverless = entry.servers.is_empty() && !entry.clients.is_empty();
     let (word, mood) = match entry.state.as_str() {
-        "serving" | "idle" | "idle, owner gone" if stopped => ("stopped", Mood::Odd),
+        _ if entry.stopped.is_some() => ("stopped", Mood::Odd),
+        "serving" | "idle" | "idle, owner gone" if server_stopped => ("stopped", Mood::Odd),
         "serving" if stale => ("stale", Mood::Odd),
         "serving" if entry.mode == Mode::Shared && serverless => match entry.restarts {
             0 => ("starting", Mood::Quiet),
@@ -186,6 +187,13 @@ pub(crate) fn age(since: u64, now: u64) -> String {
 pub(crate) fn notes(entry: &Entry, now: u64) -> Vec<String> {
     let stopped = entry.servers.iter().filter_map(|server| server.stopped);
     let mut notes: Vec<String> = stopped.map(|stopped| stopped.report()).collect();
+    let what = match entry.mode {
+        Mode::Shared => "daemon",
+        Mode::Guard => "guard",
+        Mode::Solo => "session",
+        Mode::Kept => "service",
+    };
+    notes.extend(entry.stopped.map(|stopped| stopped.report_of(what)));
     let stale = entry.servers.iter().filter(|server| server.stale);
     notes.extend(stale.map(|server| {
         let pid = server.state.pid;

@@ -118,6 +118,7 @@ impl Spec {
             last_restart: tally.last_restart.clone(),
             idle_since: None,
             guarded: None,
+            stopped: None,
             identity: Some(ProcessRef::me().ok()?.identity().to_string()),
         })
     }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, Scope, run, wait_for};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::stage::{kennel, log, server_of, serves, shared, solo, state_of, the_daemon};
+use crate::stage::{kennel, listing, log, server_of, serves, shared, solo, state_of, the_daemon};
 
 /// Longer than the first check takes, and shorter than the second.
 const AFTER_THE_REPORT: Duration = Duration::from_secs(3);
@@ -79,6 +79,15 @@ fn kennel_stop_ends_sessions_and_daemons_that_are_stopped_by_a_signal() {
     for process in &all {
         process.signal(Signal::STOP).unwrap();
         wait_for("it is stopped", || (state_of(process) == 'T').then_some(()));
+    }
+    let shown = listing(&scope);
+    for process in &all {
+        let is_it = |entry: &&Value| entry["stopped"]["pid"] == process.pid();
+        assert!(shown.iter().any(|entry| is_it(&entry)), "{shown:?}");
+    }
+    let table = run(kennel(&scope).args(["ps", "--wide"])).stdout;
+    for what in ["daemon is stopped (SIGSTOP", "session is stopped (SIGSTOP"] {
+        assert!(table.contains(what), "{table}");
     }
     let start = Instant::now();
     let stop = run(kennel(&scope).args(["stop", "--all"]));
