@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -17,8 +17,9 @@ use crate::tree::Awaited;
 /// same numbers, and nothing else. Returns when it runs.
 ///
 /// Not even if we are a subreaper: for this moment we are none. Below another one it becomes that one's child.
-pub fn spawn(mut command: Command, handed: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let handed: Vec<RawFd> = handed.iter().map(AsRawFd::as_raw_fd).collect();
+pub fn spawn(mut command: Command, handed: &[impl AsFd]) -> io::Result<()> {
+    let number = |handle: &_| AsFd::as_fd(handle).as_raw_fd();
+    let handed: Vec<RawFd> = handed.iter().map(number).collect();
     // SAFETY: between fork and exec only system calls are made. The second fork happens in a child with
     // one thread; its parent ends at once, without running anything that was registered to run at exit.
     unsafe {
@@ -51,6 +52,11 @@ pub fn spawn(mut command: Command, handed: &[BorrowedFd<'_>]) -> io::Result<()> 
         Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// The word by which a program that is handed this descriptor knows it.
+pub fn number_of(handed: &impl AsFd) -> String {
+    handed.as_fd().as_raw_fd().to_string()
 }
 
 /// What a descriptor that was handed over must be.

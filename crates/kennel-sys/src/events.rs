@@ -41,6 +41,27 @@ pub fn sleep(
     }
 }
 
+/// What can wake a sleeper: signals, a pipe, a process tree, a terminal.
+pub trait Source: AsFd {}
+
+impl<T: AsFd> Source for T {}
+
+/// [`sleep`] with sources of different types.
+pub fn wait(
+    sources: &[&dyn Source],
+    processes: &[&ProcessRef],
+    timeout: Option<Duration>,
+) -> io::Result<()> {
+    let fds: Vec<BorrowedFd<'_>> = sources.iter().map(|source| source.as_fd()).collect();
+    sleep(&fds, processes, timeout)
+}
+
+/// Whether a read of this source would not block.
+pub fn is_readable(source: &dyn Source) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 /// Wakes a sleeper from another thread.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);

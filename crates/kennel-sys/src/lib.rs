@@ -18,6 +18,13 @@
 //! | [`handover`] | becoming another program and staying the same process |
 //! | [`runtime_dir`] | the user's meeting place, checked before it is believed |
 //! | [`lock`] | locks that say who holds them |
+//! | [`fs`] | files and directories, used through what was opened |
+//! | [`user`] | users of this machine |
+//! | [`program`] | the program of this process, and becoming another |
+//! | [`stdio`] | stdin, stdout and stderr as they were inherited |
+//! | [`terminal`] | the terminal that they are |
+//! | [`text`] | words of the operating system and their bytes |
+//! | [`random`] | words that nobody can guess |
 //! | [`events`] | sleeping until something happens |
 //! | [`signals`] | caught signals as something to poll |
 //! | [`escape`] | text from outside, made harmless for a terminal |
@@ -32,6 +39,13 @@
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod linux;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+use linux as os;
+
+#[cfg(unix)]
+mod unix;
+#[cfg(unix)]
+pub use unix::{fs, program, random, stdio, terminal, text, user};
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod confinement;
@@ -82,6 +96,8 @@ compile_error!(
 
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 mod unserved;
+#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+use unserved::os;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 pub use unserved::*;
 

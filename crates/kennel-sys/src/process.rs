@@ -4,8 +4,10 @@
 //! of its pid. Where the kernel has process file descriptors (Linux 5.3) it holds one: exit is an
 //! event, a signal cannot reach anybody else. Without them it falls back to boot id and start time.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ use rustix::process::Signal;
 pub use crate::identity::{Identity, ParseIdentityError};
 use crate::kernel::features;
 use crate::linux as os;
+use crate::user::UserId;
 
 /// How often a process is looked at where the kernel offers no event for its exit (rule 10).
 pub const SWEEP: Duration = Duration::from_millis(100);
@@ -29,6 +32,38 @@ const ATTEMPTS: usize = 64;
 pub struct ProcessRef {
     identity: Identity,
     handle: Option<OwnedFd>,
+}
+
+/// The pid of a process of this user that runs `program`, or an interpreter with a script of that name, and that was started
+/// with this value of a variable.
+pub fn find_running(program: &OsStr, variable: &str, value: &OsStr) -> Option<u32> {
+    let us = UserId::current().number();
+    let is_called = |pid: u32| {
+        let words = os::command_line(pid).unwrap_or_default();
+        let mut words = words.iter().take(2);
+        words.any(|word| Path::new(word).file_name() == Some(program))
+    };
+    let has_value = |pid: u32| {
+        let found = os::environ_value(pid, variable).ok().flatten();
+        found.is_some_and(|found| found == value.as_encoded_bytes())
+    };
+    let mut pids = os::processes().ok()?.into_iter();
+    pids.find(|&pid| {
+        os::user_of(pid).is_ok_and(|user| user == us) && is_called(pid) && has_value(pid)
+    })
+}
+
+/// Bytes of memory that a process has; `None` if it has none, as when it ended.
+pub fn resident_memory(pid: u32) -> Option<u64> {
+    Some(os::resident(pid)).filter(|&bytes| bytes > 0)
+}
+
+/// The children of a process that live; a snapshot that may miss some.
+pub fn children(parent: u32) -> io::Result<Vec<ProcessRef>> {
+    let children = os::children(parent)?.into_iter();
+    Ok(children
+        .filter_map(|pid| ProcessRef::open(pid).ok())
+        .collect())
 }
 
 impl ProcessRef {

@@ -13,6 +13,77 @@ fn unsupported<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::Unsupported, words))
 }
 
+/// What the modules for all Unix systems ask of one kernel.
+pub(crate) mod os {
+    use std::ffi::OsStr;
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::path::{Path, PathBuf};
+
+    use super::{Never, unsupported};
+
+    /// Not known.
+    pub const SYSTEM_DIRECTORIES: &[&str] = &[];
+    /// Not known.
+    pub const SHARED_DIRECTORIES: &[&str] = &[];
+
+    pub(crate) fn open_entry(_: BorrowedFd<'_>, _: &OsStr) -> io::Result<OwnedFd> {
+        unsupported()
+    }
+    pub(crate) fn open_dir_of_same_mount(_: BorrowedFd<'_>, _: &OsStr) -> io::Result<OwnedFd> {
+        unsupported()
+    }
+    pub(crate) fn exchange(_: BorrowedFd<'_>, _: &OsStr, _: &OsStr) -> io::Result<()> {
+        unsupported()
+    }
+    pub(crate) fn copy_attributes(
+        _: BorrowedFd<'_>,
+        _: BorrowedFd<'_>,
+    ) -> Result<(), (String, io::Error)> {
+        unsupported().map_err(|error| (String::new(), error))
+    }
+    /// Not known.
+    pub fn mount_points() -> Vec<PathBuf> {
+        Vec::new()
+    }
+    pub(crate) fn reopen_to_read(_: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        unsupported()
+    }
+    pub(crate) fn reopen_to_write(_: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        unsupported()
+    }
+    pub(crate) fn write_without_waiting(_: BorrowedFd<'_>, _: &[u8]) -> io::Result<usize> {
+        unsupported()
+    }
+    pub(crate) fn fill_random(_: &mut [u8]) -> io::Result<()> {
+        unsupported()
+    }
+    pub(crate) fn this_program() -> PathBuf {
+        std::env::current_exe().unwrap_or_default()
+    }
+
+    /// Changes of the files in a directory.
+    #[derive(Debug)]
+    pub struct DirChanges(Never);
+
+    impl DirChanges {
+        /// Unsupported.
+        pub fn watch(_: &Path) -> io::Result<DirChanges> {
+            unsupported()
+        }
+        /// Forgets the changes so far.
+        pub fn clear(&self) {
+            match self.0 {}
+        }
+    }
+
+    impl AsFd for DirChanges {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            match self.0 {}
+        }
+    }
+}
+
 /// Variables that must not travel on.
 pub mod env {
     use std::ffi::OsString;
@@ -247,14 +318,18 @@ pub mod handover {
 /// Starting a process that is nobody's.
 pub mod detach {
     use std::io;
-    use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+    use std::os::fd::{AsFd, OwnedFd, RawFd};
     use std::process::Command;
 
     use super::unsupported;
 
     /// Unsupported.
-    pub fn spawn(_command: Command, _handed: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn spawn(_command: Command, _handed: &[impl AsFd]) -> io::Result<()> {
         unsupported()
+    }
+    /// Nothing is handed over here.
+    pub fn number_of(_handed: &impl AsFd) -> String {
+        String::new()
     }
     /// What a descriptor must be.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,6 +354,7 @@ pub mod detach {
 
 /// A process as a reference.
 pub mod process {
+    use std::ffi::OsStr;
     use std::io;
     use std::os::fd::BorrowedFd;
     use std::time::Duration;
@@ -286,6 +362,19 @@ pub mod process {
     use super::{Never, unsupported};
     use crate::Signal;
     pub use crate::identity::{Identity, ParseIdentityError};
+
+    /// Unknown here.
+    pub fn find_running(_: &OsStr, _: &str, _: &OsStr) -> Option<u32> {
+        None
+    }
+    /// Unknown here.
+    pub fn resident_memory(_: u32) -> Option<u64> {
+        None
+    }
+    /// Unsupported.
+    pub fn children(_: u32) -> io::Result<Vec<ProcessRef>> {
+        unsupported()
+    }
 
     /// A reference to one process.
     #[derive(Debug)]
@@ -448,6 +537,25 @@ pub mod events {
         unsupported()
     }
 
+    /// What can wake a sleeper.
+    pub trait Source: AsFd {}
+
+    impl<T: AsFd> Source for T {}
+
+    /// Unsupported.
+    pub fn wait(
+        _sources: &[&dyn Source],
+        _processes: &[&ProcessRef],
+        _timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        unsupported()
+    }
+
+    /// Unknown here.
+    pub fn is_readable(_source: &dyn Source) -> bool {
+        false
+    }
+
     /// Wakes a sleeper.
     #[derive(Debug)]
     pub struct Bell(Never);
@@ -540,9 +648,11 @@ pub mod signals {
 pub mod runtime_dir {
     use std::ffi::{OsStr, OsString};
     use std::io;
+    use std::os::fd::BorrowedFd;
     use std::path::Path;
 
     use super::{Never, unsupported};
+    use crate::fs::FileFacts;
 
     /// Why there is no runtime directory: the platform is not served.
     #[derive(Debug, thiserror::Error)]
@@ -558,6 +668,14 @@ pub mod runtime_dir {
     pub enum Hold {}
 
     impl RuntimeDir {
+        /// The open directory.
+        pub fn handle(&self) -> BorrowedFd<'_> {
+            match self.0 {}
+        }
+        /// The facts of an entry.
+        pub fn facts_of(&self, _: impl AsRef<OsStr>) -> Result<Option<FileFacts>, DirError> {
+            match self.0 {}
+        }
         /// Unsupported.
         pub fn of_user() -> Result<RuntimeDir, DirError> {
             Ok(unsupported()?)
@@ -1045,7 +1163,7 @@ pub mod tree {
     }
 
     /// Unsupported.
-    pub fn find_leftovers(_dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
+    pub fn find_leftovers(_dir: impl AsFd) -> io::Result<Vec<ProcessRef>> {
         unsupported()
     }
 
@@ -1084,16 +1202,12 @@ pub mod tree {
     }
 
     /// Unsupported.
-    pub fn kept(_dir: BorrowedFd<'_>) -> io::Result<Vec<Kept>> {
+    pub fn kept(_dir: impl AsFd) -> io::Result<Vec<Kept>> {
         unsupported()
     }
 
     /// Unsupported.
-    pub fn end_kept(
-        _dir: BorrowedFd<'_>,
-        _service: &Kept,
-        _after_term: Duration,
-    ) -> io::Result<bool> {
+    pub fn end_kept(_dir: impl AsFd, _service: &Kept, _after_term: Duration) -> io::Result<bool> {
         unsupported()
     }
 
@@ -1114,7 +1228,7 @@ pub mod tree {
     }
 
     /// Unsupported.
-    pub fn recorded(_dir: BorrowedFd<'_>) -> io::Result<Vec<Recorded>> {
+    pub fn recorded(_dir: impl AsFd) -> io::Result<Vec<Recorded>> {
         unsupported()
     }
 

@@ -1,7 +1,10 @@
 //! `/proc`: read, never believed alone. Whoever reads here verifies its reference afterwards.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -230,26 +233,44 @@ pub(crate) fn processes() -> io::Result<Vec<u32>> {
 
 /// The direct children of this process, of all its threads; a snapshot that may miss some.
 pub(crate) fn children_of_this_process() -> io::Result<Vec<u32>> {
+    children(std::process::id())
+}
+
+/// The direct children of a process, of all its threads; a snapshot that may miss some.
+pub(crate) fn children(parent: u32) -> io::Result<Vec<u32>> {
     require_our_own()?;
     let mut children = Vec::new();
-    for task in std::fs::read_dir("/proc/self/task")? {
+    for task in std::fs::read_dir(format!("/proc/{parent}/task"))? {
         match std::fs::read_to_string(task?.path().join("children")) {
             Ok(text) => children.extend(
                 text.split_whitespace()
                     .filter_map(|pid| pid.parse::<u32>().ok()),
             ),
             // A thread that just ended has none. A kernel without the file: look at everyone's parent.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return children_by_search(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return children_by_search(parent);
+            }
             Err(_) => {}
         }
     }
     Ok(children)
 }
 
-fn children_by_search() -> io::Result<Vec<u32>> {
-    let me = std::process::id();
-    let is_mine = |&pid: &u32| stat(pid).is_ok_and(|stat| stat.parent == me);
-    Ok(processes()?.into_iter().filter(is_mine).collect())
+fn children_by_search(parent: u32) -> io::Result<Vec<u32>> {
+    let is_child = |&pid: &u32| stat(pid).is_ok_and(|stat| stat.parent == parent);
+    Ok(processes()?.into_iter().filter(is_child).collect())
+}
+
+/// What to execute to start the program of this process again: by its descriptor in `/proc`, whatever became of its file;
+/// where there is no `/proc`, by the path it was started with.
+pub(crate) fn this_program() -> PathBuf {
+    const BY_DESCRIPTOR: &str = "/proc/self/exe";
+    // A link that leads to a file: one that was removed leads there, too.
+    if rustix::fs::stat(BY_DESCRIPTOR).is_ok() {
+        return BY_DESCRIPTOR.into();
+    }
+    let path = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
 pub(crate) fn thread_count_of_this_process() -> io::Result<usize> {

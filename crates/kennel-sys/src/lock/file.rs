@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use rustix::fs::{AtFlags, FlockOperation};
 use rustix::io::Errno;
 
 use super::{Holder, LockError, Mode};
+pub(super) use crate::fs::FileId;
 use crate::linux as os;
 use crate::runtime_dir::{Patience, RuntimeDir};
 
@@ -25,18 +25,7 @@ const DOUBT_UNRECORDED: Duration = Duration::from_millis(50);
 /// How often a file may be replaced under us before something is wrong.
 const REPLACED: usize = 64;
 
-/// Which file it is, whatever its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileId {
-    pub(super) dev: u64,
-    pub(super) ino: u64,
-}
-
 impl FileId {
-    pub(super) fn of(file: &File) -> io::Result<FileId> {
-        file.metadata().map(|meta| FileId::from(&meta))
-    }
-
     /// The file behind a link of `/proc`. Its file system is not asked: it may not answer.
     pub(super) fn behind(link: &str) -> io::Result<FileId> {
         let (dev, ino) = os::CachedStat::behind(link)?.identity();
@@ -61,15 +50,6 @@ impl FileId {
             Ok(meta) => Ok(Some(FileId::from(&meta))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
-        }
-    }
-}
-
-impl From<&std::fs::Metadata> for FileId {
-    fn from(meta: &std::fs::Metadata) -> FileId {
-        FileId {
-            dev: meta.dev(),
-            ino: meta.ino(),
         }
     }
 }

@@ -4,16 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::RuntimeDir;
 use super::error::DirError;
 use super::gate::{chmod, our_uid};
+use crate::fs::FileFacts;
 
 /// What a file is opened for. None of them truncates (lesson 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,16 +164,15 @@ impl RuntimeDir {
 
     /// The names of what is in it, in order.
     pub fn entries(&self) -> Result<Vec<OsString>, DirError> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.fd).map_err(|errno| self.failed("read", errno))? {
-            let entry = entry.map_err(|errno| self.failed("read", errno))?;
-            let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
-            if !matches!(name.as_bytes(), b"." | b"..") {
-                names.push(name);
-            }
-        }
-        names.sort();
-        Ok(names)
+        let names = crate::fs::names(self.fd.as_fd());
+        names.map_err(|error| DirError::io(&self.path, "read", error))
+    }
+
+    /// The facts of an entry; `None` if there is none. A link is not followed.
+    pub fn facts_of(&self, name: impl AsRef<OsStr>) -> Result<Option<FileFacts>, DirError> {
+        let name = self.single(name.as_ref())?;
+        crate::fs::facts_of(self.fd.as_fd(), name)
+            .map_err(|source| self.failed_on(name, "inspect", source))
     }
 
     fn failed_on(

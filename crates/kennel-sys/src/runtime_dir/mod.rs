@@ -122,6 +122,11 @@ impl RuntimeDir {
         &self.path
     }
 
+    /// The open directory, as [`Launch::records`](crate::tree::Launch::records) has it.
+    pub fn handle(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// Whether its path still leads to this very directory. One that was moved or removed takes no new work.
     pub fn is_at_its_path(&self) -> bool {
         let here = rustix::fs::fstat(&self.fd);

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -183,7 +183,8 @@ impl Kept {
 }
 
 /// The services on record in `dir` that live. Looking changes nothing.
-pub fn kept(dir: BorrowedFd<'_>) -> io::Result<Vec<Kept>> {
+pub fn kept(dir: impl AsFd) -> io::Result<Vec<Kept>> {
+    let dir = dir.as_fd();
     let mut kept = Vec::new();
     for (_, service) in on_record(dir)? {
         // What cannot be told lives.
@@ -207,7 +208,8 @@ pub(super) fn sweep(dir: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Ends a service and everything below it: SIGTERM, `after_term` for it to work, then SIGKILL. Whether all are gone.
 /// `PermissionDenied` as in [`Kept::process_to_end`].
-pub fn end_kept(dir: BorrowedFd<'_>, service: &Kept, after_term: Duration) -> io::Result<bool> {
+pub fn end_kept(dir: impl AsFd, service: &Kept, after_term: Duration) -> io::Result<bool> {
+    let dir = dir.as_fd();
     let mut everyone = Vec::new();
     if let Some(process) = service.process_to_end()? {
         everyone = descendants::below(&process)?;

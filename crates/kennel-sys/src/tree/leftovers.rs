@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -47,7 +47,8 @@ pub struct Ended {
 ///
 /// Which processes are left over is what the kernel confirms (`members`): a record alone ends nobody. A file that is no
 /// record, such as a link, is skipped, and named in [`Ended::skipped`].
-pub fn end_leftovers(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
+pub fn end_leftovers(dir: impl AsFd, after_term: Duration) -> io::Result<Ended> {
+    let dir = dir.as_fd();
     let mut ended = Ended {
         processes: end_stopped_wardens(dir)?,
         ..Ended::default()
@@ -137,7 +138,8 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
 }
 
 /// What [`end_leftovers`] would end now.
-pub fn find_leftovers(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
+pub fn find_leftovers(dir: impl AsFd) -> io::Result<Vec<ProcessRef>> {
+    let dir = dir.as_fd();
     let mut found = Vec::new();
     for warden in orphaned_wardens(dir)?.into_iter().filter(is_stopped) {
         found.extend(descendants::below(&warden)?);
@@ -157,7 +159,8 @@ pub fn find_leftovers(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
 /// Waits for the wardens on record in `dir` whose served process is gone, at most as long as `most`: each is ending its
 /// tree by itself. A caller that starts the same server again without that wait has two of it. Stopped wardens are not
 /// waited for: [`end_leftovers`] continues them.
-pub fn await_orphaned_wardens(dir: BorrowedFd<'_>, most: Duration) -> io::Result<()> {
+pub fn await_orphaned_wardens(dir: impl AsFd, most: Duration) -> io::Result<()> {
+    let dir = dir.as_fd();
     let mut wardens = orphaned_wardens(dir)?;
     wardens.retain(|warden| !is_stopped(warden));
     wait_for_all(&wardens, most)

@@ -1,7 +1,7 @@
 //! Which process trees are on record, for whoever shows them.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 
 use super::record::{Record, cookies};
 use crate::process::Identity;
@@ -18,7 +18,8 @@ pub struct Recorded {
 }
 
 /// The process trees that are on record in `dir`, those whose warden is gone included.
-pub fn recorded(dir: BorrowedFd<'_>) -> io::Result<Vec<Recorded>> {
+pub fn recorded(dir: impl AsFd) -> io::Result<Vec<Recorded>> {
+    let dir = dir.as_fd();
     let mut trees = Vec::new();
     for cookie in cookies(dir)? {
         if let Ok(Some(record)) = Record::read(dir, &cookie) {

@@ -73,9 +73,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn new(records: Option<RawFd>) -> io::Result<Place> {
-        let mut bytes = [0u8; 16];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-        let cookie = format!("{:032x}", u128::from_ne_bytes(bytes));
+        let cookie = crate::random::word()?;
         Ok(Place { cookie, records })
     }
 }

@@ -1,0 +1,241 @@
+//! Files and directories, used through what was opened and not by path again, so that nobody can put another in its place
+//! between a look and an act.
+
+mod facts;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
+
+use crate::os;
+pub use crate::os::{DirChanges, SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
+pub use facts::{FileFacts, FileId};
+
+/// How a directory is opened to be read: the directory itself, and not what a link leads to.
+pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// An open directory. What is done through it is done in this very directory, whatever has its path by now.
+#[derive(Debug)]
+pub struct Dir(OwnedFd);
+
+impl Dir {
+    /// The root of the file system.
+    pub fn root() -> io::Result<Dir> {
+        os::open_entry(rustix::fs::CWD, OsStr::new("/")).map(Dir)
+    }
+
+    /// Opens a directory in this one, to be read. A link is not followed.
+    pub fn open_dir(&self, name: &OsStr) -> io::Result<Dir> {
+        Ok(Dir(rustix::fs::openat(
+            &self.0,
+            name,
+            DIRECTORY,
+            Mode::empty(),
+        )?))
+    }
+
+    /// Opens a directory in this one unless a file system is mounted there, which is [`io::ErrorKind::CrossesDevices`].
+    pub fn open_dir_of_same_mount(&self, name: &OsStr) -> io::Result<Dir> {
+        os::open_dir_of_same_mount(self.0.as_fd(), name).map(Dir)
+    }
+
+    /// What has this name now, held: whatever it is, and whether or not it can be read. A link is not followed.
+    pub fn entry(&self, name: &OsStr) -> io::Result<Entry> {
+        let fd = os::open_entry(self.0.as_fd(), name)?;
+        let facts = rustix::fs::fstat(&fd)?.into();
+        Ok(Entry { fd, facts })
+    }
+
+    /// The facts of this directory.
+    pub fn facts(&self) -> io::Result<FileFacts> {
+        Ok(rustix::fs::fstat(&self.0)?.into())
+    }
+
+    /// The facts of what has this name; `None` if nothing has. A link is not followed.
+    pub fn facts_of(&self, name: &OsStr) -> io::Result<Option<FileFacts>> {
+        facts_of(self.0.as_fd(), name)
+    }
+
+    /// Where the link of this name leads.
+    pub fn read_link(&self, name: &OsStr) -> io::Result<PathBuf> {
+        read_link(self.0.as_fd(), name)
+    }
+
+    /// The names of all entries, in order.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        names(self.0.as_fd())
+    }
+
+    /// Opens a file to be read, whatever it is. A link is not followed, and nobody is waited for where it is a pipe.
+    pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
+        Ok(File::from(file))
+    }
+
+    /// Creates a file that only this user can read, to be written. An error if the name is taken.
+    pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(File::from(file))
+    }
+
+    /// Whether this process may write to what has this name; `.` is the directory itself.
+    pub fn may_write(&self, name: &OsStr) -> bool {
+        let access = rustix::fs::Access::WRITE_OK;
+        rustix::fs::accessat(&self.0, name, access, AtFlags::empty()).is_ok()
+    }
+
+    /// Removes a file, link or socket.
+    pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Gives a file another name, in place of what had it.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+    }
+
+    /// Exchanges the names of two files in one step. [`io::ErrorKind::Unsupported`] where the file system or the kernel
+    /// cannot.
+    pub fn exchange(&self, one: &OsStr, other: &OsStr) -> io::Result<()> {
+        os::exchange(self.0.as_fd(), one, other)
+    }
+
+    /// Waits until its entries are on disk.
+    pub fn sync(&self) -> io::Result<()> {
+        let dir = reopened(self.0.as_fd())?;
+        Ok(rustix::fs::fsync(&dir)?)
+    }
+}
+
+/// What had a name in a directory when it was opened: a file, a directory or a link, which stays the same whatever gets its
+/// name later.
+#[derive(Debug)]
+pub struct Entry {
+    fd: OwnedFd,
+    facts: FileFacts,
+}
+
+impl Entry {
+    /// What it is.
+    pub fn facts(&self) -> &FileFacts {
+        &self.facts
+    }
+
+    /// Where it leads, if it is a link.
+    pub fn link_target(&self) -> io::Result<PathBuf> {
+        read_link(self.fd.as_fd(), OsStr::new(""))
+    }
+
+    /// The directory that it is. It can be used to find its entries even where it cannot be read.
+    pub fn into_dir(self) -> Dir {
+        Dir(self.fd)
+    }
+}
+
+/// What [`copy_rights`] could not copy.
+#[derive(Debug)]
+pub enum NotCopied {
+    /// Owner and mode could not be read or set.
+    Mode(io::Error),
+    /// An attribute of this name, or an access control list.
+    Attribute(String, io::Error),
+}
+
+/// Gives `new` the owner, the mode and the extended attributes of `old`, with its access control list.
+pub fn copy_rights(old: &File, new: &File) -> Result<(), NotCopied> {
+    let mode = |errno: rustix::io::Errno| NotCopied::Mode(errno.into());
+    let stat = rustix::fs::fstat(old).map_err(mode)?;
+    // Only root can give it to another owner; everybody else who may write it is its owner already.
+    let (owner, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    let _ = rustix::fs::fchown(new, Some(owner), Some(group));
+    // Before the mode, whose group bits mean the mask where there is an access control list.
+    os::copy_attributes(old.as_fd(), new.as_fd())
+        .map_err(|(name, errno)| NotCopied::Attribute(name, errno))?;
+    rustix::fs::fchmod(new, Mode::from_raw_mode(stat.st_mode & 0o7777)).map_err(mode)
+}
+
+/// Whether this process may execute a file.
+pub fn may_execute(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Locks a file until it is closed; false if another process has it locked. Does not wait.
+pub fn try_lock(file: &File) -> bool {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Creates a directory, and those that it is in, for this user alone. One that is there stays as it is.
+pub fn create_private_dirs(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Creates a directory for this user alone. An error if the name is taken.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Creates a file that only this user can read, to be written. An error if the name is taken.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Opens a file to be read, whatever it is: nobody is waited for where it is a pipe. Links are followed.
+pub fn open_without_waiting(path: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+}
+
+/// The facts of what has this name in a directory; `None` if nothing has. A link is not followed.
+pub(crate) fn facts_of(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FileFacts>> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat.into())),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The names of all entries of a directory, in order.
+pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::new(reopened(dir)?)? {
+        let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+        if !matches!(name.as_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn read_link(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<PathBuf> {
+    let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
+    Ok(OsString::from_vec(target.into_bytes()).into())
+}
+
+/// The same directory once more, to be read from its beginning.
+fn reopened(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(dir, ".", DIRECTORY, Mode::empty())?)
+}

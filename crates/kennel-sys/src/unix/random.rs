@@ -1,0 +1,10 @@
+//! Random numbers of the operating system.
+
+use std::io;
+
+/// A word that nobody can guess: 128 random bits as hexadecimal digits.
+pub fn word() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    crate::os::fill_random(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}
