@@ -3,12 +3,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::io::Errno;
+use kennel_sys::fs::{Dir, FileFacts};
+use kennel_sys::user::UserId;
 
 /// The most links that one path may lead through, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -20,7 +18,7 @@ const MAX_DEPTH: usize = 500;
 /// A directory that no other user could have put in its place.
 #[derive(Debug)]
 pub(crate) struct JudgedDir {
-    fd: OwnedFd,
+    dir: Dir,
     path: PathBuf,
 }
 
@@ -37,20 +35,19 @@ impl JudgedDir {
                 continue;
             }
             let here = parents.last().expect("the root stays");
-            let Some(stat) = here.stat(&step)? else {
+            let Some(facts) = here.facts_of(&step)? else {
                 return Ok(None);
             };
             let path = here.path.join(&step);
-            if !is_ours_or_roots(&stat) {
-                return Err(belongs(&path, &stat));
+            if !is_ours_or_roots(&facts) {
+                return Err(belongs(&path, &facts));
             }
-            if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            if facts.is_symlink() {
                 links += 1;
-                let target = rustix::fs::readlinkat(&here.fd, &step, Vec::new());
-                let target = target.map_err(|errno| failed(&path, errno))?;
-                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                let target = here.dir.read_link(&step);
+                let target = target.map_err(|error| failed(&path, error))?;
                 if links > MAX_LINKS {
-                    return Err(failed(&path, Errno::LOOP));
+                    return Err(format!("{}: too many links", path.display()));
                 }
                 if target.is_absolute() {
                     parents.truncate(1);
@@ -68,17 +65,17 @@ impl JudgedDir {
     pub(crate) fn subdir(&self, name: impl AsRef<OsStr>) -> Result<Option<JudgedDir>, String> {
         let name = name.as_ref();
         let path = self.path.join(name);
-        let Some(stat) = self.stat(name)? else {
+        let Some(facts) = self.facts_of(name)? else {
             return Ok(None);
         };
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+        if facts.is_symlink() {
             return Err(format!("{} is a link", path.display()));
         }
-        let dir = self.opened(name)?;
-        let stat = rustix::fs::fstat(&dir.fd).map_err(|errno| failed(&path, errno))?;
-        match is_ours(&stat) {
-            true => Ok(Some(dir)),
-            false => Err(belongs(&path, &stat)),
+        let opened = self.opened(name)?;
+        let facts = opened.dir.facts().map_err(|error| failed(&path, error))?;
+        match facts.owner().is_current() {
+            true => Ok(Some(opened)),
+            false => Err(belongs(&path, &facts)),
         }
     }
 
@@ -88,32 +85,34 @@ impl JudgedDir {
 
     /// The names of what is in it, in order.
     pub(crate) fn names(&self) -> Result<Vec<OsString>, String> {
-        names(self.fd.as_fd()).map_err(|error| failed(&self.path, error))
+        let names = self.dir.names();
+        names.map_err(|error| failed(&self.path, error))
     }
 
     /// Size of a regular file of ours; `None` for everything else.
     pub(crate) fn own_file(&self, name: &OsStr) -> Option<u64> {
-        let stat = self.stat(name).ok()??;
-        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        (regular && is_ours(&stat)).then_some(stat.st_size.unsigned_abs())
+        let facts = self.facts_of(name).ok()??;
+        let is_it = facts.is_file() && facts.owner().is_current();
+        is_it.then_some(facts.size())
     }
 
     /// Content of a regular file that nobody but us can have written: ours, with one name, and neither the file nor this
     /// directory writable by others. `None` for everything else.
     pub(crate) fn read_own_file(&self, name: &OsStr) -> Option<Vec<u8>> {
-        let only_ours = |stat: &Stat| is_ours(stat) && stat.st_mode & 0o022 == 0;
-        if !only_ours(&rustix::fs::fstat(&self.fd).ok()?) {
+        let only_ours = |facts: &FileFacts| {
+            let by_others = facts.is_writable_by_group() || facts.is_writable_by_everybody();
+            facts.owner().is_current() && !by_others
+        };
+        if !only_ours(&self.dir.facts().ok()?) {
             return None;
         }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.fd, name, flags, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&file).ok()?;
-        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !regular || !only_ours(&stat) || stat.st_nlink != 1 {
+        let mut file = self.dir.open_file(name).ok()?;
+        let facts = FileFacts::of(&file).ok()?;
+        if !facts.is_file() || !only_ours(&facts) || facts.links() != 1 {
             return None;
         }
         let mut content = Vec::new();
-        std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut content).ok()?;
+        io::Read::read_to_end(&mut file, &mut content).ok()?;
         Some(content)
     }
 
@@ -122,15 +121,13 @@ impl JudgedDir {
         if self.own_file(name).is_none() {
             return Ok(());
         }
-        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(failed(&self.path.join(name), errno)),
-        }
+        let removed = self.dir.remove_file(name);
+        unless_missing(removed).map_err(|error| failed(&self.path.join(name), error))
     }
 
     /// Removes a directory of this one if nothing is in it.
     pub(crate) fn remove_if_empty(&self, name: impl AsRef<OsStr>) {
-        let _ = rustix::fs::unlinkat(&self.fd, name.as_ref(), AtFlags::REMOVEDIR);
+        let _ = self.dir.remove_dir(name.as_ref());
     }
 
     /// Removes a directory of ours with all that is in it. Links are removed and not followed; another file system that
@@ -139,59 +136,49 @@ impl JudgedDir {
         let Some(tree) = self.subdir(name)? else {
             return Ok(());
         };
-        let failed = |error| failed(&tree.path, error);
-        clear(tree.fd.as_fd(), &tree.path, MAX_DEPTH)?;
-        rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR).map_err(failed)
+        clear(&tree.dir, &tree.path, MAX_DEPTH)?;
+        let removed = self.dir.remove_dir(name);
+        removed.map_err(|error| failed(&tree.path, error))
     }
 
     fn root() -> Result<JudgedDir, String> {
         let path = PathBuf::from("/");
-        let fd = rustix::fs::open(&path, DIRECTORY, Mode::empty());
-        let fd = fd.map_err(|errno| failed(&path, errno))?;
-        Ok(JudgedDir { fd, path })
+        let dir = Dir::root().map_err(|error| failed(&path, error))?;
+        Ok(JudgedDir { dir, path })
     }
 
     /// What is there now; a link is not followed.
-    fn stat(&self, name: &OsStr) -> Result<Option<Stat>, String> {
-        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(failed(&self.path.join(name), errno)),
-        }
+    fn facts_of(&self, name: &OsStr) -> Result<Option<FileFacts>, String> {
+        let facts = self.dir.facts_of(name);
+        facts.map_err(|error| failed(&self.path.join(name), error))
     }
 
-    /// The directory of that name, judged through the descriptor.
+    /// The directory of that name, judged by what was opened.
     fn opened(&self, name: &OsStr) -> Result<JudgedDir, String> {
         let path = self.path.join(name);
-        let fd = rustix::fs::openat(&self.fd, name, DIRECTORY, Mode::empty());
-        let fd = fd.map_err(|errno| failed(&path, errno))?;
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| failed(&path, errno))?;
-        if !is_ours_or_roots(&stat) {
-            return Err(belongs(&path, &stat));
+        let dir = self.dir.open_dir(name);
+        let dir = dir.map_err(|error| failed(&path, error))?;
+        let facts = dir.facts().map_err(|error| failed(&path, error))?;
+        if !is_ours_or_roots(&facts) {
+            return Err(belongs(&path, &facts));
         }
-        let (for_all, sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
-        if for_all && !sticky {
+        if facts.is_writable_by_everybody() && !facts.is_sticky() {
             return Err(format!("{} is writable by everybody", path.display()));
         }
-        Ok(JudgedDir { fd, path })
+        Ok(JudgedDir { dir, path })
     }
 }
 
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
-
 /// Removes what is in a directory; `depth` is how many more may be within each other in it.
-fn clear(dir: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<(), String> {
-    for name in names(dir).map_err(|error| failed(path, error))? {
+fn clear(dir: &Dir, path: &Path, depth: usize) -> Result<(), String> {
+    for name in dir.names().map_err(|error| failed(path, error))? {
         let path = path.join(&name);
-        let failed = |errno: Errno| failed(&path, errno);
-        let stat = rustix::fs::statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-        let mut flags = AtFlags::empty();
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let below = match enter(dir, &name) {
-                Err(Errno::XDEV) => {
+        let failed = |error: io::Error| failed(&path, error);
+        let facts = dir.facts_of(&name).map_err(failed)?;
+        let is_dir = facts.is_some_and(|facts| facts.is_dir());
+        if is_dir {
+            let below = match dir.open_dir_of_same_mount(&name) {
+                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                     return Err(format!("a file system is mounted at {}", path.display()));
                 }
                 below => below.map_err(failed)?,
@@ -203,43 +190,23 @@ fn clear(dir: BorrowedFd<'_>, path: &Path, depth: usize) -> Result<(), String> {
                     tree.display()
                 ));
             };
-            clear(below.as_fd(), &path, depth)?;
-            flags = AtFlags::REMOVEDIR;
+            clear(&below, &path, depth)?;
         }
-        match rustix::fs::unlinkat(dir, &name, flags) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(failed(errno)),
-        }
+        let removed = match is_dir {
+            true => dir.remove_dir(&name),
+            false => dir.remove_file(&name),
+        };
+        unless_missing(removed).map_err(failed)?;
     }
     Ok(())
 }
 
-/// Opens a directory in `dir`, unless something is mounted there (`XDEV`). A kernel that cannot say so (before Linux 5.6, or
-/// behind a filter) shows another device at least.
-fn enter(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
-    let (mode, resolve) = (Mode::empty(), ResolveFlags::NO_XDEV);
-    match rustix::fs::openat2(dir, name, DIRECTORY, mode, resolve) {
-        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => {}
-        opened => return opened,
+/// What another process removed in the meantime is removed.
+fn unless_missing(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
-    let below = rustix::fs::openat(dir, name, DIRECTORY, mode)?;
-    let device = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
-    match device(below.as_fd())? == device(dir)? {
-        true => Ok(below),
-        false => Err(Errno::XDEV),
-    }
-}
-
-fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
-        if !matches!(name.as_bytes(), b"." | b"..") {
-            names.push(name);
-        }
-    }
-    names.sort();
-    Ok(names)
 }
 
 /// The components of a path, the last one first.
@@ -253,25 +220,17 @@ fn steps(path: &Path) -> Vec<OsString> {
     steps.collect()
 }
 
-fn is_ours(stat: &Stat) -> bool {
-    stat.st_uid == rustix::process::geteuid().as_raw()
+fn is_ours_or_roots(facts: &FileFacts) -> bool {
+    facts.owner().is_current() || facts.owner().is_root()
 }
 
-fn is_ours_or_roots(stat: &Stat) -> bool {
-    is_ours(stat) || stat.st_uid == 0
+fn belongs(path: &Path, facts: &FileFacts) -> String {
+    let (theirs, ours) = (facts.owner(), UserId::current());
+    format!("{} belongs to {theirs}, not to {ours}", path.display())
 }
 
-fn belongs(path: &Path, stat: &Stat) -> String {
-    let ours = rustix::process::geteuid().as_raw();
-    format!(
-        "{} belongs to uid {}, not to uid {ours}",
-        path.display(),
-        stat.st_uid
-    )
-}
-
-fn failed(path: &Path, error: impl Into<io::Error>) -> String {
-    format!("{}: {}", path.display(), error.into())
+fn failed(path: &Path, error: io::Error) -> String {
+    format!("{}: {error}", path.display())
 }
 
 #[cfg(test)]

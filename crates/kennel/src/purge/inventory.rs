@@ -221,15 +221,8 @@ fn not_ours(path: &Path) -> Option<String> {
 /// Whether an entry of Kennel's directories may be one of Kennel's: a file or socket of ours. Kennel makes no directories
 /// and no links there.
 pub(super) fn is_removable(dir: &RuntimeDir, name: &OsStr) -> bool {
-    let stat = rustix::fs::statat(dir, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-    stat.is_ok_and(|stat| {
-        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
-        ours && matches!(
-            kind,
-            rustix::fs::FileType::RegularFile | rustix::fs::FileType::Socket
-        )
-    })
+    let facts = dir.facts_of(name).ok().flatten();
+    facts.is_some_and(|it| it.owner().is_current() && (it.is_file() || it.is_socket()))
 }
 
 /// What belongs to the server that a person means.

@@ -2,12 +2,12 @@
 //! directories with it: what holds more than state is neither declared nor purged.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::fs::DirEntry;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use kennel_sys::fs::{SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
 use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_sys::user;
 
 use crate::names::{Names, WORK_TREES};
 
@@ -22,12 +22,6 @@ const COMMON: Names = Names(
 const SIGNS_OF_A_HOME: Names = Names("Desktop Documents Downloads .config .gnupg .local .ssh");
 /// Variables that move the common directories of a home elsewhere.
 const MOVED: Names = Names("XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME");
-/// Directories of the system: nothing in there is a server's state.
-const SYSTEM: Names = Names("/bin /boot /dev /etc /lib /lib64 /proc /sbin /sys /usr");
-/// Directories in which every program keeps its state.
-const SHARED: Names =
-    Names("/run/user /usr/local /var/cache /var/lib /var/log /var/spool /var/tmp");
-
 /// How many entries of a directory are looked at for work trees, the nearest first.
 const MAX_ENTRIES: usize = 20_000;
 
@@ -37,8 +31,8 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     if path.components().count() <= 2 {
         return Some("it is the root of the file system, or directly below it".to_owned());
     }
-    if SYSTEM.iter().any(|dir| path.starts_with(dir))
-        || SHARED.iter().any(|dir| holds(dir.as_ref()))
+    if SYSTEM_DIRECTORIES.iter().any(|dir| path.starts_with(dir))
+        || SHARED_DIRECTORIES.iter().any(|dir| holds(dir.as_ref()))
     {
         return Some("it belongs to the system".to_owned());
     }
@@ -153,41 +147,7 @@ fn directories_of_user(home: &Path) -> Vec<PathBuf> {
 
 /// Homes of this user and of all others.
 fn homes() -> Vec<PathBuf> {
-    let accounts = std::fs::read("/etc/passwd").unwrap_or_default();
-    let accounts = accounts.split(|&byte| byte == b'\n');
-    let homes = accounts.filter_map(|line| line.split(|&byte| byte == b':').nth(5));
-    let homes = homes.filter(|home| home.starts_with(b"/"));
-    let homes = homes.map(|home| PathBuf::from(OsString::from_vec(home.to_vec())));
-    homes.chain(own_home()).collect()
-}
-
-/// Where file systems are mounted, as `/proc` says; nothing where it does not.
-fn mount_points() -> Vec<PathBuf> {
-    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let lines = mounts.split(|&byte| byte == b'\n');
-    let points = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(4));
-    points.map(|point| unescaped(point).into()).collect()
-}
-
-/// The kernel writes blanks, and what else would confuse, as `\040`.
-fn unescaped(text: &[u8]) -> OsString {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        let number = tail.get(..3).filter(|_| *first == b'\\');
-        let number = number.and_then(|digits| std::str::from_utf8(digits).ok());
-        match number.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    std::ffi::OsStr::from_bytes(&bytes).to_owned()
+    user::homes().into_iter().chain(own_home()).collect()
 }
 
 #[cfg(test)]
@@ -264,6 +224,5 @@ mod tests {
         for mount in mount.filter(|mount| mount.components().count() > 2) {
             assert!(more_than_state(&mount).is_some(), "{}", mount.display());
         }
-        assert_eq!(unescaped(b"/a\\040b\\134c\\x"), "/a b\\c\\x");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use kennel_guard::Declared;
@@ -77,7 +76,7 @@ fn nothing_left_over(user: &RuntimeDir) -> Result<(), String> {
             services.join(", ")
         ));
     }
-    let left = trees.map(|trees| tree::find_leftovers(trees.as_fd()));
+    let left = trees.map(|trees| tree::find_leftovers(&trees));
     match left {
         None => Ok(()),
         Some(Ok(left)) if left.is_empty() => Ok(()),

@@ -5,7 +5,6 @@
 //! ([`diff`]) before they are written ([`write`](mod@write)), and written down so that they can be undone ([`undo`]).
 
 mod anywhere;
-mod attributes;
 mod busy;
 pub(crate) mod clients;
 mod diff;

@@ -4,9 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use kennel_sys::fs::{create_private_dirs, create_private_file, try_lock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -166,10 +166,7 @@ impl Records {
         let text = serde_json::to_vec(&record).map_err(|_| {
             io::Error::other("its path is not UTF-8, so that no record can be kept; rename it")
         })?;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)?;
+        create_private_dirs(&self.dir)?;
         // A backup may hold secrets: it does not go through a link, nor to another user.
         self.judged_dir().map_err(io::Error::other)?;
         self.sweep();
@@ -215,9 +212,8 @@ impl Records {
             let unfinished = path.extension().is_some_and(|ending| ending == "new");
             let ours = unfinished && Records::wrote(&name) && dir.own_file(&name).is_some();
             let file = ours.then(|| fs::File::open(&path).ok()).flatten();
-            let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
             // Whoever writes it holds it.
-            if file.is_some_and(|file| rustix::fs::flock(&file, lock).is_ok()) {
+            if file.is_some_and(|file| try_lock(&file)) {
                 let _ = dir.remove_own_file(&name);
             }
         }
@@ -255,12 +251,9 @@ fn differs_beside_edits_only(backup: &str, text: &str, edits: &[Edit]) -> bool {
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let aside = path.with_extension(format!("{}.new", std::process::id()));
-    let mut file = fs::File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&aside)?;
-    let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    let mut file = create_private_file(&aside)?;
+    // Held until it has its final name: [`Records::sweep`] removes only what nobody holds.
+    try_lock(&file);
     let written = file.write_all(content).and_then(|()| file.sync_all());
     let written = written.and_then(|()| fs::rename(&aside, path));
     if written.is_err() {

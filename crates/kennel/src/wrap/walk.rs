@@ -4,12 +4,11 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use kennel_sys::fs::{Dir, FileFacts};
+use kennel_sys::user::UserId;
 
 /// The most links that one path may lead through, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -17,15 +16,15 @@ const MAX_LINKS: usize = 40;
 /// A file's directory, open, and its name there.
 #[derive(Debug, Clone)]
 pub(crate) struct Spot {
-    dir: Rc<OwnedFd>,
+    dir: Rc<Dir>,
     name: OsString,
     /// The path without links, for messages and records.
     pub(crate) real: PathBuf,
 }
 
 impl Spot {
-    pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
     }
 
     pub(crate) fn name(&self) -> &OsStr {
@@ -33,9 +32,9 @@ impl Spot {
     }
 
     /// The file as it is now; a link is not followed.
-    pub(crate) fn stat(&self) -> io::Result<Stat> {
-        let nofollow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        Ok(rustix::fs::statat(self.dir(), &self.name, nofollow)?)
+    pub(crate) fn facts(&self) -> io::Result<FileFacts> {
+        let facts = self.dir.facts_of(&self.name)?;
+        facts.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -43,13 +42,12 @@ impl Spot {
 ///
 /// A link is followed if its owner is us or root. The last one of the path may also be of the file's owner.
 pub(crate) fn find(path: &Path) -> Result<Spot, String> {
-    let failed = |error: rustix::io::Errno| io::Error::from(error).to_string();
-    let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = rustix::fs::open("/", flags | OFlags::DIRECTORY, Mode::empty()).map_err(failed)?;
-    let mut dirs: Vec<(Rc<OwnedFd>, PathBuf)> = vec![(Rc::new(root), PathBuf::from("/"))];
+    let failed = |error: io::Error| error.to_string();
+    let path = std::path::absolute(path).map_err(failed)?;
+    let root = Dir::root().map_err(failed)?;
+    let mut dirs: Vec<(Rc<Dir>, PathBuf)> = vec![(Rc::new(root), PathBuf::from("/"))];
     let mut steps = steps(&path);
-    let mut last_link: Option<(PathBuf, u32)> = None;
+    let mut last_link: Option<(PathBuf, UserId)> = None;
     let mut links = 0;
     while let Some(step) = steps.pop_front() {
         if step == ".." {
@@ -58,51 +56,49 @@ pub(crate) fn find(path: &Path) -> Result<Spot, String> {
         }
         let (dir, at) = dirs.last().cloned().expect("the root stays");
         let here = at.join(&step);
-        let entry = rustix::fs::openat(&*dir, &step, flags, Mode::empty()).map_err(failed)?;
-        let stat = rustix::fs::fstat(&entry).map_err(failed)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink => {
-                links += 1;
-                if links > MAX_LINKS {
-                    return Err("too many links".to_owned());
-                }
-                let us = rustix::process::geteuid().as_raw();
-                if ![us, 0].contains(&stat.st_uid) {
-                    if !steps.is_empty() {
-                        return Err(foreign_link(&here, stat.st_uid));
-                    }
-                    last_link = Some((here, stat.st_uid));
-                }
-                let target = rustix::fs::readlinkat(&entry, "", Vec::new()).map_err(failed)?;
-                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-                if target.is_absolute() {
-                    dirs.truncate(1);
-                }
-                for step in self::steps(&target).into_iter().rev() {
-                    steps.push_front(step);
-                }
+        let entry = dir.entry(&step).map_err(failed)?;
+        let (facts, owner) = (*entry.facts(), entry.facts().owner());
+        if facts.is_symlink() {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err("too many links".to_owned());
             }
-            FileType::Directory => dirs.push((Rc::new(entry), here)),
-            _ if !steps.is_empty() => return Err(failed(rustix::io::Errno::NOTDIR)),
-            FileType::RegularFile => {
-                if let Some((link, owner)) = last_link.filter(|(_, uid)| *uid != stat.st_uid) {
-                    return Err(foreign_link(&link, owner));
+            if !owner.is_current() && !owner.is_root() {
+                if !steps.is_empty() {
+                    return Err(foreign_link(&here, owner));
                 }
-                return Ok(Spot {
-                    dir,
-                    name: step,
-                    real: here,
-                });
+                last_link = Some((here, owner));
             }
-            _ => break,
+            let target = entry.link_target().map_err(failed)?;
+            if target.is_absolute() {
+                dirs.truncate(1);
+            }
+            for step in self::steps(&target).into_iter().rev() {
+                steps.push_front(step);
+            }
+        } else if facts.is_dir() {
+            dirs.push((Rc::new(entry.into_dir()), here));
+        } else if !steps.is_empty() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        } else if facts.is_file() {
+            if let Some((link, theirs)) = last_link.filter(|(_, theirs)| *theirs != owner) {
+                return Err(foreign_link(&link, theirs));
+            }
+            return Ok(Spot {
+                dir,
+                name: step,
+                real: here,
+            });
+        } else {
+            break;
         }
     }
     Err("not a regular file, as a configuration is".to_owned())
 }
 
-fn foreign_link(link: &Path, owner: u32) -> String {
+fn foreign_link(link: &Path, owner: UserId) -> String {
     format!(
-        "{} is a link of uid {owner}, who could lead you to another file; name the file itself, if you mean the one behind it",
+        "{} is a link of {owner}, who could lead you to another file; name the file itself, if you mean the one behind it",
         link.display()
     )
 }

@@ -3,13 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid};
+use kennel_sys::fs::{self, FileFacts, FileId, NotCopied};
+use kennel_sys::user::UserId;
 
-use super::attributes;
 use super::quoted;
 use super::walk::{self, Spot};
 
@@ -63,9 +61,7 @@ fn bytes_at(spot: &Spot, name: &OsStr) -> io::Result<Vec<u8>> {
 
 /// Opens a regular file. It was one a moment ago: should it be something else by now, nobody waits for it.
 fn open(spot: &Spot, name: &OsStr) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(spot.dir(), name, flags, Mode::empty())?;
-    let file = File::from(file);
+    let file = spot.dir().open_file(name)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other(
@@ -76,35 +72,27 @@ fn open(spot: &Spot, name: &OsStr) -> io::Result<File> {
 
 /// Whether it could be written, with what to do if not.
 pub(crate) fn writable(spot: &Spot) -> Result<(), String> {
-    let stat = spot.stat().map_err(|error| error.to_string())?;
-    let may_write = |name: &OsStr| {
-        rustix::fs::accessat(
-            spot.dir(),
-            name,
-            rustix::fs::Access::WRITE_OK,
-            AtFlags::empty(),
-        )
-    };
+    let facts = spot.facts().map_err(|error| error.to_string())?;
     // Nothing is closed to root; a file that nobody may write was made so on purpose all the same.
-    if may_write(spot.name()).is_err() || stat.st_mode & 0o222 == 0 {
+    if !spot.dir().may_write(spot.name()) || !facts.is_writable() {
         return Err(format!(
             "it is read-only; `chmod u+w {}` first, if it is meant to change",
             quoted(&spot.real)
         ));
     }
     // Which names mean the same file to its user, and which are snapshots to be kept, only the user knows.
-    if stat.st_nlink > 1 {
+    if facts.links() > 1 {
         let (path, aside) = (quoted(&spot.real), format!("{}.new", spot.real.display()));
         let aside = quoted(Path::new(&aside));
         return Err(format!(
             "it has {} names (hard links), and replacing it would leave the others as they are; `cp -p {path} {aside} && \
              mv {aside} {path}` makes it a file of its own, if that is meant",
-            stat.st_nlink
+            facts.links()
         ));
     }
-    match may_write(OsStr::new(".")) {
-        Ok(()) => Ok(()),
-        Err(_) => Err(format!(
+    match spot.dir().may_write(OsStr::new(".")) {
+        true => Ok(()),
+        false => Err(format!(
             "its directory is read-only, so that it cannot be replaced whole; `chmod u+w {}` first",
             quoted(spot.real.parent().unwrap_or(Path::new("/")))
         )),
@@ -117,19 +105,18 @@ pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
     writable(spot)?;
     let failed = |error: io::Error| format!("cannot be written: {error}");
     let aside = aside(spot.name(), std::process::id());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(spot.dir(), &aside, flags, Mode::RUSR | Mode::WUSR);
-    let file = File::from(file.map_err(|errno| failed(errno.into()))?);
+    let file = spot.dir().create_file(&aside).map_err(failed)?;
     // Held until it has its final name: [`sweep`] removes only what nobody holds.
-    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    fs::try_lock(&file);
     let done = fill(&file, source, new).and_then(|()| put(source, &file, &aside).map_err(failed));
     // The former file, or ours. What an app saved is neither.
     if done == Ok(true) || is_at(spot, &aside, &file) {
-        let _ = rustix::fs::unlinkat(spot.dir(), &aside, AtFlags::empty());
+        let _ = spot.dir().remove_file(&aside);
     }
     match done? {
         true => {
-            sync_directory(spot);
+            // Without it, the former file may be back after a loss of power. Not every file system can do it.
+            let _ = spot.dir().sync();
             Ok(())
         }
         false => Err("it was changed meanwhile; run the command again".to_owned()),
@@ -141,15 +128,14 @@ fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot be written: {error}");
     let spot = &source.spot;
     let old = open(spot, spot.name()).map_err(failed)?;
-    let stat = rustix::fs::fstat(&old).map_err(|errno| failed(errno.into()))?;
     file.write_all(new.as_bytes()).map_err(failed)?;
-    // Only root can give it back to another owner; who cannot is its owner already, or may not write it.
-    let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    let _ = rustix::fs::fchown(file, Some(owner.0), Some(owner.1));
-    // Before the mode, whose group bits mean the mask where there is an access control list.
-    attributes::copy(old.as_fd(), file.as_fd())?;
-    rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o7777))
-        .map_err(|errno| failed(errno.into()))?;
+    fs::copy_rights(&old, file).map_err(|error| match error {
+        NotCopied::Mode(error) => failed(error),
+        NotCopied::Attribute(name, error) => format!(
+            "it has {name}, which a new file in its place cannot be given ({error}); remove that first (`setfacl -b`, \
+             `setfattr -x`), or edit the file yourself"
+        ),
+    })?;
     file.sync_all().map_err(failed)
 }
 
@@ -160,8 +146,8 @@ fn put(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
         return Ok(false);
     }
     match exchange(source, file, aside) {
-        Err(error) if cannot_exchange(&error) => {
-            rustix::fs::renameat(spot.dir(), aside, spot.dir(), spot.name())?;
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            spot.dir().rename(aside, spot.name())?;
             Ok(true)
         }
         done => done,
@@ -172,8 +158,7 @@ fn put(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
 /// swaps them back.
 fn exchange(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
     let spot = &source.spot;
-    let (dir, name) = (spot.dir(), spot.name());
-    let swap = || rustix::fs::renameat_with(dir, aside, dir, name, RenameFlags::EXCHANGE);
+    let swap = || spot.dir().exchange(aside, spot.name());
     swap()?;
     if bytes_at(spot, aside).is_ok_and(|bytes| bytes == source.text.as_bytes()) {
         return Ok(true);
@@ -186,25 +171,10 @@ fn exchange(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether an error says that the file system, or the kernel, cannot exchange two files.
-fn cannot_exchange(error: &io::Error) -> bool {
-    let errno = rustix::io::Errno::from_io_error(error);
-    use rustix::io::Errno;
-    matches!(errno, Some(Errno::NOSYS | Errno::INVAL | Errno::NOTSUP))
-}
-
 /// Whether that name in the directory is this file's.
 fn is_at(spot: &Spot, name: &OsStr, file: &File) -> bool {
-    let there = rustix::fs::statat(spot.dir(), name, AtFlags::SYMLINK_NOFOLLOW);
-    let ours = rustix::fs::fstat(file);
-    matches!((there, ours), (Ok(there), Ok(ours)) if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino))
-}
-
-/// Without it, the former file may be back after a loss of power. Not every file system can do it, and the file is there.
-fn sync_directory(spot: &Spot) {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::openat(spot.dir(), ".", flags, Mode::empty());
-    let _ = dir.map(|dir| rustix::fs::fsync(&dir));
+    let there = spot.dir().facts_of(name);
+    matches!((there, FileId::of(file)), (Ok(Some(there)), Ok(ours)) if there.id() == ours)
 }
 
 /// What the file is called until it is whole.
@@ -217,30 +187,24 @@ fn aside(name: &OsStr, pid: u32) -> OsString {
 
 /// Removes what a killed `wrap` or `unwrap` left beside a file: it may hold what the file holds.
 pub(crate) fn sweep(spot: &Spot) -> io::Result<()> {
-    let owner = spot.stat()?.st_uid;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::openat(spot.dir(), ".", flags, Mode::empty())?;
-    let prefix = [b".", spot.name().as_bytes(), b".kennel-"].concat();
-    for entry in rustix::fs::Dir::read_from(&dir)? {
-        let name = entry?.file_name().to_bytes().to_vec();
-        let pid = name.strip_prefix(prefix.as_slice());
+    let owner = spot.facts()?.owner();
+    let prefix = [b".", spot.name().as_encoded_bytes(), b".kennel-"].concat();
+    for name in spot.dir().names()? {
+        let pid = name.as_encoded_bytes().strip_prefix(prefix.as_slice());
         if pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit)) {
-            let _ = remove_abandoned(spot, &OsString::from_vec(name), owner);
+            let _ = remove_abandoned(spot, &name, owner);
         }
     }
     Ok(())
 }
 
-fn remove_abandoned(spot: &Spot, name: &OsStr, owner: u32) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(spot.dir(), name, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&file)?;
-    let us = rustix::process::geteuid().as_raw();
-    let ours = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && [us, owner].contains(&stat.st_uid);
+fn remove_abandoned(spot: &Spot, name: &OsStr, owner: UserId) -> io::Result<()> {
+    let file = spot.dir().open_file(name)?;
+    let facts = FileFacts::of(&file)?;
+    let ours = facts.is_file() && [UserId::current(), owner].contains(&facts.owner());
     // Whoever writes it holds it.
-    if ours && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-        rustix::fs::unlinkat(spot.dir(), name, AtFlags::empty())?;
+    if ours && fs::try_lock(&file) {
+        spot.dir().remove_file(name)?;
     }
     Ok(())
 }
