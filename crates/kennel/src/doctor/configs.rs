@@ -1,8 +1,9 @@
 //! What people wrote: `servers.toml`, and the configurations of their apps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use kennel_sys::fs::FileFacts;
 
 use super::Finding;
 use crate::known_variables::{self, Unknown};
@@ -203,8 +204,7 @@ fn missing<'c>(kennel: &'c [String], server: &'c [String], has_cwd: bool) -> Vec
 /// Whether a program is where a shell would look for it.
 fn is_there(program: &str) -> bool {
     let executable = |path: &Path| {
-        path.metadata()
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        FileFacts::at(path).is_ok_and(|facts| facts.is_file() && facts.is_executable())
     };
     if program.contains('/') {
         return executable(Path::new(program)) || !Path::new(program).is_absolute();

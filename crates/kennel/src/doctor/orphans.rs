@@ -6,6 +6,7 @@ use kennel_sys::orphans::{self, Orphan};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::tree::Families;
+use kennel_sys::user::{self, UserId};
 
 use serde::Serialize;
 
@@ -152,25 +153,15 @@ pub(super) fn evidence(orphan: &Orphan) -> Vec<String> {
 
 /// Whether all of it belongs to the user who runs this command.
 pub(super) fn is_ours(orphan: &Orphan) -> bool {
-    orphan.user == Some(rustix::process::getuid().as_raw())
+    orphan.user == Some(UserId::real().number())
 }
 
-/// The user of an orphan, by name if `/etc/passwd` has it.
+/// The user of an orphan, by name if the local accounts have it.
 pub(super) fn user(orphan: &Orphan) -> String {
     let Some(uid) = orphan.user else {
         return "a user that is hidden".to_owned();
     };
-    let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    user_name(&accounts, uid).map_or(format!("uid {uid}"), |name| format!("user {name}"))
-}
-
-/// `name:password:uid:…`
-fn user_name(accounts: &str, uid: u32) -> Option<&str> {
-    let mut accounts = accounts.lines().map(|line| line.split(':'));
-    accounts.find_map(|mut fields| {
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-    })
+    user::name(uid).map_or(format!("uid {uid}"), |name| format!("user {name}"))
 }
 
 /// Program and first words: a long command may hold what is not for showing.
@@ -178,18 +169,4 @@ pub(super) fn command(orphan: &Orphan) -> String {
     let words: Vec<&str> = orphan.command.iter().map(String::as_str).take(3).collect();
     let more = if orphan.command.len() > 3 { " …" } else { "" };
     format!("{}{more}", words.join(" "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_user_is_named_by_the_accounts_or_not_at_all() {
-        let accounts = "root:x:0:0::/root:/bin/sh\n# nobody\nann:x:1000:1000::/home/ann:/bin/sh\n";
-        assert_eq!(user_name(accounts, 1000), Some("ann"));
-        assert_eq!(user_name(accounts, 0), Some("root"));
-        assert_eq!(user_name(accounts, 100), None);
-        assert_eq!(user_name("", 0), None);
-    }
 }

@@ -1,6 +1,5 @@
 //! `kennel reap`: ends what is proven to be orphaned, by identity and with the ladder, and says what that freed.
 
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -176,7 +175,7 @@ fn own(args: &ReapArgs, done: &mut Done) -> Result<(), String> {
     let Some(trees) = trees.filter(|_| !left.is_empty()) else {
         return Ok(());
     };
-    let ended = tree::end_leftovers(trees.as_fd(), AFTER_TERM)
+    let ended = tree::end_leftovers(&trees, AFTER_TERM)
         .map_err(|error| format!("cannot end what was left: {error}"))?;
     done.leftovers = ended.processes;
     done.left += ended.left;

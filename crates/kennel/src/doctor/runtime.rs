@@ -1,10 +1,9 @@
 //! Kennel's own place: the directory, its records, locks and sockets, and what was left by a disaster.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use kennel_sys::fs::FileFacts;
 use kennel_sys::lock::{self, Probe};
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, MeetingPlace, RuntimeDir, Unwritable};
@@ -155,15 +154,15 @@ fn listens(meeting: &Meeting, generation: &str, daemon: &ProcessRef) -> bool {
         return false;
     };
     let is_socket = path.symlink_metadata();
-    let is_socket = is_socket.is_ok_and(|meta| meta.file_type().is_socket());
+    let is_socket = is_socket.is_ok_and(|meta| FileFacts::from(&meta).is_socket());
     // Sockets of another network namespace are not listed in ours; what cannot be seen is not complained about.
     is_socket && net::listens_at(&path, daemon).unwrap_or(true)
 }
 
 /// A daemon writes its record a moment after it has its lock.
 fn is_starting(process: &ProcessRef) -> bool {
-    let line = std::fs::read(format!("/proc/{}/cmdline", process.pid())).unwrap_or_default();
-    line.split(|&byte| byte == 0).nth(1) == Some(b"daemon")
+    let line = process.command_line().unwrap_or_default();
+    line.get(1).is_some_and(|word| word == "daemon")
 }
 
 /// Servers that are stopped.
@@ -286,7 +285,7 @@ pub(super) fn left() -> Vec<ProcessRef> {
 }
 
 fn look_for_left() -> Result<Vec<ProcessRef>, String> {
-    let found = existing("trees")?.map(|trees| tree::find_leftovers(trees.as_fd()));
+    let found = existing("trees")?.map(|trees| tree::find_leftovers(&trees));
     let found = found.transpose().map_err(|error| error.to_string())?;
     Ok(found.unwrap_or_default())
 }
