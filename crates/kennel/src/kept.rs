@@ -1,7 +1,6 @@
 //! Detached services that outlived their server, as `ps` lists and `stop` ends them.
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use kennel_sys::process::{Identity, ProcessRef};
@@ -22,7 +21,7 @@ pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
 
 pub(crate) fn living(user: &RuntimeDir) -> Vec<Kept> {
     let trees = user.existing_subdir("trees").ok().flatten();
-    let kept = trees.map(|trees| tree::kept(trees.as_fd()).unwrap_or_default());
+    let kept = trees.map(|trees| tree::kept(&trees).unwrap_or_default());
     kept.unwrap_or_default()
 }
 
@@ -40,7 +39,7 @@ pub(crate) fn end(entry: &Entry) -> Result<bool, String> {
         return Ok(true);
     };
     match user.existing_subdir("trees") {
-        Ok(Some(trees)) => match tree::end_kept(trees.as_fd(), &service, AFTER_TERM) {
+        Ok(Some(trees)) => match tree::end_kept(&trees, &service, AFTER_TERM) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error.to_string()),
             ended => Ok(ended.unwrap_or(false)),
         },

@@ -4,12 +4,10 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
-use std::path::Path;
 
 use kennel_sys::Signal;
 use kennel_sys::lock;
-use kennel_sys::process::{Identity, ProcessRef};
+use kennel_sys::process::{self, Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree::{self, Families, Recorded};
 use serde::{Deserialize, Serialize};
@@ -312,7 +310,7 @@ fn saved(servers: &[Server]) -> u64 {
 fn trees() -> Vec<Recorded> {
     let user = RuntimeDir::find_of_user().ok().flatten();
     let trees = user.and_then(|user| user.existing_subdir("trees").ok()?);
-    let recorded = trees.map(|trees| tree::recorded(trees.as_fd()));
+    let recorded = trees.map(|trees| tree::recorded(&trees));
     recorded.and_then(Result::ok).unwrap_or_default()
 }
 
@@ -331,7 +329,12 @@ fn weigh(entries: &mut [Entry], trees: &[Recorded]) {
             });
             let warden = tree.and_then(|tree| ProcessRef::find(&tree.warden).ok().flatten());
             let family = |pid| families.as_ref().map_or(vec![pid], |all| all.of(pid));
-            let family_rss = |pid| family(pid).into_iter().filter_map(rss).sum::<u64>();
+            let family_rss = |pid| {
+                family(pid)
+                    .into_iter()
+                    .filter_map(process::resident_memory)
+                    .sum::<u64>()
+            };
             let tops = match (&warden, &families) {
                 (Some(warden), Some(families)) => families.children(warden.pid()),
                 _ => vec![pid],
@@ -363,16 +366,6 @@ pub(crate) fn looked_at(state: ServerState) -> Server {
         stale,
         stopped: None,
     }
-}
-
-fn rss(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
-    let status = status.ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kilobytes * 1024)
 }
 
 /// A solo session's own record, as long as it lives. One that a kill leaves behind is not believed.

@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use kennel_sys::events;
+use kennel_sys::fs::{DirChanges, FileId};
 use kennel_sys::runtime_dir::{Access, RuntimeDir};
-use rustix::fs::inotify;
 
 use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
 
@@ -24,8 +22,8 @@ pub(super) struct Tail {
     file: Option<File>,
     /// The beginning of a line whose end was not written yet.
     begun: Vec<u8>,
-    /// Readable when something in the directory changed.
-    changes: Option<OwnedFd>,
+    /// Changes in the directory; `None` where the kernel does not tell.
+    changes: Option<DirChanges>,
     /// Bytes that were left out: of a file only the last [`MOST_LOG`] are read at once.
     left_out: u64,
 }
@@ -35,7 +33,7 @@ impl Tail {
         Tail {
             file: None,
             begun: Vec::new(),
-            changes: watch(dir).ok(),
+            changes: DirChanges::watch(dir.path()).ok(),
             left_out: 0,
         }
     }
@@ -118,20 +116,11 @@ impl Tail {
         let Some(changes) = &self.changes else {
             return events::sleep(&[], &[], Some(LOOK_EVERY));
         };
-        events::sleep(&[changes.as_fd()], &[], None)?;
-        let mut buffer = [0; 4096];
+        events::wait(&[changes], &[], None)?;
         // What exactly changed is seen by looking.
-        while rustix::io::read(changes, &mut buffer).is_ok_and(|count| count > 0) {}
+        changes.clear();
         Ok(())
     }
-}
-
-fn watch(dir: &RuntimeDir) -> io::Result<OwnedFd> {
-    use inotify::{CreateFlags, WatchFlags};
-    let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let what = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
-    inotify::add_watch(&changes, dir.path(), what)?;
-    Ok(changes)
 }
 
 fn open(dir: &RuntimeDir, name: &str) -> Option<File> {
@@ -139,7 +128,7 @@ fn open(dir: &RuntimeDir, name: &str) -> Option<File> {
 }
 
 fn is_same(one: &File, other: &File) -> bool {
-    let id = |file: &File| file.metadata().map(|meta| (meta.dev(), meta.ino())).ok();
+    let id = |file: &File| FileId::of(file).ok();
     id(one) == id(other)
 }
 

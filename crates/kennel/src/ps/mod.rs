@@ -11,7 +11,6 @@ pub(crate) mod tests;
 pub(crate) mod words;
 
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -140,7 +139,7 @@ fn keep_showing(
                 Err(error) => return Err(format!("cannot show it: {error}")),
             }
         }
-        events::sleep(&[signals.as_fd()], &[], Some(LOOK_EVERY))
+        events::wait(&[signals], &[], Some(LOOK_EVERY))
             .map_err(|error| format!("cannot wait: {error}"))?;
         while let Some(signal) = signals.next() {
             match signal {

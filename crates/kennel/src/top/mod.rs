@@ -19,7 +19,6 @@ mod tests;
 mod view;
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -109,7 +108,7 @@ fn go_on(
         if parser.is_incomplete() {
             left = left.min(SEQUENCE_WITHIN);
         }
-        events::sleep(&[signals.as_fd(), input.as_fd()], &[], Some(left))?;
+        events::wait(&[signals, input], &[], Some(left))?;
         while let Some(signal) = signals.next() {
             match signal {
                 Signal::WINCH => screen.forget(),

@@ -6,9 +6,9 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
+use kennel_sys::terminal::Settings;
 use ratatui::Terminal;
 use ratatui::layout::{Position, Rect};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::backend::Ansi;
 use super::model::Model;
@@ -25,7 +25,7 @@ const BEGIN_PICTURE: &[u8] = b"\x1b[?2026h";
 const END_PICTURE: &[u8] = b"\x1b[?2026l";
 
 /// How the terminal was before we came.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+static BEFORE: Mutex<Option<Settings>> = Mutex::new(None);
 
 pub(super) struct Screen {
     terminal: Terminal<Ansi<BufWriter<TerminalWriter>>>,
@@ -100,12 +100,9 @@ impl Drop for Screen {
 
 /// Keys come one by one, unseen, and none is a signal.
 fn make_raw() -> io::Result<()> {
-    let stdin = io::stdin();
-    let before = tcgetattr(&stdin)?;
-    let mut raw = before.clone();
-    raw.make_raw();
+    let before = Settings::make_raw()?;
     *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-    Ok(tcsetattr(&stdin, OptionalActions::Now, &raw)?)
+    Ok(())
 }
 
 /// A terminal that is gone needs nothing back.
@@ -115,5 +112,5 @@ fn give_back() {
         return;
     };
     let _ = TerminalWriter::stdout().and_then(|mut terminal| terminal.write_all(LEAVE));
-    let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
+    let _ = before.restore();
 }
