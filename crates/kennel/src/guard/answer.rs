@@ -50,7 +50,7 @@ impl Voice {
                 if let Some(mut pipe) = pipe.take() {
                     let text = serde_json::to_string(answer).expect("strings and numbers");
                     // Whoever waited may have gone, or be stopped: the pipe takes more than any answer has.
-                    let _ = rustix::io::ioctl_fionbio(&pipe, true);
+                    let _ = kennel_sys::stdio::set_nonblocking(&pipe);
                     let _ = writeln!(pipe, "{text}");
                 }
             }

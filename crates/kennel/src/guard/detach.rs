@@ -3,15 +3,13 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 use kennel_guard::Owner;
 use kennel_sys::detach::{self, Kind};
 use kennel_sys::process::{Identity, ProcessRef};
-use rustix::pipe::PipeFlags;
+use kennel_sys::program;
 
 use super::answer::{Answer, Voice};
 use super::{Args, serve};
@@ -35,7 +33,7 @@ pub(super) fn run(owner: Option<&Owner>) -> ExitCode {
 }
 
 fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
-    let (report, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let (report, theirs) = std::io::pipe()?;
     // Captured by us, at the start: who has that pid when the guardian looks may be somebody else.
     let owner = match owner {
         None => "none".to_owned(),
@@ -43,19 +41,19 @@ fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
         Some(Owner::Alive(process)) => process.identity().to_string(),
     };
     let mut command = Command::new(crate::this_build::itself());
+    program::set_shown_name(&mut command, "kennel");
     command
-        .arg0("kennel")
-        .args(["guardian", &theirs.as_raw_fd().to_string(), &owner])
+        .args(["guardian", &detach::number_of(&theirs), &owner])
         .args(std::env::args_os().skip(2))
         // Started from inside a server's tree, it must survive that tree.
         .env_remove(kennel_sys::tree::COOKIE)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    detach::spawn(command, &[theirs.as_fd()])?;
+    detach::spawn(command, &[&theirs])?;
     drop(theirs);
     let mut line = String::new();
-    BufReader::new(File::from(report)).read_line(&mut line)?;
+    BufReader::new(report).read_line(&mut line)?;
     let answer = serde_json::from_str(&line);
     Ok(answer
         .unwrap_or_else(|_| Answer::failed(1, "the guardian ended before the server listened")))

@@ -1,7 +1,6 @@
 //! The start itself: the server under its warden, with our stdio or with a log.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use kennel_guard::{Held, Owner};
 use kennel_sys::lock::Lock;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
+use kennel_sys::stdio::{self, Stdio};
 use kennel_sys::tree::{self, Detached, Ladder, Launch, Tree};
 
 use super::Args;
@@ -117,7 +117,7 @@ impl Ready {
         }
     }
 
-    fn start(&self, args: &Args, stdio: [OwnedFd; 3], detached: bool) -> io::Result<Tree> {
+    fn start(&self, args: &Args, stdio: Stdio, detached: bool) -> io::Result<Tree> {
         let launch = Launch {
             server: args.command.clone(),
             warden: vec![crate::this_build::itself().into(), "warden".into()],
@@ -130,7 +130,7 @@ impl Ready {
                 after_term: args.stop_after,
             },
             detached: outliving(args),
-            records: self.home.as_ref().map(|home| home.trees.as_fd()),
+            records: self.home.as_ref().map(|home| home.trees.handle()),
         };
         match detached {
             true => launch.start_recorded(),
@@ -160,18 +160,11 @@ impl Ready {
     }
 
     /// Our own stdio, or nothing and a log.
-    fn stdio(&self, detached: bool) -> Result<(Option<Output>, [OwnedFd; 3]), Answer> {
+    fn stdio(&self, detached: bool) -> Result<(Option<Output>, Stdio), Answer> {
         let failed =
             |error: io::Error| Answer::failed(1, format!("no stdio for the server: {error}"));
         if !detached {
-            let stdio = [
-                ours(rustix::stdio::stdin()),
-                ours(rustix::stdio::stdout()),
-                ours(rustix::stdio::stderr()),
-            ];
-            let [stdin, stdout, stderr] = stdio;
-            let all = stdin.and_then(|stdin| Ok([stdin, stdout?, stderr?]));
-            return Ok((None, all.map_err(failed)?));
+            return Ok((None, stdio::inherited().map_err(failed)?));
         }
         let home = self.home.as_ref().ok_or_else(|| {
             Answer::failed(1, "--detach needs a runtime directory for the server's log")
@@ -181,8 +174,8 @@ impl Ready {
         record::clear(&dir);
         let (output, [stdout, stderr]) =
             Output::new(&dir).map_err(|words| Answer::failed(1, words))?;
-        let stdin = null().map_err(failed)?;
-        Ok((Some(output), [stdin, stdout, stderr]))
+        let stdin = stdio::nothing().map_err(failed)?;
+        Ok((Some(output), [stdin, stdout.into(), stderr.into()]))
     }
 }
 
@@ -204,17 +197,4 @@ fn outliving(args: &Args) -> Detached {
         None | Some(Detached::Auto) => Detached::AutoGuard,
         Some(chosen) => chosen,
     }
-}
-
-fn ours(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // One that we were started without is nothing to the server, too.
-    fd.try_clone_to_owned().or_else(|_| null())
-}
-
-fn null() -> io::Result<OwnedFd> {
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null");
-    file.map(OwnedFd::from)
 }

@@ -22,13 +22,13 @@ mod startable;
 mod watch;
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use kennel_guard::Owner;
+use kennel_sys::program;
 use kennel_sys::tree::Detached;
 
 use answer::{Answer, Voice};
@@ -139,7 +139,7 @@ fn tell(voice: &mut Voice, answer: &Answer) -> u8 {
 
 /// As if Kennel were not there.
 fn become_the_server(command: &[OsString]) -> ExitCode {
-    let error = Command::new(&command[0]).args(&command[1..]).exec();
+    let error = program::become_program(Command::new(&command[0]).args(&command[1..]));
     let path = std::env::var_os("PATH");
     let attempt = Attempt {
         program: &command[0],

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, PipeReader, PipeWriter};
 
+use kennel_sys::events::Source;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
-use rustix::pipe::PipeFlags;
+use kennel_sys::stdio;
 
 use crate::daemon::Log;
 use crate::shim::lines::Inbox;
@@ -22,18 +22,18 @@ const TAIL_LINE: usize = 500;
 
 /// The server's stdout and stderr, on their way into the log.
 pub(super) struct Output {
-    streams: Vec<(OwnedFd, Inbox)>,
+    streams: Vec<(PipeReader, Inbox)>,
     log: Log,
     last: RefCell<VecDeque<String>>,
 }
 
 impl Output {
     /// The log in `dir`, and the server's ends of its streams.
-    pub(super) fn new(dir: &RuntimeDir) -> Result<(Output, [OwnedFd; 2]), String> {
+    pub(super) fn new(dir: &RuntimeDir) -> Result<(Output, [PipeWriter; 2]), String> {
         let log = Log::open(dir).map_err(|error: DirError| error.to_string())?;
-        let pipe = || -> io::Result<(OwnedFd, OwnedFd)> {
-            let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-            rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK)?;
+        let pipe = || -> io::Result<(PipeReader, PipeWriter)> {
+            let (ours, theirs) = io::pipe()?;
+            stdio::set_nonblocking(&ours)?;
             Ok((ours, theirs))
         };
         let both = pipe().and_then(|stdout| Ok((stdout, pipe()?)));
@@ -49,8 +49,8 @@ impl Output {
     }
 
     /// Readable when the server said something, or closed a stream.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.streams.iter().map(|(stream, _)| stream.as_fd())
+    pub(super) fn sources(&self) -> impl Iterator<Item = &dyn Source> {
+        self.streams.iter().map(|(stream, _)| stream as &dyn Source)
     }
 
     /// Writes down what came.

@@ -4,7 +4,6 @@
 //! the process in it lives; after its end it stays beside the log, until newer ones push it out.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -339,9 +338,9 @@ pub(super) fn sameness(command: &[OsString], cwd: &Path) -> String {
     let mut hash = Sha256::new();
     for word in command {
         hash.update((word.len() as u64).to_le_bytes());
-        hash.update(word.as_bytes());
+        hash.update(word.as_encoded_bytes());
     }
-    hash.update(cwd.as_os_str().as_bytes());
+    hash.update(cwd.as_os_str().as_encoded_bytes());
     let digest = hash.finalize();
     digest[..16]
         .iter()

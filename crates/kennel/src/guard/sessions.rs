@@ -175,12 +175,6 @@ pub(super) fn next_sweep(took: Duration) -> Duration {
     (took * PARTS).clamp(SWEEP, RAREST)
 }
 
-/// The time this thread has worked, and not waited.
-pub(super) fn worked() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
 /// Which listeners are sockets of the tree. Where the tree hides its sockets, those at the ports that were named.
 fn ours(listeners: &[Listener], named: &[u16], root: &ProcessRef) -> io::Result<BTreeSet<u64>> {
     let wanted: BTreeSet<u64> = listeners.iter().map(|listener| listener.inode).collect();

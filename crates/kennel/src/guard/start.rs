@@ -1,7 +1,6 @@
 //! Before a start: who is in the way, and whether it may be replaced. Nothing is started here.
 
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -46,8 +45,8 @@ impl Home {
 
     /// Ends what an earlier start left behind, and waits for what is ending itself: it may hold our port.
     fn clean_up(&self) {
-        let _ = tree::end_leftovers(self.trees.as_fd(), LEFTOVER_TERM);
-        let _ = tree::await_orphaned_wardens(self.trees.as_fd(), WARDENS);
+        let _ = tree::end_leftovers(&self.trees, LEFTOVER_TERM);
+        let _ = tree::await_orphaned_wardens(&self.trees, WARDENS);
     }
 }
 

@@ -6,13 +6,13 @@
 //! setting) cannot be.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use kennel_sys::fs::may_execute;
 use kennel_sys::process::ProcessRef;
-use rustix::fs::{Access, access};
+use kennel_sys::program::this_program;
 
 use crate::interpreter::{self, Language};
 
@@ -96,8 +96,8 @@ fn find(name: &OsStr) -> Result<PathBuf, Unstartable> {
         code: 127,
         words: format!("{shown}: command not found"),
     };
-    let runnable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
-    let candidates: Vec<PathBuf> = match name.as_bytes().contains(&b'/') {
+    let runnable = |path: &Path| path.is_file() && may_execute(path);
+    let candidates: Vec<PathBuf> = match name.as_encoded_bytes().contains(&b'/') {
         true => vec![PathBuf::from(name)],
         false => {
             let path = std::env::var_os("PATH").unwrap_or_default();
@@ -136,7 +136,7 @@ fn foreign_machine(head: &[u8]) -> bool {
         let elf = head.starts_with(b"\x7fELF") && head.len() >= 20;
         elf.then(|| [head[4], head[5], head[18], head[19]])
     };
-    let ours = head_of(Path::new("/proc/self/exe")).ok();
+    let ours = head_of(&this_program()).ok();
     match (machine(head), ours.and_then(|head| machine(&head))) {
         // The same kind of processor may run its smaller sibling's programs.
         (Some(theirs), Some(ours)) => theirs[1..] != ours[1..] && theirs[0] == ours[0],

@@ -4,12 +4,13 @@
 //! [`SWEEP`](sessions::SWEEP), or more rarely where a look is dear; what follows from them is decided by its [`Life`].
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use kennel_guard::Held;
+use kennel_sys::events::Source;
 use kennel_sys::lock::Lock;
 use kennel_sys::process::ProcessRef;
+use kennel_sys::program::thread_time;
 use kennel_sys::signals::Signals;
 use kennel_sys::tree::{self, Exit, Report, Tree};
 use kennel_sys::{Signal, events};
@@ -148,10 +149,10 @@ impl Watch {
             _ => self.life.due_in(),
         };
         let timeout = [stage, ports, life].into_iter().flatten().min();
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd(), self.tree.as_fd()];
-        fds.extend(self.output.iter().flat_map(Output::fds));
+        let mut sources: Vec<&dyn Source> = vec![&self.signals, &self.tree];
+        sources.extend(self.output.iter().flat_map(Output::sources));
         let owner: Vec<&ProcessRef> = self.life.owner.iter().collect();
-        events::sleep(&fds, &owner, timeout)
+        events::wait(&sources, &owner, timeout)
     }
 
     fn hear_signals(&mut self) {
@@ -198,7 +199,7 @@ impl Watch {
 
     /// What the warden reports. The exit code, once nothing is left.
     fn hear_warden(&mut self) -> Option<u8> {
-        while is_readable(self.tree.as_fd()) {
+        while events::is_readable(&self.tree) {
             match self.tree.next_report() {
                 Ok(Some(Report::Started { pid, identity })) => {
                     let found = identity.and_then(|identity| ProcessRef::find(&identity).ok());
@@ -225,7 +226,7 @@ impl Watch {
                 // The warden was killed: its child died with it, and the rest is ours to end.
                 Ok(None) | Err(_) => {
                     let _ = self.tree.wait();
-                    let trees = self.home.as_ref().map(|home| home.trees.as_fd());
+                    let trees = self.home.as_ref().map(|home| home.trees.handle());
                     let _ = tree::end_strays(&[], trees);
                     return Some(self.ended(Some("its warden was killed")));
                 }
@@ -331,9 +332,9 @@ impl Watch {
             let since = looked.elapsed();
             self.life.looked = Some(Instant::now());
             // What cannot be looked at is somebody.
-            let before = sessions::worked();
+            let before = thread_time();
             let seen = self.sessions.look(self.tree.warden(), since);
-            self.life.sweep = sessions::next_sweep(sessions::worked().saturating_sub(before));
+            self.life.sweep = sessions::next_sweep(thread_time().saturating_sub(before));
             self.life.saw(seen.unwrap_or(Seen::Connected));
             let now = self.life.now();
             self.life.lifetime.tick(now);
@@ -460,10 +461,4 @@ impl Watch {
             }
         }
     }
-}
-
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
