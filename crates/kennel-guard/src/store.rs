@@ -1,14 +1,14 @@
 //! Where a store's lock lives: at the user's meeting place, named by the store's real path, so that
 //! two spellings or two environments are still one writer (rule 8).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use kennel_sys::lock::{self, Holder, Lock, LockError, Mode, Probe, Record, legacy};
 use kennel_sys::runtime_dir::{Hold, RuntimeDir};
+use kennel_sys::text::os_string;
 
 use crate::refusal::Refusal;
 
@@ -66,7 +66,7 @@ impl Held {
     pub fn declare(&self, name: &str) -> Result<(), Refusal> {
         let mut note = name.replace('\0', "").into_bytes();
         note.push(0);
-        note.extend_from_slice(self.real.as_os_str().as_bytes());
+        note.extend_from_slice(self.real.as_os_str().as_encoded_bytes());
         self.own.write_whole(DECLARED, &note)?;
         Ok(())
     }
@@ -86,7 +86,7 @@ impl Declared {
     pub fn at(own: &RuntimeDir) -> Option<Declared> {
         let note = own.read_small(DECLARED, LONGEST_DECLARED).ok()??;
         let end = note.iter().position(|&byte| byte == 0)?;
-        let path = PathBuf::from(OsStr::from_bytes(&note[end + 1..]));
+        let path = PathBuf::from(os_string(&note[end + 1..]));
         let its_key = own.path().file_name()?.to_str()?;
         (store_key(&path) == its_key).then(|| Declared {
             name: String::from_utf8_lossy(&note[..end]).into_owned(),

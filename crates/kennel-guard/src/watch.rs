@@ -1,7 +1,6 @@
 //! The one thread that watches: signals, whoever started us, the owner, and time.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use kennel_core::lifetime::{self, Lifetime, Policy};
 use kennel_core::time::Moment;
 use kennel_sys::Signal;
-use kennel_sys::events::{self, Bell};
+use kennel_sys::events::{self, Bell, Source};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
 use kennel_sys::starter::{Starter, Watched};
@@ -134,9 +133,7 @@ impl Watch {
         let until = Instant::now() + FAREWELL;
         while !self.shared.dismissed.load(Ordering::SeqCst) {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero()
-                || events::sleep(&[self.shared.bell.as_fd()], &[], Some(left)).is_err()
-            {
+            if left.is_zero() || events::wait(&[&self.shared.bell], &[], Some(left)).is_err() {
                 return;
             }
             self.shared.bell.quiet();
@@ -167,14 +164,14 @@ impl Watch {
     }
 
     fn sleep(&self) -> io::Result<()> {
-        let mut fds = vec![self.shared.bell.as_fd()];
-        fds.extend(self.signals.as_ref().map(AsFd::as_fd));
+        let mut sources: Vec<&dyn Source> = vec![&self.shared.bell];
+        sources.extend(self.signals.as_ref().map(|signals| signals as &dyn Source));
         let mut processes: Vec<&ProcessRef> = Vec::new();
         processes.extend(self.watched().iter().map(|watched| &watched.process));
         processes.extend(&self.owner);
         let deadline = self.shared.lifetime().deadline();
         let timeout = deadline.map(|deadline| deadline - self.shared.now());
-        events::sleep(&fds, &processes, timeout)
+        events::wait(&sources, &processes, timeout)
     }
 
     fn watched(&self) -> &[Watched] {
