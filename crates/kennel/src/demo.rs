@@ -5,13 +5,12 @@ mod stage;
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kennel_sys::process::ProcessRef;
+use kennel_sys::process::{ProcessRef, children};
 use kennel_sys::signals::Signals;
 use kennel_sys::{Signal, events};
 
@@ -85,11 +84,11 @@ fn perform(stage: &Stage, signals: &Signals) -> io::Result<Option<Signal>> {
         drop(closes_when_done);
         played
     });
-    events::sleep(&[signals.as_fd(), done.as_fd()], &[], None)?;
+    events::wait(&[signals, &done], &[], None)?;
     let signal = signals.next();
     if signal.is_some() {
         OVER.store(true, Ordering::Relaxed);
-        for child in below(std::process::id())? {
+        for child in children(std::process::id())? {
             // Whoever speaks to it hears that it is gone, and Kennel does the rest.
             child.signal(Signal::KILL)?;
         }
@@ -284,10 +283,10 @@ impl Session {
 
     /// Everyone below the app.
     fn tree(&self) -> io::Result<Vec<ProcessRef>> {
-        let mut line = below(self.app.id())?;
+        let mut line = children(self.app.id())?;
         let mut everyone = Vec::new();
         while let Some(process) = line.pop() {
-            line.extend(below(process.pid())?);
+            line.extend(children(process.pid())?);
             everyone.push(process);
         }
         Ok(everyone)
@@ -331,20 +330,6 @@ impl Drop for Session {
         let _ = self.app.kill();
         let _ = self.app.wait();
     }
-}
-
-/// The children of a process.
-fn below(parent: u32) -> io::Result<Vec<ProcessRef>> {
-    let mut below = Vec::new();
-    for task in std::fs::read_dir(format!("/proc/{parent}/task"))? {
-        // A thread that has ended meanwhile has none any more.
-        let children = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
-        let pids = children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok());
-        below.extend(pids.filter_map(|pid| ProcessRef::open(pid).ok()));
-    }
-    Ok(below)
 }
 
 fn daemon_of(stage: &Path) -> io::Result<ProcessRef> {

@@ -5,10 +5,10 @@ mod version_1;
 mod version_2;
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use kennel_core::hello::{ClientHello, KeyFields, Text};
 use kennel_sys::confinement::Confinement;
+use kennel_sys::text::os_string;
 
 use crate::key::variables::{Ecosystem, Question};
 use crate::key::{self, Ingredients};
@@ -31,7 +31,7 @@ pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Vec<St
 /// and computes the key from the names that counted then. Builds since then compute their own from the whole environment.
 /// `cwd_given`: somebody said where to run (`--cwd`).
 pub(crate) fn hello_of(hello: &ClientHello, cwd_given: bool) -> ClientHello {
-    let os = |text: &Text| OsString::from_vec(text.as_bytes().to_vec());
+    let os = |text: &Text| os_string(text.as_bytes());
     let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
     let pair = |(name, value): &(Text, Text)| (os(name), os(value));
     let env: Vec<(OsString, OsString)> = hello.env.iter().map(pair).collect();
@@ -51,7 +51,7 @@ pub(crate) fn hello_of(hello: &ClientHello, cwd_given: bool) -> ClientHello {
             version: VERSION,
             names: names
                 .iter()
-                .map(|name| Text::from(name.as_bytes()))
+                .map(|name| Text::from(name.as_encoded_bytes()))
                 .collect(),
             ..fields.clone()
         }),

@@ -3,8 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use kennel_sys::text::os_string;
 
 /// How many interpreters may be scripts themselves, one behind the other.
 pub(crate) const DEPTH: usize = 4;
@@ -43,7 +44,7 @@ impl Language {
         };
         let is_flag = |word: &&OsString| flags.iter().any(|flag| word.as_os_str() == *flag);
         let script = arguments.iter().find(|word| !is_flag(word))?;
-        (!script.as_bytes().starts_with(b"-")).then_some(script)
+        (!script.as_encoded_bytes().starts_with(b"-")).then_some(script)
     }
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn shebang(head: &[u8]) -> Option<Vec<OsString>> {
     let line = line.split(|&byte| byte == b'\n').next()?;
     let words = line.split(|byte| byte.is_ascii_whitespace());
     let words = words.filter(|word| !word.is_empty());
-    Some(words.map(|word| OsStr::from_bytes(word).into()).collect())
+    Some(words.map(os_string).collect())
 }
 
 /// The program that runs a script: the first word behind `#!`, or what `env` looks for. `None` if there is no word.
@@ -70,7 +71,7 @@ pub(crate) fn interpreter_of(line: &[OsString]) -> Option<&OsString> {
         return Some(first);
     }
     let is_option = |word: &&OsString| {
-        let bytes = word.as_bytes();
+        let bytes = word.as_encoded_bytes();
         bytes.starts_with(b"-") || bytes.contains(&b'=')
     };
     let behind = line[1..].iter().find(|word| !is_option(word));

@@ -9,12 +9,13 @@ pub(crate) mod variables;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::confinement::Confinement;
+use kennel_sys::fs::FileFacts;
+use kennel_sys::text::os_string;
+use kennel_sys::user::UserId;
 use sha2::{Digest, Sha256};
 use variables::Always;
 
@@ -55,7 +56,7 @@ pub(crate) fn of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> S
 /// The whole hash that the key is the beginning of.
 fn hash_of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> String {
     let facts = confinement.map_or_else(|| vec!["not seen".to_owned()], Confinement::facts);
-    digest(what, rustix::process::geteuid().as_raw(), &facts)
+    digest(what, UserId::current().number(), &facts)
 }
 
 /// The key of this version, where these variables counted always.
@@ -65,7 +66,7 @@ pub(crate) fn of_version(
     confinement: &Confinement,
     always_counts: impl Fn(&OsStr, &OsStr) -> bool,
 ) -> String {
-    let uid = rustix::process::geteuid().as_raw();
+    let uid = UserId::current().number();
     let mut hash = digest_of(version, what, uid, &confinement.facts(), always_counts);
     hash.truncate(DIGITS);
     hash
@@ -90,7 +91,7 @@ pub(crate) fn with_ingredients<T>(
     // At a daemon of a former key, sessions say what builds with that key understand.
     let is_known = |version| [VERSION, former_key::VERSION].contains(&version);
     let fields = hello.key.as_ref().filter(|key| is_known(key.version))?;
-    let os = |text: &Text| OsString::from_vec(text.as_bytes().to_vec());
+    let os = |text: &Text| os_string(text.as_bytes());
     let list = |words: &[Text]| words.iter().map(os).collect::<Vec<_>>();
     let pair = |(name, value): &(Text, Text)| (os(name), os(value));
     let cwd = PathBuf::from(os(&hello.spec.cwd));
@@ -122,15 +123,19 @@ pub(crate) fn digest_of(
 ) -> String {
     let mut fields = Fields::default();
     fields.list(b"kennel key", &[&version.to_le_bytes()]);
-    fields.list(b"program", &[program(what).as_os_str().as_bytes()]);
-    let words: Vec<&[u8]> = what.command.iter().map(|word| word.as_bytes()).collect();
+    fields.list(b"program", &[program(what).as_os_str().as_encoded_bytes()]);
+    let words: Vec<&[u8]> = what
+        .command
+        .iter()
+        .map(|word| word.as_encoded_bytes())
+        .collect();
     fields.list(b"command", &words);
     let cwd = what.cwd.canonicalize();
     let cwd = cwd.as_deref().unwrap_or(what.cwd);
-    fields.list(b"cwd", &[cwd.as_os_str().as_bytes()]);
+    fields.list(b"cwd", &[cwd.as_os_str().as_encoded_bytes()]);
     if let Some(names) = what.env_key {
         // Of a name that is not set, too: a session that names others does not care whether it is.
-        let mut names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        let mut names: Vec<&[u8]> = names.iter().map(|name| name.as_encoded_bytes()).collect();
         names.sort_unstable();
         names.dedup();
         fields.list(b"only names", &names);
@@ -141,7 +146,7 @@ pub(crate) fn digest_of(
         .env
         .iter()
         .filter(|(name, value)| names.binary_search(&name).is_ok() || always_counts(name, value))
-        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .map(|(name, value)| (name.as_encoded_bytes(), value.as_encoded_bytes()))
         .collect();
     // Of a name that is there twice, the server gets the last value: the order of values counts.
     variables.sort_by_key(|(name, _)| *name);
@@ -210,7 +215,7 @@ fn program(what: &Ingredients<'_>) -> PathBuf {
 
 /// Where a shell would find a program.
 pub(crate) fn found(name: &OsStr, cwd: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
-    if name.as_bytes().contains(&b'/') {
+    if name.as_encoded_bytes().contains(&b'/') {
         return Some(cwd.join(name));
     }
     std::env::split_paths(path?)
@@ -219,8 +224,8 @@ pub(crate) fn found(name: &OsStr, cwd: &Path, path: Option<&OsStr>) -> Option<Pa
 }
 
 fn is_executable(path: &Path) -> io::Result<bool> {
-    let meta = path.metadata()?;
-    Ok(meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    let facts = FileFacts::at(path)?;
+    Ok(facts.is_file() && facts.is_executable())
 }
 
 #[cfg(test)]
@@ -482,7 +487,8 @@ mod tests {
         let scope = kennel_testkit::Scope::new("venv");
         let python = scope.path("python3");
         std::fs::write(&python, "").unwrap();
-        std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
         let key = |dir: &str, is_environment: bool| {
             let bin = scope.path(dir).join("bin");
             std::fs::create_dir_all(&bin).unwrap();
@@ -549,13 +555,16 @@ mod tests {
             let hello = r#"!hello {"version":"0","protocol":1,"pid":1,"identity":"","session":"s","spec":{"command":["cat","-u"],"cwd":"/tmp","ladder":[1,1]},"env":[["B","2"],["A","1"],["PATH","/usr/bin:/bin"]]}"#;
             let mut hello = ClientHello::parse(hello.as_bytes()).unwrap().unwrap();
             assert_eq!(of_hello(&hello, &ours), None, "an older hello");
-            let names = names.iter().map(|name| text(name.as_bytes())).collect();
+            let names = names
+                .iter()
+                .map(|name| text(name.as_encoded_bytes()))
+                .collect();
             let fields = KeyFields {
                 version: VERSION,
                 names,
                 env_key: env_key.map(|names| {
                     let names = names.iter();
-                    names.map(|name| text(name.as_bytes())).collect()
+                    names.map(|name| text(name.as_encoded_bytes())).collect()
                 }),
                 no_cache: !cache,
             };

@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -367,7 +365,7 @@ pub(crate) fn app(starter: &Starter) -> Option<hello::App> {
 }
 
 fn text(word: &OsStr) -> Text {
-    Text::from(word.as_bytes())
+    Text::from(word.as_encoded_bytes())
 }
 
 fn millis(time: Duration) -> u64 {
@@ -381,7 +379,7 @@ fn become_the_server(args: &Args) -> ExitCode {
     if let Some(cwd) = &args.cwd {
         command.current_dir(cwd);
     }
-    let error = command.exec();
+    let error = kennel_sys::program::become_program(&mut command);
     let path = std::env::var_os("PATH");
     let attempt = Attempt {
         program: &args.command[0],

@@ -6,13 +6,12 @@
 //! command do not say for sure is not guessed: a server that is thought to be fresh goes on as before.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use kennel_core::hello::Text;
+use kennel_sys::fs::FileFacts;
+use kennel_sys::text::os_string;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -91,7 +90,7 @@ impl Sources {
         paths.dedup();
         let source = |path: PathBuf| Source {
             mark: Seen::at(&path).map(|seen| seen.mark),
-            path: Text::from(path.as_os_str().as_bytes()),
+            path: Text::from(path.as_os_str().as_encoded_bytes()),
         };
         Sources(paths.into_iter().map(source).collect())
     }
@@ -100,7 +99,7 @@ impl Sources {
     pub(crate) fn look(&mut self) -> Look {
         let mut look = Look::Same;
         for source in &mut self.0 {
-            let path = PathBuf::from(OsString::from_vec(source.path.as_bytes().to_vec()));
+            let path = PathBuf::from(os_string(source.path.as_bytes()));
             match (source.mark, Seen::at(&path)) {
                 (None, Some(now)) => source.mark = Some(now.mark),
                 // Gone for now: what takes its place will tell.
@@ -136,45 +135,44 @@ struct Seen {
 impl Seen {
     fn at(path: &Path) -> Option<Seen> {
         // Links are followed: what they lead to is what runs.
-        let meta = std::fs::metadata(path).ok()?;
-        if meta.is_dir() {
-            return Some(Seen::of_package(path, &meta));
+        let facts = FileFacts::at(path).ok()?;
+        if facts.is_dir() {
+            return Some(Seen::of_package(path, &facts));
         }
         Some(Seen {
-            mark: Mark::of(&meta),
-            changed: meta.ctime(),
+            mark: Mark::of(&facts),
+            changed: facts.changed(),
         })
     }
 
     /// All Python files below a directory, as one. What Python itself writes there (`__pycache__`) does not count.
-    fn of_package(dir: &Path, meta: &Metadata) -> Seen {
+    fn of_package(dir: &Path, facts: &FileFacts) -> Seen {
         let mut files = Vec::new();
         python_files(dir, &mut files);
         files.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut digest = Sha256::new();
         let mut seen = Seen {
             mark: Mark {
-                dev: meta.dev(),
-                ino: meta.ino(),
                 size: 0,
                 modified: (0, 0),
+                ..Mark::of(facts)
             },
             changed: 0,
         };
-        for (path, meta) in &files {
+        for (path, facts) in &files {
             let Mark {
                 ino,
                 size,
                 modified,
                 ..
-            } = Mark::of(meta);
-            digest.update(path.as_os_str().as_bytes());
+            } = Mark::of(facts);
+            digest.update(path.as_os_str().as_encoded_bytes());
             digest.update([0]);
             for number in [ino, size, modified.0 as u64, modified.1 as u64] {
                 digest.update(number.to_le_bytes());
             }
             seen.mark.modified = seen.mark.modified.max(modified);
-            seen.changed = seen.changed.max(meta.ctime());
+            seen.changed = seen.changed.max(facts.changed());
         }
         let digest = digest.finalize();
         seen.mark.size = digest
@@ -185,7 +183,7 @@ impl Seen {
     }
 }
 
-fn python_files(dir: &Path, files: &mut Vec<(PathBuf, Metadata)>) {
+fn python_files(dir: &Path, files: &mut Vec<(PathBuf, FileFacts)>) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries {
         if files.len() >= MOST_FILES {
@@ -198,7 +196,7 @@ fn python_files(dir: &Path, files: &mut Vec<(PathBuf, Metadata)>) {
                 python_files(&path, files);
             }
             Ok(meta) if meta.is_file() && path.extension() == Some(OsStr::new("py")) => {
-                files.push((path, meta));
+                files.push((path, FileFacts::from(&meta)));
             }
             _ => {}
         }
@@ -206,12 +204,12 @@ fn python_files(dir: &Path, files: &mut Vec<(PathBuf, Metadata)>) {
 }
 
 impl Mark {
-    fn of(meta: &Metadata) -> Mark {
+    fn of(facts: &FileFacts) -> Mark {
         Mark {
-            dev: meta.dev(),
-            ino: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
+            dev: facts.id().device(),
+            ino: facts.id().number(),
+            size: facts.size(),
+            modified: facts.modified(),
         }
     }
 }
@@ -346,7 +344,7 @@ fn package_of(script: &Path) -> Vec<PathBuf> {
     };
     let scoped = parts
         .get(at + 1)
-        .is_some_and(|it| it.as_bytes().starts_with(b"@"));
+        .is_some_and(|it| it.as_encoded_bytes().starts_with(b"@"));
     let length = at + if scoped { 3 } else { 2 };
     let Some(package) = parts.get(..length) else {
         return Vec::new();

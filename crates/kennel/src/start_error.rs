@@ -1,12 +1,12 @@
 //! Why a server's program could not be started, in words, and the exit code that a shell has for it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
+use kennel_sys::program::StartFailure;
+use kennel_sys::text::os_string;
 
 /// Exit code for a program that is not there.
 const NOT_FOUND: u8 = 127;
@@ -30,13 +30,10 @@ pub(crate) struct Attempt<'a> {
 /// The exit code and the words for the error that starting a program gave.
 pub(crate) fn explain(attempt: Attempt<'_>, errno: i32) -> (u8, String) {
     let program = attempt.program.display();
-    match Errno::from_raw_os_error(errno) {
-        Errno::NOENT => not_found(attempt),
-        Errno::ACCESS => (CANNOT_START, format!("{program}: permission denied")),
-        errno => (
-            CANNOT_START,
-            format!("{program}: {}", io::Error::from(errno)),
-        ),
+    match StartFailure::of(errno) {
+        StartFailure::NotFound => not_found(attempt),
+        StartFailure::AccessDenied => (CANNOT_START, format!("{program}: permission denied")),
+        StartFailure::Other(error) => (CANNOT_START, format!("{program}: {error}")),
     }
 }
 
@@ -63,7 +60,7 @@ impl Attempt<'_> {
     /// The file that it names, as `execvp` looks for it.
     fn find(&self) -> Option<PathBuf> {
         let at = |path: &Path| self.cwd.map_or(path.to_owned(), |cwd| cwd.join(path));
-        let candidates: Vec<PathBuf> = match self.program.as_bytes().contains(&b'/') {
+        let candidates: Vec<PathBuf> = match self.program.as_encoded_bytes().contains(&b'/') {
             true => vec![at(Path::new(self.program))],
             false => std::env::split_paths(self.path.unwrap_or_default())
                 .map(|dir| at(&dir).join(self.program))
@@ -102,7 +99,7 @@ fn interpreter_of(path: &Path) -> io::Result<Option<(&'static str, PathBuf)>> {
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+    PathBuf::from(os_string(bytes))
 }
 
 /// The dynamic loader that a 64-bit ELF program names (`PT_INTERP`).
@@ -205,7 +202,7 @@ mod tests {
         let Some((_, loader)) = interpreter_of(&exe).unwrap() else {
             return; // A static build has none.
         };
-        let name = loader.as_os_str().as_bytes();
+        let name = loader.as_os_str().as_encoded_bytes();
         let at = bytes.windows(name.len()).position(|it| it == name).unwrap();
         bytes[at + 1] = b'!';
         let broken = file(&scope, "broken", &bytes);

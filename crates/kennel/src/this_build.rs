@@ -3,9 +3,7 @@
 //! The stamp is `KENNEL_BUILD_STAMP` at build time: any number that grows from build to build, such as the time of the
 //! commit. Whoever hands out several builds of one version sets it; without it the version alone counts.
 
-use std::ffi::OsStr;
 use std::hint::black_box;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use kennel_core::hello::Build;
@@ -57,16 +55,9 @@ pub(crate) fn this() -> Option<Build> {
     text().parse().ok()
 }
 
-/// What to execute to start this very program again. By its descriptor in `/proc`, whatever became of its file; where
-/// there is no `/proc`, by the path it was started with.
+/// What to execute to start this very program again, whatever became of its file.
 pub(crate) fn itself() -> PathBuf {
-    const BY_DESCRIPTOR: &str = "/proc/self/exe";
-    // A link that leads to a file: one that was removed leads there, too.
-    if rustix::fs::stat(BY_DESCRIPTOR).is_ok() {
-        return BY_DESCRIPTOR.into();
-    }
-    let path = OsStr::from_bytes(rustix::param::linux_execfn().to_bytes());
-    std::path::absolute(path).unwrap_or_else(|_| path.into())
+    kennel_sys::program::this_program()
 }
 
 /// Where this program is, if it is still there.

@@ -1,7 +1,6 @@
 //! A platform that is not served yet: never worse than no Kennel. `run` becomes the server and says so
 //! once; everything else says what it is.
 
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 pub(crate) fn main() -> ExitCode {
@@ -11,7 +10,7 @@ pub(crate) fn main() -> ExitCode {
     match (is_run, server.next()) {
         (true, Some(program)) => {
             crate::fail("this platform is not served yet: the server runs without kennel");
-            let error = Command::new(&program).args(server).exec();
+            let error = kennel_sys::program::become_program(Command::new(&program).args(server));
             crate::fail(&format!("{}: {error}", program.display()));
             let not_found = error.kind() == std::io::ErrorKind::NotFound;
             ExitCode::from(if not_found { 127 } else { 126 })

@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 
 use kennel_sys::env::switch;
+use kennel_sys::text::os_string;
 
 /// A switch in the environment; `default` where it is not set. A value that is neither on nor off is ignored with a
 /// warning that says what that means.
@@ -36,12 +37,11 @@ pub(crate) fn kennel_is_off() -> bool {
 
 /// Names of variables, separated by commas; none in an empty text.
 pub(crate) fn names(text: &OsStr) -> Result<Vec<OsString>, String> {
-    use std::os::unix::ffi::OsStrExt as _;
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let parts = text.as_bytes().split(|&byte| byte == b',');
-    let names = parts.map(|part| name(OsStr::from_bytes(part)));
+    let parts = text.as_encoded_bytes().split(|&byte| byte == b',');
+    let names = parts.map(|part| name(&os_string(part)));
     names.collect()
 }
 

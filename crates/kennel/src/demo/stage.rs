@@ -3,10 +3,10 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use kennel_sys::fs::create_private_dir;
 use kennel_sys::lock::{self, SeizedDir};
 use kennel_sys::runtime_dir::{Hold, RuntimeDir};
 use kennel_sys::{Signal, events};
@@ -31,7 +31,7 @@ impl Stage {
         sweep(place);
         let path = place.join(format!("{NAME}{}", std::process::id()));
         loop {
-            std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+            create_private_dir(&path)?;
             let held = RuntimeDir::ensure(&path)
                 .map_err(io::Error::other)
                 .and_then(|dir| Ok((dir.hold().map_err(io::Error::other)?, dir)));

@@ -1,11 +1,10 @@
 //! The key of version 1. Nothing here may change.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use kennel_sys::confinement::Confinement;
-use rustix::process::geteuid;
+use kennel_sys::user::UserId;
 
 use crate::key::{self, Fields, Ingredients};
 
@@ -31,17 +30,21 @@ const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"
 pub(super) fn of(what: &Ingredients<'_>, confinement: &Confinement) -> String {
     let mut fields = Fields::default();
     fields.list(b"kennel key 1", &[]);
-    fields.list(b"program", &[program(what).as_os_str().as_bytes()]);
-    let words: Vec<&[u8]> = what.command.iter().map(|word| word.as_bytes()).collect();
+    fields.list(b"program", &[program(what).as_os_str().as_encoded_bytes()]);
+    let words: Vec<&[u8]> = what
+        .command
+        .iter()
+        .map(|word| word.as_encoded_bytes())
+        .collect();
     fields.list(b"command", &words);
     let cwd = what.cwd.canonicalize();
     let cwd = cwd.as_deref().unwrap_or(what.cwd);
-    fields.list(b"cwd", &[cwd.as_os_str().as_bytes()]);
+    fields.list(b"cwd", &[cwd.as_os_str().as_encoded_bytes()]);
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
         .filter(|(name, _)| matters(name, what.env_key))
-        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .map(|(name, value)| (name.as_encoded_bytes(), value.as_encoded_bytes()))
         .collect();
     variables.sort_unstable();
     for (name, value) in variables {
@@ -50,7 +53,7 @@ pub(super) fn of(what: &Ingredients<'_>, confinement: &Confinement) -> String {
     if !what.cache {
         fields.list(b"no cache", &[]);
     }
-    fields.list(b"uid", &[&geteuid().as_raw().to_le_bytes()]);
+    fields.list(b"uid", &[&UserId::current().number().to_le_bytes()]);
     for kind in ["mnt", "pid", "net", "user"] {
         let inode = confinement.namespace(kind).unwrap_or(0);
         fields.list(b"confined", &[format!("{kind} {inode}").as_bytes()]);
@@ -71,10 +74,10 @@ fn program(what: &Ingredients<'_>) -> PathBuf {
 }
 
 fn matters(name: &OsStr, env_key: Option<&[OsString]>) -> bool {
-    let is_volatile = is_volatile(name.as_bytes());
+    let is_volatile = is_volatile(name.as_encoded_bytes());
     match env_key {
         Some(names) if names.iter().any(|wanted| wanted == name) => true,
-        Some(_) => is_credential(name.as_bytes()) && !is_volatile,
+        Some(_) => is_credential(name.as_encoded_bytes()) && !is_volatile,
         None => !is_volatile,
     }
 }

@@ -3,7 +3,6 @@
 //! formula keeps a copy here.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 
 use kennel_sys::confinement::Confinement;
 
@@ -53,7 +52,7 @@ fn always_counts(
     env: &[(OsString, OsString)],
     ecosystem: Option<Ecosystem>,
 ) -> bool {
-    gives_rights(name.as_bytes(), value.as_bytes())
+    gives_rights(name.as_encoded_bytes(), value.as_encoded_bytes())
         || variables::is_read_registry(name, value, env, ecosystem)
 }
 

@@ -1,7 +1,6 @@
 //! Which variables of a session's environment count when its key is made: the decision ends in a plain list of names.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::rights::{self, begins_with, is_one_of};
@@ -309,9 +308,11 @@ pub(crate) fn counted_or(
     always_counts: impl Fn(&OsStr, &OsStr) -> bool,
 ) -> Vec<OsString> {
     let is_wanted = |name: &OsStr, value: &OsStr| {
-        let bytes = name.as_bytes();
+        let bytes = name.as_encoded_bytes();
         match (what.env_key, what.known) {
-            (Some(names), _) => names.iter().any(|wanted| is_like(wanted.as_bytes(), bytes)),
+            (Some(names), _) => names
+                .iter()
+                .any(|wanted| is_like(wanted.as_encoded_bytes(), bytes)),
             _ if is_npms_own(name, value, what.env) => false,
             (None, Some(known)) => matches(known, bytes),
             (None, None) if bytes.starts_with(NPM_SETTINGS.as_bytes()) => matches(NODE, bytes),
@@ -354,8 +355,8 @@ impl Always<'_> {
     /// Whether a variable counts: it gives rights, the server in the table reads it, or it names a registry that the launcher
     /// reads (but for the values that npm sets by itself).
     pub(crate) fn counts(&self, name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
-        let is_known = |known: &Vec<&str>| matches(known, name.as_bytes());
-        rights::are_given_by(name.as_bytes(), value.as_bytes())
+        let is_known = |known: &Vec<&str>| matches(known, name.as_encoded_bytes());
+        rights::are_given_by(name.as_encoded_bytes(), value.as_encoded_bytes())
             || (self.known.as_ref().is_some_and(is_known) && !is_npms_own(name, value, env))
             || is_read_registry(name, value, env, self.ecosystem)
     }
@@ -368,7 +369,7 @@ pub(crate) fn is_read_registry(
     env: &[(OsString, OsString)],
     ecosystem: Option<Ecosystem>,
 ) -> bool {
-    let bytes = name.as_bytes();
+    let bytes = name.as_encoded_bytes();
     let is_read = || !ecosystem.is_some_and(|its| its.ignores(bytes));
     names_registry(bytes) && is_read() && !is_npms_own(name, value, env)
 }
@@ -387,7 +388,7 @@ fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> boo
     let in_home = |file: &str| {
         of("HOME").is_some_and(|(_, home)| Path::new(home).join(file) == Path::new(value))
     };
-    match name.as_bytes() {
+    match name.as_encoded_bytes() {
         b"npm_config_userconfig" => in_home(".npmrc"),
         b"npm_config_cache" => in_home(".npm"),
         // The one that its node is installed in.
@@ -408,7 +409,8 @@ fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> boo
 
 /// Python sets this in a locale without UTF-8 (PEP 538), for itself and what it starts: no person chose it.
 fn is_coerced_locale(name: &[u8], value: &OsStr) -> bool {
-    name == b"LC_CTYPE" && [b"C.UTF-8", &b"C.utf8"[..], b"UTF-8"].contains(&value.as_bytes())
+    name == b"LC_CTYPE"
+        && [b"C.UTF-8", &b"C.utf8"[..], b"UTF-8"].contains(&value.as_encoded_bytes())
 }
 
 /// Whether a list has a name, or the beginning of it.

@@ -20,10 +20,11 @@
 mod reader;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use kennel_sys::fs::{FileFacts, open_without_waiting};
+use kennel_sys::user::UserId;
 
 use super::Rule;
 use super::launcher::{self, Launched, Registry, normalised};
@@ -182,28 +183,23 @@ fn place(config: Option<OsString>, home: Option<&Path>) -> Option<PathBuf> {
 fn read(path: &Path) -> std::io::Result<Option<String>> {
     use std::io::{Error, ErrorKind};
     // A pipe under that name must not hold us up.
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let opened = File::options()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path);
-    let file = match opened {
+    let file = match open_without_waiting(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
         opened => opened?,
     };
-    let meta = file.metadata()?;
-    if !meta.is_file() {
+    let facts = FileFacts::of(&file)?;
+    if !facts.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
     // It says what is run: whoever writes it is believed, so it has to be us, or root.
-    let us = rustix::process::geteuid().as_raw();
-    if ![us, 0].contains(&meta.uid()) {
-        let whose = format!("belongs to uid {}, not to you (uid {us})", meta.uid());
+    let (owner, us) = (facts.owner(), UserId::current());
+    if owner != us && !owner.is_root() {
+        let whose = format!("belongs to {owner}, not to you ({us})");
         return Err(Error::new(ErrorKind::PermissionDenied, whose));
     }
-    if let Some(who) = other_writers(meta.mode(), meta.gid()) {
+    if let Some(who) = other_writers(&facts) {
         let path = path.display().to_string().replace('\'', "'\\''");
         let open = format!("{who} can write it: `chmod go-w '{path}'`");
         return Err(Error::new(ErrorKind::PermissionDenied, open));
@@ -217,13 +213,13 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Who else can write a file of this mode and group. A group of the user's own, with the number of the user, has nobody
-/// else in it.
-fn other_writers(mode: u32, gid: u32) -> Option<String> {
-    let is_private = gid == rustix::process::geteuid().as_raw();
-    match (mode & 0o002 != 0, mode & 0o020 != 0 && !is_private) {
+/// Who else can write a file. A group of the user's own, with the number of the user, has nobody else in it.
+fn other_writers(facts: &FileFacts) -> Option<String> {
+    let group = facts.group();
+    let by_group = facts.is_writable_by_group() && group != UserId::current().number();
+    match (facts.is_writable_by_everybody(), by_group) {
         (true, _) => Some("everyone".to_owned()),
-        (false, true) => Some(format!("group {gid}")),
+        (false, true) => Some(format!("group {group}")),
         (false, false) => None,
     }
 }
