@@ -23,7 +23,7 @@
 
 use std::io;
 
-use crate::linux as os;
+use crate::os;
 use crate::process::ProcessRef;
 
 /// Every kind the kernel has. `time` counts: a process in another time namespace writes down other start times.

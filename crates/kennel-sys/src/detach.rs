@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::FileType;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
+use crate::os;
 use crate::tree::Awaited;
 
 /// Starts `command` in a session of its own and orphaned at once, so that neither a signal to our group
@@ -30,7 +31,7 @@ pub fn spawn(mut command: Command, handed: &[impl AsFd]) -> io::Result<()> {
                 0 => {}
                 _ => libc::_exit(0),
             }
-            crate::tree::close_at_exec_from(3)?;
+            os::close_at_exec_from(3)?;
             for &fd in &handed {
                 let fd = BorrowedFd::borrow_raw(fd);
                 rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
@@ -38,14 +39,14 @@ pub fn spawn(mut command: Command, handed: &[impl AsFd]) -> io::Result<()> {
             Ok(())
         });
     }
-    let reaps = matches!(rustix::process::child_subreaper(), Ok(Some(_)));
+    let reaps = os::is_subreaper();
     if reaps {
-        rustix::process::set_child_subreaper(None)?;
+        os::set_subreaper(false)?;
     }
     // What std waits for is the pipe that closes at the grandchild's exec; what it holds is the child.
     let waited = Awaited::spawn(&mut command).map(|(mut child, _awaited)| child.wait());
     if reaps {
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        os::set_subreaper(true)?;
     }
     match waited? {
         // Whoever ignores SIGCHLD has nobody to wait for.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::linux as os;
+use crate::os;
 pub use crate::switch::switch;
 
 /// What [`take`] found.

@@ -4,13 +4,13 @@
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use crate::{limits, tree};
+use crate::{limits, os, tree};
 
 /// What asks a process to end waits while it becomes another program: caught by nobody, it would end it.
 const HELD_BACK: [libc::c_int; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
@@ -31,7 +31,7 @@ enum Never {}
 fn try_exec(program: BorrowedFd<'_>, arguments: &[&OsStr], handed: &[RawFd]) -> io::Result<Never> {
     let text = |word: &OsStr| CString::new(word.as_bytes()).map_err(io::Error::from);
     // Where the kernel would have to guess a name for it: the file itself, not its path.
-    let path = CString::new(format!("/proc/self/fd/{}", program.as_raw_fd()))?;
+    let path = CString::new(os::descriptor_path(program))?;
     let arguments: Vec<CString> = arguments
         .iter()
         .map(|word| text(word))
@@ -96,7 +96,7 @@ pub fn carried() -> String {
 /// After an [`exec`]: goes on with what [`carried`] said before it. What it does not know it ignores.
 pub fn resume(word: &str) -> io::Result<()> {
     // What was started by its file's descriptor would go by that number.
-    let _ = rustix::thread::set_name(c"kennel");
+    os::set_process_name(c"kennel");
     let field = |name: &str| {
         word.split(',')
             .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
@@ -117,7 +117,7 @@ fn limit_text((soft, hard): (Option<u64>, Option<u64>)) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
 
     use super::*;
 

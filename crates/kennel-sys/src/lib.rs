@@ -41,6 +41,8 @@
 mod linux;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 use linux as os;
+#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+pub use linux::{kernel, memory};
 
 #[cfg(unix)]
 mod unix;
@@ -61,13 +63,9 @@ pub mod events;
 pub mod handover;
 mod identity;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
-pub mod kernel;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod limits;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod lock;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
-pub mod memory;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod net;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]

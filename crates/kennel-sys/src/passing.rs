@@ -6,15 +6,13 @@
 //! cannot do that (before Linux 6.16), it has them closed by a thread that nobody waits for.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::net::Shutdown;
 
 use crate::kernel::features;
-
-/// Socket option: whether peers may pass descriptors. A socket that is accepted has the option of its listener.
-const SO_PASSRIGHTS: libc::c_int = 83;
+use crate::os;
 
 /// Maximum number of threads that close descriptors at one time. What comes beyond that stays open.
 const MOST_CLOSING: usize = 64;
@@ -35,8 +33,8 @@ pub fn refuse(socket: impl AsFd) -> Passing {
     let socket = socket.as_fd();
     match features().pass_rights {
         false => Passing::Possible,
-        true if is_allowed(socket).is_ok_and(|allowed| !allowed) => Passing::Refused,
-        true => match set(socket, false) {
+        true if os::may_pass_descriptors(socket).is_ok_and(|allowed| !allowed) => Passing::Refused,
+        true => match os::let_pass_descriptors(socket, false) {
             Ok(()) => Passing::RefusedFromNow,
             Err(_) => Passing::Possible,
         },
@@ -46,7 +44,7 @@ pub fn refuse(socket: impl AsFd) -> Passing {
 /// Takes descriptors again, for a peer that is trusted.
 pub fn allow(socket: impl AsFd) -> io::Result<()> {
     match features().pass_rights {
-        true => set(socket.as_fd(), true),
+        true => os::let_pass_descriptors(socket.as_fd(), true),
         false => Ok(()),
     }
 }
@@ -86,44 +84,7 @@ pub fn close_elsewhere(descriptors: Vec<OwnedFd>) {
 /// Whether this kernel has the option.
 pub(crate) fn is_known() -> bool {
     let pair = std::os::unix::net::UnixStream::pair();
-    pair.is_ok_and(|(ours, _theirs)| is_allowed(ours.as_fd()).is_ok())
-}
-
-fn is_allowed(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut allowed: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, an int, into `allowed`; both outlive the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw mut allowed).cast(),
-            &raw mut len,
-        )
-    };
-    match result {
-        0 => Ok(allowed != 0),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn set(socket: BorrowedFd<'_>, allowed: bool) -> io::Result<()> {
-    let allowed = libc::c_int::from(allowed);
-    // SAFETY: the kernel reads an int through the pointer, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const allowed).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    pair.is_ok_and(|(ours, _theirs)| os::may_pass_descriptors(ours.as_fd()).is_ok())
 }
 
 #[cfg(test)]
@@ -131,6 +92,7 @@ mod tests {
     use std::io::{IoSlice, Read, Write};
     use std::mem::MaybeUninit;
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::BorrowedFd;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use rustix::net::AddressFamily;
 
 use crate::kernel::features;
-use crate::linux as os;
+use crate::os;
 use crate::process::ProcessRef;
 
 /// The process at the other end, as the kernel noted it when the two ends were joined.
@@ -27,7 +27,7 @@ impl Peer {
     pub fn of(socket: impl AsFd) -> io::Result<Peer> {
         let socket = socket.as_fd();
         // Not rustix's wrapper: a peer in another pid namespace has pid 0, which its type cannot hold.
-        let (pid, uid) = credentials(socket)?;
+        let (pid, uid) = os::peer_credentials(socket)?;
         let process = if features().peer_pidfd {
             // Both are of the one who made its end.
             os::peer_process(socket).and_then(|handle| ProcessRef::from_handle(pid, handle))
@@ -67,28 +67,4 @@ fn still_joined(socket: BorrowedFd<'_>, process: ProcessRef) -> io::Result<Proce
         return Err(io::ErrorKind::NotFound.into());
     }
     Ok(process)
-}
-
-fn credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
-    use std::os::fd::AsRawFd;
-    let mut cred = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, a ucred, into `cred`; both outlive the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut cred).cast(),
-            &raw mut len,
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((u32::try_from(cred.pid).unwrap_or(0), cred.uid))
 }

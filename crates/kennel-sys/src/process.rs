@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 pub use crate::identity::{Identity, ParseIdentityError};
 use crate::kernel::features;
-use crate::linux as os;
+use crate::os;
 use crate::user::UserId;
 
 /// How often a process is looked at where the kernel offers no event for its exit (rule 10).
@@ -280,9 +280,7 @@ impl ProcessRef {
 
     /// How long ago it was started; `None` where that cannot be told.
     pub fn age(&self) -> Option<Duration> {
-        let ticks = os::now_in_ticks().saturating_sub(self.identity.start?);
-        let per_second = rustix::param::clock_ticks_per_second().max(1);
-        Some(Duration::from_millis(ticks * 1000 / per_second))
+        self.identity.start.map(os::since)
     }
 
     /// What its program calls itself, for people; `None` where that cannot be told.

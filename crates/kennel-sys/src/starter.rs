@@ -29,7 +29,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::FileType;
 
-use crate::linux as os;
+use crate::os;
 use crate::peer::Peer;
 use crate::process::{Identity, ProcessRef};
 

@@ -6,11 +6,12 @@ use std::io;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 use super::cached_stat::open_pipe;
 use super::descriptors::Descriptor;
+use super::net::LISTEN;
 use super::procfs::require_our_own;
+use super::sock_diag::{SockDiag, UnixAnswer, u32_at, unix_request};
 
 /// What a descriptor leads to, and whether somebody is at the far end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,21 +119,12 @@ impl UnixSocket {
     }
 }
 
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const REQUEST_DUMP: u16 = 0x301;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
 const NAME: u16 = 0;
 const PEER: u16 = 2;
 const QUEUES: u16 = 4;
 const SHUTDOWN: u16 = 6;
 /// `UDIAG_SHOW_NAME`, `UDIAG_SHOW_PEER` and `UDIAG_SHOW_RQLEN`.
 const SHOW_NAME_PEER_AND_QUEUES: u32 = 1 | 4 | 16;
-/// `TCP_LISTEN`, which Unix sockets use as well.
-const LISTENING: u8 = 10;
-/// A header of a message, and what precedes the attributes of a socket.
-const HEADER: usize = 16;
-const SOCKET: usize = 16;
 
 impl Sockets {
     /// Asks the kernel for all of them; where it does not answer, nothing is known.
@@ -153,85 +145,32 @@ impl Sockets {
     }
 
     fn ask() -> io::Result<Sockets> {
-        let socket = rustix::net::socket_with(
-            AddressFamily::NETLINK,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            Some(netlink::SOCK_DIAG),
-        )?;
-        let mut request = Vec::new();
-        request.extend(((HEADER + 24) as u32).to_ne_bytes());
-        request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-        request.extend(REQUEST_DUMP.to_ne_bytes());
-        request.extend([0; 8]);
-        // Family, protocol and padding; every state; no inode, name and peer, no cookie.
-        request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
-        request.extend(u32::MAX.to_ne_bytes());
-        request.extend([0; 4]);
-        request.extend(SHOW_NAME_PEER_AND_QUEUES.to_ne_bytes());
-        request.extend([0; 8]);
-        rustix::net::send(&socket, &request, SendFlags::empty())?;
         let mut sockets = HashMap::new();
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            let (length, _) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-            if read(&buffer[..length], &mut sockets) {
-                return Ok(Sockets(sockets));
-            }
-        }
+        let request = unix_request(u32::MAX, SHOW_NAME_PEER_AND_QUEUES);
+        SockDiag::open()?.ask(&request, |answer| sockets.extend(unix_socket(answer)))?;
+        Ok(Sockets(sockets))
     }
 }
 
-/// Reads the messages of one answer; whether it was the last.
-fn read(mut rest: &[u8], sockets: &mut HashMap<u64, UnixSocket>) -> bool {
-    while let (Some(length), Some(kind)) = (u32_at(rest, 0), u16_at(rest, 4)) {
-        let length = length as usize;
-        if matches!(kind, ERROR | DONE) || length < HEADER {
-            return true;
-        }
-        let message = rest.get(HEADER..length).unwrap_or_default();
-        if let (Some(inode), Some(socket)) = (u32_at(message, 4), unix_socket(message)) {
-            sockets.insert(u64::from(inode), socket);
-        }
-        rest = rest.get(aligned(length)..).unwrap_or_default();
-    }
-    // Nothing came: it is over.
-    sockets.is_empty() && rest.is_empty()
-}
-
-/// One socket with its attributes; `None` if the kernel does not say which directions are shut down.
-fn unix_socket(message: &[u8]) -> Option<UnixSocket> {
+/// One socket with its inode; `None` if the kernel does not say which directions are shut down.
+fn unix_socket(answer: &[u8]) -> Option<(u64, UnixSocket)> {
+    let answer = UnixAnswer::read(answer)?;
     let mut socket = UnixSocket {
-        listening: *message.get(2)? == LISTENING,
+        listening: answer.state == LISTEN,
         ..UnixSocket::default()
     };
     let mut shut = None;
-    let mut rest = message.get(SOCKET..)?;
-    while let (Some(length), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
+    for (kind, value) in answer.attributes() {
         match kind {
             NAME => socket.named = true,
-            PEER => socket.peer = u32_at(rest, 4).map(u64::from),
-            QUEUES => socket.unread = u32_at(rest, 4).is_some_and(|bytes| bytes > 0),
-            SHUTDOWN => shut = rest.get(4).copied(),
+            PEER => socket.peer = u32_at(value, 0).map(u64::from),
+            QUEUES => socket.unread = u32_at(value, 0).is_some_and(|bytes| bytes > 0),
+            SHUTDOWN => shut = value.first().copied(),
             _ => {}
         }
-        let next = aligned(usize::from(length).max(4));
-        rest = rest.get(next..).unwrap_or_default();
     }
     socket.shut = shut?;
-    Some(socket)
-}
-
-fn aligned(length: usize) -> usize {
-    length.next_multiple_of(4)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    Some((answer.inode, socket))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -32,9 +32,25 @@ const ACL: &str = "system.posix_acl_access";
 const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 
 /// Opens what has this name, whatever it is, for nothing but to be known and to be gone on from. A link is not followed.
-pub(crate) fn open_entry(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+pub(crate) fn open_entry(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// A path to what a descriptor of this process is open on, whatever has its name by now.
+pub(crate) fn descriptor_path(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Opens once more what a descriptor is open on.
+pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC;
+    rustix::fs::open(descriptor_path(fd), flags, Mode::empty())
+}
+
+/// Changes the mode of exactly what [`open_entry`] opened.
+pub(crate) fn chmod_entry(entry: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
+    rustix::fs::chmod(descriptor_path(entry), mode)
 }
 
 /// Opens a directory in `dir`, unless something is mounted there (`XDEV`). A kernel that cannot say so (before Linux 5.6, or

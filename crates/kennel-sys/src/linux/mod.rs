@@ -6,28 +6,41 @@ mod cached_stat;
 mod confinement;
 mod descriptors;
 mod far_end;
+pub(crate) mod file_locks;
 mod files;
+pub mod kernel;
+pub mod memory;
+pub(crate) mod net;
 mod open_files;
+mod own_process;
 mod pidfd;
 mod procfs;
 mod relations;
 mod shared_memory;
+mod sock_diag;
+mod socket_options;
 mod sockets;
 mod streams;
 mod waits;
+mod wakers;
 
 pub(crate) use activity::{catches_alarm, cpu_time, has_timers, transferred_bytes};
-pub(crate) use cached_stat::CachedStat;
 pub(crate) use confinement::confinement;
 pub(crate) use descriptors::{Descriptor, IO_URING, registered_files};
 pub(crate) use far_end::{
     Channel, FarEnd, Sockets, channel, has_unread_input, pipe_far_end, readers, writers,
 };
 pub use files::{SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
-pub(crate) use files::{copy_attributes, exchange, open_dir_of_same_mount, open_entry};
+pub(crate) use files::{
+    chmod_entry, copy_attributes, descriptor_path, exchange, open_dir_of_same_mount, open_entry,
+    reopen,
+};
 pub(crate) use open_files::{
     FileKind, FileStamp, OpenFile, blocked_locks, event_number, inode_number, may_read, open_files,
     open_links, reads_only,
+};
+pub(crate) use own_process::{
+    close_at_exec_from, die_with_parent, is_subreaper, set_process_name, set_subreaper,
 };
 pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
@@ -35,9 +48,8 @@ pub(crate) use pidfd::{
 pub(crate) use procfs::{
     Access, ProcessStat, age, boot_id, children, children_of_this_process, command_line,
     command_name, environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with,
-    is_kennel, now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of,
-    short_text, sockets_of, stat, stream_identity, this_program, thread_count_of_this_process,
-    user_of,
+    is_kennel, now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of, since,
+    sockets_of, stat, stream_identity, this_program, thread_count_of_this_process, user_of,
 };
 pub(crate) use relations::{
     foreign_namespace, is_frozen, namespace_of_init, processes_in, thread_group, traced, tracer_of,
@@ -45,7 +57,9 @@ pub(crate) use relations::{
 pub(crate) use shared_memory::{
     SharedMapping, all_mappings, attached, shared_mappings, system_v_users,
 };
+pub(crate) use socket_options::{let_pass_descriptors, may_pass_descriptors, peer_credentials};
 pub(crate) use sockets::{Connections, listening_in_namespace_of, network_namespace_of};
 pub use streams::DirChanges;
 pub(crate) use streams::{fill_random, reopen_to_read, reopen_to_write, write_without_waiting};
 pub(crate) use waits::{Wait, waits};
+pub use wakers::{Alarm, Bell};

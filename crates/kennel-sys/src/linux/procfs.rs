@@ -204,9 +204,13 @@ pub(crate) fn resident(pid: u32) -> u64 {
 
 /// How long ago a process was started.
 pub(crate) fn age(pid: u32) -> Duration {
-    let start = stat(pid).map_or(u64::MAX, |stat| stat.start);
-    let ticks = now_in_ticks().saturating_sub(start);
-    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    since(stat(pid).map_or(u64::MAX, |stat| stat.start))
+}
+
+/// Time since a moment in ticks, as the start of a process is told.
+pub(crate) fn since(ticks: u64) -> Duration {
+    let ticks = now_in_ticks().saturating_sub(ticks);
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
 /// The session a process is in; 0 if its leader lives outside our pid namespace.

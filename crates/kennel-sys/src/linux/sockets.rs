@@ -2,30 +2,19 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::AddressFamily;
 
+use super::net::{CLOSE_WAIT, ESTABLISHED, FIN_WAIT, LISTEN};
+use super::sock_diag::{SockDiag, TcpAnswer, UnixAnswer, tcp_request, u32_at, unix_request};
 use crate::kernel::features;
-use crate::net::{CLOSE_WAIT, ESTABLISHED, FIN_WAIT, LISTEN};
-
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const REQUEST_DUMP: u16 = 0x301;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-const HEADER: usize = 16;
-
-/// `struct unix_diag_msg` and `struct inet_diag_msg`.
-const UNIX_ANSWER: usize = 16;
-const TCP_ANSWER: usize = 72;
 
 /// What is asked about a unix socket: its name, its peer, and who waits to be accepted.
 const SHOW_NAME_PEER_WAITING: u32 = 0x1 | 0x4 | 0x8;
 const ATTRIBUTE_NAME: u16 = 0;
 const ATTRIBUTE_PEER: u16 = 2;
 const ATTRIBUTE_WAITING: u16 = 3;
-
-const IPPROTO_TCP: u8 = 6;
 
 /// The listening and connected sockets of our network namespace, as they were at one moment.
 #[derive(Debug)]
@@ -64,11 +53,16 @@ impl Connections {
             unix: Vec::new(),
             tcp: Vec::new(),
         };
-        dump(&unix_request(), |answer| {
+        let mut diag = SockDiag::open()?;
+        let unix = unix_request(1 << ESTABLISHED | 1 << LISTEN, SHOW_NAME_PEER_WAITING);
+        diag.ask(&unix, |answer| {
             connections.unix.extend(unix_socket(answer));
         })?;
+        let states = [ESTABLISHED, CLOSE_WAIT, LISTEN].into_iter();
+        let states = states.chain(FIN_WAIT);
+        let states = states.fold(0u32, |all, state| all | 1 << state);
         for family in [AddressFamily::INET, AddressFamily::INET6] {
-            dump(&tcp_request(family), |answer| {
+            diag.ask(&tcp_request(family, states, &[]), |answer| {
                 connections.tcp.extend(tcp_socket(answer));
             })?;
         }
@@ -167,81 +161,16 @@ pub(crate) fn network_namespace_of(pid: &str) -> io::Result<u64> {
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/net"))?.ino())
 }
 
-fn unix_request() -> Vec<u8> {
-    let mut body = vec![AddressFamily::UNIX.as_raw() as u8, 0, 0, 0];
-    body.extend((1u32 << ESTABLISHED | 1 << LISTEN).to_ne_bytes());
-    body.extend(0u32.to_ne_bytes());
-    body.extend(SHOW_NAME_PEER_WAITING.to_ne_bytes());
-    body.extend([0; 8]);
-    body
-}
-
-fn tcp_request(family: AddressFamily) -> Vec<u8> {
-    let states = [ESTABLISHED, CLOSE_WAIT, LISTEN]
-        .into_iter()
-        .chain(FIN_WAIT);
-    let states = states.fold(0u32, |all, state| all | 1 << state);
-    let mut body = vec![family.as_raw() as u8, IPPROTO_TCP, 0, 0];
-    body.extend(states.to_ne_bytes());
-    body.extend([0; 48]);
-    body
-}
-
-/// Sends one request, and hands every answer on.
-fn dump(body: &[u8], mut hear: impl FnMut(&[u8])) -> io::Result<()> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        Some(netlink::SOCK_DIAG),
-    )?;
-    let mut request = Vec::with_capacity(HEADER + body.len());
-    request.extend(((HEADER + body.len()) as u32).to_ne_bytes());
-    request.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    request.extend(REQUEST_DUMP.to_ne_bytes());
-    request.extend([0; 8]);
-    request.extend(body);
-    rustix::net::send(&socket, &request, SendFlags::empty())?;
-    let mut buffer = vec![0u8; 1 << 16];
-    loop {
-        let length = match rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok((length, _)) => length,
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        };
-        let mut rest = &buffer[..length];
-        while let (Some(size), Some(kind)) = (u32_at(rest, 0), u16_at(rest, 4)) {
-            let size = size as usize;
-            let Some(answer) = rest.get(HEADER..size) else {
-                return Err(io::ErrorKind::InvalidData.into());
-            };
-            match kind {
-                DONE => return Ok(()),
-                ERROR => {
-                    let errno = u32_at(answer, 0).map_or(0, |errno| errno as i32);
-                    return Err(io::Error::from_raw_os_error(errno.wrapping_neg()));
-                }
-                SOCK_DIAG_BY_FAMILY => hear(answer),
-                _ => {}
-            }
-            rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
-        }
-    }
-}
-
 fn unix_socket(answer: &[u8]) -> Option<UnixSocket> {
+    let answer = UnixAnswer::read(answer)?;
     let mut socket = UnixSocket {
-        inode: u64::from(u32_at(answer, 4)?),
-        listens: *answer.get(2)? == LISTEN,
+        inode: answer.inode,
+        listens: answer.state == LISTEN,
         name: Vec::new(),
         peer: None,
         waiting: Vec::new(),
     };
-    let mut rest = answer.get(UNIX_ANSWER..)?;
-    while let (Some(length), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
-        let length = usize::from(length);
-        let value = rest.get(4..length).unwrap_or_default();
+    for (kind, value) in answer.attributes() {
         match kind {
             ATTRIBUTE_NAME => socket.name = value.to_vec(),
             ATTRIBUTE_PEER => socket.peer = u32_at(value, 0).map(u64::from),
@@ -251,48 +180,20 @@ fn unix_socket(answer: &[u8]) -> Option<UnixSocket> {
             }
             _ => {}
         }
-        rest = rest
-            .get(length.max(4).next_multiple_of(4)..)
-            .unwrap_or_default();
     }
     Some(socket)
 }
 
 fn tcp_socket(answer: &[u8]) -> Option<TcpSocket> {
-    let answer = answer.get(..TCP_ANSWER)?;
-    let four = u16::from(answer[0]) == AddressFamily::INET.as_raw();
-    let address = |at: usize, port: usize| {
-        let ip = match four {
-            true => IpAddr::from(
-                <[u8; 4]>::try_from(&answer[at..at + 4])
-                    .map(Ipv4Addr::from)
-                    .ok()?,
-            ),
-            // IPv4 through an IPv6 socket is IPv4: the other end says so.
-            false => IpAddr::from(
-                <[u8; 16]>::try_from(&answer[at..at + 16])
-                    .map(Ipv6Addr::from)
-                    .ok()?,
-            )
-            .to_canonical(),
-        };
-        let port = u16::from_be_bytes([answer[port], answer[port + 1]]);
-        Some(SocketAddr::new(ip, port))
-    };
+    let answer = TcpAnswer::read(answer)?;
+    // IPv4 through an IPv6 socket is IPv4: the other end says so.
+    let plain = |it: SocketAddr| SocketAddr::new(it.ip().to_canonical(), it.port());
     Some(TcpSocket {
-        inode: u64::from(u32_at(answer, 68)?),
-        state: answer[1],
-        local: address(8, 4)?,
-        remote: address(24, 6)?,
+        inode: answer.inode,
+        state: answer.state,
+        local: plain(answer.local),
+        remote: plain(answer.remote),
     })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]

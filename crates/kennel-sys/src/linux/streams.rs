@@ -1,31 +1,29 @@
 //! Pipes and terminals that other processes share, used without blocking; changes of a directory as something to wait for.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+
+use super::files::reopen;
 
 /// As much as a pipe that is ready to be written takes without blocking, by POSIX.
 const PIPE_BUF: usize = 4096;
 
+const WITHOUT_WAITING: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+
 /// Opens a pipe or a terminal once more, to be read without blocking.
 pub(crate) fn reopen_to_read(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    reopen(fd, OFlags::RDONLY)
+    Ok(reopen(fd, OFlags::RDONLY | WITHOUT_WAITING)?)
 }
 
 /// Opens a pipe or a terminal once more, to be written without blocking.
 pub(crate) fn reopen_to_write(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    reopen(fd, OFlags::WRONLY)
-}
-
-fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    Ok(reopen(fd, OFlags::WRONLY | WITHOUT_WAITING)?)
 }
 
 /// Writes to an open file that others share. The kernel is asked not to wait; where it does not know how, a write of at

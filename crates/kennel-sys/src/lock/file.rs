@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::{Holder, LockError, Mode};
 pub(super) use crate::fs::FileId;
-use crate::linux as os;
 use crate::runtime_dir::{Patience, RuntimeDir};
 
 /// How long contention is doubted: a child that was just forked holds its parent's lock until it
@@ -26,12 +25,6 @@ const DOUBT_UNRECORDED: Duration = Duration::from_millis(50);
 const REPLACED: usize = 64;
 
 impl FileId {
-    /// The file behind a link of `/proc`. Its file system is not asked: it may not answer.
-    pub(super) fn behind(link: &str) -> io::Result<FileId> {
-        let (dev, ino) = os::CachedStat::behind(link)?.identity();
-        Ok(FileId { dev, ino })
-    }
-
     /// The file `name` in `dir`, no link followed; an error if it has another name as well: it may be anybody's.
     pub(super) fn within(dir: &RuntimeDir, name: &OsStr) -> io::Result<FileId> {
         let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::file::FileId;
-use super::proc_locks;
 use super::record::{LONGEST, Record};
 use crate::escape;
+use crate::os::file_locks;
 use crate::process::ProcessRef;
 
 /// A living process that holds a lock. Displayed: `pid 4711 (notes, for 5 min)`.
@@ -51,11 +51,11 @@ pub(super) fn of_recorded(file: &File) -> Option<Holder> {
     let Some(holder) = by_record else {
         return by_kernel(id);
     };
-    match proc_locks::holds(&holder.process, id) {
+    match file_locks::holds(&holder.process, id) {
         Some(true) => Some(holder),
         Some(false) => by_kernel(id),
         // Its files are hidden from us: the record stands unless another is seen to have the lock.
-        None => match proc_locks::takers(id).into_iter().next() {
+        None => match file_locks::takers(id).into_iter().next() {
             Some(taker) if taker.proven => Some(Holder::unnamed(taker.process)),
             _ => Some(holder),
         },
@@ -68,11 +68,11 @@ pub(super) fn of_unrecorded(file: &File) -> Option<Holder> {
 }
 
 fn by_kernel(id: FileId) -> Option<Holder> {
-    let taker = proc_locks::takers(id).into_iter().next();
+    let taker = file_locks::takers(id).into_iter().next();
     let process = match taker {
         Some(taker) if taker.proven => Some(taker.process),
         // One who inherited the lock holds it as well, and may be all that is left of its taker.
-        taker => proc_locks::heirs(id, |_| true)
+        taker => file_locks::heirs(id, |_| true)
             .next()
             .or(taker.map(|taker| taker.process)),
     };

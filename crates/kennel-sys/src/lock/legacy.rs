@@ -6,14 +6,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode as Permissions, OFlags};
+use rustix::fs::{CWD, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::probe::look;
 use super::{Lock, LockError, Mode, Probe, file, holder};
+use crate::os;
 
 /// Holds the legacy lock at `path` beside other new ones, so that no old one starts. `None` if
 /// there is no such file: then no old server runs, and none is invited.
@@ -51,18 +52,13 @@ pub(super) fn open(path: &Path) -> Result<Option<File>, LockError> {
 
 fn open_regular(path: &Path) -> io::Result<OwnedFd> {
     // Looked at before it is opened: opening a device or a pipe may do something.
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let entry = rustix::fs::openat(CWD, path, flags, Permissions::empty())?;
+    let entry = os::open_entry(CWD, path.as_os_str())?;
     match FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode) {
         FileType::RegularFile => {}
         FileType::Symlink => return Err(refused("a symbolic link, which is not followed")),
         _ => return Err(refused("not a regular file")),
     }
-    let same = format!("/proc/self/fd/{}", entry.as_raw_fd());
-    let open = |access| {
-        let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        rustix::fs::openat(CWD, same.as_str(), flags, Permissions::empty())
-    };
+    let open = |access| os::reopen(entry.as_fd(), access | OFlags::NONBLOCK);
     // For writing, since some file systems lock nothing else exclusively; reading must do where that is refused.
     match open(OFlags::RDWR) {
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(open(OFlags::RDONLY)?),

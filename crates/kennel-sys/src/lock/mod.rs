@@ -13,7 +13,6 @@ mod file;
 mod holder;
 pub mod legacy;
 mod probe;
-mod proc_locks;
 mod record;
 
 use std::ffi::{OsStr, OsString};

@@ -7,7 +7,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use super::file::FileId;
-use super::{Holder, LockError, Mode, file, holder, legacy, proc_locks};
+use super::{Holder, LockError, Mode, file, holder, legacy};
+use crate::os::file_locks;
 use crate::process::{Identity, ProcessRef};
 use crate::runtime_dir::{Access, DirError, RuntimeDir};
 
@@ -65,7 +66,7 @@ pub fn holders(
 ) -> Vec<ProcessRef> {
     let file = dir.open_file(name.as_ref(), Access::Read).ok();
     let id = file.and_then(|file| FileId::of(&file).ok());
-    id.map_or_else(Vec::new, |id| proc_locks::heirs(id, may_be).collect())
+    id.map_or_else(Vec::new, |id| file_locks::heirs(id, may_be).collect())
 }
 
 /// Whether `process` holds the lock `name` in `dir`, as the kernel says; `false` where that cannot be seen. A descriptor that
@@ -77,8 +78,8 @@ pub fn is_held_by(
     first: Option<u32>,
 ) -> bool {
     FileId::within(dir, name.as_ref()).is_ok_and(|id| {
-        first.is_some_and(|fd| proc_locks::holds_by(process, fd, id))
-            || proc_locks::holds(process, id) == Some(true)
+        first.is_some_and(|fd| file_locks::holds_by(process, fd, id))
+            || file_locks::holds(process, id) == Some(true)
     })
 }
 
@@ -87,7 +88,7 @@ pub fn is_held_by(
 pub fn is_dir_held_by(dir: &RuntimeDir, process: &ProcessRef) -> bool {
     let id = dir.as_fd().try_clone_to_owned().ok();
     let id = id.and_then(|fd| FileId::of(&File::from(fd)).ok());
-    id.is_some_and(|id| proc_locks::holds(process, id) == Some(true))
+    id.is_some_and(|id| file_locks::holds(process, id) == Some(true))
 }
 
 /// Whether `process` is a daemon on record in the user's runtime directory: the kernel says that it holds a lock that is
@@ -98,7 +99,7 @@ pub(crate) fn is_daemon_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
         let file = daemons.existing_subdir(key).ok()??;
         file.open_file(DAEMON_LOCK, Access::Read).ok()
     };
-    proc_locks::holds_any(process, |held, path| {
+    file_locks::holds_any(process, |held, path| {
         let key = path.parent().and_then(Path::file_name);
         let key = key.filter(|_| path.file_name() == Some(OsStr::new(DAEMON_LOCK)));
         key.and_then(lock_of).is_some_and(|file| {

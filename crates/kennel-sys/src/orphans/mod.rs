@@ -12,15 +12,15 @@ mod shared;
 mod state;
 mod work;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::linux::{self as os, Channel, FarEnd, Sockets};
+use crate::os::{self as os, Channel, FarEnd, Sockets};
 use crate::process::ProcessRef;
-use crate::tree::children_by_parent;
+use crate::tree::{Children, Step, Walk, children_by_parent};
 use doubts::{Judgement, Snapshot};
 use work::Work;
 
@@ -269,8 +269,6 @@ fn user_of(everyone: &[&ProcessRef]) -> Option<u32> {
     users.fold(ours, |user, other| if user == ours { other } else { user })
 }
 
-type Children = HashMap<u32, Vec<u32>>;
-
 /// A process whose output nobody can read, and whose starter is gone.
 struct Suspect {
     server: ProcessRef,
@@ -379,21 +377,14 @@ fn came_by_adoption(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)
 
 /// Everyone below a process, each checked to be there while its parent was.
 fn below(process: &ProcessRef, children: &Children) -> Vec<ProcessRef> {
-    let mut everyone: Vec<ProcessRef> = Vec::new();
-    let mut parents = vec![process.pid()];
-    while let Some(parent) = parents.pop() {
-        for &pid in children.get(&parent).into_iter().flatten() {
-            let Ok(child) = ProcessRef::open(pid) else {
-                continue;
-            };
-            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent);
-            // A daemon that was first needed below it is nobody's.
-            if is_child && child.is_alive() && !os::is_kennel(pid) {
-                parents.push(pid);
-                everyone.push(child);
-            }
-        }
-    }
+    // A daemon that was first needed below it is nobody's.
+    let judge = |process: &ProcessRef, _: Option<&ProcessRef>| match os::is_kennel(process.pid()) {
+        true => Step::Skip,
+        false => Step::Collect,
+    };
+    let mut everyone = Vec::new();
+    Walk::new(children, judge, |process| everyone.push(process)).below(process);
+    everyone.reverse();
     everyone
 }
 

@@ -12,8 +12,9 @@ use rustix::io::Errno;
 
 use super::RuntimeDir;
 use super::error::DirError;
-use super::gate::{chmod, our_uid};
+use super::gate::our_uid;
 use crate::fs::FileFacts;
+use crate::os;
 
 /// What a file is opened for. None of them truncates (lesson 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,11 +91,10 @@ impl RuntimeDir {
 
     /// A wild umask takes its owner's bits from a file; whoever made it may have died before giving them back.
     fn grant_owner(&self, name: &OsStr) -> io::Result<()> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entry = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        let entry = os::open_entry(self.fd.as_fd(), name)?;
         let meta = File::from(entry.try_clone()?).metadata()?;
         if meta.is_file() && meta.uid() == our_uid() && meta.nlink() <= 1 {
-            chmod(entry.as_fd(), Mode::RUSR | Mode::WUSR)?;
+            os::chmod_entry(entry.as_fd(), Mode::RUSR | Mode::WUSR)?;
         }
         Ok(())
     }

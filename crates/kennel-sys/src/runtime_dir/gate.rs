@@ -1,7 +1,7 @@
 //! The gate: what a directory must be before anything in it is believed (rule 9).
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::error::{DirError, Kind};
 use super::fix;
 use super::patience::Patience;
 use super::place::Origin;
+use crate::os;
 
 /// What is open to others: group and everybody else.
 pub(super) const OTHERS: u32 = 0o077;
@@ -178,12 +179,11 @@ impl<'a> Spot<'a> {
         if !made_here || stat.st_uid != our_uid() || mode == 0o700 {
             return Ok(());
         }
-        chmod(entry.as_fd(), Mode::RWXU).map_err(|errno| self.failed("chmod", errno))
+        os::chmod_entry(entry.as_fd(), Mode::RWXU).map_err(|errno| self.failed("chmod", errno))
     }
 
     fn entry(&self) -> Result<Option<OwnedFd>, DirError> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::openat(self.at, self.name, flags, Mode::empty()) {
+        match os::open_entry(self.at, self.name) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(self.failed("open", errno)),
@@ -202,9 +202,4 @@ impl<'a> Spot<'a> {
 /// The uid whose things are ours.
 pub(super) fn our_uid() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-/// chmod of exactly what `entry` stands for, which may be open for nothing else (`O_PATH`).
-pub(super) fn chmod(entry: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
-    rustix::fs::chmod(format!("/proc/self/fd/{}", entry.as_raw_fd()), mode)
 }

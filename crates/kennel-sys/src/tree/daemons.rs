@@ -6,10 +6,10 @@
 
 use std::ffi::OsStr;
 
-use super::descendants::children_by_parent;
+use super::walk::children_by_parent;
 use super::warden::Orders;
-use crate::linux as os;
 use crate::lock::{is_daemon_of, is_guard_of};
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 use crate::runtime_dir::MeetingPlace;
 

@@ -1,12 +1,13 @@
 //! Everyone below this process.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 
 use rustix::process::Signal;
 
 use super::daemons::{hidden_below, is_daemon, is_warden_of};
-use crate::linux as os;
+use super::walk::{Children, Step, Walk, children_by_parent};
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 
 /// Most looks at the process table for one purpose. A process that starts another on SIGTERM would keep us busy for ever.
@@ -42,65 +43,39 @@ pub(super) fn signal_all(signal: Signal, spared: &[Identity]) -> io::Result<()> 
 pub(super) fn all(spared: &[Identity]) -> io::Result<Vec<Identity>> {
     let mut everyone: Vec<Identity> = Vec::new();
     for _ in 0..MOST_LOOKS {
-        let mut look = Look {
-            children: children_by_parent()?,
-            spared,
-            found: Vec::new(),
-            lost: false,
+        let children = children_by_parent()?;
+        let mut daemons: HashSet<u32> = HashSet::new();
+        let judge = |process: &ProcessRef, parent: Option<&ProcessRef>| {
+            let pid = process.pid();
+            // The servers of a daemon of ours have wardens, and are spared.
+            let server_of_a_daemon = parent
+                .is_some_and(|parent| daemons.contains(&parent.pid()) && is_warden_of(pid, parent));
+            if server_of_a_daemon || is_one_of(process, spared) {
+                return Step::Skip;
+            }
+            match is_daemon(pid) {
+                true => {
+                    daemons.insert(pid);
+                    Step::Pass
+                }
+                false => Step::Collect,
+            }
         };
-        look.collect_below(std::process::id(), None, false);
+        let mut found: Vec<Identity> = Vec::new();
+        let collect = |process: ProcessRef| found.push(*process.identity());
+        let lost = Walk::new(&children, judge, collect).below_this_process();
         let known = everyone.len();
-        for identity in look.found {
+        // Parents before their children.
+        for identity in found.into_iter().rev() {
             if !everyone.contains(&identity) {
                 everyone.push(identity);
             }
         }
-        if everyone.len() == known && !look.lost {
+        if everyone.len() == known && !lost {
             break;
         }
     }
     Ok(everyone)
-}
-
-/// One look at the descendants of this process.
-struct Look<'a> {
-    children: HashMap<u32, Vec<u32>>,
-    spared: &'a [Identity],
-    found: Vec<Identity>,
-    /// Somebody in the list was gone, or had another parent, when it was looked at.
-    lost: bool,
-}
-
-impl Look<'_> {
-    /// Collects everyone below `parent`, which is this process if it is not held. Holds no more descriptors than the
-    /// tree is deep. `below_daemon`: the parent is a daemon of ours, whose servers have wardens and are spared.
-    fn collect_below(&mut self, parent_pid: u32, parent: Option<&ProcessRef>, below_daemon: bool) {
-        for pid in self.children.remove(&parent_pid).into_iter().flatten() {
-            let Ok(process) = ProcessRef::open(pid) else {
-                self.lost = true;
-                continue;
-            };
-            // A grandchild may have been reaped, and its pid given away, since the list was made. This one is who it
-            // seems if its parent is still the one we hold, and is so now (rule 6).
-            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
-                && process.is_alive()
-                && parent.is_none_or(ProcessRef::is_alive);
-            if !is_child {
-                self.lost = true;
-                continue;
-            }
-            let server_of_a_daemon =
-                below_daemon && parent.is_some_and(|daemon| is_warden_of(pid, daemon));
-            if server_of_a_daemon || is_one_of(&process, self.spared) {
-                continue;
-            }
-            let daemon = is_daemon(pid);
-            if !daemon {
-                self.found.push(*process.identity());
-            }
-            self.collect_below(pid, Some(&process), daemon);
-        }
-    }
 }
 
 fn is_one_of(process: &ProcessRef, spared: &[Identity]) -> bool {
@@ -146,32 +121,19 @@ pub(super) fn only_spared_left(spared: &[Identity]) -> bool {
 /// what is forked meanwhile may be missing.
 pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
     let children = children_by_parent()?;
-    let mut everyone: Vec<ProcessRef> = Vec::new();
-    let mut line: Vec<(u32, Option<usize>)> = vec![(root.pid(), None)];
-    while let Some((parent_pid, parent)) = line.pop() {
-        for &pid in children.get(&parent_pid).into_iter().flatten() {
-            let Ok(process) = ProcessRef::open(pid) else {
-                continue;
-            };
-            if is_daemon(pid) {
-                continue;
-            }
-            // As in `Look::collect_below`: below the one we hold, and so now (rule 6).
-            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent_pid)
-                && process.is_alive()
-                && parent.map_or(root, |index| &everyone[index]).is_alive();
-            if is_child {
-                line.push((pid, Some(everyone.len())));
-                everyone.push(process);
-            }
-        }
-    }
+    let judge = |process: &ProcessRef, _: Option<&ProcessRef>| match is_daemon(process.pid()) {
+        true => Step::Skip,
+        false => Step::Collect,
+    };
+    let mut everyone = Vec::new();
+    Walk::new(&children, judge, |process| everyone.push(process)).below(root);
+    everyone.reverse();
     Ok(everyone)
 }
 
 /// Who is below whom, as it was at one moment: for looking. A pid in it may be another's by now.
 #[derive(Debug)]
-pub struct Families(HashMap<u32, Vec<u32>>);
+pub struct Families(Children);
 
 impl Families {
     /// One look at the process table.
@@ -194,17 +156,4 @@ impl Families {
         }
         everyone
     }
-}
-
-/// Everyone's children, in one look at the process table. A zombie is nobody's, and has none.
-pub(crate) fn children_by_parent() -> io::Result<HashMap<u32, Vec<u32>>> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for pid in os::processes()? {
-        if let Ok(stat) = os::stat(pid)
-            && !stat.ended()
-        {
-            children.entry(stat.parent).or_default().push(pid);
-        }
-    }
-    Ok(children)
 }

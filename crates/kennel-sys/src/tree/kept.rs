@@ -15,7 +15,7 @@ use super::record::{is_own_file, names_in};
 use super::whole_file;
 use super::{daemons, descendants, services};
 use crate::detached::{Detached, Reason};
-use crate::linux as os;
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 
 const HEADER: &str = "kennel-kept 1";

@@ -14,7 +14,7 @@ use super::record::{self, Record};
 use super::services::{self, Rules, Source};
 use super::{descendants, members};
 use crate::detached::Reason;
-use crate::linux as os;
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 
 /// After this long, what does not go on SIGKILL is left: nobody waits for a stuck disk.

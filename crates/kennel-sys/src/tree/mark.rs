@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::COOKIE;
 use crate::detached::Detached;
-use crate::linux as os;
+use crate::os;
 
 /// The value of `KENNEL_TREE`: `<cookie>,<policy>,<session>`; of earlier builds, the cookie alone.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,10 +17,10 @@ use std::collections::{HashMap, HashSet};
 use std::{fmt, io};
 
 use super::daemons::{is_daemon, is_warden};
-use super::descendants;
 use super::mark::TreeMark;
-use crate::linux as os;
+use super::walk::children_by_parent;
 use crate::orphans::is_reaper;
+use crate::os;
 use crate::process::ProcessRef;
 
 /// Most ancestors that are looked at.
@@ -118,7 +118,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn now(cookie: &str) -> io::Result<Table<'_>> {
-        let children = descendants::children_by_parent()?;
+        let children = children_by_parent()?;
         let parents = children
             .iter()
             .flat_map(|(&parent, children)| children.iter().map(move |&child| (child, parent)))

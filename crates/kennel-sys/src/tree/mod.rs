@@ -32,13 +32,13 @@ mod services;
 mod start;
 mod stopped;
 mod strays;
+mod walk;
 mod warden;
 mod whole_file;
 
 use std::time::Duration;
 
 pub use crate::detached::{Detached, Reason, UnknownDetached};
-pub(crate) use descendants::children_by_parent;
 pub use descendants::{Families, below};
 pub use kept::{Kept, end_kept, kept};
 pub use leftovers::{Ended, await_orphaned_wardens, end_leftovers, find_leftovers};
@@ -47,7 +47,7 @@ pub use start::{Exit, Launch, Report, Tree};
 pub use stopped::{Stopped, stopped, stopped_process};
 pub(crate) use strays::{Awaited, elders, remain_subreaper};
 pub use strays::{become_subreaper, end_strays, reap_kept};
-pub(crate) use warden::close_at_exec_from;
+pub(crate) use walk::{Children, Step, Walk, children_by_parent};
 pub use warden::main as warden_main;
 
 /// The variable that marks every process of a tree that did not wipe its environment: the name of the tree, which

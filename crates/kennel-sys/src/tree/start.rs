@@ -15,7 +15,7 @@ use super::Ladder;
 use super::strays::Awaited;
 use super::warden::{Orders, Place, Recording};
 use crate::detached::Detached;
-use crate::linux as os;
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{Families, Tree};
-use crate::linux as os;
+use crate::os;
 
 /// A process of a server that is stopped, and so reads no requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

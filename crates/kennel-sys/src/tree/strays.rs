@@ -17,7 +17,7 @@ use super::services::{self, Rules, Source};
 use super::{descendants, members};
 use crate::detached::Detached;
 use crate::events;
-use crate::linux as os;
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
 
@@ -70,8 +70,7 @@ pub fn become_subreaper() -> io::Result<()> {
     reap_children_ourselves();
     *ELDER.lock().unwrap_or_else(PoisonError::into_inner) =
         os::children_of_this_process().unwrap_or_default();
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    Ok(())
+    os::set_subreaper(true)
 }
 
 /// The children that are no strays.
@@ -83,8 +82,7 @@ pub(crate) fn elders() -> Vec<u32> {
 pub(crate) fn remain_subreaper(elders: Vec<u32>) -> io::Result<()> {
     reap_children_ourselves();
     *ELDER.lock().unwrap_or_else(PoisonError::into_inner) = elders;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    Ok(())
+    os::set_subreaper(true)
 }
 
 /// Reaps the children of this process that have ended and that nobody waits for: kept services, and whatever these and

@@ -23,7 +23,7 @@ use super::{COOKIE, Ladder, descendants};
 use crate::detach::{Kind, adopt};
 use crate::detached::Detached;
 use crate::events;
-use crate::linux as os;
+use crate::os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::{Signals, default_dispositions, survive_file_size_limit};
 
@@ -174,7 +174,7 @@ struct Warden {
 impl Warden {
     fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
         // Started as `/proc/self/exe`, it would go by the name of "exe".
-        let _ = rustix::thread::set_name(c"kennel-warden");
+        os::set_process_name(c"kennel-warden");
         survive_file_size_limit();
         let control = adopt(orders.control, Kind::Socket)?;
         let records = orders.place.records;
@@ -185,7 +185,7 @@ impl Warden {
             // Killed while we were being started: there is nobody to start anything for.
             _ => return Ok(0),
         };
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        os::set_subreaper(true)?;
         let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
 
         let cookie = &orders.place.cookie;
@@ -471,12 +471,12 @@ fn start(server: &[OsString], cookie: &str, policy: Detached) -> io::Result<u32>
             }
             default_dispositions();
             rustix::process::setsid()?;
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            os::die_with_parent()?;
             if rustix::process::getppid() != Some(warden) {
                 // Killed between our fork and the line above: its death signal was missed.
                 return Err(io::ErrorKind::NotFound.into());
             }
-            close_at_exec_from(3)
+            os::close_at_exec_from(3)
         });
     }
     command.spawn().map(|child| child.id())
@@ -495,22 +495,6 @@ fn refusal(program: &OsStr, error: &io::Error) -> i32 {
         return libc::ENOENT;
     }
     errno
-}
-
-/// Marks every descriptor from `first` on to be closed at exec.
-pub(crate) fn close_at_exec_from(first: u32) -> io::Result<()> {
-    // SAFETY: marks descriptors close-on-exec; closes none that is in use before the exec.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            first,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
-    // Before Linux 5.11 there is no such call; every descriptor of ours is close-on-exec from its birth.
-    let known = result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EBADF);
-    known.then_some(()).ok_or_else(io::Error::last_os_error)
 }
 
 /// Where `/proc` does not speak of our own processes, the server and its group are all we know.

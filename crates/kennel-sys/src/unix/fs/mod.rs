@@ -30,7 +30,7 @@ pub struct Dir(OwnedFd);
 impl Dir {
     /// The root of the file system.
     pub fn root() -> io::Result<Dir> {
-        os::open_entry(rustix::fs::CWD, OsStr::new("/")).map(Dir)
+        Ok(Dir(os::open_entry(rustix::fs::CWD, OsStr::new("/"))?))
     }
 
     /// Opens a directory in this one, to be read. A link is not followed.

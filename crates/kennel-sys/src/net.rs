@@ -1,33 +1,19 @@
 //! What this network namespace knows of TCP: who listens on a port, and who is connected to it.
 //!
-//! Asked of the kernel by netlink (`sock_diag`), which hands over only what is asked for; where that cannot
-//! be had, read from `/proc/net/tcp` and `tcp6`. Both know IPv4, IPv6, and IPv4 through an IPv6 socket.
-//!
 //! The kernel tells nobody that a connection ended, but to those who may administer the network
 //! (`CAP_NET_ADMIN`). So whoever wants to know looks again (rule 10 names this).
-
-mod diag;
-mod proc_net;
-mod unix;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use crate::kernel::features;
-use crate::linux as os;
+use crate::os;
+pub use crate::os::net::listens_at;
+use crate::os::net::{
+    CLOSE_WAIT, ESTABLISHED, FIN_WAIT, LISTEN, Ports, Query, Row, Side, TIME_WAIT, tcp_sockets,
+};
 use crate::process::ProcessRef;
-pub use unix::listens_at;
-
-/// The kernel's numbers for the states that anybody here asks for.
-pub(crate) const ESTABLISHED: u8 = 1;
-/// It has said that no more comes; the other end may have heard it.
-pub(crate) const FIN_WAIT: [u8; 2] = [4, 5];
-const TIME_WAIT: u8 = 6;
-/// The other end has said that no more comes.
-pub(crate) const CLOSE_WAIT: u8 = 8;
-pub(crate) const LISTEN: u8 = 10;
 
 /// How long the side that closed first remembers a connection.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -71,7 +57,7 @@ pub struct Closed {
 
 /// Every listening socket there is.
 pub fn listeners() -> io::Result<Vec<Listener>> {
-    let rows = rows(&Query {
+    let rows = tcp_sockets(&Query {
         state: LISTEN,
         ports: Ports::Any,
     })?;
@@ -134,14 +120,14 @@ pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
     let by_client = ask(TIME_WAIT, Side::Remote, ports)?;
     let by_server = by_server.iter().map(|row| Closed {
         address: row.local,
-        ago: row.closed_ago(),
+        ago: closed_ago(row),
         by_client: false,
     });
     // One to the same port of another machine is none of ours.
     let by_client = by_client.iter().filter(|row| is_here(row.remote.ip()));
     let by_client = by_client.map(|row| Closed {
         address: row.remote,
-        ago: row.closed_ago(),
+        ago: closed_ago(row),
         by_client: true,
     });
     Ok(by_server.chain(by_client).collect())
@@ -173,7 +159,7 @@ fn ask(state: u8, side: Side, ports: &[u16]) -> io::Result<Vec<Row>> {
         return Ok(Vec::new());
     };
     let wanted = Ports::Within { side, least, most };
-    let mut rows = rows(&Query {
+    let mut rows = tcp_sockets(&Query {
         state,
         ports: wanted,
     })?;
@@ -229,74 +215,9 @@ pub fn unix_connections_wait(process: &ProcessRef) -> io::Result<bool> {
     Ok(sockets.any(|socket| socket.listening && socket.unread))
 }
 
-/// What is asked for.
-#[derive(Debug, Clone, Copy)]
-struct Query {
-    state: u8,
-    ports: Ports,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Ports {
-    Any,
-    /// Cheap to filter by; whoever asks is exact afterwards.
-    Within {
-        side: Side,
-        least: u16,
-        most: u16,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Local,
-    Remote,
-}
-
-impl Query {
-    fn wants(&self, row: &Row) -> bool {
-        let within = match self.ports {
-            Ports::Any => true,
-            Ports::Within { side, least, most } => {
-                let port = match side {
-                    Side::Local => row.local.port(),
-                    Side::Remote => row.remote.port(),
-                };
-                (least..=most).contains(&port)
-            }
-        };
-        within && row.state == self.state
-    }
-}
-
-/// A socket, as either source tells of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Row {
-    local: SocketAddr,
-    remote: SocketAddr,
-    state: u8,
-    /// How long its timer still runs.
-    timer: Duration,
-    uid: u32,
-    inode: u64,
-}
-
-impl Row {
-    /// For one that is only remembered: since when.
-    fn closed_ago(&self) -> Duration {
-        REMEMBERED.saturating_sub(self.timer)
-    }
-}
-
-fn rows(query: &Query) -> io::Result<Vec<Row>> {
-    if features().sock_diag
-        && let Ok(mut rows) = diag::rows(query)
-    {
-        // A kernel that does not filter is no reason to be wrong.
-        rows.retain(|row| query.wants(row));
-        return Ok(rows);
-    }
-    proc_net::rows(query)
+/// How long ago a connection that is only remembered was closed.
+fn closed_ago(row: &Row) -> Duration {
+    REMEMBERED.saturating_sub(row.timer)
 }
 
 #[cfg(test)]
@@ -304,11 +225,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-
-    /// Both sources, each asked alone.
-    fn each_source(query: &Query) -> [Vec<Row>; 2] {
-        [diag::rows(query).unwrap(), proc_net::rows(query).unwrap()]
-    }
+    use crate::os::net::each_source;
 
     fn at_port(state: u8, port: u16, side: Side) -> Query {
         let (least, most) = (port, port);
@@ -375,7 +292,7 @@ mod tests {
                 rows.dedup_by_key(|row| (row.local, row.remote));
                 assert_eq!(rows.len(), 1, "{place}: the client remembers: {rows:?}");
                 assert!(
-                    rows[0].closed_ago() < Duration::from_secs(30),
+                    closed_ago(&rows[0]) < Duration::from_secs(30),
                     "{place}: {rows:?}"
                 );
             }

@@ -86,10 +86,10 @@ mod tests {
         let path = scope.path("here");
         let listener = UnixListener::bind(&path).unwrap();
         let me = ProcessRef::me().unwrap();
-        assert!(!super::super::unix_connections_wait(&me).unwrap());
+        assert!(!crate::net::unix_connections_wait(&me).unwrap());
         let _client = UnixStream::connect(&path).unwrap();
-        assert!(super::super::unix_connections_wait(&me).unwrap());
+        assert!(crate::net::unix_connections_wait(&me).unwrap());
         let _taken = listener.accept().unwrap();
-        assert!(!super::super::unix_connections_wait(&me).unwrap());
+        assert!(!crate::net::unix_connections_wait(&me).unwrap());
     }
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::file::FileId;
-use crate::linux as os;
+use super::cached_stat::CachedStat;
+use super::procfs::short_text;
+use crate::fs::FileId;
 use crate::process::ProcessRef;
 
 /// Whether `process` has `file` open with the lock on it; `None` if its files are hidden from us.
-pub(super) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
+pub(crate) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
     let pid = process.pid();
     let entries = match fs::read_dir(format!("/proc/{pid}/fdinfo")) {
         Ok(entries) => entries,
@@ -39,7 +40,7 @@ pub(super) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
 }
 
 /// Whether this descriptor of `process` is `file` with the lock on it.
-pub(super) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
+pub(crate) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
     let locked = locked_file(process.pid(), &fd.to_string());
     // Alive after the reading: so the reading was about this one (rule 6).
     locked.is_ok_and(|locked| locked == Some(file)) && process.is_alive()
@@ -47,7 +48,7 @@ pub(super) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
 
 /// Whether `process` has a lock on a file that `fits`, by its path at this moment and its identity. Files that are hidden
 /// from us do not count.
-pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bool) -> bool {
+pub(crate) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bool) -> bool {
     let pid = process.pid();
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
     let held = entries.into_iter().flatten().flatten().any(|entry| {
@@ -55,7 +56,7 @@ pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bo
         let fd = fd.to_string_lossy();
         let path = format!("/proc/{pid}/fd/{fd}");
         is_locked(pid, &fd).unwrap_or(false)
-            && match (FileId::behind(&path), fs::read_link(&path)) {
+            && match (file_behind(&path), fs::read_link(&path)) {
                 (Ok(id), Ok(target)) => fits(id, &target),
                 _ => false,
             }
@@ -65,15 +66,15 @@ pub(super) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bo
 }
 
 /// A living process that took a lock.
-pub(super) struct Taker {
-    pub(super) process: ProcessRef,
+pub(crate) struct Taker {
+    pub(crate) process: ProcessRef,
     /// Whether it was seen to have the lock. Where its files are hidden from us the kernel's word
     /// for it is a pid, and that may be a dead one's, used again.
-    pub(super) proven: bool,
+    pub(crate) proven: bool,
 }
 
 /// The living processes that took the lock on `file`, proven ones first.
-pub(super) fn takers(file: FileId) -> Vec<Taker> {
+pub(crate) fn takers(file: FileId) -> Vec<Taker> {
     let mut takers: Vec<Taker> = Vec::new();
     for entry in flocks() {
         let known = takers.iter().any(|taker| taker.process.pid() == entry.pid);
@@ -99,7 +100,7 @@ pub(super) fn takers(file: FileId) -> Vec<Taker> {
 }
 
 /// The processes that have the lock on `file`, whoever took it: every process that may be one and lets us is asked.
-pub(super) fn heirs(
+pub(crate) fn heirs(
     file: FileId,
     may_be: impl Fn(u32) -> bool,
 ) -> impl Iterator<Item = ProcessRef> {
@@ -112,6 +113,12 @@ pub(super) fn heirs(
         .filter(move |process| holds(process, file) == Some(true))
 }
 
+/// The file behind a link of `/proc`. Its file system is not asked: it may not answer.
+fn file_behind(link: &str) -> io::Result<FileId> {
+    let (dev, ino) = CachedStat::behind(link)?.identity();
+    Ok(FileId { dev, ino })
+}
+
 /// The file behind a descriptor, if there is a lock on it.
 fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
     if !is_locked(pid, fd)? {
@@ -119,12 +126,12 @@ fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
     }
     // The numbers in the text are those of the file system's own device, which on btrfs and
     // overlayfs is not the one that stat tells.
-    FileId::behind(&format!("/proc/{pid}/fd/{fd}")).map(Some)
+    file_behind(&format!("/proc/{pid}/fd/{fd}")).map(Some)
 }
 
 /// Whether a descriptor has a `flock`.
 fn is_locked(pid: u32, fd: &str) -> io::Result<bool> {
-    let info = os::short_text(&format!("/proc/{pid}/fdinfo/{fd}"))?;
+    let info = short_text(&format!("/proc/{pid}/fdinfo/{fd}"))?;
     let mut locks = info.lines().filter_map(|line| line.strip_prefix("lock:"));
     Ok(locks.any(|lock| lock.split_whitespace().nth(1) == Some("FLOCK")))
 }
