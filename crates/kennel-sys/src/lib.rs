@@ -37,6 +37,15 @@
 //! Linux is served. Everywhere else the same types and functions exist, and every way to make one
 //! answers [`std::io::ErrorKind::Unsupported`]; nothing pretends. A new platform is a new file beside `linux`.
 
+#![cfg_attr(
+    any(not(target_os = "linux"), kennel_unserved),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "what only a served platform calls"
+    )
+)]
+
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 mod linux;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -54,7 +63,7 @@ pub mod confinement;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod detach;
 mod detached;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod env;
 pub mod escape;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -62,9 +71,9 @@ pub mod events;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod handover;
 mod identity;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod limits;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod lock;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod net;
@@ -76,9 +85,9 @@ pub mod passing;
 pub mod peer;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod process;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod runtime_dir;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod signals;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod starter;

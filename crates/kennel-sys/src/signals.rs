@@ -13,6 +13,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
 
+use crate::os;
+
 /// How many parts of one process may listen at the same time.
 const SLOTS: usize = 16;
 /// Signals are counted from 1 to 64.
@@ -189,14 +191,14 @@ fn disposition(number: i32, new: Option<&libc::sigaction>) -> io::Result<libc::s
 
 /// The handler: async-signal-safe calls only (getpid, write), errno kept.
 extern "C" fn note(number: libc::c_int) {
-    // SAFETY: getpid, write and the errno's address are async-signal-safe; the descriptors are pipes
+    // SAFETY: getpid, write and the access to errno are async-signal-safe; the descriptors are pipes
     // that are never closed once they are in the table, and the byte outlives the call.
     unsafe {
         // Between a fork and its exec the child shares this pipe: its signals are not ours.
         if libc::getpid() != OWNER.load(Ordering::SeqCst) {
             return;
         }
-        let errno = *libc::__errno_location();
+        let errno = os::errno();
         let byte = number as u8;
         for slot in 0..SLOTS {
             if WANTED[slot].load(Ordering::SeqCst) & bit(number) != 0 {
@@ -205,7 +207,7 @@ extern "C" fn note(number: libc::c_int) {
                 libc::write(fd, (&raw const byte).cast(), 1);
             }
         }
-        *libc::__errno_location() = errno;
+        os::set_errno(errno);
     }
 }
 

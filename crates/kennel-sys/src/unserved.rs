@@ -20,15 +20,67 @@ pub(crate) mod os {
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::path::{Path, PathBuf};
 
+    use rustix::fs::{Mode, OFlags};
+    use rustix::io::Errno;
+
     use super::{Never, unsupported};
+
+    /// Who holds a lock: nobody that could be seen.
+    pub(crate) mod file_locks {
+        use std::path::Path;
+
+        use crate::fs::FileId;
+        use crate::process::ProcessRef;
+
+        /// A living process that took a lock.
+        pub(crate) struct Taker {
+            pub(crate) process: ProcessRef,
+            pub(crate) proven: bool,
+        }
+
+        pub(crate) fn holds(_: &ProcessRef, _: FileId) -> Option<bool> {
+            None
+        }
+        pub(crate) fn holds_by(_: &ProcessRef, _: u32, _: FileId) -> bool {
+            false
+        }
+        pub(crate) fn holds_any(_: &ProcessRef, _: impl Fn(FileId, &Path) -> bool) -> bool {
+            false
+        }
+        pub(crate) fn takers(_: FileId) -> Vec<Taker> {
+            Vec::new()
+        }
+        pub(crate) fn heirs(
+            _: FileId,
+            _: impl Fn(u32) -> bool,
+        ) -> impl Iterator<Item = ProcessRef> {
+            std::iter::empty()
+        }
+    }
 
     /// Not known.
     pub const SYSTEM_DIRECTORIES: &[&str] = &[];
     /// Not known.
     pub const SHARED_DIRECTORIES: &[&str] = &[];
 
-    pub(crate) fn open_entry(_: BorrowedFd<'_>, _: &OsStr) -> io::Result<OwnedFd> {
+    pub(crate) fn require_served() -> io::Result<()> {
         unsupported()
+    }
+    pub(crate) fn thread_count_of_this_process() -> io::Result<usize> {
+        unsupported()
+    }
+    pub(crate) fn errno() -> i32 {
+        0
+    }
+    pub(crate) fn set_errno(_: i32) {}
+    pub(crate) fn open_entry(_: BorrowedFd<'_>, _: &OsStr) -> Result<OwnedFd, Errno> {
+        Err(Errno::NOSYS)
+    }
+    pub(crate) fn reopen(_: BorrowedFd<'_>, _: OFlags) -> Result<OwnedFd, Errno> {
+        Err(Errno::NOSYS)
+    }
+    pub(crate) fn chmod_entry(_: BorrowedFd<'_>, _: Mode) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
     }
     pub(crate) fn open_dir_of_same_mount(_: BorrowedFd<'_>, _: &OsStr) -> io::Result<OwnedFd> {
         unsupported()
@@ -81,29 +133,6 @@ pub(crate) mod os {
         fn as_fd(&self) -> BorrowedFd<'_> {
             match self.0 {}
         }
-    }
-}
-
-/// Variables that must not travel on.
-pub mod env {
-    use std::ffi::OsString;
-
-    pub use crate::switch::switch;
-
-    /// What [`take`] found.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Taken {
-        /// The variable's value.
-        pub value: OsString,
-        /// Whether it is out of the environment now. Here it never is.
-        pub scrubbed: bool,
-    }
-
-    /// Reads a variable; here it stays in the environment.
-    pub fn take(name: &str) -> Option<Taken> {
-        let value = std::env::var_os(name)?;
-        let scrubbed = false;
-        Some(Taken { value, scrubbed })
     }
 }
 
@@ -161,14 +190,6 @@ pub mod confinement {
         pub fn namespace(&self, _: &str) -> Option<u64> {
             match self.0 {}
         }
-    }
-}
-
-/// How many descriptors this process may have.
-pub mod limits {
-    /// Nothing is raised here.
-    pub fn raise_descriptors() -> bool {
-        false
     }
 }
 
@@ -605,341 +626,6 @@ pub mod events {
     impl AsRawFd for Alarm {
         fn as_raw_fd(&self) -> RawFd {
             match self.0 {}
-        }
-    }
-}
-
-/// Caught signals.
-pub mod signals {
-    use std::io;
-    use std::os::fd::{AsFd, BorrowedFd};
-
-    use super::{Never, unsupported};
-    use crate::Signal;
-
-    /// Nothing is changed here.
-    pub fn end_with_the_reader() {}
-    /// Nothing is changed here.
-    pub fn unblock_all() {}
-
-    /// A set of caught signals.
-    #[derive(Debug)]
-    pub struct Signals(Never);
-
-    impl Signals {
-        /// Unsupported.
-        pub fn catch(_signals: &[Signal]) -> io::Result<Signals> {
-            unsupported()
-        }
-        /// The next signal that came.
-        pub fn next(&self) -> Option<Signal> {
-            match self.0 {}
-        }
-    }
-
-    impl AsFd for Signals {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            match self.0 {}
-        }
-    }
-}
-
-/// The user's meeting place.
-pub mod runtime_dir {
-    use std::ffi::{OsStr, OsString};
-    use std::io;
-    use std::os::fd::BorrowedFd;
-    use std::path::Path;
-
-    use super::{Never, unsupported};
-    use crate::fs::FileFacts;
-
-    /// Why there is no runtime directory: the platform is not served.
-    #[derive(Debug, thiserror::Error)]
-    #[error(transparent)]
-    pub struct DirError(#[from] io::Error);
-
-    /// An open directory that passed the gate.
-    #[derive(Debug)]
-    pub struct RuntimeDir(Never);
-
-    /// While it lives, the directory is held.
-    #[derive(Debug)]
-    pub enum Hold {}
-
-    impl RuntimeDir {
-        /// The open directory.
-        pub fn handle(&self) -> BorrowedFd<'_> {
-            match self.0 {}
-        }
-        /// The facts of an entry.
-        pub fn facts_of(&self, _: impl AsRef<OsStr>) -> Result<Option<FileFacts>, DirError> {
-            match self.0 {}
-        }
-        /// Unsupported.
-        pub fn of_user() -> Result<RuntimeDir, DirError> {
-            Ok(unsupported()?)
-        }
-        /// Unsupported.
-        pub fn find_of_user() -> Result<Option<RuntimeDir>, DirError> {
-            Ok(unsupported()?)
-        }
-        /// Unsupported.
-        pub fn xdg(_app: &str) -> Result<RuntimeDir, DirError> {
-            Ok(unsupported()?)
-        }
-        /// A directory inside it.
-        pub fn subdir(&self, _name: impl AsRef<OsStr>) -> Result<RuntimeDir, DirError> {
-            match self.0 {}
-        }
-        /// A directory inside it, if there is one.
-        pub fn existing_subdir(
-            &self,
-            _name: impl AsRef<OsStr>,
-        ) -> Result<Option<RuntimeDir>, DirError> {
-            match self.0 {}
-        }
-        /// Where it is.
-        pub fn path(&self) -> &Path {
-            match self.0 {}
-        }
-        /// What is in it.
-        pub fn entries(&self) -> Result<Vec<OsString>, DirError> {
-            match self.0 {}
-        }
-        /// Puts a file into its place.
-        pub fn write_whole(
-            &self,
-            _name: impl AsRef<OsStr>,
-            _content: &[u8],
-        ) -> Result<(), DirError> {
-            match self.0 {}
-        }
-        /// The content of a file.
-        pub fn read_small(
-            &self,
-            _name: impl AsRef<OsStr>,
-            _max: usize,
-        ) -> Result<Option<Vec<u8>>, DirError> {
-            match self.0 {}
-        }
-        /// Removes a file.
-        pub fn unlink(&self, _name: impl AsRef<OsStr>) -> Result<bool, DirError> {
-            match self.0 {}
-        }
-        /// Holds it.
-        pub fn hold(&self) -> Result<Hold, DirError> {
-            match self.0 {}
-        }
-        /// Removes an empty directory inside it.
-        pub fn remove_subdir_if_empty(&self, _name: impl AsRef<OsStr>) -> Result<bool, DirError> {
-            match self.0 {}
-        }
-    }
-}
-
-/// Locks that say who holds them.
-pub mod lock {
-    use std::ffi::OsStr;
-    use std::fmt;
-    use std::io;
-    use std::path::{Path, PathBuf};
-
-    use super::process::{Identity, ProcessRef};
-    use super::runtime_dir::RuntimeDir;
-    use super::{Never, unsupported};
-
-    /// How a lock is shared.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Mode {
-        /// One holder.
-        Exclusive,
-        /// Any number of holders.
-        Shared,
-    }
-
-    /// A lock that is held.
-    #[derive(Debug)]
-    pub struct Lock(Never);
-
-    /// A process that holds a lock.
-    #[derive(Debug)]
-    pub struct Holder {
-        /// The process.
-        pub process: ProcessRef,
-        /// What it calls itself.
-        pub name: Option<String>,
-        /// When it took the lock.
-        pub since: Option<u64>,
-    }
-
-    impl fmt::Display for Holder {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "pid {}", self.process.pid())
-        }
-    }
-
-    /// Who holds a lock, as its file says.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Record {
-        /// The process.
-        pub identity: Identity,
-        /// What it calls itself.
-        pub name: String,
-        /// When it took the lock.
-        pub since: u64,
-    }
-
-    impl Record {
-        /// Unsupported.
-        pub fn of_me(_name: &str) -> io::Result<Record> {
-            unsupported()
-        }
-    }
-
-    /// Why a lock could not be had.
-    #[derive(Debug, thiserror::Error)]
-    pub enum LockError {
-        /// Somebody holds it.
-        #[error("{path} is held")]
-        Held {
-            /// The lock's file.
-            path: PathBuf,
-            /// Who.
-            holder: Option<Box<Holder>>,
-        },
-        /// The system said no.
-        #[error("cannot {what} the lock file {path}: {source}")]
-        Io {
-            /// The lock's file.
-            path: PathBuf,
-            /// What was being done.
-            what: &'static str,
-            /// What the system said.
-            source: io::Error,
-        },
-    }
-
-    impl Lock {
-        /// The number of its descriptor.
-        pub fn descriptor(&self) -> u32 {
-            match self.0 {}
-        }
-        /// Needs a [`RuntimeDir`], of which there is none.
-        pub fn acquire(
-            dir: &RuntimeDir,
-            name: impl AsRef<OsStr>,
-            _mode: Mode,
-        ) -> Result<Lock, LockError> {
-            refused(&dir.path().join(name.as_ref()))
-        }
-        /// Needs a [`RuntimeDir`], of which there is none.
-        pub fn try_acquire(
-            dir: &RuntimeDir,
-            name: impl AsRef<OsStr>,
-            _mode: Mode,
-        ) -> Result<Option<Lock>, LockError> {
-            refused(&dir.path().join(name.as_ref()))
-        }
-        /// Writes down who holds it.
-        pub fn write_record(&self, _record: &Record) -> Result<(), LockError> {
-            match self.0 {}
-        }
-        /// Removes its file.
-        pub fn remove(self, _dir: &RuntimeDir) -> Result<(), LockError> {
-            match self.0 {}
-        }
-        /// Where its file is.
-        pub fn path(&self) -> &Path {
-            match self.0 {}
-        }
-    }
-
-    /// What a look at a lock says.
-    #[derive(Debug)]
-    pub enum Probe {
-        /// Nobody holds it.
-        Free,
-        /// Somebody does, or it cannot be told.
-        Held {
-            /// Who.
-            by: Option<Holder>,
-        },
-    }
-
-    impl Probe {
-        /// Who holds it, in words.
-        pub fn by_whom(&self, _path: &Path) -> Option<String> {
-            match self {
-                Probe::Free => None,
-                Probe::Held { .. } => Some("a process whose pid is unknown".to_owned()),
-            }
-        }
-    }
-
-    /// What cannot be looked at is held.
-    pub fn probe(_dir: &RuntimeDir, _name: impl AsRef<OsStr>) -> Probe {
-        Probe::Held { by: None }
-    }
-
-    /// A whole directory, against everyone.
-    #[derive(Debug)]
-    pub struct SeizedDir(Never);
-
-    /// Unsupported.
-    pub fn seize(dir: &RuntimeDir) -> Result<SeizedDir, LockError> {
-        refused(dir.path())
-    }
-
-    /// Nobody that could be seen.
-    pub fn holders(
-        _dir: &RuntimeDir,
-        _name: impl AsRef<OsStr>,
-        _may_be: impl Fn(u32) -> bool,
-    ) -> Vec<ProcessRef> {
-        Vec::new()
-    }
-
-    /// Nobody is seen to hold anything.
-    pub fn is_held_by(
-        _dir: &RuntimeDir,
-        _name: impl AsRef<OsStr>,
-        _process: &ProcessRef,
-        _first: Option<u32>,
-    ) -> bool {
-        false
-    }
-
-    /// Nobody is seen to hold anything.
-    pub fn is_dir_held_by(_dir: &RuntimeDir, _process: &ProcessRef) -> bool {
-        false
-    }
-
-    fn refused<T>(path: &Path) -> Result<T, LockError> {
-        unsupported().map_err(|source| LockError::Io {
-            path: path.to_owned(),
-            what: "take",
-            source,
-        })
-    }
-
-    /// Locks of servers that came before.
-    pub mod legacy {
-        use std::path::Path;
-
-        use super::{Lock, LockError, Probe, refused};
-
-        /// Unsupported.
-        pub fn hold(path: impl AsRef<Path>) -> Result<Option<Lock>, LockError> {
-            refused(path.as_ref())
-        }
-        /// Unsupported.
-        pub fn seize(path: impl AsRef<Path>) -> Result<Option<Lock>, LockError> {
-            refused(path.as_ref())
-        }
-        /// What cannot be looked at is held.
-        pub fn probe(_path: impl AsRef<Path>) -> Probe {
-            Probe::Held { by: None }
         }
     }
 }

@@ -40,7 +40,8 @@ pub(crate) use open_files::{
     open_links, reads_only,
 };
 pub(crate) use own_process::{
-    close_at_exec_from, die_with_parent, is_subreaper, set_process_name, set_subreaper,
+    close_at_exec_from, die_with_parent, errno, is_subreaper, require_served, set_errno,
+    set_process_name, set_subreaper,
 };
 pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,

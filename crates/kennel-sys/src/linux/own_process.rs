@@ -28,6 +28,23 @@ pub(crate) fn set_process_name(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
+/// The error number of the last system call of this thread. Async-signal-safe.
+pub(crate) fn errno() -> i32 {
+    // SAFETY: the address is valid for the life of this thread, and nobody else uses it.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the error number of this thread. Async-signal-safe.
+pub(crate) fn set_errno(errno: i32) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Says that this platform is served.
+pub(crate) fn require_served() -> io::Result<()> {
+    Ok(())
+}
+
 /// Marks every descriptor from `first` on to be closed at exec.
 pub(crate) fn close_at_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: marks descriptors close-on-exec; closes none that is in use before the exec.

@@ -88,13 +88,13 @@ impl RuntimeDir {
     }
 
     fn ensure_at(path: &Path, origin: Origin) -> Result<RuntimeDir, DirError> {
-        let path = place::plain(path)?;
+        let path = plain(path)?;
         let fd = Spot::at_path(&path, origin).ensure()?;
         Ok(RuntimeDir { fd, path, origin })
     }
 
     fn open_at(path: &Path, origin: Origin) -> Result<Option<RuntimeDir>, DirError> {
-        let path = place::plain(path)?;
+        let path = plain(path)?;
         let fd = Spot::at_path(&path, origin).open()?;
         Ok(fd.map(|fd| RuntimeDir { fd, path, origin }))
     }
@@ -177,6 +177,12 @@ impl RuntimeDir {
             name: name.to_owned(),
         })
     }
+}
+
+/// The path to use, on a platform that is served: what nobody can hold or watch is not created either.
+fn plain(path: &Path) -> Result<PathBuf, DirError> {
+    crate::os::require_served().map_err(|error| DirError::io(path, "use", error))?;
+    place::plain(path)
 }
 
 impl AsFd for RuntimeDir {
