@@ -51,47 +51,49 @@ mod linux;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 use linux as os;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
-pub use linux::{kernel, memory};
+pub use linux::memory;
 
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]
 pub use unix::{fs, program, random, stdio, terminal, text, user};
 
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod confinement;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod detach;
 mod detached;
 #[cfg(unix)]
 pub mod env;
 pub mod escape;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod events;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod handover;
 mod identity;
+#[cfg(unix)]
+pub mod kernel;
 #[cfg(unix)]
 pub mod limits;
 #[cfg(unix)]
 pub mod lock;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod net;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod orphans;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod passing;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod peer;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod process;
 #[cfg(unix)]
 pub mod runtime_dir;
 #[cfg(unix)]
 pub mod signals;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod starter;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(unix)]
 pub mod tree;
 
 mod switch;
@@ -104,9 +106,9 @@ compile_error!(
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 mod unserved;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
-use unserved::os;
+use unserved as os;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
-pub use unserved::*;
+pub use unserved::{memory, orphans};
 
 #[cfg(unix)]
 pub use rustix::process::Signal;

@@ -9,11 +9,70 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::os;
-pub use crate::os::net::listens_at;
-use crate::os::net::{
-    CLOSE_WAIT, ESTABLISHED, FIN_WAIT, LISTEN, Ports, Query, Row, Side, TIME_WAIT, tcp_sockets,
-};
+pub use crate::os::listens_at;
 use crate::process::ProcessRef;
+
+/// The kernel's numbers for the states that anybody here asks for.
+pub(crate) const ESTABLISHED: u8 = 1;
+/// It has said that no more comes; the other end may have heard it.
+pub(crate) const FIN_WAIT: [u8; 2] = [4, 5];
+/// The connection is closed, and this end remembers it.
+pub(crate) const TIME_WAIT: u8 = 6;
+/// The other end has said that no more comes.
+pub(crate) const CLOSE_WAIT: u8 = 8;
+pub(crate) const LISTEN: u8 = 10;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Query {
+    pub(crate) state: u8,
+    pub(crate) ports: Ports,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ports {
+    Any,
+    /// Cheap to filter by; whoever asks is exact afterwards.
+    Within {
+        side: Side,
+        least: u16,
+        most: u16,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Local,
+    Remote,
+}
+
+impl Query {
+    pub(crate) fn wants(&self, row: &Row) -> bool {
+        let within = match self.ports {
+            Ports::Any => true,
+            Ports::Within { side, least, most } => {
+                let port = match side {
+                    Side::Local => row.local.port(),
+                    Side::Remote => row.remote.port(),
+                };
+                (least..=most).contains(&port)
+            }
+        };
+        within && row.state == self.state
+    }
+}
+
+/// A socket, as either source tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) state: u8,
+    /// How long its timer still runs.
+    pub(crate) timer: Duration,
+    pub(crate) uid: u32,
+    pub(crate) inode: u64,
+}
 
 /// How long the side that closed first remembers a connection.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -57,7 +116,7 @@ pub struct Closed {
 
 /// Every listening socket there is.
 pub fn listeners() -> io::Result<Vec<Listener>> {
-    let rows = tcp_sockets(&Query {
+    let rows = os::tcp_sockets(&Query {
         state: LISTEN,
         ports: Ports::Any,
     })?;
@@ -159,7 +218,7 @@ fn ask(state: u8, side: Side, ports: &[u16]) -> io::Result<Vec<Row>> {
         return Ok(Vec::new());
     };
     let wanted = Ports::Within { side, least, most };
-    let mut rows = tcp_sockets(&Query {
+    let mut rows = os::tcp_sockets(&Query {
         state,
         ports: wanted,
     })?;
@@ -225,7 +284,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::os::net::each_source;
+    use crate::os::each_source;
 
     fn at_port(state: u8, port: u16, side: Side) -> Query {
         let (least, most) = (port, port);

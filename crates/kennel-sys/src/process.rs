@@ -27,6 +27,43 @@ static MINE: OnceLock<Identity> = OnceLock::new();
 /// How often a race against the process table is run before it is called lost.
 const ATTEMPTS: usize = 64;
 
+/// Programs that adopt processes of others below pid 1: a user's session, or a container's init.
+const REAPERS: [&str; 6] = [
+    "systemd",
+    "init",
+    "tini",
+    "dumb-init",
+    "docker-init",
+    "catatonit",
+];
+
+/// Whether a process is known to adopt what others leave behind. Any other parent in another session may have left the one
+/// in which it started the child, or adopt its own services, as a supervisor does.
+pub(crate) fn is_reaper(pid: u32) -> bool {
+    pid == 1 || REAPERS.contains(&os::command_name(pid).unwrap_or_default().as_str())
+}
+
+/// The state of a process at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessStat {
+    pub(crate) zombie: bool,
+    /// Stopped by a signal or by a debugger.
+    pub(crate) stopped: bool,
+    pub(crate) parent: u32,
+    pub(crate) session: u32,
+    /// Whether it has a controlling terminal.
+    pub(crate) terminal: bool,
+    pub(crate) threads: u32,
+    pub(crate) start: u64,
+}
+
+impl ProcessStat {
+    /// Ended, as far as the letter can tell: a first thread may be `Z` while others live.
+    pub(crate) fn ended(&self) -> bool {
+        self.zombie && self.threads <= 1
+    }
+}
+
 /// A reference to one process, living or dead since.
 #[derive(Debug)]
 pub struct ProcessRef {

@@ -8,9 +8,8 @@ mod descriptors;
 mod far_end;
 pub(crate) mod file_locks;
 mod files;
-pub mod kernel;
 pub mod memory;
-pub(crate) mod net;
+mod net;
 mod open_files;
 mod own_process;
 mod pidfd;
@@ -35,6 +34,10 @@ pub(crate) use files::{
     chmod_entry, copy_attributes, descriptor_path, exchange, open_dir_of_same_mount, open_entry,
     reopen,
 };
+#[cfg(test)]
+pub(crate) use net::each_source;
+pub use net::listens_at;
+pub(crate) use net::tcp_sockets;
 pub(crate) use open_files::{
     FileKind, FileStamp, OpenFile, blocked_locks, event_number, inode_number, may_read, open_files,
     open_links, reads_only,
@@ -47,10 +50,10 @@ pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
 };
 pub(crate) use procfs::{
-    Access, ProcessStat, age, boot_id, children, children_of_this_process, command_line,
-    command_name, environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with,
-    is_kennel, now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of, since,
-    sockets_of, stat, stream_identity, this_program, thread_count_of_this_process, user_of,
+    Access, age, boot_id, children, children_of_this_process, command_line, command_name,
+    environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, is_kennel,
+    now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of, since, sockets_of,
+    stat, stream_identity, this_program, thread_count_of_this_process, user_of,
 };
 pub(crate) use relations::{
     foreign_namespace, is_frozen, namespace_of_init, processes_in, thread_group, traced, tracer_of,

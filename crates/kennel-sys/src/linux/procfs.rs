@@ -13,27 +13,7 @@ use rustix::fs::FileType;
 
 use super::cached_stat::CachedStat;
 use super::descriptors::{Descriptor, IO_URING, descriptors, inode, registered_files};
-
-/// What `/proc/<pid>/stat` says, as far as anyone here asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ProcessStat {
-    pub(crate) zombie: bool,
-    /// Stopped by a signal or by a debugger.
-    pub(crate) stopped: bool,
-    pub(crate) parent: u32,
-    pub(crate) session: u32,
-    /// Whether it has a controlling terminal.
-    pub(crate) terminal: bool,
-    pub(crate) threads: u32,
-    pub(crate) start: u64,
-}
-
-impl ProcessStat {
-    /// Ended, as far as the letter can tell: a first thread may be `Z` while others live.
-    pub(crate) fn ended(&self) -> bool {
-        self.zombie && self.threads <= 1
-    }
-}
+use crate::process::ProcessStat;
 
 /// How often `/proc` is asked again for a process that the kernel knows.
 pub(super) const ATTEMPTS: usize = 8;

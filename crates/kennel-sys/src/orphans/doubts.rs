@@ -8,7 +8,7 @@ use std::io;
 use super::shared::SharedObjects;
 use super::state::{StateDoubts, unseen};
 use super::work::{OtherWriters, Work};
-use crate::os::{self as os, Descriptor, FarEnd, FileKind, OpenFile, Sockets};
+use crate::os::{self, Descriptor, FarEnd, FileKind, OpenFile, Sockets};
 use crate::process::ProcessRef;
 
 /// `/dev/null`, `zero`, `full`, `random` and `urandom`: devices that lead to nobody.

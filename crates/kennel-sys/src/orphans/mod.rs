@@ -18,21 +18,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::os::{self as os, Channel, FarEnd, Sockets};
-use crate::process::ProcessRef;
+use crate::os::{self, Channel, FarEnd, Sockets};
+use crate::process::{ProcessRef, is_reaper};
 use crate::tree::{Children, Step, Walk, children_by_parent};
 use doubts::{Judgement, Snapshot};
 use work::Work;
 
-/// Programs that adopt processes of others below pid 1: a user's session, or a container's init.
-const REAPERS: [&str; 6] = [
-    "systemd",
-    "init",
-    "tini",
-    "dumb-init",
-    "docker-init",
-    "catatonit",
-];
 /// How many launchers may stand before a server.
 const MOST_LAUNCHERS: usize = 32;
 /// How long one that lost its app may take to end by itself before it is called an orphan.
@@ -320,12 +311,6 @@ fn shares_session_with_init(process: &ProcessRef, parent: u32) -> bool {
             (Ok(own), Ok(inits)) => own == inits,
             _ => true,
         }
-}
-
-/// Whether a process is known to adopt what others leave behind. Any other parent in another session may have left the one
-/// in which it started the child, or adopt its own services, as a supervisor does.
-pub(crate) fn is_reaper(pid: u32) -> bool {
-    pid == 1 || REAPERS.contains(&os::command_name(pid).unwrap_or_default().as_str())
 }
 
 fn stdio(pid: u32) -> Option<(Channel, Channel)> {

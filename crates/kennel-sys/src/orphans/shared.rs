@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use crate::os::{self as os, SharedMapping};
+use crate::os::{self, SharedMapping};
 
 /// Shared objects of all processes at one moment.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::os::{self as os, Wait};
+use crate::os::{self, Wait};
 use crate::process::ProcessRef;
 
 /// Why a process may be no orphan, and whether root would see more.

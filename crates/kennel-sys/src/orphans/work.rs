@@ -6,7 +6,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::state;
-use crate::os::{self as os, FileStamp};
+use crate::os::{self, FileStamp};
 use crate::process::{Identity, ProcessRef};
 
 /// CPU time that an idle server may use between two looks: timers and garbage collection stay below it.

@@ -19,9 +19,8 @@ use std::{fmt, io};
 use super::daemons::{is_daemon, is_warden};
 use super::mark::TreeMark;
 use super::walk::children_by_parent;
-use crate::orphans::is_reaper;
 use crate::os;
-use crate::process::ProcessRef;
+use crate::process::{ProcessRef, is_reaper};
 
 /// Most ancestors that are looked at.
 const MOST_ANCESTORS: usize = 64;
@@ -178,7 +177,7 @@ impl Table<'_> {
     }
 
     /// Whether a process without the cookie may have adopted `child`, whose parent it is.
-    fn adopts(&self, parent: u32, child: u32, stat: &os::ProcessStat) -> bool {
+    fn adopts(&self, parent: u32, child: u32, stat: &crate::process::ProcessStat) -> bool {
         // Only `setsid` leaves a session, and then leads another one: the parent that the child had was in the child's.
         let from_another_session = || {
             stat.session != child
@@ -196,7 +195,7 @@ impl Table<'_> {
 
     /// Whether the living leader of a process's session has the cookie. Its pid is nobody else's while the session is there.
     fn is_led_by_a_member(&self, pid: u32) -> bool {
-        let is_led = |stat: os::ProcessStat| {
+        let is_led = |stat: crate::process::ProcessStat| {
             stat.session != pid
                 && !stat.terminal
                 && Mark::of(stat.session, self.cookie) == Mark::This

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use super::descendants;
 use super::mark::{Terms, TreeMark};
 use crate::detached::{Detached, Reason};
-use crate::os::{self as os, Connections};
+use crate::os::{self, Connections};
 use crate::process::{Identity, ProcessRef};
 
 /// Names of programs that serve everyone of their user, whoever started them.

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use crate::linux;
+use crate::os;
 
 /// What the kernel offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,25 @@ pub struct Features {
     pub proc_syscall: bool,
 }
 
+impl Features {
+    /// No feature at all.
+    #[cfg(any(not(target_os = "linux"), kennel_unserved))]
+    pub(crate) const NONE: Features = Features {
+        pidfd: false,
+        pidfs: false,
+        peer_pidfd: false,
+        pass_rights: false,
+        sock_diag: false,
+        proc_syscall: false,
+    };
+}
+
 /// The features in force for this process.
 pub fn features() -> Features {
     static FEATURES: OnceLock<Features> = OnceLock::new();
     *FEATURES.get_or_init(|| {
         let off = std::env::var("KENNEL_FEATURES_OFF").unwrap_or_default();
-        without(linux::probe_features(), &off)
+        without(os::probe_features(), &off)
     })
 }
 
