@@ -1,7 +1,7 @@
 //! `cargo xtask unserved`: the code still compiles for a platform Kennel does not serve yet.
 //!
-//! `--cfg kennel_unserved` chooses `unserved.rs` where `linux.rs` would be chosen, so that the file
-//! that answers `Unsupported` keeps the same functions without a machine of that platform.
+//! `--cfg kennel_unserved` chooses `unserved.rs` where `linux/` would be chosen, so that the file that answers `Unsupported`
+//! keeps the same functions without a machine of that platform.
 
 use std::process::ExitCode;
 

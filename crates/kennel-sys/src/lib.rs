@@ -34,8 +34,9 @@
 //! | [`kernel`] | which features this kernel has, and the switch that turns them off in tests |
 //!
 //! # Platforms
-//! Linux is served. Everywhere else the same types and functions exist, and every way to make one
-//! answers [`std::io::ErrorKind::Unsupported`]; nothing pretends. A new platform is a new file beside `linux`.
+//! Linux is served. What only one kernel can be asked is in `linux`, which the rest of the crate calls `os`. Everywhere else
+//! `unserved` takes its place: every way to make a process, a tree, a lock or a runtime directory answers
+//! [`std::io::ErrorKind::Unsupported`]; nothing pretends. A new platform is a new folder beside `linux`.
 
 #![cfg_attr(
     any(not(target_os = "linux"), kennel_unserved),
@@ -53,47 +54,29 @@ use linux as os;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub use linux::memory;
 
-#[cfg(unix)]
 mod unix;
-#[cfg(unix)]
 pub use unix::{fs, program, random, stdio, terminal, text, user};
 
-#[cfg(unix)]
 pub mod confinement;
-#[cfg(unix)]
 pub mod detach;
 mod detached;
-#[cfg(unix)]
 pub mod env;
 pub mod escape;
-#[cfg(unix)]
 pub mod events;
-#[cfg(unix)]
 pub mod handover;
 mod identity;
-#[cfg(unix)]
 pub mod kernel;
-#[cfg(unix)]
 pub mod limits;
-#[cfg(unix)]
 pub mod lock;
-#[cfg(unix)]
 pub mod net;
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod orphans;
-#[cfg(unix)]
 pub mod passing;
-#[cfg(unix)]
 pub mod peer;
-#[cfg(unix)]
 pub mod process;
-#[cfg(unix)]
 pub mod runtime_dir;
-#[cfg(unix)]
 pub mod signals;
-#[cfg(unix)]
 pub mod starter;
-#[cfg(unix)]
 pub mod tree;
 
 mod switch;
@@ -110,5 +93,4 @@ use unserved as os;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 pub use unserved::{memory, orphans};
 
-#[cfg(unix)]
 pub use rustix::process::Signal;

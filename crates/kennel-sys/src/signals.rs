@@ -10,10 +10,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
 
 use crate::os;
+use crate::stdio::set_nonblocking;
 
 /// How many parts of one process may listen at the same time.
 const SLOTS: usize = 16;
@@ -113,8 +113,10 @@ impl Table {
             .find(|&slot| !TAKEN[slot].load(Ordering::SeqCst))
             .ok_or_else(|| io::Error::other("too many parts of this process catch signals"))?;
         if PIPES[slot].get().is_none() {
-            let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-            let (_, write_end) = PIPES[slot].get_or_init(|| pipe);
+            let (reader, writer) = io::pipe()?;
+            set_nonblocking(&reader)?;
+            set_nonblocking(&writer)?;
+            let (_, write_end) = PIPES[slot].get_or_init(|| (reader.into(), writer.into()));
             WRITE_ENDS[slot].store(write_end.as_raw_fd(), Ordering::SeqCst);
         }
         TAKEN[slot].store(true, Ordering::SeqCst);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal};
 
 use crate::confinement::Confinement;
@@ -79,6 +80,9 @@ functions! {
     peer_credentials(BorrowedFd<'_>) -> io::Result<(u32, u32)> = unsupported();
     may_pass_descriptors(BorrowedFd<'_>) -> io::Result<bool> = unsupported();
     let_pass_descriptors(BorrowedFd<'_>, bool) -> io::Result<()> = unsupported();
+
+    message_channel() -> io::Result<(OwnedFd, OwnedFd)> = unsupported();
+    send(BorrowedFd<'_>, &[u8], SendFlags) -> Result<usize, Errno> = Err(Errno::NOSYS);
 
     is_subreaper() -> bool = false;
     set_subreaper(bool) -> io::Result<()> = unsupported();

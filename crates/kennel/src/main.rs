@@ -1,94 +1,102 @@
 //! `kennel` keeps local tool servers alive exactly as long as somebody needs them.
 
-// Everything but the last, and words for people, needs what only a served platform has.
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#![cfg_attr(
+    all(target_os = "linux", kennel_unserved),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "checked against a platform that is not served, and not run on it"
+    )
+)]
+
+#[cfg(target_os = "linux")]
 mod cli;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod complaint;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod confined;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod daemon;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod demo;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod doctor;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod duration;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod election;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod former_key;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod guard;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod interpreter;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod judged_dir;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod kept;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod key;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod known_variables;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod listing;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod logs;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod meeting;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod names;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod output;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod printed;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod ps;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod purge;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod random_word;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod reference;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod refused;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod run;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod say;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod sharing;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod shim;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod size;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod sources;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod start_error;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod stop;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod stopped;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod terminal;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod this_build;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod timers;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod top;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 mod unserved;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod values;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 mod wrap;
 
 use std::process::ExitCode;
 
-#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+#[cfg(not(target_os = "linux"))]
 use kennel_sys::escape;
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -131,16 +139,16 @@ pub(crate) fn fail(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 /// Tells the person something that does not keep it from working.
 pub(crate) fn warn(message: &str) {
     say(&format!("kennel: warning: {message}"));
 }
 
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
+#[cfg(target_os = "linux")]
 use complaint::say;
 
-#[cfg(any(not(target_os = "linux"), kennel_unserved))]
+#[cfg(not(target_os = "linux"))]
 #[expect(
     clippy::print_stderr,
     reason = "the one place for Kennel's own words on this platform"

@@ -61,7 +61,9 @@ pub(crate) use relations::{
 pub(crate) use shared_memory::{
     SharedMapping, all_mappings, attached, shared_mappings, system_v_users,
 };
-pub(crate) use socket_options::{let_pass_descriptors, may_pass_descriptors, peer_credentials};
+pub(crate) use socket_options::{
+    let_pass_descriptors, may_pass_descriptors, message_channel, peer_credentials, send,
+};
 pub(crate) use sockets::{Connections, listening_in_namespace_of, network_namespace_of};
 pub use streams::DirChanges;
 pub(crate) use streams::{fill_random, reopen_to_read, reopen_to_write, write_without_waiting};

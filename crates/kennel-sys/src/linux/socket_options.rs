@@ -1,10 +1,28 @@
-//! What a unix socket says of its peer, and takes from it.
+//! Sockets: messages without a signal, what a unix socket says of its peer, and what it takes from it.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 /// Socket option: whether peers may pass descriptors. A socket that is accepted has the option of its listener.
 const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Two ends of a channel for whole messages.
+pub(crate) fn message_channel() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Sends to a socket. A closed one is an error, and no signal.
+pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+    rustix::net::send(socket, bytes, flags | SendFlags::NOSIGNAL)
+}
 
 /// The pid and the user of the process at the other end. The pid is 0 where it lives in a pid namespace we cannot see into.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {

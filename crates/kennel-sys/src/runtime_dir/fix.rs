@@ -15,6 +15,7 @@ use super::error::Kind;
 use super::gate::{OTHERS, our_uid};
 use super::paste::quoted;
 use super::place::{OVERRIDE, Origin};
+use crate::fs::mode_of;
 
 /// The directory in a user's home that is proposed where no other can be had.
 const OWN_NAME: &str = ".kennel-run";
@@ -182,7 +183,7 @@ impl Content {
             let stat = rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
             let private = stat.is_ok_and(|stat| {
                 let socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
-                stat.st_uid == our_uid() && (socket || stat.st_mode & OTHERS == 0)
+                stat.st_uid == our_uid() && (socket || mode_of(&stat) & OTHERS == 0)
             });
             if !private {
                 return Content::Others;

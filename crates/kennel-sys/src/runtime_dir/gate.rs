@@ -13,6 +13,7 @@ use super::error::{DirError, Kind};
 use super::fix;
 use super::patience::Patience;
 use super::place::Origin;
+use crate::fs::mode_of;
 use crate::os;
 
 /// What is open to others: group and everybody else.
@@ -115,7 +116,7 @@ impl<'a> Spot<'a> {
         let path = self.path.to_owned();
         let kind = Kind::of(stat);
         let (owner, ours) = (stat.st_uid, our_uid());
-        let mode = stat.st_mode & 0o7777;
+        let mode = mode_of(stat) & 0o7777;
         if owner != ours {
             let fix = fix::for_foreign(self.path, self.origin);
             return Some(DirError::WrongOwner {
@@ -173,7 +174,7 @@ impl<'a> Spot<'a> {
             return Ok(());
         };
         let stat = self.stat(entry.as_fd())?;
-        let mode = stat.st_mode & 0o777;
+        let mode = mode_of(&stat) & 0o777;
         // mkdir(0700) cannot have left more than 0700: anything else is not what we made.
         let made_here = Kind::of(&stat) == Kind::Directory && mode & OTHERS == 0;
         if !made_here || stat.st_uid != our_uid() || mode == 0o700 {

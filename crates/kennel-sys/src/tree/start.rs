@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Signal, WaitOptions};
 
 use super::Ladder;
@@ -61,12 +61,7 @@ impl Launch<'_> {
     }
 
     fn start_with(self, recording: Recording) -> io::Result<Tree> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) = os::message_channel()?;
         let orders = Orders {
             control: theirs.as_raw_fd(),
             served: *ProcessRef::me()?.identity(),
@@ -193,7 +188,7 @@ impl Tree {
     /// Asks for the ladder, and continues the warden if it was stopped (SIGSTOP): a stopped warden ends nobody. Close the
     /// server's stdin too: that is its first rung.
     pub fn stop(&self) -> io::Result<()> {
-        let asked = match rustix::net::send(&self.control, b"stop", SendFlags::NOSIGNAL) {
+        let asked = match os::send(self.control.as_fd(), b"stop", SendFlags::empty()) {
             // Gone already: nothing to stop.
             Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
             Err(errno) => Err(errno.into()),

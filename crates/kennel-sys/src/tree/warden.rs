@@ -523,8 +523,11 @@ fn let_go_of_stdio(null: &std::fs::File) -> io::Result<()> {
 
 fn tell(control: &OwnedFd, report: &Report) {
     // Whoever does not listen any more needs no report.
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let _ = rustix::net::send(control, report.text().as_bytes(), flags);
+    let _ = os::send(
+        control.as_fd(),
+        report.text().as_bytes(),
+        SendFlags::DONTWAIT,
+    );
 }
 
 fn forget(records: Option<&OwnedFd>, cookie: &str) {

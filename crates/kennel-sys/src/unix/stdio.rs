@@ -63,9 +63,7 @@ impl Output {
         let inherited = self.inherited;
         Ok(match &self.way {
             Way::Reopened(file) => rustix::io::write(file, bytes)?,
-            Way::Socket => {
-                rustix::net::send(inherited, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?
-            }
+            Way::Socket => os::send(inherited, bytes, SendFlags::DONTWAIT)?,
             Way::Shared => os::write_without_waiting(inherited, bytes)?,
             Way::Plain => rustix::io::write(inherited, bytes)?,
         })

@@ -2,10 +2,10 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, Stat};
 
 use crate::user::UserId;
 
@@ -46,6 +46,8 @@ impl From<&Metadata> for FileId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileFacts {
     id: FileId,
+    kind: FileType,
+    /// The bits of rights and the sticky bit.
     mode: u32,
     owner: u32,
     group: u32,
@@ -84,22 +86,22 @@ impl FileFacts {
 
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
-        self.kind() == FileType::RegularFile
+        self.kind == FileType::RegularFile
     }
 
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
-        self.kind() == FileType::Directory
+        self.kind == FileType::Directory
     }
 
     /// Whether it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
-        self.kind() == FileType::Symlink
+        self.kind == FileType::Symlink
     }
 
     /// Whether it is a socket with a name.
     pub fn is_socket(&self) -> bool {
-        self.kind() == FileType::Socket
+        self.kind == FileType::Socket
     }
 
     /// Its size in bytes.
@@ -124,35 +126,31 @@ impl FileFacts {
 
     /// Whether a user may be allowed to execute it.
     pub fn is_executable(&self) -> bool {
-        self.allows(Mode::XUSR | Mode::XGRP | Mode::XOTH)
+        self.allows(0o111)
     }
 
     /// Whether any user may write to it. Root writes anyway.
     pub fn is_writable(&self) -> bool {
-        self.allows(Mode::WUSR | Mode::WGRP | Mode::WOTH)
+        self.allows(0o222)
     }
 
     /// Whether its group may write to it.
     pub fn is_writable_by_group(&self) -> bool {
-        self.allows(Mode::WGRP)
+        self.allows(0o020)
     }
 
     /// Whether everybody may write to it.
     pub fn is_writable_by_everybody(&self) -> bool {
-        self.allows(Mode::WOTH)
+        self.allows(0o002)
     }
 
     /// Whether only the owner of an entry may remove it from this directory, as in `/tmp`.
     pub fn is_sticky(&self) -> bool {
-        self.allows(Mode::SVTX)
+        self.allows(0o1000)
     }
 
-    fn allows(&self, any: Mode) -> bool {
-        Mode::from_raw_mode(self.mode).intersects(any)
-    }
-
-    fn kind(&self) -> FileType {
-        FileType::from_raw_mode(self.mode)
+    fn allows(&self, any: u32) -> bool {
+        self.mode & any != 0
     }
 }
 
@@ -160,6 +158,7 @@ impl From<&Metadata> for FileFacts {
     fn from(meta: &Metadata) -> FileFacts {
         FileFacts {
             id: FileId::from(meta),
+            kind: kind_of(meta.file_type()),
             mode: meta.mode(),
             owner: meta.uid(),
             group: meta.gid(),
@@ -178,7 +177,8 @@ impl From<Stat> for FileFacts {
                 dev: number(stat.st_dev),
                 ino: number(stat.st_ino),
             },
-            mode: stat.st_mode,
+            kind: FileType::from_raw_mode(stat.st_mode),
+            mode: mode_of(&stat),
             owner: stat.st_uid,
             group: stat.st_gid,
             links: number(stat.st_nlink),
@@ -186,6 +186,21 @@ impl From<Stat> for FileFacts {
             modified: (stat.st_mtime, number(stat.st_mtime_nsec) as i64),
             changed: stat.st_ctime,
         }
+    }
+}
+
+/// The mode of a file, whose type differs from one system to another.
+pub(crate) fn mode_of(stat: &Stat) -> u32 {
+    number(stat.st_mode) as u32
+}
+
+fn kind_of(kind: std::fs::FileType) -> FileType {
+    match kind {
+        kind if kind.is_file() => FileType::RegularFile,
+        kind if kind.is_dir() => FileType::Directory,
+        kind if kind.is_symlink() => FileType::Symlink,
+        kind if kind.is_socket() => FileType::Socket,
+        _ => FileType::Unknown,
     }
 }
 

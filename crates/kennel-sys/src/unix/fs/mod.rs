@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 
 use crate::os;
 pub use crate::os::{DirChanges, SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
+pub(crate) use facts::mode_of;
 pub use facts::{FileFacts, FileId};
 
 /// How a directory is opened to be read: the directory itself, and not what a link leads to.
