@@ -14,7 +14,8 @@ mod inbox;
 #[expect(dead_code, reason = "there is no log here")]
 mod too_long;
 
-use inbox::{Inbox, Spoken};
+use inbox::Inbox;
+use kennel_core::engine::daemon::InputLine;
 use kennel_core::hello::VOID;
 use kennel_core::message::{LONGEST_ID, Line, Message};
 use serde::Deserialize;
@@ -193,8 +194,8 @@ fn take(inbox: &mut Inbox, heard: &mut Vec<Heard>, way: u8, at_once: bool) {
             let line = match way % 4 {
                 0 => inbox.next_line().map(<[u8]>::to_vec),
                 1 => inbox.next_message().map(read_alike),
-                2 => inbox.next_spoken().map(|spoken| {
-                    if let Spoken::Taken(owned, _) = &spoken {
+                2 => inbox.next_input().map(|spoken| {
+                    if let InputLine::Moved(owned, _) = &spoken {
                         assert!(owned.len() >= KEPT, "it is not worth it");
                     }
                     read_alike(spoken.line())

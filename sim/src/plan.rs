@@ -33,6 +33,8 @@ pub enum Act {
     End(usize),
     /// A daemon is carried over to another program.
     Upgrade(usize),
+    /// The files of all servers change.
+    Change,
     /// From now on there is too little of something, or enough of everything.
     Lack(Option<Shortage>),
     /// So many turns, whose ones as the salt says; no time passes.
@@ -142,7 +144,8 @@ fn act(dice: &mut Rng, seen: bool) -> Act {
             let length = one_of(dice, &[100, 3_000, 11_500]);
             Act::Starve(nth, Duration::from_millis(length), dice.next_u64())
         }
-        63..84 => Act::Turns(1 + dice.below(40) as u32, dice.next_u64()),
+        63 => Act::Change,
+        64..84 => Act::Turns(1 + dice.below(40) as u32, dice.next_u64()),
         _ => {
             let lengths = [1, 5, 30, 150, 600, 1_200, 2_500, 12_000, 61_000];
             // Who cannot be seen counts as gone after half an hour of silence.
@@ -186,6 +189,7 @@ impl fmt::Display for Act {
             Act::Hang(nth) => write!(f, "daemon {nth} hangs"),
             Act::End(nth) => write!(f, "daemon {nth} is asked to stop"),
             Act::Upgrade(nth) => write!(f, "daemon {nth} is upgraded"),
+            Act::Change => write!(f, "the files of all servers change"),
             Act::Lack(None) => write!(f, "there is enough of everything"),
             Act::Lack(Some(what)) => write!(f, "there are too few {what:?}"),
             Act::Turns(turns, _) => write!(f, "{turns} turns"),

@@ -11,7 +11,7 @@ use kennel_core::session::{Ending, Replay, Verdict};
 use kennel_core::time::Moment;
 
 use crate::elector::{Elected, Elector, START_TIMEOUT};
-use crate::kernel::{End, Heard, Kernel, Pid, PipeId};
+use crate::kernel::{End, Heard, House, Kernel, Pid, PipeId};
 
 /// The first time of `--stop-after`, as `kennel run` has it by default.
 const AFTER_EOF: Duration = Duration::from_secs(2);
@@ -331,7 +331,7 @@ impl Shim {
                         Purpose::CheckSuspect => self.link.map(|link| link.peer),
                         Purpose::Attach | Purpose::Return => None,
                     };
-                    let hello = hello(self.pid, self.app, kernel.house.in_turn).line();
+                    let hello = hello(self.pid, self.app, kernel.house).line();
                     let elector = Elector::new(self.pid, hello, suspect, kernel.now);
                     let left = self.election.replace(elector);
                     kernel.must(left.is_none(), || "two elections of one shim".to_owned());
@@ -389,7 +389,8 @@ impl Shim {
     }
 }
 
-fn hello(shim: Pid, app: Pid, in_turn: bool) -> ClientHello {
+fn hello(shim: Pid, app: Pid, house: House) -> ClientHello {
+    let hibernate = house.hibernate;
     ClientHello {
         version: "0".to_owned(),
         protocol: PROTOCOL,
@@ -402,8 +403,8 @@ fn hello(shim: Pid, app: Pid, in_turn: bool) -> ClientHello {
             cwd: Text::from(&b"/"[..]),
             ladder: (2000, 2000),
             cache: true,
-            in_turn,
-            hibernate: None,
+            in_turn: house.in_turn,
+            hibernate: hibernate.map(|after| after.as_millis() as u64),
             replace: false,
             detached: None,
         },

@@ -16,7 +16,7 @@ use crate::preflight::in_ci;
 use crate::report::succeeds;
 use crate::workspace::{DIST, Workspace};
 
-const PARTS: [&str; 3] = ["line", "shim", "daemon"];
+const PARTS: [&str; 4] = ["line", "shim", "daemon", "engine"];
 const CALLS: u64 = 1000;
 /// A call may take this much more than in the baseline.
 const MORE_PERCENT: f64 = 10.0;

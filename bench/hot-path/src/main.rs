@@ -1,12 +1,17 @@
 //! What a small call costs: `hot-path PART COUNT` makes so many round trips without a clock, a socket or a file, so
 //! that a count of instructions is the same each time. `cargo xtask instructions` counts them.
 //!
-//! Parts: `shim` is a session with its upstream, `daemon` ten clients of one server, `line` what both read of every line.
+//! Parts: `shim` is a session with its upstream, `daemon` the mux of a server with ten clients, `engine` the whole
+//! engine of a daemon with them, `line` what both read of every line.
 
 use std::hint::black_box;
+use std::time::Duration;
 
+use kennel_core::engine::daemon::{Action, Daemon, InputLine, Introduction, Settings, SlotId};
+use kennel_core::hello::Shares;
+use kennel_core::lifetime::{Owner, Policy, Sight};
 use kennel_core::message::Message;
-use kennel_core::mux::{Class, ClientId, Mux, Opening, Out, Policy, opening};
+use kennel_core::mux::{self, Class, ClientId, Mux, Opening, Out, opening};
 use kennel_core::session::{Session, Verdict};
 use kennel_core::time::Moment;
 
@@ -26,6 +31,7 @@ fn main() {
         "line" => line(count),
         "shim" => shim(count),
         "daemon" => daemon(count),
+        "engine" => engine(count),
         other => panic!("no part is called {other}"),
     }
 }
@@ -70,40 +76,40 @@ fn daemon(count: u64) {
     let Opening::Legacy(class) = opening(&message) else {
         panic!("an opening");
     };
-    let mut house = House::new(class);
+    let mut stage = MuxStage::new(class);
     for client in 0..CLIENTS {
-        house
+        stage
             .mux
             .join(ClientId(client), &format!("session {client}"));
-        house
+        stage
             .mux
             .from_client(ClientId(client), INITIALIZE, Moment::START);
-        house.settle(OFFER);
-        house
+        stage.settle(OFFER);
+        stage
             .mux
             .from_client(ClientId(client), INITIALIZED, Moment::START);
-        house.settle(OFFER);
+        stage.settle(OFFER);
     }
-    house.answered = 0;
+    stage.answered = 0;
     let request = call(1);
     for id in 0..count {
         let client = ClientId(id % CLIENTS);
-        house.mux.from_client(client, &*request, Moment::START);
-        house.settle(RESULT);
+        stage.mux.from_client(client, &*request, Moment::START);
+        stage.settle(RESULT);
     }
-    assert_eq!(house.answered, count);
+    assert_eq!(stage.answered, count);
 }
 
 /// A mux, and a server that answers at once.
-struct House {
+struct MuxStage {
     mux: Mux,
     answered: u64,
 }
 
-impl House {
-    fn new(class: Class) -> House {
-        House {
-            mux: Mux::new(class, Policy::default()),
+impl MuxStage {
+    fn new(class: Class) -> MuxStage {
+        MuxStage {
+            mux: Mux::new(class, mux::Policy::default()),
             answered: 0,
         }
     }
@@ -124,6 +130,95 @@ impl House {
                 }
                 Out::Dismiss { why, .. } => panic!("dismissed: {why}"),
             }
+        }
+    }
+}
+
+fn engine(count: u64) {
+    let mut stage = Stage::new();
+    let clients: Vec<ClientId> = (0..CLIENTS).map(|nth| stage.client(nth)).collect();
+    stage.answered = 0;
+    let request = call(1);
+    for client in clients.iter().cycle().take(count as usize) {
+        stage.say(*client, &request, RESULT);
+    }
+    assert_eq!(stage.answered, count);
+}
+
+/// The engine of a daemon, and a server that answers at once.
+struct Stage {
+    daemon: Daemon,
+    answered: u64,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let settings = Settings {
+            lifetime: Policy {
+                linger: None,
+                grace: Duration::ZERO,
+                max_idle: None,
+            },
+            owner: Owner::None,
+            max_line: 1 << 20,
+        };
+        Stage {
+            daemon: Daemon::new(&settings, Moment::START),
+            answered: 0,
+        }
+    }
+
+    fn client(&mut self, nth: u64) -> ClientId {
+        let client = self.daemon.client_arrived(Sight::Seen, Moment::START);
+        let introduction = Introduction {
+            session: format!("session {nth}"),
+            bare: false,
+            shares: Shares::default(),
+            policy: mux::Policy::default(),
+            hibernate_after: None,
+        };
+        self.daemon.client_introduced(client, introduction);
+        self.say(client, INITIALIZE, OFFER);
+        self.say(client, INITIALIZED, OFFER);
+        client
+    }
+
+    fn say(&mut self, client: ClientId, line: &[u8], result: &str) {
+        let daemon = &mut self.daemon;
+        daemon.client_line(client, line.into(), Moment::START);
+        while let Some(action) = self.daemon.poll_action() {
+            self.carry_out(action, result);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action, result: &str) {
+        match action {
+            Action::StartServer { slot } => {
+                self.daemon.server_started(slot);
+                while let Some(chunk) = self.daemon.next_chunk(slot) {
+                    self.daemon.set_writing(slot, false);
+                    self.answer(slot, chunk.trim_ascii_end(), result);
+                }
+            }
+            Action::ToServer { slot, line, .. } => self.answer(slot, &line, result),
+            Action::ToClient { line, .. } | Action::ToClients { line, .. } => {
+                black_box(line);
+                self.answered += 1;
+            }
+            Action::Settled { slot } => {
+                black_box(self.daemon.slot_timeout(slot, Moment::START));
+            }
+            Action::OpenSlot { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer(&mut self, slot: SlotId, line: &[u8], result: &str) {
+        let message = Message::parse(line).expect("a message");
+        if let Some(id) = message.id() {
+            let reply = answer(id.raw(), result);
+            let line = InputLine::from(&reply[..]);
+            self.daemon.server_line(slot, line, Moment::START);
         }
     }
 }

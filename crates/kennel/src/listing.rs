@@ -12,7 +12,7 @@ use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree::{self, Families, Recorded};
 use serde::{Deserialize, Serialize};
 
-use crate::daemon::{ClientState, DaemonState, Restart, STATE, ServerState};
+use crate::daemon::{ClientState, DaemonListing, Restart, STATE, ServerState};
 use crate::guard::record::{self as guards, Guarded};
 use crate::meeting::{DAEMON_LOCK, Meeting};
 use crate::sharing::ServersToml;
@@ -211,8 +211,8 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         return None;
     }
     let state = meeting.dir().read_small(STATE, LONGEST).ok().flatten();
-    let state: Option<DaemonState> = state.and_then(|text| serde_json::from_slice(&text).ok());
-    let state = state.unwrap_or_else(|| DaemonState {
+    let state: Option<DaemonListing> = state.and_then(|text| serde_json::from_slice(&text).ok());
+    let state = state.unwrap_or_else(|| DaemonListing {
         clients: Vec::new(),
         servers: Vec::new(),
         state: "starting".to_owned(),

@@ -111,6 +111,19 @@ impl World {
                     daemon.upgrade(&mut self.kernel);
                 }
             }
+            Act::Change => {
+                let kernel = &mut self.kernel;
+                let runs = |(pid, _): &(&Pid, &mut Daemon)| kernel.runs(**pid);
+                let daemons: Vec<&mut Daemon> = self
+                    .daemons
+                    .iter_mut()
+                    .filter(runs)
+                    .map(|(_, it)| it)
+                    .collect();
+                for daemon in daemons {
+                    daemon.change_files(kernel);
+                }
+            }
             Act::Lack(shortage) => self.kernel.shortage = *shortage,
             Act::Turns(turns, salt) => {
                 let mut dice = Rng::of(*salt, "turns");

@@ -12,8 +12,8 @@ use kennel_sys::peer::Peer;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 
-use super::client::{self, Link};
-use super::house::House;
+use super::client::{self, ClientConn};
+use super::daemon_state::DaemonState;
 use super::socket::Socket;
 use super::stream::ClientStream;
 use super::tasks::{self, moments, others_first};
@@ -24,9 +24,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How many are let in, or told why not, before others have their turn.
 const AT_ONCE: usize = 64;
 
-/// Lets in whoever connects. Once the house is closed, they are told so: silence would be taken for a stuck
+/// Lets in whoever connects. Once the daemon is closed, they are told so: silence would be taken for a stuck
 /// daemon, and be the end of it.
-pub(super) async fn all(house: Rc<House>) {
+pub(super) async fn all(daemon: Rc<DaemonState>) {
     let mut out_of_descriptors = false;
     let spare = || File::open("/dev/null").ok();
     let mut kept_free = spare();
@@ -35,37 +35,37 @@ pub(super) async fn all(house: Rc<House>) {
         if number % AT_ONCE == 0 {
             others_first().await;
         }
-        match next(&house).await {
-            Ok(stream) if house.closed.is_up() => say_going(&stream),
+        match next(&daemon).await {
+            Ok(stream) if daemon.engine.borrow().is_closed() => say_going(&stream),
             Ok(stream) => {
                 out_of_descriptors = false;
-                house.look_after_place();
-                admit(&house, stream);
+                daemon.look_after_place();
+                admit(&daemon, stream);
             }
             Err(error) => {
                 if !std::mem::replace(&mut out_of_descriptors, true) {
-                    house
+                    daemon
                         .log
                         .line(format_args!("nobody is let in for now: {error}"));
                 }
                 // Whoever waits in the queue is told why at once: unanswered, they would take us for stuck.
                 drop(kept_free.take());
-                for stream in waiting(&house) {
-                    say_shortage(&house, &stream, &error);
+                for stream in waiting(&daemon) {
+                    say_shortage(&daemon, &stream, &error);
                 }
                 kept_free = spare();
-                moments::within(PAUSE, house.freed.notified()).await;
+                moments::within(PAUSE, daemon.freed.notified()).await;
             }
         }
     }
 }
 
 /// Whoever is at the door next.
-async fn next(house: &House) -> io::Result<ClientStream> {
+async fn next(daemon: &DaemonState) -> io::Result<ClientStream> {
     loop {
-        house.listener.readable().await;
-        match accepted(house) {
-            Err(Errno::AGAIN) => house.listener.was_read(),
+        daemon.listener.readable().await;
+        match accepted(daemon) {
+            Err(Errno::AGAIN) => daemon.listener.was_read(),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             accepted => return Ok(accepted?),
         }
@@ -73,18 +73,18 @@ async fn next(house: &House) -> io::Result<ClientStream> {
 }
 
 /// Lets in who waits now; returns how many that were.
-pub(super) fn those_waiting(house: &Rc<House>) -> usize {
-    waiting(house).map(|stream| admit(house, stream)).count()
+pub(super) fn those_waiting(daemon: &DaemonState) -> usize {
+    waiting(daemon).map(|stream| admit(daemon, stream)).count()
 }
 
 /// Those who wait now, but no more than can be answered in one turn: others may come without end.
-fn waiting(house: &House) -> impl Iterator<Item = ClientStream> {
-    std::iter::from_fn(|| next_waiting(house)).take(AT_ONCE)
+fn waiting(daemon: &DaemonState) -> impl Iterator<Item = ClientStream> {
+    std::iter::from_fn(|| next_waiting(daemon)).take(AT_ONCE)
 }
 
 /// Tells those who came too late to elect anew.
-pub(super) fn turn_away(house: &House) {
-    while let Some(stream) = next_waiting(house) {
+pub(super) fn turn_away(daemon: &DaemonState) {
+    while let Some(stream) = next_waiting(daemon) {
         say_going(&stream);
     }
 }
@@ -95,7 +95,7 @@ fn say_going(stream: &ClientStream) {
 }
 
 /// Tells one of our own user's, for which something is lacking here, to have a server of its own.
-pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) {
+pub(super) fn say_shortage(daemon: &DaemonState, stream: impl AsFd, error: &io::Error) {
     let stream = stream.as_fd();
     let ours = rustix::process::geteuid();
     if rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.uid) != Ok(ours) {
@@ -104,7 +104,7 @@ pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) 
     let hello = DaemonHello {
         version: this_build::version(),
         protocol: PROTOCOL,
-        generation: house.generation.clone(),
+        generation: daemon.generation.clone(),
         build: this_build::text(),
         checks_keys: true,
         key_version: crate::key::VERSION,
@@ -114,7 +114,7 @@ pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) 
         detail: format!(
             "it cannot take another client: {error} (pid {}, {} clients)",
             std::process::id(),
-            house.clients.borrow().len()
+            daemon.clients.borrow().len()
         ),
         final_word: false,
         exit: None,
@@ -128,31 +128,31 @@ pub(super) fn say_shortage(house: &House, stream: impl AsFd, error: &io::Error) 
     let _ = rustix::net::send(stream, &words, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-fn next_waiting(house: &House) -> Option<ClientStream> {
-    accepted(house).ok()
+fn next_waiting(daemon: &DaemonState) -> Option<ClientStream> {
+    accepted(daemon).ok()
 }
 
-fn accepted(house: &House) -> Result<ClientStream, Errno> {
+fn accepted(daemon: &DaemonState) -> Result<ClientStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let accepted = rustix::net::accept_with(&house.listener, flags);
+    let accepted = rustix::net::accept_with(&daemon.listener, flags);
     accepted.map(|socket| ClientStream::new(socket.into()))
 }
 
 /// Lets a connection in.
-pub(super) fn admit(house: &Rc<House>, stream: ClientStream) {
+pub(super) fn admit(daemon: &DaemonState, stream: ClientStream) {
     let peer = match Peer::of(&stream) {
         Ok(peer) => peer,
         Err(error) => {
-            house
+            daemon
                 .log
                 .line(format_args!("a connection of nobody: {error}"));
-            say_shortage(house, &stream, &error);
+            say_shortage(daemon, &stream, &error);
             return;
         }
     };
     // Rule 9.
     if peer.uid != rustix::process::geteuid().as_raw() {
-        house.log.line(format_args!(
+        daemon.log.line(format_args!(
             "refused process {} of uid {}: not our user",
             peer.pid, peer.uid
         ));
@@ -161,14 +161,16 @@ pub(super) fn admit(house: &Rc<House>, stream: ClientStream) {
     let socket = match Socket::new(stream) {
         Ok(socket) => socket,
         Err(error) => {
-            house
+            daemon
                 .log
                 .line(format_args!("cannot hear process {}: {error}", peer.pid));
             return;
         }
     };
-    let link = Rc::new(Link::new(socket, peer));
-    let id = house.arrived(&link);
-    house.bound_unadmitted();
-    tasks::spawn(client::serve(Rc::clone(house), id, link));
+    let link = Rc::new(ClientConn::new(socket, peer));
+    let id = daemon.arrived(&link);
+    daemon.bound_unadmitted();
+    if let Some(daemon) = daemon.this() {
+        tasks::spawn(client::serve(daemon, id, link));
+    }
 }

@@ -12,9 +12,9 @@ use kennel_core::time::Moment;
 use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
-use super::house::House;
+use super::daemon_state::DaemonState;
 use super::state::Restart;
-use super::{client, station};
+use super::{client, server_io};
 
 /// The number of this format: whoever reads it can go on with what is written today. A field that can be left out does
 /// not change it; anything else does, here and in what `kennel-core` writes down of a mux.
@@ -59,47 +59,45 @@ pub(super) struct Carried {
     pub(super) hold: Option<RawFd>,
     pub(super) listener: RawFd,
     pub(super) clients: Vec<client::Carried>,
-    pub(super) stations: Vec<station::Carried>,
+    /// The server slots; the name is that of the format.
+    pub(super) stations: Vec<server_io::Carried>,
 }
 
 impl Carried {
     /// All of it as it is now; `None` if somebody is on the way out, or everybody.
-    pub(super) fn pack(house: &House) -> Option<Carried> {
-        let life = house.life.borrow();
-        let lock = house.lock.borrow();
-        let stations = house.pool.all();
-        let number = |station: &station::Station| {
-            let is_it = |other: &std::rc::Rc<station::Station>| std::ptr::eq(&**other, station);
-            stations.iter().position(is_it)
-        };
-        let clients = house.clients.borrow();
-        let clients = clients.iter().map(|(id, link)| link.carried(*id, number));
-        let first_hello = house.first_hello.borrow();
+    pub(super) fn pack(daemon: &DaemonState) -> Option<Carried> {
+        let engine = daemon.engine.borrow();
+        let lock = daemon.lock.borrow();
+        let stations = daemon.servers.borrow();
+        let clients = daemon.clients.borrow();
+        let clients = clients.iter();
+        let clients = clients.map(|(id, link)| link.carried(*id, engine.client_snapshot(*id)?));
+        let first_hello = daemon.first_hello.borrow();
         Some(Carried {
             format: FORMAT,
             build: crate::this_build::text(),
             system: kennel_sys::handover::carried(),
-            key: house.meeting.key().to_owned(),
-            generation: house.generation.clone(),
-            policy: life.policy(),
+            key: daemon.meeting.key().to_owned(),
+            generation: daemon.generation.clone(),
+            policy: engine.lifetime_policy(),
             max_line: Some(crate::shim::lines::max_line()),
-            owner: life.owner_identity().map(|owner| owner.to_string()),
-            now: house.now(),
-            restarts: house.restarts.get(),
-            last_restart: house.last_restart.borrow().clone(),
-            idle_since: house.idle_since.get(),
-            modern: house.knows_modern(),
-            next_id: house.next_id(),
+            owner: daemon.owner.map(|owner| owner.to_string()),
+            now: daemon.now(),
+            restarts: daemon.restarts.get(),
+            last_restart: daemon.last_restart.borrow().clone(),
+            idle_since: daemon.idle_since.get(),
+            modern: engine.knows_modern(),
+            next_id: engine.next_client(),
             first_hello: first_hello.as_deref().cloned(),
-            present_hash: house.present_hash.borrow().clone(),
+            present_hash: daemon.present_hash.borrow().clone(),
             key_version: Some(crate::key::VERSION),
             lock: lock.as_ref()?.as_fd().as_raw_fd(),
-            hold: house.hold.as_ref().map(|hold| hold.as_fd().as_raw_fd()),
-            listener: house.listener.as_raw_fd(),
+            hold: daemon.hold.as_ref().map(|hold| hold.as_fd().as_raw_fd()),
+            listener: daemon.listener.as_raw_fd(),
             clients: clients.collect::<Option<_>>()?,
             stations: stations
-                .iter()
-                .map(|station| station.carried(house))
+                .values()
+                .map(|server_io| server_io.carried(daemon, engine.slot(server_io.slot)?))
                 .collect::<Option<_>>()?,
         })
     }
@@ -153,8 +151,8 @@ impl Carried {
             ));
         }
         let carried: Carried = serde_json::from_slice(&text).map_err(what)?;
-        for station in &carried.stations {
-            station.is_understood().map_err(what)?;
+        for server_io in &carried.stations {
+            server_io.is_understood().map_err(what)?;
         }
         Ok(carried)
     }

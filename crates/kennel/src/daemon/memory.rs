@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use kennel_core::engine::daemon::ServerSlot;
 use kennel_core::hello::ClientHello;
 use kennel_core::lifetime::ClientId;
 
-use super::client::Link;
-use super::house::House;
+use super::client::ClientConn;
+use super::daemon_state::DaemonState;
 use super::queue::queued_bytes;
 use crate::shim::lines::max_line;
 
@@ -37,7 +38,7 @@ const WISHES: usize = 64 << 20;
 /// When to look again, where it is not known how long a client has not read.
 const SOON: Duration = Duration::from_millis(100);
 
-impl House {
+impl DaemonState {
     /// Whether what a client wants to run can be kept beside that of the others.
     pub(super) fn has_room_for_wish(&self, wish: &ClientHello) -> bool {
         let clients = self.clients.borrow();
@@ -54,17 +55,28 @@ impl House {
     /// Bytes held for all clients and servers together: half lines, and lines on their way.
     fn held_bytes(&self) -> usize {
         let half_said = self.half_said();
-        let servers: usize = self.pool.all().iter().map(|station| station.holds()).sum();
+        let servers = self.held_for_servers();
         half_said + queued_bytes() + servers
     }
 
     /// Bytes that an upgrade would write down of lines: one that waits in several queues counts in each.
     pub(super) fn carried_bytes(&self) -> usize {
         let clients = self.clients.borrow();
-        let of = |link: &Rc<Link>| link.half_length() + link.to_client.len();
+        let of = |link: &Rc<ClientConn>| link.half_length() + link.to_client.len();
         let clients: usize = clients.values().map(of).sum();
-        let servers: usize = self.pool.all().iter().map(|station| station.holds()).sum();
-        clients + servers
+        clients + self.held_for_servers()
+    }
+
+    /// Bytes held on their way to servers and from them; those of clients' queues aside.
+    fn held_for_servers(&self) -> usize {
+        let slots: usize = self
+            .engine
+            .borrow()
+            .slots()
+            .map(ServerSlot::held_bytes)
+            .sum();
+        let servers = self.servers.borrow();
+        slots + servers.values().map(|it| it.holds()).sum::<usize>()
     }
 
     /// Whether so much is held that long lines which are still being read are refused. Asked for long lines only.
@@ -94,7 +106,7 @@ impl House {
     }
 
     /// Clients with a half line that is dropped before the reader's own, those that miss it least first.
-    fn half_lines_to_drop(&self, reader: Option<ClientId>) -> Vec<Rc<Link>> {
+    fn half_lines_to_drop(&self, reader: Option<ClientId>) -> Vec<Rc<ClientConn>> {
         let clients = self.clients.borrow();
         let mut dropped: Vec<_> = clients
             .iter()
@@ -163,7 +175,7 @@ impl House {
     }
 
     /// Disconnects a client that does not read, and says so in the log.
-    pub(super) fn drop_unread(&self, id: ClientId, link: &Link) {
+    pub(super) fn drop_unread(&self, id: ClientId, link: &ClientConn) {
         let unread = link.to_client.len();
         let client = id.0;
         self.log.line(format_args!(

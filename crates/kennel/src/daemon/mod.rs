@@ -1,18 +1,18 @@
 //! The daemon: one per key, owned by nobody, started by the first shim that needs it.
 //!
-//! One thread, on which everybody has a task of their own:
+//! `kennel_core::engine::daemon` decides; this is its driver: one thread, with a task for each client and each server.
 //!
 //! | file | who |
 //! |---|---|
 //! | `start` | the way from a started process to a daemon that is ready |
-//! | `house` | what all share: who is here, and since when |
-//! | `accept` | whoever connects |
+//! | `daemon_state` | what all tasks share: the engine, the connections, the daemon's files |
+//! | `accept` | new connections |
 //! | `client` | one client: its hello, its lines, its end |
-//! | `pool` | all servers, and which one a client gets |
-//! | `station` | one server's place: its clients, and what is on its way to it |
+//! | `carry_out` | carries out the engine's actions |
+//! | `server_io` | the I/O of one server slot: its server's stdin, its files, its log lines |
 //! | `running` | its process while it runs: its pipes, and what came of them |
 //! | `server` | its process, from the start until nothing is left of it |
-//! | `life` | when to end, and how |
+//! | `life` | signals and the owner; what is removed at the end |
 //! | `upgrade`, `resume` | how it becomes a newer build, and goes on as one |
 //! | `carried` | all that it takes to go on |
 //! | `state` | what `kennel ps` shows |
@@ -21,24 +21,24 @@
 
 mod accept;
 mod carried;
+mod carry_out;
 mod client;
 mod clock;
-mod house;
+mod daemon_state;
 mod life;
 mod log;
 mod memory;
 mod orders;
 mod pipes;
-mod pool;
 mod queue;
 mod resume;
 mod running;
 mod server;
+mod server_io;
 mod socket;
 mod spare;
 mod start;
 mod state;
-mod station;
 mod stream;
 mod tasks;
 mod upgrade;
@@ -51,7 +51,7 @@ use std::process::ExitCode;
 use orders::Orders;
 
 pub(crate) use log::{LOG, Log, MOST_LOG, OLDER_LOG, stamp};
-pub(crate) use state::{ClientState, DaemonState, Restart, STATE, ServerState};
+pub(crate) use state::{ClientState, DaemonListing, Restart, STATE, ServerState};
 
 /// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.
 pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {

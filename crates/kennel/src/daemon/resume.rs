@@ -12,14 +12,14 @@ use kennel_sys::lock::{Lock, Record};
 use kennel_sys::passing;
 
 use super::carried::Carried;
-use super::house::House;
+use super::daemon_state::DaemonState;
 use super::life;
 use super::log::Log;
 use super::memory::MAX_ODD_LINE;
 use super::orders::Orders;
+use super::server_io::ServerIo;
 use super::start::{Handed, Made, Prepared, armed, tell_panics};
-use super::station::Station;
-use super::{client, server, tasks};
+use super::{client, tasks};
 use crate::meeting::{DAEMON_LOCK, Meeting};
 use crate::shim::lines;
 use crate::this_build;
@@ -100,31 +100,30 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
 }
 
 /// Everybody is here as before, and served on.
-pub(super) fn move_in(house: &Rc<House>, carried: Carried) -> std::io::Result<()> {
-    let mut stations = Vec::new();
-    for station in carried.stations {
-        stations.push(Rc::new(Station::resume(house, station)?));
+pub(super) fn move_in(daemon: &Rc<DaemonState>, carried: Carried) -> std::io::Result<()> {
+    let mut servers = Vec::new();
+    for server_io in carried.stations {
+        servers.push(Rc::new(ServerIo::resume(daemon, server_io)?));
     }
     let mut links = Vec::new();
     for client in carried.clients {
         let id = client.id;
-        links.push((id, client::Link::resume(client, &stations)?));
+        links.push((id, client::ClientConn::resume(daemon, client)?));
     }
-    *house.first_hello.borrow_mut() = carried.first_hello.map(Rc::new);
+    *daemon.first_hello.borrow_mut() = carried.first_hello.map(Rc::new);
     // Nobody is served before all are here.
     for (id, link) in &links {
-        house.has(*id, link);
+        daemon.has(*id, link);
         if let Some(hello) = link.hello() {
-            let may_lend = || client::admission::may_lend_its_program(house, link);
-            house.upgrade.consider(hello, may_lend);
+            let may_lend = || client::admission::may_lend_its_program(daemon, link);
+            daemon.upgrade.consider(hello, may_lend);
         }
     }
-    for station in stations {
-        house.pool.has(&station);
-        tasks::spawn(server::attend(Rc::clone(house), station));
+    for server_io in &servers {
+        daemon.attend(daemon, server_io);
     }
     for (id, link) in links {
-        tasks::spawn(client::serve(Rc::clone(house), id, link));
+        tasks::spawn(client::serve(Rc::clone(daemon), id, link));
     }
     Ok(())
 }

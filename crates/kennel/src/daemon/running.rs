@@ -1,4 +1,4 @@
-//! The process of a station while it runs: its tree, its pipes, and what came of them so far.
+//! The process of a server slot while it runs: its tree, its pipes, and what came of them so far.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,18 +7,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-use kennel_core::hello::{ClientHello, Control, Text};
+use kennel_core::engine::daemon::InputLine;
+use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::detach::{Kind, adopt};
 use kennel_sys::tree::{Launch, Tree};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::house::House;
+use super::daemon_state::DaemonState;
 use super::memory::MODEST;
 use super::server::{detached, ladder, os};
-use super::station::Station;
+use super::server_io::ServerIo;
 use super::tasks::{Descriptor, in_turns};
-use crate::shim::lines::{CHUNK, Inbox, Spoken};
+use crate::shim::lines::{CHUNK, Inbox};
 
 /// What a pipe holds: large lines need fewer turns.
 const PIPE_SIZE: usize = 256 * 1024;
@@ -179,16 +180,20 @@ impl Course {
 /// What a server says on stdout.
 #[derive(Clone)]
 pub(super) struct Voice {
-    house: Rc<House>,
-    station: Rc<Station>,
+    daemon: Rc<DaemonState>,
+    server_io: Rc<ServerIo>,
     running: Rc<Running>,
 }
 
 impl Voice {
-    pub(super) fn new(house: &Rc<House>, station: &Rc<Station>, running: &Rc<Running>) -> Voice {
+    pub(super) fn new(
+        daemon: &Rc<DaemonState>,
+        server_io: &Rc<ServerIo>,
+        running: &Rc<Running>,
+    ) -> Voice {
         Voice {
-            house: Rc::clone(house),
-            station: Rc::clone(station),
+            daemon: Rc::clone(daemon),
+            server_io: Rc::clone(server_io),
             running: Rc::clone(running),
         }
     }
@@ -198,7 +203,7 @@ impl Voice {
         // Lines that another program had read.
         self.pass_on().await;
         loop {
-            self.station.may_speak(&self.house).await;
+            self.server_io.may_speak(&self.daemon).await;
             let read = self.running.stdout.more().await;
             self.refuse_if_too_much();
             self.pass_on().await;
@@ -227,7 +232,7 @@ impl Voice {
     fn refuse_if_too_much(&self) {
         let inbox = &self.running.stdout.inbox;
         let is_long = inbox.borrow().len() > MODEST;
-        if is_long && !self.house.makes_room(None) {
+        if is_long && !self.daemon.makes_room(None) {
             inbox.borrow_mut().skip_line();
         }
     }
@@ -240,21 +245,23 @@ impl Voice {
     /// Passes on the next whole line; `false` if there is none.
     fn pass_on_line(&self, now: Instant) -> bool {
         let mut inbox = self.running.stdout.inbox.borrow_mut();
-        if let Some(line) = inbox.next_spoken() {
-            self.station.hear_server(&self.house, line, now);
+        if let Some(line) = inbox.next_input() {
+            self.server_io.hear_server(&self.daemon, line, now);
             return true;
         }
         let Some(line) = inbox.next_too_long(true) else {
             return false;
         };
-        self.house.log.line(line.note("the server"));
+        self.daemon.log.line(line.note("the server"));
         for message in line.messages() {
             if let Some(answer) = message.in_its_place() {
-                let answer = Spoken::from(&answer[..]);
-                self.station.hear_server(&self.house, answer, now);
+                let answer = InputLine::from(&answer[..]);
+                self.server_io.hear_server(&self.daemon, answer, now);
             } else if message.id.is_some() {
-                let now = self.house.moment(now);
-                self.station.answer_server(message.refusal(), now);
+                let (slot, now) = (self.server_io.slot, self.daemon.moment(now));
+                let refusal = message.refusal();
+                self.daemon
+                    .tell_engine(|engine| engine.answer_server(slot, refusal, now));
             }
         }
         true
@@ -263,29 +270,30 @@ impl Voice {
     fn last_line(&self) {
         let rest = self.running.stdout.inbox.borrow_mut().rest_of_server();
         if let Some(rest) = rest {
-            let line = Spoken::from(&rest[..]);
-            self.station.hear_server(&self.house, line, Instant::now());
+            let line = InputLine::from(&rest[..]);
+            self.server_io
+                .hear_server(&self.daemon, line, Instant::now());
         }
     }
 }
 
 /// What a server says on stderr.
 pub(super) struct Complaints<'a> {
-    house: &'a House,
-    station: &'a Station,
+    daemon: &'a DaemonState,
+    server_io: &'a ServerIo,
     heard: &'a Heard,
     last: &'a RefCell<VecDeque<String>>,
 }
 
 impl<'a> Complaints<'a> {
     pub(super) fn new(
-        house: &'a House,
-        station: &'a Station,
+        daemon: &'a DaemonState,
+        server_io: &'a ServerIo,
         running: &'a Running,
     ) -> Complaints<'a> {
         Complaints {
-            house,
-            station,
+            daemon,
+            server_io,
             heard: &running.stderr,
             last: &running.last_words,
         }
@@ -326,13 +334,15 @@ impl<'a> Complaints<'a> {
 
     fn take(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line).into_owned();
-        self.station.log_complaint(self.house, &line);
+        self.server_io.log_complaint(self.daemon, &line);
         let mut last = self.last.borrow_mut();
         if last.len() == TAIL_LINES {
             last.pop_front();
         }
         last.push_back(line.chars().take(TAIL_LINE_BYTES).collect());
-        self.station.tell_its_starter(&Control::Stderr(line));
+        let (slot, session) = (self.server_io.slot, &self.server_io.hello.session);
+        self.daemon
+            .tell_engine(|engine| engine.server_stderr(slot, session, line));
     }
 
     pub(super) fn last(&self) -> String {

@@ -1,6 +1,5 @@
-//! The process of a station, under its warden: from its start until nothing is left of it.
+//! The process of a server slot, under its warden: from its start until nothing is left of it.
 
-use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,35 +8,32 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kennel_core::hello::{ClientHello, Lost, Text};
-use kennel_core::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
-use kennel_sys::tree::{self, Detached, Exit, Ladder, Report, Tree};
+use kennel_core::engine::daemon::StartFailure;
+use kennel_core::hello::{ClientHello, Text};
+use kennel_sys::tree::{self, Detached, Ladder, Report, Tree};
 use rustix::io::Errno;
 
-use super::house::House;
+use super::daemon_state::DaemonState;
 use super::running::{Complaints, Course, Running, Voice};
-use super::station::Station;
+use super::server_io::{ServerIo, end_of};
 use super::tasks::{self, Descriptor, first_of, moments, when};
 use super::{start, watch};
-use crate::shim::{ending, lacks_reader};
+use crate::shim::lacks_reader;
 use crate::sources::Sources;
 use crate::start_error::{self, Attempt};
 
-/// Why a server is lost whose files changed.
-const REPLACED: &str = "replaced";
-
-/// Serves a station's clients with its server, until nothing is left of it. Should that panic, the clients begin again with
-/// another one: nobody waits for a station that nobody looks after.
-pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
-    let work = serve(Rc::clone(&house), Rc::clone(&station));
+/// Serves a slot's clients with its server, until nothing is left of it. Should that panic, the clients begin again with
+/// another one: nobody waits for a slot that nobody looks after.
+pub(super) async fn attend(daemon: Rc<DaemonState>, server_io: Rc<ServerIo>) {
+    let work = serve(Rc::clone(&daemon), Rc::clone(&server_io));
     if tasks::spawn(work).await.is_some() {
         return;
     }
-    house.log.line("a server is given up: see the panic above");
-    let attendant = Attendant::of(&house, &station);
-    station.close();
-    attendant.lost(String::new());
-    if let Some(running) = station.running.take() {
+    daemon.log.line("a server is given up: see the panic above");
+    let attendant = Attendant::of(&daemon, &server_io);
+    server_io.close(&daemon);
+    server_io.server_lost(&daemon, String::new());
+    if let Some(running) = server_io.running.take() {
         running.close_stdin();
         running.course.get().stop(&running.tree);
         attendant.reap(&running.tree, false).await;
@@ -45,29 +41,25 @@ pub(super) async fn attend(house: Rc<House>, station: Rc<Station>) {
     attendant.ended();
 }
 
-/// Starts the station's server when it is its turn, and serves its clients with it; returns when nothing is left.
+/// Starts the slot's server when the engine says so, and serves its clients with it; returns when nothing is left.
 ///
 /// One that another program started is served on.
-async fn serve(house: Rc<House>, station: Rc<Station>) {
-    let resumed = station.running.borrow().clone();
+async fn serve(daemon: Rc<DaemonState>, server_io: Rc<ServerIo>) {
+    let resumed = server_io.running.borrow().clone();
     if resumed.is_none() {
-        let turn = async {
-            house.pool.until_first(&station).await;
-            moments::until(Some(station.start_at)).await;
-        };
         first_of! {
-            () = turn => {},
-            never = station.keep_time(&house, None) => match never {},
-            () = station.closing.up() => {},
+            () = server_io.start.up() => {},
+            never = server_io.keep_time(&daemon) => match never {},
+            () = server_io.closing.up() => {},
         }
     }
-    let attendant = Attendant::of(&house, &station);
+    let attendant = Attendant::of(&daemon, &server_io);
     if resumed.is_none() {
-        station.dismiss_confined(&house);
+        server_io.refuse_confined(&daemon);
     }
     match resumed {
         Some(running) => attendant.serve_with(running).await,
-        None if station.closing.is_up() => {}
+        None if server_io.closing.is_up() => {}
         None => match attendant.start() {
             Ok(running) => attendant.serve_with(running).await,
             // An error without a number is about what is to be started.
@@ -77,7 +69,7 @@ async fn serve(house: Rc<House>, station: Rc<Station>) {
             }
         },
     }
-    attendant.lost(String::new());
+    server_io.server_lost(&daemon, String::new());
     attendant.ended();
 }
 
@@ -91,34 +83,31 @@ async fn of<F: Future + Unpin>(waited_for: &mut Option<F>) -> F::Output {
 
 /// Whoever looks after one process.
 struct Attendant {
-    house: Rc<House>,
-    station: Rc<Station>,
-    /// Its pid, once nothing is left of it.
-    server: Cell<u32>,
-    /// How its first process ended, if it is known by now.
-    exit: Cell<Option<Exit>>,
+    daemon: Rc<DaemonState>,
+    server_io: Rc<ServerIo>,
 }
 
 impl Attendant {
-    fn of(house: &Rc<House>, station: &Rc<Station>) -> Attendant {
+    fn of(daemon: &Rc<DaemonState>, server_io: &Rc<ServerIo>) -> Attendant {
         Attendant {
-            house: Rc::clone(house),
-            station: Rc::clone(station),
-            server: Cell::new(0),
-            exit: Cell::new(None),
+            daemon: Rc::clone(daemon),
+            server_io: Rc::clone(server_io),
         }
     }
 
-    /// Nobody waits for this station any more.
+    /// Nobody waits for this slot any more.
     fn ended(&self) {
-        self.house.pool.ended(&self.station);
-        self.house.freed.notify_waiters();
-        self.house.stir();
+        let (daemon, slot) = (&self.daemon, self.server_io.slot);
+        self.server_io.close(daemon);
+        daemon.servers.borrow_mut().remove(&slot);
+        daemon.tell_engine(|engine| engine.slot_ended(slot, daemon.now()));
+        self.daemon.freed.notify_waiters();
+        self.daemon.stir();
     }
 
     fn start(&self) -> io::Result<Rc<Running>> {
-        let records = self.house.meeting.trees().ok();
-        let hello = &self.station.hello;
+        let records = self.daemon.meeting.trees().ok();
+        let hello = &self.server_io.hello;
         let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
         let variable = |name: &str| {
             let mut all = hello.env.iter();
@@ -127,45 +116,48 @@ impl Attendant {
         };
         let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
         // Before the start: what changes meanwhile has changed.
-        *self.station.sources.borrow_mut() = Sources::of(&command, &cwd, variable);
-        let running = Running::start(&self.station.hello, records.as_ref().map(AsFd::as_fd))?;
+        *self.server_io.sources.borrow_mut() = Sources::of(&command, &cwd, variable);
+        let running = Running::start(&self.server_io.hello, records.as_ref().map(AsFd::as_fd))?;
         let running = Rc::new(running);
-        *self.station.running.borrow_mut() = Some(Rc::clone(&running));
-        self.station.warden.set(Some(running.tree.warden().pid()));
-        self.station.since.set(start::now());
-        self.station.started();
-        self.house.stir();
+        *self.server_io.running.borrow_mut() = Some(Rc::clone(&running));
+        self.server_io.warden.set(Some(running.tree.warden().pid()));
+        self.server_io.since.set(start::now());
+        let slot = self.server_io.slot;
+        self.daemon.engine.borrow_mut().server_started(slot);
+        self.daemon.stir();
         Ok(running)
     }
 
     async fn serve_with(&self, running: Rc<Running>) {
-        let (house, station) = (&self.house, &self.station);
+        let (daemon, server_io) = (&self.daemon, &self.server_io);
         let tree = &running.tree;
         let Ok(news) = Descriptor::of_input(tree.as_fd()) else {
             // Dropping the tree asks for its end; nobody can tell when that is.
-            station.running.take();
+            server_io.running.take();
             return self.refused(Errno::MFILE.raw_os_error());
         };
-        let voice = Voice::new(house, station, &running);
+        let voice = Voice::new(daemon, server_io, &running);
         // A task of its own: what else is waited for here is not looked at for every line.
         let aside = voice.clone();
         let mut voice_ends = Some(tasks::spawn(async move { aside.listen().await }));
-        let complaints = Complaints::new(house, station, &running);
+        let complaints = Complaints::new(daemon, server_io, &running);
         let mut complaints_end = pin!(complaints.listen());
-        let mut feed = running.stdin().map(|stdin| Box::pin(station.feed(stdin)));
+        let mut feed = running
+            .stdin()
+            .map(|stdin| Box::pin(server_io.feed(daemon, stdin)));
         // Dropped when it is stopped: none of it counts any more.
-        let mut keeps_time = Some(Box::pin(station.keep_time(house, Some(tree))));
+        let mut keeps_time = Some(Box::pin(server_io.keep_time(daemon)));
         loop {
             let mut course = running.course.get();
             // Not before it is known to have run at all: one that could not be started is silent, too.
-            if course.silent && course.started && !station.closing.is_up() {
+            if course.silent && course.started && !server_io.closing.is_up() {
                 // What it said last is in the pipe, or nobody will ever say it.
                 complaints.hear_the_rest().await;
                 self.await_exit(tree, &news, &mut course).await;
                 running.course.set(course);
-                self.lost(complaints.last());
+                server_io.server_lost(daemon, complaints.last());
             }
-            if station.closing.is_up() && !course.stopped {
+            if server_io.closing.is_up() && !course.stopped {
                 (feed, keeps_time) = (None, None);
                 running.close_stdin();
                 course.stop(tree);
@@ -177,9 +169,9 @@ impl Attendant {
                     Some(report) => self.note(&mut course, &report),
                     None => break,
                 },
-                () = when(runs_on, station.closing.up()) => {},
+                () = when(runs_on, server_io.closing.up()) => {},
                 never = of(&mut keeps_time) => match never {},
-                () = when(speaks, station.lost.up()) => {
+                () = when(speaks, server_io.lost.up()) => {
                     if let Some(listening) = voice_ends.take() {
                         listening.end();
                     }
@@ -190,7 +182,7 @@ impl Attendant {
                 () = of(&mut feed) => {
                     feed = None;
                     running.close_stdin();
-                    station.close();
+                    server_io.close(daemon);
                 },
                 _ = of(&mut voice_ends) => {
                     voice_ends = None;
@@ -217,38 +209,42 @@ impl Attendant {
             voice.hear_the_rest().await;
         }
         complaints.hear_the_rest().await;
-        station.running.take();
+        server_io.running.take();
         match course.refused {
             Some(errno) => self.refused(errno),
-            None => self.lost(complaints.last()),
+            None => server_io.server_lost(daemon, complaints.last()),
         }
     }
 
     fn note(&self, course: &mut Course, report: &Report) {
-        let (house, station) = (&self.house, &self.station);
+        let (daemon, server_io) = (&self.daemon, &self.server_io);
         match report {
             Report::Started { pid, .. } => {
                 course.started = true;
-                station.pid.set(Some(*pid));
-                house
+                server_io.pid.set(Some(*pid));
+                server_io.last_pid.set(*pid);
+                daemon
                     .log
-                    .line(format_args!("server {pid} runs for {}", station.class));
-                house.stir();
+                    .line(format_args!("server {pid} runs for {}", server_io.class));
+                daemon.stir();
             }
             Report::Refused(errno) => {
                 course.refused = Some(*errno);
                 course.announced = true;
             }
             Report::Exited(exit) => {
-                let log = &house.log;
+                let log = &daemon.log;
                 log.line(format_args!("the server's first process ended: {exit:?}"));
-                self.exit.set(Some(*exit));
-                if let Some(pid) = station.pid.get() {
-                    house.restarted_because(pid, &end_of(*exit));
+                if let Some(pid) = server_io.pid.get() {
+                    daemon.restarted_because(pid, &end_of(*exit));
                 }
-                let stdin = station.running.borrow().as_ref().and_then(|it| it.stdin());
+                let stdin = server_io
+                    .running
+                    .borrow()
+                    .as_ref()
+                    .and_then(|it| it.stdin());
                 let stdin_closed = stdin.is_some_and(|stdin| lacks_reader(&*stdin));
-                station.first_process_ended(house, ending(*exit), stdin_closed);
+                server_io.first_process_ended(daemon, *exit, stdin_closed);
             }
             // Not required of a session's server, so never reported.
             Report::NotRecorded(_) => {}
@@ -265,7 +261,7 @@ impl Attendant {
     ) {
         const SOON: Duration = Duration::from_millis(200);
         let until = Instant::now() + SOON;
-        while self.exit.get().is_none() && !course.announced {
+        while self.server_io.exit.get().is_none() && !course.announced {
             first_of! {
                 report = next_report(tree, news) => match report {
                     Some(report) => self.note(course, &report),
@@ -281,137 +277,35 @@ impl Attendant {
         watch::end_of(tree.warden(), Duration::from_millis(10)).await;
         // One that somebody else has reaped is reaped.
         let _ = tree.reap();
-        let warden = self.station.warden.take();
+        let warden = self.server_io.warden.take();
         if !announced {
-            let records = self.house.meeting.trees().ok();
-            let known = self.house.upgrade.asked.get();
+            let records = self.daemon.meeting.trees().ok();
+            let known = self.daemon.upgrade.asked.get();
             let strays =
                 tree::end_strays(known.as_slice(), records.as_ref().map(|dir| dir.as_fd()));
-            self.house.log.line(format_args!(
+            self.daemon.log.line(format_args!(
                 "warden {} ended unannounced; strays ended: {}",
                 warden.unwrap_or_default(),
                 strays.map_or_else(|error| error.to_string(), |count| count.to_string())
             ));
         }
-        if let Some(pid) = self.station.pid.take() {
-            self.server.set(pid);
-        }
+        self.server_io.pid.take();
     }
 
     /// The server could not even be started.
     fn refused(&self, errno: i32) {
-        let (code, detail) = refusal(&self.station.hello, errno);
-        self.house.log.line(format_args!("no server: {detail}"));
+        let (code, detail) = refusal(&self.server_io.hello, errno);
+        self.daemon.log.line(format_args!("no server: {detail}"));
         let shortage = is_shortage(errno);
-        self.tell_clients(&Lost {
-            reason: SERVER_UNAVAILABLE.into(),
+        let failure = StartFailure {
             detail,
-            final_word: true,
             exit: (!shortage).then_some(code),
-            unsent: Vec::new(),
-            heard: None,
             shortage,
-            ended: None,
-            retry_after: None,
-        });
-    }
-
-    /// The server is gone: those who are still its clients begin again with the next one.
-    fn lost(&self, last_words: String) {
-        if self.station.clients() == 0 {
-            return self.station.close();
-        }
-        let next = self.house.pool.lost(&self.house, &self.station);
-        self.house.log.line(match next {
-            Ok(_) => "a server is lost",
-            Err(_) => "a server is lost once too often: the next only when it is asked for",
-        });
-        if next.is_ok() {
-            let reason = self.exit.get().map_or(CLOSED.to_owned(), end_of);
-            let server = self.station.pid.get().unwrap_or(self.server.get());
-            self.house.restarts(server, reason);
-        }
-        if matches!(self.exit.get(), Some(exit) if is_of_its_own(exit)) {
-            self.station.server_exited(&self.house);
-        }
-        self.tell_clients(&Lost {
-            reason: SERVER_RESTARTED.into(),
-            detail: last_words,
-            final_word: next.is_err(),
-            exit: None,
-            unsent: Vec::new(),
-            heard: None,
-            shortage: false,
-            ended: self.exit.get().map(ending),
-            retry_after: next.err().map(millis_until),
-        });
-    }
-
-    fn tell_clients(&self, lost: &Lost) {
-        tell_clients(&self.house, &self.station, lost);
-    }
-}
-
-/// Nobody has asked the server anything for as long as its clients said: they are told so, and come back when they need it.
-pub(super) fn hibernate(house: &House, station: &Station) {
-    let clients = station.dismiss_all();
-    house.log.line(format_args!(
-        "a server hibernates: nobody asked it anything; clients: {}",
-        clients.len()
-    ));
-    for link in clients.values() {
-        link.rest();
-    }
-    house.stir();
-}
-
-/// The server is not what it would be if it were started now, and nobody waits for it: its sessions begin again with
-/// the next one.
-pub(super) fn replace(house: &House, station: &Station) {
-    let pid = station.pid.get().unwrap_or_default();
-    house
-        .log
-        .line(format_args!("server {pid} is replaced: its files changed"));
-    if station.clients() > 0 {
-        house.restarts(pid, "its files changed".to_owned());
-    }
-    let lost = Lost {
-        reason: REPLACED.into(),
-        detail: String::new(),
-        final_word: false,
-        exit: None,
-        unsent: Vec::new(),
-        heard: None,
-        shortage: false,
-        ended: None,
-        retry_after: None,
-    };
-    tell_clients(house, station, &lost);
-}
-
-fn tell_clients(house: &House, station: &Station, lost: &Lost) {
-    let mut unsent = station.unsent();
-    for (client, link) in station.dismiss_all() {
-        link.lost_server(Lost {
-            unsent: unsent.remove(&client).unwrap_or_default(),
-            ..lost.clone()
-        });
-    }
-    house.stir();
-}
-
-fn millis_until(moment: Instant) -> u64 {
-    let wait = moment.saturating_duration_since(Instant::now());
-    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Why there must be another, where the process that ended has not been reaped yet.
-const CLOSED: &str = "it closed its output";
-
-fn end_of(exit: Exit) -> String {
-    match exit {
-        Exit::Code(code) => format!("it exited with code {code}"),
-        Exit::Signal(signal) => format!("it was ended by signal {signal}"),
+        };
+        let (slot, now) = (self.server_io.slot, self.daemon.now());
+        self.daemon
+            .tell_engine(|engine| engine.server_refused(slot, failure, now));
+        self.server_io.stirred.notify_waiters();
     }
 }
 
@@ -456,11 +350,6 @@ fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
         path: path.as_deref(),
     };
     start_error::explain(attempt, errno)
-}
-
-/// Whether a server ended by itself, and was not killed: a shell says so of its child with a code from 128 on.
-fn is_of_its_own(exit: Exit) -> bool {
-    matches!(exit, Exit::Code(code) if code < 128)
 }
 
 /// Whether a start failed for want of something that says nothing about the server.

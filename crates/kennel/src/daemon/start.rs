@@ -12,6 +12,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kennel_core::engine::daemon::{Daemon, Settings};
+use kennel_core::lifetime::Owner;
+use kennel_core::time::Moment;
 use kennel_sys::detach::{self, Kind};
 use kennel_sys::lock::{Lock, Mode, Record};
 use kennel_sys::passing;
@@ -23,8 +26,8 @@ use rustix::fs::{FileType, FlockOperation, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::carried::Carried;
-use super::house::House;
-use super::life::{self, Life};
+use super::daemon_state::DaemonState;
+use super::life;
 use super::log::Log;
 use super::memory::MAX_ODD_LINE;
 use super::orders::Orders;
@@ -35,6 +38,7 @@ use super::{accept, resume, state, upgrade, watch};
 use crate::meeting::{DAEMON_LOCK, DaemonRecord, Meeting};
 use crate::random_word::random_word;
 use crate::shim::lines;
+use crate::shim::lines::max_line;
 
 /// Nobody is refused for coming at the same time as a thousand others.
 const BACKLOG: i32 = 4096;
@@ -277,41 +281,49 @@ impl Prepared {
                     std::process::id()
                 ));
             }
-            let mut house = House::new(
+            let settings = Settings {
+                lifetime: self.orders.policy,
+                owner: self.orders.owner.map_or(Owner::None, |_| Owner::Watched),
+                max_line: max_line(),
+            };
+            let now = self.carried.as_ref().map_or(Moment::START, |it| it.now);
+            let engine = Daemon::new(&settings, now);
+            let mut daemon = DaemonState::new(
                 self.meeting,
                 made.lock,
                 self.log,
                 made.generation,
-                Life::begin(self.orders.policy, self.orders.owner),
+                engine,
                 listener,
                 made.signals,
             );
-            house.hold = hold.ok();
+            daemon.owner = self.orders.owner;
+            daemon.hold = hold.ok();
             if let Some(carried) = &self.carried {
-                house.go_on_with(carried);
+                daemon.go_on_with(carried);
             }
-            let house = Rc::new(house);
+            let daemon = daemon.shared();
             if let Some(carried) = self.carried
-                && let Err(error) = resume::move_in(&house, carried)
+                && let Err(error) = resume::move_in(&daemon, carried)
             {
-                house.log.line(format_args!("cannot go on: {error}"));
+                daemon.log.line(format_args!("cannot go on: {error}"));
                 return Ok(ExitCode::FAILURE);
             }
             if let Some(first) = handed.first.take() {
-                accept::admit(&house, ClientStream::new(first));
+                accept::admit(&daemon, ClientStream::new(first));
             }
-            tasks::spawn(accept::all(Rc::clone(&house)));
-            tasks::spawn(state::keep(Rc::clone(&house)));
-            tasks::spawn(upgrade::attend(Rc::clone(&house)));
-            tasks::spawn(life::reap_children(Rc::clone(&house)));
+            tasks::spawn(accept::all(Rc::clone(&daemon)));
+            tasks::spawn(state::keep(Rc::clone(&daemon)));
+            tasks::spawn(upgrade::attend(Rc::clone(&daemon)));
+            tasks::spawn(life::reap_children(Rc::clone(&daemon)));
             if let Some(spawn) = handed.spawn.take() {
                 // The very open file the election locked: whoever holds a copy of it, it is free now.
                 let _ = rustix::fs::flock(&spawn, FlockOperation::Unlock);
             }
-            handed.say(format_args!("ready {}", house.generation));
+            handed.say(format_args!("ready {}", daemon.generation));
             drop(self.alarm);
             // A task of its own: what is waited for here is looked at for every line of every client.
-            let live = async move { life::live(&house).await };
+            let live = async move { life::live(&daemon).await };
             Ok(match tasks::spawn(live).await {
                 Some(()) => ExitCode::SUCCESS,
                 None => ExitCode::FAILURE,

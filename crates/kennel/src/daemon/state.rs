@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::house::House;
+use super::daemon_state::DaemonState;
 use super::tasks::{first_of, moments};
 use crate::sources::Sources;
 
@@ -19,7 +19,7 @@ pub(super) const TALK: Duration = Duration::from_secs(1);
 
 /// Who is here. It may be outdated: the daemon's lock tells whether it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DaemonState {
+pub(crate) struct DaemonListing {
     pub(crate) clients: Vec<ClientState>,
     pub(crate) servers: Vec<ServerState>,
     /// Where its life stands, in words.
@@ -83,54 +83,46 @@ pub(crate) struct ServerState {
 
 /// Writes the state soon after it changed. Not at once: a file costs more than all that a client waits for when
 /// it comes, and on a busy disk many times as much.
-pub(super) async fn keep(house: Rc<House>) {
+pub(super) async fn keep(daemon: Rc<DaemonState>) {
     let mut written = Vec::new();
     loop {
         first_of! {
-            () = house.changed.notified() => moments::after(CROWD).await,
-            () = house.talked.notified() => first_of! {
-                () = house.changed.notified() => moments::after(CROWD).await,
+            () = daemon.changed.notified() => moments::after(CROWD).await,
+            () = daemon.talked.notified() => first_of! {
+                () = daemon.changed.notified() => moments::after(CROWD).await,
                 () = moments::after(TALK) => {},
             },
         }
-        let text = text(&house);
+        let text = text(&daemon);
         // Not at our place any more: there may be somebody else's.
-        let has_place = !house.moved.get() && house.lock.borrow().is_some();
+        let has_place = !daemon.engine.borrow().has_moved() && daemon.lock.borrow().is_some();
         if has_place && text != written {
             // A full disk keeps people from seeing, not clients from being served.
-            if house.meeting.dir().write_whole(STATE, &text).is_ok() {
+            if daemon.meeting.dir().write_whole(STATE, &text).is_ok() {
                 written = text;
             }
         }
     }
 }
 
-fn text(house: &House) -> Vec<u8> {
-    let clients = house.clients.borrow();
-    let life = house.life.borrow();
-    let state = DaemonState {
-        clients: clients.values().map(|link| link.state()).collect(),
-        servers: house
-            .pool
-            .each(|station| {
-                Some(ServerState {
-                    pid: station.pid.get()?,
-                    class: Some(station.class.to_string()),
-                    since: station.since.get(),
-                    requests: station.requests(),
-                    latency_us: station.latency_us(),
-                    clients: station.clients(),
-                    sources: station.sources.borrow().clone(),
-                })
-            })
-            .into_iter()
-            .flatten()
+fn text(daemon: &DaemonState) -> Vec<u8> {
+    let clients = daemon.clients.borrow();
+    let engine = daemon.engine.borrow();
+    let servers = daemon.servers.borrow();
+    let state = DaemonListing {
+        clients: clients
+            .iter()
+            .map(|(id, link)| link.state(engine.client_name(*id)))
             .collect(),
-        state: life.state(),
-        owner: life.owner(),
-        restarts: house.restarts.get(),
-        last_restart: house.last_restart.borrow().clone(),
-        idle_since: house.idle_since.get(),
+        servers: servers
+            .values()
+            .filter_map(|server_io| server_io.state(engine.slot(server_io.slot)?))
+            .collect(),
+        state: engine.life_state(),
+        owner: daemon.owner.map(|owner| owner.pid()),
+        restarts: daemon.restarts.get(),
+        last_restart: daemon.last_restart.borrow().clone(),
+        idle_since: daemon.idle_since.get(),
     };
     serde_json::to_vec(&state).expect("strings and numbers have a text")
 }

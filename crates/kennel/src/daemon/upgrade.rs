@@ -21,29 +21,23 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use kennel_core::engine::daemon::HandoverWait;
 use kennel_core::hello::{Build, ClientHello};
+use kennel_core::time::Moment;
 use kennel_sys::handover;
 use kennel_sys::process::ProcessRef;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::carried::{Carried, FORMAT, READS};
-use super::house::House;
-use super::tasks::{Descriptor, Notify, first_of, moments, others_first, when};
+use super::daemon_state::DaemonState;
+use super::tasks::{Descriptor, Notify, first_of, moments, others_first};
 use super::watch;
 use crate::shim::lines::max_line;
 use crate::this_build;
 
-/// How long a moment is waited for at which nobody waits for anything.
-const QUIET: Duration = Duration::from_secs(2);
-/// Maximum bytes held for clients and servers at the moment of an upgrade, or of a check: in memory they are up to five
-/// times then.
-const LIGHT: usize = 4 << 20;
-/// How long such a moment is waited for. After that, half of the longest line may be held: where lines may be long, so may
-/// be what the daemon has.
-const HEAVY: Duration = Duration::from_secs(60);
 /// How long a program may take to say whether it is fit.
 const CHECK: Duration = Duration::from_secs(10);
 /// No answer of a check is longer.
@@ -122,17 +116,17 @@ impl Upgrade {
 }
 
 /// Becomes what newer clients come with.
-pub(super) async fn attend(house: Rc<House>) {
+pub(super) async fn attend(daemon: Rc<DaemonState>) {
     loop {
-        let path = house.upgrade.wished().await;
+        let path = daemon.upgrade.wished().await;
         let looked = Candidate::open(&path);
         let Some(why) = (match looked {
-            Ok(candidate) => candidate.take_over(&house).await,
+            Ok(candidate) => candidate.take_over(&daemon).await,
             Err(why) => Some(why),
         }) else {
             continue;
         };
-        house.log.line(format_args!(
+        daemon.log.line(format_args!(
             "stays {}, not {}: {why}",
             this_build::text(),
             path.display()
@@ -185,34 +179,34 @@ impl Candidate {
     }
 
     /// Becomes it, and returns only if that is not to be; why, unless it was said before.
-    async fn take_over(self, house: &Rc<House>) -> Option<String> {
-        if house.upgrade.refused.borrow().contains(&self.mark) {
+    async fn take_over(self, daemon: &Rc<DaemonState>) -> Option<String> {
+        if daemon.upgrade.refused.borrow().contains(&self.mark) {
             return None;
         }
-        light_moment(house, |_| true).await;
-        let why = match self.is_fit(house).await {
+        wait_for(daemon, HandoverWait::new(daemon.now()), |_| true).await;
+        let why = match self.is_fit(daemon).await {
             Ok(build) => {
-                house.log.line(format_args!(
+                daemon.log.line(format_args!(
                     "{build} is there: becomes it at a quiet moment"
                 ));
                 loop {
-                    moment(house).await;
-                    match self.become_it(house, &build) {
-                        Attempt::NotNow => house.upgrade.news().await,
+                    moment(daemon).await;
+                    match self.become_it(daemon, &build) {
+                        Attempt::NotNow => daemon.upgrade.news().await,
                         Attempt::Failed(error) => break format!("it cannot be run: {error}"),
                     }
                 }
             }
             Err(why) => why,
         };
-        house.upgrade.refused.borrow_mut().push(self.mark);
+        daemon.upgrade.refused.borrow_mut().push(self.mark);
         Some(why)
     }
 
     /// Asks it whether it can go on with what we know now.
-    async fn is_fit(&self, house: &House) -> Result<Build, String> {
+    async fn is_fit(&self, daemon: &DaemonState) -> Result<Build, String> {
         self.is_trusted()?;
-        let state = Carried::pack(house)
+        let state = Carried::pack(daemon)
             .map(|carried| carried.written())
             .transpose();
         let state = state.map_err(|error| format!("the state cannot be written down: {error}"))?;
@@ -229,7 +223,7 @@ impl Candidate {
         let mut child = child.map_err(|error| format!("it cannot be run: {error}"))?;
         // Its end of the pipe.
         drop(command);
-        house.upgrade.asked.set(Some(child.id()));
+        daemon.upgrade.asked.set(Some(child.id()));
         let process = ProcessRef::open(child.id());
         let heard = moments::within(CHECK, all_of(heard)).await;
         // One that has closed its stdout is about to end; one that has not is not waited for.
@@ -237,7 +231,7 @@ impl Candidate {
             (None, _) => false,
             (Some(_), Err(_)) => true,
             (Some(_), Ok(process)) => {
-                let end = watch::end_of(process, house.sweep);
+                let end = watch::end_of(process, daemon.sweep);
                 moments::within(CHECK, end).await.is_some()
             }
         };
@@ -245,7 +239,7 @@ impl Candidate {
             let _ = child.kill();
         }
         let status = child.wait();
-        house.upgrade.asked.set(None);
+        daemon.upgrade.asked.set(None);
         let heard = heard.ok_or_else(|| format!("it did not answer within {CHECK:?}"))?;
         let heard = heard.map_err(|error| format!("it cannot be heard: {error}"))?;
         let said = String::from_utf8_lossy(&heard);
@@ -267,26 +261,26 @@ impl Candidate {
     }
 
     /// Returns only if it did not work: then all is as before.
-    fn become_it(&self, house: &House, build: &Build) -> Attempt {
+    fn become_it(&self, daemon: &DaemonState, build: &Build) -> Attempt {
         handover::hold_signals();
-        let attempt = self.try_become_it(house, build);
+        let attempt = self.try_become_it(daemon, build);
         handover::hear_signals();
         attempt
     }
 
-    fn try_become_it(&self, house: &House, build: &Build) -> Attempt {
+    fn try_become_it(&self, daemon: &DaemonState, build: &Build) -> Attempt {
         // Somebody asks for the end: it would be forgotten.
-        if is_readable(&house.signals) {
+        if is_readable(&daemon.signals) {
             return Attempt::NotNow;
         }
-        let Some(carried) = Carried::pack(house) else {
+        let Some(carried) = Carried::pack(daemon) else {
             return Attempt::NotNow;
         };
         let state = match carried.written() {
             Ok(state) => state,
             Err(error) => return Attempt::Failed(error),
         };
-        house.log.line(format_args!(
+        daemon.log.line(format_args!(
             "becomes {build}, with {} clients and {} servers",
             carried.clients.len(),
             carried.stations.len()
@@ -308,35 +302,26 @@ enum Attempt {
 }
 
 /// Waits for a moment that is good enough.
-async fn moment(house: &House) {
-    let patience = Instant::now() + QUIET;
-    let is_good = |house: &House| {
-        let impatient = Instant::now() >= patience;
-        house.may_be_taken_over() && (impatient || house.pool.is_quiet())
-    };
-    first_of! {
-        () = light_moment(house, is_good) => return,
-        () = moments::until(Some(patience)) => {},
-    }
-    light_moment(house, is_good).await;
+async fn moment(daemon: &DaemonState) {
+    let wait = HandoverWait::new(daemon.now());
+    wait_for(daemon, wait, |now| {
+        daemon.may_hand_over() && wait.is_quiet(&daemon.engine.borrow(), now)
+    })
+    .await;
 }
 
 /// Waits for a moment at which little is held, and that is good.
-async fn light_moment(house: &House, is_good: impl Fn(&House) -> bool) {
-    let upgrade = &house.upgrade;
-    let patience = Instant::now() + HEAVY;
+async fn wait_for(daemon: &DaemonState, wait: HandoverWait, is_good: impl Fn(Moment) -> bool) {
+    let upgrade = &daemon.upgrade;
     loop {
-        let impatient = Instant::now() >= patience;
-        let most = match impatient {
-            true => LIGHT.max(max_line() / 2),
-            false => LIGHT,
-        };
-        if is_good(house) && house.carried_bytes() <= most {
+        let now = daemon.now();
+        if is_good(now) && wait.is_light(daemon.carried_bytes(), max_line(), now) {
             break;
         }
+        let timeout = wait.next_timeout(now);
         first_of! {
             () = upgrade.news() => {},
-            () = when(!impatient, moments::until(Some(patience))) => {},
+            () = moments::until(timeout.map(|at| daemon.instant(at))) => {},
         }
         // What led here is followed by more of the same, often at once: it is done first.
         others_first().await;

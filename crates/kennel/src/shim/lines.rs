@@ -6,7 +6,7 @@ mod outbox;
 mod tests;
 mod too_long;
 
-pub(crate) use inbox::{Inbox, Spoken};
+pub(crate) use inbox::Inbox;
 pub(crate) use outbox::Outbox;
 pub(crate) use too_long::{TooLong, max_line, set_max_line, set_max_odd_line};
 

@@ -8,14 +8,14 @@ use crate::time::Moment;
 
 /// What there is one server of at a time: two of one class might share a store. A private one is its session's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SlotKey {
+pub(super) struct SlotKey {
     class: Class,
     session: Option<String>,
 }
 
 impl SlotKey {
     /// The slot of a class, and of the session that opened it.
-    pub fn new(class: &Class, session: &str) -> SlotKey {
+    pub(super) fn new(class: &Class, session: &str) -> SlotKey {
         SlotKey {
             class: class.clone(),
             session: (!class.is_shared()).then(|| session.to_owned()),
@@ -25,18 +25,23 @@ impl SlotKey {
 
 /// The restart limit of each slot that lost a server within the last minute.
 #[derive(Debug, Default)]
-pub struct Restarts(BTreeMap<SlotKey, RestartLimit>);
+pub(super) struct Restarts(BTreeMap<SlotKey, RestartLimit>);
 
 impl Restarts {
     /// When a server may be started that is wanted now.
-    pub fn start_at(&self, slot: &SlotKey, now: Moment) -> Moment {
+    pub(super) fn start_at(&self, slot: &SlotKey, now: Moment) -> Moment {
         let limit = self.0.get(slot);
         limit.and_then(RestartLimit::retry_at).unwrap_or(now)
     }
 
     /// A server was lost. `Err`: too many ended before they answered; the next one starts on request, and then at the
     /// earliest.
-    pub fn lost(&mut self, slot: SlotKey, answered: bool, now: Moment) -> Result<Moment, Moment> {
+    pub(super) fn lost(
+        &mut self,
+        slot: SlotKey,
+        answered: bool,
+        now: Moment,
+    ) -> Result<Moment, Moment> {
         self.0.retain(|_, limit| !limit.is_forgotten(now));
         let limit = self.0.entry(slot).or_default();
         let next_start = limit.lost(now, answered);

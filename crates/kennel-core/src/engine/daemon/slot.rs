@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Lanes;
+use serde::{Deserialize, Serialize};
+
+use super::{Action, InputLine, Lanes, SlotId, SlotKey};
 use crate::engine::stopped::{Due, StoppedCheck};
 use crate::engine::survivors::Survivors;
 use crate::lifetime::ClientId;
@@ -19,12 +21,14 @@ const SMALL: usize = 16 << 10;
 /// However soon a client wants its server to hibernate: not sooner than this after the last use.
 const SOONEST: Duration = Duration::from_millis(10);
 
-/// Decides when a server stops, hibernates or is replaced, and holds the lines that wait for it.
-///
-/// The driver calls [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout), and carries out what it gives. What
-/// the lines mean is the [`Mux`]'s to say.
+/// Decides when a server stops, hibernates or is replaced, and holds the lines that wait for it. What the lines mean is
+/// the [`Mux`]'s to say.
 #[derive(Debug)]
 pub struct ServerSlot {
+    id: SlotId,
+    key: SlotKey,
+    /// When its server may be started.
+    start_at: Moment,
     mux: Mux,
     lanes: Lanes,
     /// The clients, and after how much idle time each lets the server hibernate.
@@ -44,11 +48,30 @@ pub struct ServerSlot {
     survivors: Survivors,
 }
 
+/// What a newer build needs to know of a slot.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SlotSnapshot {
+    /// How its lines are distributed.
+    pub mux: Mux,
+    /// The lines that wait for its server.
+    pub lanes: Lanes,
+    /// Its server runs.
+    pub running: bool,
+    /// Some of what was taken from the lanes is not written.
+    pub writing: bool,
+    /// When its server may be started.
+    pub start_at: Moment,
+    /// Since when it has no client.
+    pub deserted_since: Option<Moment>,
+}
+
 /// How far a slot has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Its server is not started yet.
     Waiting,
+    /// The driver starts its server.
+    Starting,
     Running,
     /// Its server is stopped, or will never start: no client joins it.
     Closing,
@@ -56,7 +79,7 @@ enum Phase {
 
 /// What is to be done with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SlotAction {
+pub(super) enum SlotAction {
     /// Stop it: its last client has been gone long enough.
     Close,
     /// Tell its clients that it hibernates, and stop it.
@@ -69,8 +92,18 @@ pub enum SlotAction {
 
 impl ServerSlot {
     /// A slot without clients.
-    pub fn new(class: Class, policy: Policy, linger: Option<Duration>, now: Moment) -> ServerSlot {
+    pub(super) fn new(
+        id: SlotId,
+        key: SlotKey,
+        class: Class,
+        policy: Policy,
+        linger: Option<Duration>,
+        now: Moment,
+    ) -> ServerSlot {
         ServerSlot {
+            id,
+            key,
+            start_at: now,
             mux: Mux::new(class, policy),
             lanes: Lanes::default(),
             clients: BTreeMap::new(),
@@ -87,11 +120,104 @@ impl ServerSlot {
     }
 
     /// Goes on with what an older build had.
-    pub fn restore(&mut self, mux: Mux, lanes: Lanes, writing: bool, deserted: Option<Moment>) {
-        self.mux = mux;
-        self.lanes = lanes;
-        self.writing = writing;
-        self.deserted_since = deserted;
+    pub(super) fn restore(
+        id: SlotId,
+        key: SlotKey,
+        snapshot: SlotSnapshot,
+        linger: Option<Duration>,
+        now: Moment,
+    ) -> ServerSlot {
+        let class = snapshot.mux.class().clone();
+        ServerSlot {
+            start_at: snapshot.start_at,
+            mux: snapshot.mux,
+            lanes: snapshot.lanes,
+            writing: snapshot.writing,
+            deserted_since: snapshot.deserted_since,
+            phase: match snapshot.running {
+                true => Phase::Running,
+                false => Phase::Waiting,
+            },
+            ..ServerSlot::new(id, key, class, Policy::default(), linger, now)
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> SlotId {
+        self.id
+    }
+
+    /// What there is one server of at a time.
+    pub(super) fn key(&self) -> &SlotKey {
+        &self.key
+    }
+
+    /// When its server may be started.
+    pub fn start_at(&self) -> Moment {
+        self.start_at
+    }
+
+    pub(super) fn set_start_at(&mut self, at: Moment) {
+        self.start_at = at;
+    }
+
+    /// Its server is not started yet, and is to be.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Waiting
+    }
+
+    pub(super) fn starting(&mut self) {
+        self.phase = Phase::Starting;
+    }
+
+    /// Whether its server has shown that it knows the modern era, or does not.
+    pub(super) fn shown_era(&self) -> Option<bool> {
+        self.mux.knows_discover()
+    }
+
+    /// Its server ended. One that ended by itself on `server/discover` does not know it. One that was killed has shown
+    /// nothing: a shell says so of its child with a code from 128 on.
+    pub(super) fn server_ended(&mut self, ending: Option<Ending>) {
+        if matches!(ending, Some(Ending::Code(code)) if code < 128) {
+            self.mux.server_exited();
+        }
+    }
+
+    /// Whether what its server says to this client still reaches it.
+    pub(super) fn serves(&self, client: ClientId) -> bool {
+        !self.is_closing() || self.clients.contains_key(&client)
+    }
+
+    /// Its clients are told that its server is gone.
+    pub(super) fn dismiss_all(&mut self) {
+        self.clients.clear();
+    }
+
+    /// A line for its server: `None` if it was queued, for others are ahead of it, or the server does not run.
+    pub(super) fn write_or_queue(
+        &mut self,
+        lane: Lane,
+        line: Owned,
+        by: Option<ClientId>,
+        now: Moment,
+    ) -> Option<Action> {
+        self.last_used = now;
+        if self.phase != Phase::Running || self.writing || !self.lanes.is_empty() {
+            self.queue(lane, line, by);
+            return None;
+        }
+        Some(Action::ToServer {
+            slot: self.id,
+            lane,
+            line,
+            by,
+        })
+    }
+
+    /// A line for a client, if it is still here.
+    pub(super) fn deliver(&self, client: ClientId, line: Owned) -> Option<Action> {
+        let action = Action::ToClient { client, line };
+        self.serves(client).then_some(action)
     }
 
     /// What the lines mean.
@@ -100,13 +226,18 @@ impl ServerSlot {
     }
 
     /// The same, to hand lines in and to poll what follows.
-    pub fn mux_mut(&mut self) -> &mut Mux {
+    pub(super) fn mux_mut(&mut self) -> &mut Mux {
         &mut self.mux
     }
 
     /// The lines that wait for the server.
     pub fn lanes(&self) -> &Lanes {
         &self.lanes
+    }
+
+    /// Bytes held on their way to its server, and of what its clients wait for.
+    pub fn held_bytes(&self) -> usize {
+        self.lanes.len() + self.mux.holds()
     }
 
     /// How many clients there are.
@@ -125,20 +256,25 @@ impl ServerSlot {
     }
 
     /// A client joins.
-    pub fn join(&mut self, client: ClientId, session: &str, hibernate_after: Option<Duration>) {
+    pub(super) fn join(
+        &mut self,
+        client: ClientId,
+        session: &str,
+        hibernate_after: Option<Duration>,
+    ) {
         self.mux.join(client, session);
         self.restore_client(client, hibernate_after);
     }
 
     /// The same for a client that was here in an older build: the mux knows it.
-    pub fn restore_client(&mut self, client: ClientId, hibernate_after: Option<Duration>) {
+    pub(super) fn restore_client(&mut self, client: ClientId, hibernate_after: Option<Duration>) {
         self.clients.insert(client, hibernate_after);
         self.deserted_since = None;
         self.clients_changed();
     }
 
     /// A client leaves; `false` if it was none.
-    pub fn leave(&mut self, client: ClientId, now: Moment) -> bool {
+    pub(super) fn leave(&mut self, client: ClientId, now: Moment) -> bool {
         let was_here = self.dismiss(client, now);
         if was_here {
             self.mux.leave(client, now);
@@ -147,7 +283,7 @@ impl ServerSlot {
     }
 
     /// The same for a client that the mux sent away.
-    pub fn dismiss(&mut self, client: ClientId, now: Moment) -> bool {
+    pub(super) fn dismiss(&mut self, client: ClientId, now: Moment) -> bool {
         let was_here = self.clients.remove(&client).is_some();
         if was_here && self.clients.is_empty() {
             self.deserted_since = Some(now);
@@ -163,14 +299,14 @@ impl ServerSlot {
     }
 
     /// The server runs.
-    pub fn started(&mut self) {
-        if self.phase == Phase::Waiting {
+    pub(super) fn started(&mut self) {
+        if matches!(self.phase, Phase::Waiting | Phase::Starting) {
             self.phase = Phase::Running;
         }
     }
 
     /// The server is to stop: no client joins it any more.
-    pub fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.phase = Phase::Closing;
         // Nothing of it is timed any more.
         self.stopped = StoppedCheck::default();
@@ -182,18 +318,33 @@ impl ServerSlot {
         self.phase == Phase::Closing
     }
 
+    /// A line of a client.
+    pub(super) fn client_line(
+        &mut self,
+        client: ClientId,
+        input: InputLine<'_>,
+        short_of_memory: bool,
+        now: Moment,
+    ) {
+        self.mux.set_short_of_memory(short_of_memory);
+        match input {
+            InputLine::Lent(line) => self.mux.from_client(client, line, now),
+            InputLine::Moved(line, scan) => self.mux.from_client_owned(client, line, &scan, now),
+        }
+    }
+
     /// The server's files changed: it is replaced when nobody waits for it. `true` if that is news.
-    pub fn outdated(&mut self) -> bool {
+    pub(super) fn outdated(&mut self) -> bool {
         !std::mem::replace(&mut self.outdated, true)
     }
 
     /// Whether it is to be replaced now.
-    pub fn is_to_be_replaced(&self) -> bool {
+    pub(super) fn is_to_be_replaced(&self) -> bool {
         self.outdated && self.is_idle()
     }
 
     /// The server sent something.
-    pub fn server_spoke(&mut self, now: Moment) {
+    pub(super) fn server_spoke(&mut self, now: Moment) {
         self.stopped.server_spoke();
         self.survivors.spoke();
         // What it says by itself is of use to nobody in particular.
@@ -203,13 +354,8 @@ impl ServerSlot {
     }
 
     /// The server's first process ended, and its stdout is still open.
-    pub fn first_process_ended(&mut self, ending: Ending) {
+    pub(super) fn first_process_ended(&mut self, ending: Ending) {
         self.survivors.first_process_ended(ending);
-    }
-
-    /// A line goes to the server.
-    pub fn request_sent(&mut self, now: Moment) {
-        self.last_used = now;
     }
 
     /// Whether nobody waits for anything, and nothing is on its way to the server.
@@ -223,7 +369,7 @@ impl ServerSlot {
     }
 
     /// Why no further client may join, for people.
-    pub fn newcomers(&self) -> Result<(), &'static str> {
+    pub(super) fn newcomers(&self) -> Result<(), &'static str> {
         match self.mux.ambiguous() {
             Some(why) => Err(why),
             None => Ok(()),
@@ -231,17 +377,12 @@ impl ServerSlot {
     }
 
     /// Whether a client may join.
-    pub fn is_open_for(&self, class: &Class) -> bool {
+    pub(super) fn is_open_for(&self, class: &Class) -> bool {
         !self.is_closing() && self.mux.class() == class
     }
 
-    /// Whether a line may be written at once: nothing is ahead of it.
-    pub fn way_is_clear(&self) -> bool {
-        !self.writing && self.lanes.is_empty()
-    }
-
     /// Queues a line for the server; `false` if it was dropped: an answer of Kennel's own to a server that does not read.
-    pub fn queue(&mut self, lane: Lane, line: Owned, by: Option<ClientId>) -> bool {
+    pub(super) fn queue(&mut self, lane: Lane, line: Owned, by: Option<ClientId>) -> bool {
         let has_room = self.lanes.has_room(lane, &line, by);
         if has_room {
             self.lanes.push(lane, line, by);
@@ -250,30 +391,36 @@ impl ServerSlot {
     }
 
     /// The lines that are to be written next. Until all of them are, call [`set_writing`](Self::set_writing).
-    pub fn next_chunk(&mut self) -> Option<Owned> {
+    pub(super) fn next_chunk(&mut self) -> Option<Owned> {
         self.lanes.next_chunk()
     }
 
     /// Whether some of what was taken is not written yet.
-    pub fn set_writing(&mut self, writing: bool) {
+    pub(super) fn set_writing(&mut self, writing: bool) {
         self.writing = writing;
     }
 
     /// Whether a client has said more than the server has taken.
-    pub fn is_crowded(&self, client: ClientId, memory_is_short: impl FnOnce() -> bool) -> bool {
+    pub(super) fn is_crowded(
+        &self,
+        client: ClientId,
+        memory_is_short: impl FnOnce() -> bool,
+    ) -> bool {
         let waiting = self.lanes.waiting(client) + self.mux.keeps(client);
         waiting >= FULL || (waiting > SMALL && memory_is_short())
     }
 
     /// The requests of each client that the server has never read: those that wait for it, and those of `cut_off`, lines
     /// that were not written to their end.
-    pub fn unsent<'a>(
-        &'a self,
+    pub(super) fn unsent<'a>(
+        &self,
         cut_off: impl Iterator<Item = &'a [u8]>,
     ) -> BTreeMap<ClientId, Vec<Key>> {
         let waiting = self.lanes.lines().chain(self.mux.lines_in_turn());
+        let waiting = waiting.flat_map(|line| self.mux.askers(line));
+        let cut_off = cut_off.flat_map(|line| self.mux.askers(line));
         let mut unsent = BTreeMap::<ClientId, Vec<Key>>::new();
-        for (client, id) in waiting.chain(cut_off).flat_map(|it| self.mux.askers(it)) {
+        for (client, id) in waiting.chain(cut_off) {
             unsent.entry(client).or_default().extend(Key::of(&id));
         }
         for client in self.clients.keys() {
@@ -284,7 +431,7 @@ impl ServerSlot {
     }
 
     /// What is due by now; call it until there is nothing, then poll the mux. `daemon_closes`: no client will come any more.
-    pub fn advance(&mut self, daemon_closes: bool, now: Moment) -> Option<SlotAction> {
+    pub(super) fn advance(&mut self, daemon_closes: bool, now: Moment) -> Option<SlotAction> {
         if self.mux.due().is_some_and(|at| now >= at) {
             self.mux.tick(now);
         }
@@ -307,7 +454,7 @@ impl ServerSlot {
     }
 
     /// When to call [`advance`](Self::advance).
-    pub fn next_timeout(&self, daemon_closes: bool, now: Moment) -> Option<Moment> {
+    pub(super) fn next_timeout(&self, daemon_closes: bool, now: Moment) -> Option<Moment> {
         if self.is_closing() {
             return self.mux.due();
         }
@@ -336,7 +483,7 @@ impl ServerSlot {
     }
 
     /// The server was checked: `true` if the process that was found stopped is to be reported.
-    pub fn stopped_checked(&mut self, pid: Option<u32>, now: Moment) -> bool {
+    pub(super) fn stopped_checked(&mut self, pid: Option<u32>, now: Moment) -> bool {
         self.stopped.checked(pid, now)
     }
 
@@ -376,7 +523,9 @@ mod tests {
     fn a_slot_that_closes_while_a_request_is_pending_has_no_timer_left() {
         let mut now = Moment::START;
         let client = ClientId(1);
-        let mut slot = ServerSlot::new(Class::private(), Policy::default(), None, now);
+        let class = Class::private();
+        let key = SlotKey::new(&class, "session");
+        let mut slot = ServerSlot::new(SlotId(1), key, class, Policy::default(), None, now);
         slot.join(client, "session", None);
         slot.started();
         let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#;

@@ -11,9 +11,9 @@ use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::confinement::Confinement;
 use kennel_sys::process::ProcessRef;
 
-use super::Link;
+use super::ClientConn;
 use crate::confined;
-use crate::daemon::house::House;
+use crate::daemon::daemon_state::DaemonState;
 use crate::daemon::server::{is_shortage, os};
 use crate::former_key;
 use crate::key;
@@ -48,17 +48,17 @@ impl<T: Into<String>> From<T> for Refusal {
 /// by executing a program with more rights (setuid, file capabilities, another label) a process can become less confined, while
 /// another one that stays confined speaks on its connection; or more, in ways that it could not without.
 pub(super) fn of_hello(
-    house: &House,
-    link: &Link,
+    daemon: &DaemonState,
+    link: &ClientConn,
     hello: &ClientHello,
     when_it_came: Early,
 ) -> Result<(), Refusal> {
     is_confined_as_we_are(&when_it_came.0?)?;
     let theirs = confinement_of(link)?;
     hello.check()?;
-    fits(house, hello, &theirs)?;
-    let clients = house.clients.borrow();
-    let is_taken = |other: &Link| other.has_session(&hello.session) && !is_same(link, other);
+    fits(daemon, hello, &theirs)?;
+    let clients = daemon.clients.borrow();
+    let is_taken = |other: &ClientConn| other.has_session(&hello.session) && !is_same(link, other);
     match clients.values().any(|other| is_taken(other)) {
         true => Err("its session is another process's".into()),
         false => Ok(()),
@@ -67,10 +67,14 @@ pub(super) fn of_hello(
 
 /// Whether a client without a hello may use what the first client with a hello wanted; why not, for people. As in
 /// [`of_hello`], what it was when it came counts too.
-pub(super) fn of_bare(house: &House, link: &Link, when_it_came: Early) -> Result<(), String> {
+pub(super) fn of_bare(
+    daemon: &DaemonState,
+    link: &ClientConn,
+    when_it_came: Early,
+) -> Result<(), String> {
     is_confined_as_we_are(&when_it_came.0.map_err(Refusal::words)?)?;
     may_have_a_server(link)?;
-    let first = house.first_hello.borrow();
+    let first = daemon.first_hello.borrow();
     let mut env = first.iter().flat_map(|first| &first.env);
     let gives_rights =
         |(name, value): &&(Text, Text)| rights::are_given_by(name.as_bytes(), value.as_bytes());
@@ -86,7 +90,7 @@ pub(super) fn of_bare(house: &House, link: &Link, when_it_came: Early) -> Result
 /// as this daemon is, for so were all who were let in. Why not, for people.
 ///
 /// Not its key: that names the program as it was found then, and a server may be started anew because its files changed.
-pub(in crate::daemon) fn may_have_a_server(link: &Link) -> Result<(), String> {
+pub(in crate::daemon) fn may_have_a_server(link: &ClientConn) -> Result<(), String> {
     is_confined_as_we_are(&confinement_of(link).map_err(Refusal::words)?)
 }
 
@@ -99,35 +103,38 @@ fn is_confined_as_we_are(theirs: &Confinement) -> Result<(), String> {
 
 /// Whether the program that a client names may be run for an upgrade: only if the client could do all by itself that
 /// this daemon can, and is one of ours.
-pub(in crate::daemon) fn may_lend_its_program(house: &House, link: &Link) -> bool {
+pub(in crate::daemon) fn may_lend_its_program(daemon: &DaemonState, link: &ClientConn) -> bool {
     let (Some(hello), Ok(theirs), Ok(ours)) =
         (link.hello.get(), confinement_of(link), confined::ours())
     else {
         return false;
     };
-    fits(house, hello, &theirs).is_ok() && theirs.is_as_free_as(ours)
+    fits(daemon, hello, &theirs).is_ok() && theirs.is_as_free_as(ours)
 }
 
 /// Whether the key of a client with this hello and confinement is this daemon's; why not, for people.
-fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), String> {
+fn fits(daemon: &DaemonState, hello: &ClientHello, theirs: &Confinement) -> Result<(), String> {
     // First: its key cannot be ours then, and to compute it means to look at paths of its choice, outside its confinement.
     is_confined_as_we_are(theirs)?;
-    if wants_the_same_as_the_first(house, hello) {
+    if wants_the_same_as_the_first(daemon, hello) {
         return Ok(());
     }
     let Some(hash) = key::hash_of_hello(hello, theirs) else {
         return Err("another version of Kennel made its key".to_owned());
     };
-    if hash.starts_with(house.meeting.key()) && is_the_present_one(house, &hash) {
+    if hash.starts_with(daemon.meeting.key()) && is_the_present_one(daemon, &hash) {
         return Ok(());
     }
     // A daemon that an earlier build started has the key of that build, which tells less apart: it serves those who have
     // the same key now, whatever that is, as the first of them.
     let former = former_key::of_hello(hello, theirs);
-    let at_former = former.iter().any(|key| key == house.meeting.key());
+    let at_former = former.iter().any(|key| key == daemon.meeting.key());
     // Its servers may be of clients that this build has not let in: theirs must have the same rights.
-    let at_former = at_former && starters(house).iter().all(|it| have_same_rights(hello, it));
-    match at_former && is_the_present_one(house, &hash) {
+    let at_former = at_former
+        && starters(daemon)
+            .iter()
+            .all(|it| have_same_rights(hello, it));
+    match at_former && is_the_present_one(daemon, &hash) {
         true => Ok(()),
         false => Err("its key is not this daemon's".to_owned()),
     }
@@ -135,15 +142,15 @@ fn fits(house: &House, hello: &ClientHello, theirs: &Confinement) -> Result<(), 
 
 /// Whether the whole hash of a client's key is the one of all clients here: that of the first. The daemon itself knows only
 /// the digits that it was started with.
-fn is_the_present_one(house: &House, hash: &str) -> bool {
-    let mut present = house.present_hash.borrow_mut();
+fn is_the_present_one(daemon: &DaemonState, hash: &str) -> bool {
+    let mut present = daemon.present_hash.borrow_mut();
     present.get_or_insert_with(|| hash.to_owned()) == hash
 }
 
 /// Whether all that a key is made of is the same as the first client's, which has this daemon's key. Most clients' is, and
 /// to compute a key means to look for the program again. Both are confined as this daemon is.
-fn wants_the_same_as_the_first(house: &House, hello: &ClientHello) -> bool {
-    let first = house.first_hello.borrow();
+fn wants_the_same_as_the_first(daemon: &DaemonState, hello: &ClientHello) -> bool {
+    let first = daemon.first_hello.borrow();
     let (Some(first), Ok(ours)) = (&*first, confined::ours()) else {
         return false;
     };
@@ -151,17 +158,19 @@ fn wants_the_same_as_the_first(house: &House, hello: &ClientHello) -> bool {
         && (&hello.spec.command, &hello.spec.cwd) == (&first.spec.command, &first.spec.cwd);
     let fits = || {
         key::hash_of_hello(first, ours).is_some_and(|hash| {
-            hash.starts_with(house.meeting.key()) && is_the_present_one(house, &hash)
+            hash.starts_with(daemon.meeting.key()) && is_the_present_one(daemon, &hash)
         })
     };
-    same && *house.first_fits.get_or_init(fits)
+    same && *daemon.first_fits.get_or_init(fits)
 }
 
 /// The hellos with which servers of this daemon were started, or would be.
-fn starters(house: &House) -> Vec<Rc<ClientHello>> {
-    let stations = house.pool.all().into_iter();
-    let started = stations.map(|station| Rc::clone(&station.hello));
-    started.chain(house.first_hello.borrow().clone()).collect()
+fn starters(daemon: &DaemonState) -> Vec<Rc<ClientHello>> {
+    let servers = daemon.servers.borrow();
+    let started = servers
+        .values()
+        .map(|server_io| Rc::clone(&server_io.hello));
+    started.chain(daemon.first_hello.borrow().clone()).collect()
 }
 
 /// Whether two sessions have the same credentials, get packages from the same registries and, for a server in the table, have
@@ -186,12 +195,12 @@ fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
 pub(super) struct Early(Result<Confinement, Refusal>);
 
 /// Looks at a client that has just come, while it looks at us.
-pub(super) fn at_first_sight(link: &Link) -> Early {
+pub(super) fn at_first_sight(link: &ClientConn) -> Early {
     Early(confinement_of(link))
 }
 
 /// What confines the process at the other end of the connection.
-fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
+fn confinement_of(link: &ClientConn) -> Result<Confinement, Refusal> {
     let of_shortage = |error: &io::Error| error.raw_os_error().is_some_and(is_shortage);
     let Some(process) = link.peer.as_ref() else {
         // A peer is referred to by a descriptor, too.
@@ -215,8 +224,8 @@ fn confinement_of(link: &Link) -> Result<Confinement, Refusal> {
 }
 
 /// Whether two connections are of one process.
-fn is_same(one: &Link, other: &Link) -> bool {
-    let identity = |link: &Link| link.peer.as_ref().map(ProcessRef::identity).copied();
+fn is_same(one: &ClientConn, other: &ClientConn) -> bool {
+    let identity = |link: &ClientConn| link.peer.as_ref().map(ProcessRef::identity).copied();
     match (identity(one), identity(other)) {
         (Some(one), Some(other)) => one.same_process(&other),
         _ => false,

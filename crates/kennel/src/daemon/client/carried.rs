@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
+use kennel_core::engine::daemon::{ClientSnapshot, Introduction};
 use kennel_core::hello::{ClientHello, Text};
 use kennel_core::lifetime::ClientId;
 use kennel_sys::detach::{Kind, adopt};
@@ -12,10 +13,10 @@ use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 use serde::{Deserialize, Serialize};
 
+use super::super::daemon_state::DaemonState;
 use super::super::queue::Queue;
 use super::super::socket::{self, Socket};
-use super::super::station::Station;
-use super::{Link, Place, wish_bytes};
+use super::{ClientConn, wish_bytes};
 use crate::shim::lines::Inbox;
 
 /// A client, to go on with after an exec.
@@ -31,21 +32,11 @@ pub(in crate::daemon) struct Carried {
     announced: Option<CarriedProcess>,
     wish: Option<ClientHello>,
     bare: bool,
-    place: CarriedPlace,
     unwritten: Text,
     ended: bool,
     left: bool,
-    half_closed: bool,
-    heard: Option<u64>,
-    #[serde(default)]
-    name: Option<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-enum CarriedPlace {
-    Opening,
-    At(usize),
-    Lost,
+    #[serde(flatten)]
+    engine: ClientSnapshot,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,12 +62,12 @@ impl CarriedProcess {
     }
 }
 
-impl Link {
-    /// What another program needs to go on with it; `None` once it has left. `place` numbers its station.
+impl ClientConn {
+    /// What another program needs to go on with it; `None` once it has left.
     pub(in crate::daemon) fn carried(
         &self,
         id: ClientId,
-        place: impl Fn(&Station) -> Option<usize>,
+        engine: ClientSnapshot,
     ) -> Option<Carried> {
         let process = |process: &ProcessRef| CarriedProcess {
             identity: process.identity().to_string(),
@@ -93,25 +84,18 @@ impl Link {
             announced: self.announced.get().map(process),
             wish: self.wish.get().map(hello),
             bare: self.is_bare(),
-            place: match &*self.place.borrow() {
-                Place::Opening => CarriedPlace::Opening,
-                Place::At(station) => CarriedPlace::At(place(station)?),
-                Place::Lost => CarriedPlace::Lost,
-            },
             unwritten: Text::from(&self.to_client.unwritten()[..]),
             ended: self.to_client.is_ended(),
             left: self.left.is_up(),
-            half_closed: self.half_closed.get(),
-            heard: self.heard.get(),
-            name: self.name.borrow().clone(),
+            engine,
         })
     }
 
-    /// Goes on with what another program had; `stations` are in the order in which they were numbered.
+    /// Goes on with what another program had, after all servers.
     pub(in crate::daemon) fn resume(
+        daemon: &DaemonState,
         carried: Carried,
-        stations: &[Rc<Station>],
-    ) -> io::Result<Rc<Link>> {
+    ) -> io::Result<Rc<ClientConn>> {
         let process =
             |carried: Option<CarriedProcess>| carried.map(CarriedProcess::resume).transpose();
         let peer = Peer {
@@ -122,15 +106,11 @@ impl Link {
         let announced = process(carried.announced)?;
         let unwritten = carried.unwritten.as_bytes().to_vec();
         let wish = carried.wish.map(Rc::new);
-        let place = match carried.place {
-            CarriedPlace::Opening => Place::Opening,
-            CarriedPlace::Lost => Place::Lost,
-            CarriedPlace::At(number) => {
-                let station = stations.get(number).ok_or(io::ErrorKind::InvalidData)?;
-                Place::At(Rc::clone(station))
-            }
-        };
-        let link = Rc::new(Link {
+        let introduction = wish.as_deref().map(|wish| match carried.bare {
+            true => Introduction::of_bare(wish),
+            false => Introduction::of_hello(wish),
+        });
+        let link = Rc::new(ClientConn {
             since: carried.since,
             inbox: RefCell::new(Inbox::with(carried.unfinished.as_bytes().to_vec())),
             announced: announced.map_or_else(OnceCell::new, OnceCell::from),
@@ -140,19 +120,16 @@ impl Link {
             },
             wish_bytes: Cell::new(wish.as_deref().map_or(0, wish_bytes)),
             wish: wish.map_or_else(OnceCell::new, OnceCell::from),
-            place: RefCell::new(place),
             to_client: Queue::resumed(unwritten, carried.ended),
-            half_closed: Cell::new(carried.half_closed),
-            heard: Cell::new(carried.heard),
-            name: RefCell::new(carried.name),
-            ..Link::new(Socket::resume(carried.socket)?, peer)
+            ..ClientConn::new(Socket::resume(carried.socket)?, peer)
         });
         if carried.left {
             link.left.raise();
         }
-        if let Some(station) = link.station() {
-            station.has(carried.id, &link);
-        }
+        let (sight, now) = (link.sight(), daemon.now());
+        let mut engine = daemon.engine.borrow_mut();
+        let restored = engine.restore_client(carried.id, carried.engine, introduction, sight, now);
+        restored.ok_or(io::ErrorKind::InvalidData)?;
         Ok(link)
     }
 }

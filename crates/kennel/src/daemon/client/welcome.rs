@@ -5,21 +5,21 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use kennel_core::engine::daemon::{FirstLine, InputLine, Introduction};
 use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, PROTOCOL, Solo};
-use kennel_core::lifetime::Sight;
 use kennel_core::message::{Line, Message, error_reply};
 use kennel_sys::process::{Identity, ProcessRef};
 
+use super::ClientTask;
 use super::admission::{self, Refusal};
-use super::{Link, Visit};
 use crate::daemon::accept;
-use crate::daemon::house::House;
+use crate::daemon::daemon_state::DaemonState;
 use crate::daemon::memory::SMALL;
 use crate::daemon::socket::Socket;
 use crate::daemon::tasks::{first_of, moments};
 use crate::daemon::watch;
 use crate::random_word::random_word;
-use crate::shim::lines::{Inbox, Spoken};
+use crate::shim::lines::Inbox;
 use crate::this_build;
 
 /// How long a connection may take to say its first line. Until then it keeps the daemon alive, as a client does.
@@ -32,13 +32,13 @@ const TOO_MUCH_IS_KEPT: &str = "the environments of this daemon's clients take u
 const REFUSED: i32 = -32600;
 
 /// Hears who it is; says why it ended, if it did.
-pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<String> {
-    let Visit { house, id, link } = visit;
+pub(super) async fn welcome(task: ClientTask<'_>, socket: &Rc<Socket>) -> Option<String> {
+    let ClientTask { daemon, id, link } = task;
     let processes = link.processes();
     let when_it_came = admission::at_first_sight(link);
     let first = first_of! {
-        first = first_line(visit, socket) => first,
-        () = watch::end_of_any(&processes, house.sweep) => return Some("its process ended".into()),
+        first = first_line(task, socket) => first,
+        () = watch::end_of_any(&processes, daemon.sweep) => return Some("its process ended".into()),
         () = link.left.up() => return Some("dismissed".into()),
         () = moments::after(FIRST_LINE) => {
             let seconds = FIRST_LINE.as_secs();
@@ -54,22 +54,27 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
         Ok(first) => first,
         Err(why) => return Some(why),
     };
-    if Control::parse(&first.line) == Some(Control::Ping) {
+    let kind = FirstLine::of(&first.line);
+    if let FirstLine::Ping = kind {
         let pong = [&Control::Pong.line()[..], b"\n"].concat();
         let _ = socket.try_write(&pong);
         return Some("it only asked whether we are here".into());
     }
     link.to_client.goes_straight_to(Rc::downgrade(socket));
-    match ClientHello::parse(&first.line) {
-        Some(Ok(hello)) => {
-            if !house.has_room_for_wish(&hello) {
-                return Some(turn_away(house, socket, TOO_MUCH_IS_KEPT.into()).await);
+    match kind {
+        FirstLine::Hello(hello) => {
+            let hello = match *hello {
+                Ok(hello) => hello,
+                Err(error) => return Some(error.to_string()),
+            };
+            if !daemon.has_room_for_wish(&hello) {
+                return Some(turn_away(daemon, socket, TOO_MUCH_IS_KEPT.into()).await);
             }
-            match admission::of_hello(house, link, &hello, when_it_came) {
+            match admission::of_hello(daemon, link, &hello, when_it_came) {
                 Ok(()) => {}
-                Err(Refusal::Apart(why)) => return Some(turn_away(house, socket, why).await),
+                Err(Refusal::Apart(why)) => return Some(turn_away(daemon, socket, why).await),
                 Err(Refusal::Shortage(error)) => {
-                    accept::say_shortage(house, socket, &error);
+                    accept::say_shortage(daemon, socket, &error);
                     return Some(format!("it cannot be looked at for now: {error}"));
                 }
             }
@@ -82,39 +87,38 @@ pub(super) async fn welcome(visit: Visit<'_>, socket: &Rc<Socket>) -> Option<Str
                 }
                 Announced::Another(process) => drop(link.announced.set(process)),
             }
-            if link.sight() == Sight::Seen {
-                house.life.borrow_mut().seen(id);
-            }
-            greet(house, link, Rc::new(hello));
+            daemon.is_watched(id, link);
+            greet(task, Rc::new(hello));
         }
-        Some(Err(error)) => return Some(error.to_string()),
-        None => {
-            let wish = match borrowed_wish(house) {
+        FirstLine::Bare | FirstLine::Ping => {
+            let wish = match borrowed_wish(daemon) {
                 Ok(Some(wish)) => wish,
                 Ok(None) => {
                     return Some("it said no hello, and nobody before it said what to run".into());
                 }
                 Err(error) => return Some(format!("it gets no name for its session: {error}")),
             };
-            if !house.has_room_for_wish(&wish) {
+            if !daemon.has_room_for_wish(&wish) {
                 return Some(refuse_bare(socket, &first.line, TOO_MUCH_IS_KEPT.into()));
             }
-            if let Err(why) = admission::of_bare(house, link, when_it_came) {
+            if let Err(why) = admission::of_bare(daemon, link, when_it_came) {
                 return Some(refuse_bare(socket, &first.line, why));
             }
+            let introduction = Introduction::of_bare(&wish);
             link.set_wish(Rc::new(wish));
-            visit.take(Spoken::from(&first.line[..]), Instant::now());
+            daemon.tell_engine(|engine| engine.client_introduced(id, introduction));
+            task.take(InputLine::from(&first.line[..]), Instant::now());
         }
     }
-    house.log.line(format_args!(
+    daemon.log.line(format_args!(
         "client {} (process {}){} attached",
         id.0,
         link.pid,
         if link.is_bare() { ", bare," } else { "" }
     ));
-    house.stir();
+    daemon.stir();
     if first.ended {
-        visit.half_close();
+        task.half_close();
     }
     None
 }
@@ -126,8 +130,8 @@ struct First {
     ended: bool,
 }
 
-async fn first_line(visit: Visit<'_>, socket: &Socket) -> Result<First, String> {
-    let Visit { house, id, link } = visit;
+async fn first_line(task: ClientTask<'_>, socket: &Socket) -> Result<First, String> {
+    let ClientTask { daemon, id, link } = task;
     let inbox: &RefCell<Inbox> = &link.inbox;
     let speaks_kennel = || inbox.borrow().first() == Some(b'!');
     loop {
@@ -143,8 +147,8 @@ async fn first_line(visit: Visit<'_>, socket: &Socket) -> Result<First, String> 
             return Err("its first line is too long".into());
         }
         let is_small = inbox.borrow().len() <= SMALL;
-        if !is_small && !house.makes_room(Some(id)) {
-            link.turn_away(house);
+        if !is_small && !daemon.makes_room(Some(id)) {
+            link.turn_away(daemon);
             return Err("its first line is long, and too much is held for others".into());
         }
         // Nobody fills our memory before we know who it is.
@@ -176,8 +180,8 @@ async fn first_line(visit: Visit<'_>, socket: &Socket) -> Result<First, String> 
 
 /// A client without hello gets what the first one with a hello wanted, in a session of its own. The name of the session is
 /// random: no other client can take it in advance.
-fn borrowed_wish(house: &House) -> io::Result<Option<ClientHello>> {
-    let first = house.first_hello.borrow();
+fn borrowed_wish(daemon: &DaemonState) -> io::Result<Option<ClientHello>> {
+    let first = daemon.first_hello.borrow();
     let Some(first) = first.as_deref() else {
         return Ok(None);
     };
@@ -189,13 +193,13 @@ fn borrowed_wish(house: &House) -> io::Result<Option<ClientHello>> {
 
 /// Tells a client that it is not served here, and to have a server of its own; nothing it said was taken. Waits a moment
 /// for it to hang up, so that it reads this before it finds the connection closed. Returns why it ended.
-async fn turn_away(house: &House, socket: &Rc<Socket>, why: String) -> String {
+async fn turn_away(daemon: &DaemonState, socket: &Rc<Socket>, why: String) -> String {
     let solo = Solo {
         why: why.clone(),
         unsent: Vec::new(),
         heard: Some(0),
     };
-    let hello = answer(house).line();
+    let hello = answer(daemon).line();
     let words = [&hello[..], b"\n", &Control::Solo(solo).line(), b"\n"].concat();
     let _ = socket.try_write(&words);
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
@@ -214,11 +218,11 @@ fn refuse_bare(socket: &Socket, line: &[u8], why: String) -> String {
     format!("a client without a hello is not served here: {why}")
 }
 
-fn answer(house: &House) -> DaemonHello {
+fn answer(daemon: &DaemonState) -> DaemonHello {
     DaemonHello {
         version: this_build::version(),
         protocol: PROTOCOL,
-        generation: house.generation.clone(),
+        generation: daemon.generation.clone(),
         build: this_build::text(),
         checks_keys: true,
         key_version: crate::key::VERSION,
@@ -251,35 +255,25 @@ fn announced(hello: &ClientHello, known: &[&ProcessRef]) -> Announced {
     }
 }
 
-fn greet(house: &House, link: &Link, hello: Rc<ClientHello>) {
-    link.to_client.push(&answer(house).line());
-    for older in house.clients.borrow().values() {
-        // A session that attaches again has given its former connection up. Its process is the same: that was checked.
-        if older
-            .hello
-            .get()
-            .is_some_and(|older| older.session == hello.session)
-        {
-            older.left.raise();
-        }
-    }
+fn greet(task: ClientTask<'_>, hello: Rc<ClientHello>) {
+    let ClientTask { daemon, id, link } = task;
+    link.to_client.push(&answer(daemon).line());
     link.set_wish(Rc::clone(&hello));
     let _ = link.hello.set(Rc::clone(&hello));
-    link.heard.set(Some(0));
-    let may_lend = || admission::may_lend_its_program(house, link);
-    house.upgrade.consider(&hello, may_lend);
-    if house.moved.get() {
-        link.tell(&Control::Moved);
-    }
-    let is_first = house.first_hello.borrow().is_none();
+    // An older connection of its session is of the same process: that was checked.
+    let introduction = Introduction::of_hello(&hello);
+    daemon.tell_engine(|engine| engine.client_introduced(id, introduction));
+    let may_lend = || admission::may_lend_its_program(daemon, link);
+    daemon.upgrade.consider(&hello, may_lend);
+    let is_first = daemon.first_hello.borrow().is_none();
     if is_first {
-        *house.first_hello.borrow_mut() = Some(Rc::clone(&hello));
-        introduce(house, &hello);
+        *daemon.first_hello.borrow_mut() = Some(Rc::clone(&hello));
+        introduce(daemon, &hello);
     }
 }
 
 /// Now the daemon knows what it is there for.
-fn introduce(house: &House, hello: &ClientHello) {
+fn introduce(daemon: &DaemonState, hello: &ClientHello) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let command: Vec<String> = hello
         .spec
@@ -287,17 +281,17 @@ fn introduce(house: &House, hello: &ClientHello) {
         .iter()
         .map(|word| text(word.as_bytes()))
         .collect();
-    let Some(mut record) = house.meeting.record() else {
+    let Some(mut record) = daemon.meeting.record() else {
         return;
     };
     record.name = crate::sharing::launcher::name_of(&command);
     // The record goes with the daemon; by this line it is known by its name afterwards.
-    house.log.line(format_args!("serves {}", record.name));
+    daemon.log.line(format_args!("serves {}", record.name));
     record.command = command;
     record.cwd = text(hello.spec.cwd.as_bytes());
-    if house.has_place()
-        && let Err(error) = house.meeting.write_record(&record)
+    if daemon.has_place()
+        && let Err(error) = daemon.meeting.write_record(&record)
     {
-        house.log.line(error);
+        daemon.log.line(error);
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
+use kennel_core::engine::daemon::InputLine;
 use kennel_core::message::{Line, Message, Owned, Scan, newline};
 use kennel_sys::memory;
 use rustix::buffer::spare_capacity;
@@ -292,16 +293,19 @@ impl Inbox {
     }
 
     /// The same for whoever has a use for the line itself. A long one that came alone changes hands without a copy.
-    pub(crate) fn next_spoken(&mut self) -> Option<Spoken<'_>> {
+    pub(crate) fn next_input(&mut self) -> Option<InputLine<'_>> {
         self.next_message()?;
         if self.last_is_long_and_alone() {
             let mut all = std::mem::take(self);
             self.too_long = std::mem::take(&mut all.too_long);
             all.bytes.pop();
             let scan = all.scan.unwrap_or_default();
-            return Some(Spoken::Taken(Owned::behind_room(all.bytes, all.room), scan));
+            return Some(InputLine::Moved(
+                Owned::behind_room(all.bytes, all.room),
+                scan,
+            ));
         }
-        Some(Spoken::Seen(self.last_message()))
+        Some(InputLine::Lent(self.last_message()))
     }
 
     fn last_message(&self) -> Line<'_> {
@@ -415,30 +419,6 @@ impl Inbox {
         self.bytes.shrink_to(KEPT);
     }
 }
-
-/// A line that was said.
-#[derive(Debug)]
-pub(crate) enum Spoken<'a> {
-    Seen(Line<'a>),
-    /// It is ours, with what is known of it.
-    Taken(Owned, Box<Scan>),
-}
-
-impl Spoken<'_> {
-    pub(crate) fn line(&self) -> Line<'_> {
-        match self {
-            Spoken::Seen(line) => *line,
-            Spoken::Taken(line, scan) => Line::scanned(line, scan),
-        }
-    }
-}
-
-impl<'a> From<&'a [u8]> for Spoken<'a> {
-    fn from(line: &'a [u8]) -> Spoken<'a> {
-        Spoken::Seen(line.into())
-    }
-}
-
 /// Whether a last line without a newline is the beginning of a message.
 fn is_cut_off(line: &[u8]) -> bool {
     let is_message = line

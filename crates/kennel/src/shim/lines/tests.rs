@@ -4,6 +4,8 @@ use std::io;
 
 use kennel_core::message::{LONGEST_ID, Message};
 
+use kennel_core::engine::daemon::InputLine;
+
 use super::*;
 
 fn feed(inbox: &mut Inbox, bytes: &[u8]) {
@@ -42,13 +44,13 @@ fn what_was_said_is_the_same_whether_it_is_seen_or_taken() {
             let mut taken = 0;
             for bytes in all.as_bytes().chunks(part) {
                 feed(&mut inbox, bytes);
-                while let Some(spoken) = inbox.next_spoken() {
+                while let Some(spoken) = inbox.next_input() {
                     let line = spoken.line();
                     heard.push_str(str::from_utf8(line.bytes()).unwrap());
                     heard.push('\n');
                     let alone = Message::parse(line.bytes());
                     assert_eq!(Message::parse(line), alone, "{part}");
-                    taken += usize::from(matches!(spoken, Spoken::Taken(..)));
+                    taken += usize::from(matches!(spoken, InputLine::Moved(..)));
                 }
             }
             let whole = all.strip_suffix("part").unwrap_or(&all);

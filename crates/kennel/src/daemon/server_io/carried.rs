@@ -1,24 +1,24 @@
-//! A station on its way to another program: what that one needs to go on with it.
+//! A server slot on its way to another program: what that one needs to go on with it.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::{CHUNK, Lanes};
+use kennel_core::engine::daemon::{CHUNK, Lanes, ServerSlot, SlotSnapshot};
 use kennel_core::hello::ClientHello;
 use kennel_core::mux::Mux;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::house::House;
+use super::super::daemon_state::DaemonState;
 use super::super::running::{self, Running};
-use super::Station;
+use super::ServerIo;
 use super::feed::Unwritten;
 use crate::shim::width::Width;
 use crate::sources::Sources;
 
-/// A station, to go on with after an exec.
+/// A server slot, to go on with after an exec.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::daemon) struct Carried {
     hello: ClientHello,
@@ -48,9 +48,13 @@ impl Carried {
     }
 }
 
-impl Station {
+impl ServerIo {
     /// What another program needs to go on with it; `None` while it is on its way out.
-    pub(in crate::daemon) fn carried(&self, house: &House) -> Option<Carried> {
+    pub(in crate::daemon) fn carried(
+        &self,
+        daemon: &DaemonState,
+        slot: &ServerSlot,
+    ) -> Option<Carried> {
         let running = match &*self.running.borrow() {
             None => None,
             Some(running) => Some(running.carried()?),
@@ -59,52 +63,55 @@ impl Station {
             return None;
         }
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let slot = self.slot.borrow();
         let mux = serde_json::value::to_raw_value(slot.mux()).ok()?;
         let deserted = slot.deserted_since();
         Some(Carried {
             hello: ClientHello::clone(&self.hello),
-            starts_in: millis(self.start_at.saturating_duration_since(Instant::now())),
+            starts_in: millis(slot.start_at() - daemon.now()),
             mux,
             lanes: slot.lanes().clone(),
             cut: self.cut.borrow().clone(),
             running,
             sources: self.sources.borrow().clone(),
-            deserted_for: deserted.map(|since| millis(house.now() - since)),
+            deserted_for: deserted.map(|since| millis(daemon.now() - since)),
             pid: self.pid.get(),
             since: self.since.get(),
         })
     }
 
     /// Goes on with what another program had. Its clients come back by themselves.
-    pub(in crate::daemon) fn resume(house: &House, carried: Carried) -> io::Result<Station> {
+    pub(in crate::daemon) fn resume(
+        daemon: &DaemonState,
+        carried: Carried,
+    ) -> io::Result<ServerIo> {
         let mux: Mux = serde_json::from_str(carried.mux.get())?;
-        let now = Instant::now();
-        let hello = Rc::new(carried.hello);
-        let start_at = now + Duration::from_millis(carried.starts_in);
-        let mut station = Station::new(house, mux.class().clone(), hello, start_at);
+        let now = daemon.now();
+        let class = mux.class().clone();
         let running = carried.running.map(Running::resume).transpose()?;
         let warden = running.as_ref().map(|running| running.tree.warden().pid());
         let ago = |millis| {
-            now.checked_sub(Duration::from_millis(millis))
-                .unwrap_or(now)
+            let earlier = Instant::now().checked_sub(Duration::from_millis(millis));
+            earlier.map_or(now, |at| daemon.moment(at))
         };
-        let writing = carried.cut.is_some();
-        let deserted = carried.deserted_for.map(ago);
-        let deserted = deserted.map(|at| house.moment(at));
-        let slot = station.slot.get_mut();
-        slot.restore(mux, carried.lanes, writing, deserted);
-        if running.is_some() {
-            slot.started();
-        }
+        let snapshot = SlotSnapshot {
+            mux,
+            lanes: carried.lanes,
+            running: running.is_some(),
+            writing: carried.cut.is_some(),
+            start_at: now + Duration::from_millis(carried.starts_in),
+            deserted_since: carried.deserted_for.map(ago),
+        };
+        let mut engine = daemon.engine.borrow_mut();
+        let slot = engine.restore_slot(snapshot, &carried.hello.session, now);
+        let mut server_io = ServerIo::new(slot, class, Rc::new(carried.hello));
         // It may have been given a wider pipe, which is to be narrow again.
-        station.width = Width::wider_than(CHUNK);
-        station.cut.replace(carried.cut);
-        station.running.replace(running.map(Rc::new));
-        station.sources.replace(carried.sources);
-        station.warden.set(warden);
-        station.pid.set(carried.pid);
-        station.since.set(carried.since);
-        Ok(station)
+        server_io.width = Width::wider_than(CHUNK);
+        server_io.cut.replace(carried.cut);
+        server_io.running.replace(running.map(Rc::new));
+        server_io.sources.replace(carried.sources);
+        server_io.warden.set(warden);
+        server_io.pid.set(carried.pid);
+        server_io.since.set(carried.since);
+        Ok(server_io)
     }
 }

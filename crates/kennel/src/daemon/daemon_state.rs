@@ -3,32 +3,34 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use kennel_core::hello::{ClientHello, Control};
-use kennel_core::lifetime::ClientId;
+use kennel_core::engine::daemon::{Daemon, SlotId};
+use kennel_core::hello::ClientHello;
+use kennel_core::lifetime::{ClientId, Sight};
 use kennel_core::time::Moment;
 use kennel_sys::lock::Lock;
+use kennel_sys::process::Identity;
 use kennel_sys::runtime_dir::Hold;
 use kennel_sys::signals::Signals;
 
 use super::carried::Carried;
-use super::client::Link;
+use super::client::ClientConn;
 use super::clock::Clock;
-use super::life::Life;
 use super::log::Log;
-use super::pool::Pool;
+use super::server_io::ServerIo;
 use super::start::{self, sweep};
 use super::state::Restart;
 use super::tasks::{Descriptor, Notify};
 use super::upgrade::Upgrade;
+use super::watchdog::Watchdog;
 use crate::meeting::Meeting;
 
 /// Traffic is a reason to look after the daemon's own place, but not every line is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) struct House {
+pub(super) struct DaemonState {
     pub(super) meeting: Meeting,
     /// `daemon.lock`, until it is given up.
     pub(super) lock: RefCell<Option<Lock>>,
@@ -36,17 +38,24 @@ pub(super) struct House {
     pub(super) hold: Option<Hold>,
     pub(super) log: Log,
     pub(super) generation: String,
-    pub(super) life: RefCell<Life>,
+    /// What decides.
+    pub(super) engine: RefCell<Daemon>,
+    /// The process outside whose life bounds the daemon's.
+    pub(super) owner: Option<Identity>,
     pub(super) listener: Descriptor<UnixListener>,
     pub(super) sweep: Duration,
-    /// How long a server outlives its last client; `None`: for ever.
-    pub(super) linger: Option<Duration>,
     /// What asks for the end.
     pub(super) signals: Signals,
     pub(super) upgrade: Upgrade,
     clock: Clock,
-    pub(super) pool: Pool,
-    pub(super) clients: RefCell<BTreeMap<ClientId, Rc<Link>>>,
+    /// From a slot's first client until nothing is left of its server's process tree.
+    pub(super) servers: RefCell<BTreeMap<SlotId, Rc<ServerIo>>>,
+    /// Ends the process if its end takes too long.
+    pub(super) watchdog: RefCell<Option<Watchdog>>,
+    /// The daemon has left: nothing is at its place any more.
+    pub(super) has_left: Cell<bool>,
+    this: OnceCell<Weak<DaemonState>>,
+    pub(super) clients: RefCell<BTreeMap<ClientId, Rc<ClientConn>>>,
     /// What the first client wanted: what bare clients get.
     pub(super) first_hello: RefCell<Option<Rc<ClientHello>>>,
     /// Whether that one, confined as this process is, has this daemon's key: computed once.
@@ -63,31 +72,24 @@ pub(super) struct House {
     pub(super) freed: Notify,
     /// Some of what was queued for a client was written, or its client left: servers that wait for that may be read.
     pub(super) drained: Notify,
-    /// Nobody is let in any more.
-    pub(super) closed: Flag,
-    pub(super) moved: Cell<bool>,
     pub(super) restarts: Cell<u64>,
     pub(super) last_restart: RefCell<Option<Restart>>,
     /// Since when nobody is attached, for people.
     pub(super) idle_since: Cell<Option<u64>>,
-    /// Whether any server of this daemon has shown to know the modern era.
-    modern: Cell<Option<bool>>,
     looked: Cell<Instant>,
-    next_id: Cell<u64>,
 }
 
-impl House {
+impl DaemonState {
     pub(super) fn new(
         meeting: Meeting,
         lock: Lock,
         log: Log,
         generation: String,
-        life: Life,
+        engine: Daemon,
         listener: Descriptor<UnixListener>,
         signals: Signals,
-    ) -> House {
-        House {
-            linger: life.linger(),
+    ) -> DaemonState {
+        DaemonState {
             clock: Clock::start(Moment::START),
             sweep: sweep(&log),
             signals,
@@ -97,9 +99,13 @@ impl House {
             hold: None,
             log,
             generation,
-            life: RefCell::new(life),
+            engine: RefCell::new(engine),
+            owner: None,
             listener,
-            pool: Pool::default(),
+            servers: RefCell::default(),
+            watchdog: RefCell::default(),
+            has_left: Cell::new(false),
+            this: OnceCell::new(),
             clients: RefCell::default(),
             first_hello: RefCell::default(),
             first_fits: OnceCell::new(),
@@ -109,14 +115,10 @@ impl House {
             talked: Notify::default(),
             freed: Notify::default(),
             drained: Notify::default(),
-            closed: Flag::default(),
-            moved: Cell::new(false),
             restarts: Cell::new(0),
             last_restart: RefCell::default(),
             idle_since: Cell::new(None),
-            modern: Cell::new(None),
             looked: Cell::new(Instant::now()),
-            next_id: Cell::new(1),
         }
     }
 
@@ -126,24 +128,35 @@ impl House {
         self.restarts.set(carried.restarts);
         self.last_restart.replace(carried.last_restart.clone());
         self.idle_since.set(carried.idle_since);
-        self.modern.set(carried.modern);
-        self.next_id.set(carried.next_id);
+        let engine = self.engine.get_mut();
+        engine.restore(carried.next_id, carried.modern);
         self.present_hash.replace(carried.hash_of_this_version());
     }
 
-    /// Whether another program could go on with it as well: not one on its way out, or without its place.
-    pub(super) fn may_be_taken_over(&self) -> bool {
-        let closed = self.closed.is_up() || self.moved.get();
-        !closed && self.has_place() && !self.life.borrow().is_over()
+    /// Makes the shared one of it.
+    pub(super) fn shared(self) -> Rc<DaemonState> {
+        let daemon = Rc::new(self);
+        let _ = daemon.this.set(Rc::downgrade(&daemon));
+        daemon
     }
 
-    pub(super) fn next_id(&self) -> u64 {
-        self.next_id.get()
+    pub(super) fn this(&self) -> Option<Rc<DaemonState>> {
+        self.this.get().and_then(Weak::upgrade)
     }
 
-    /// Whether any server has shown to know the modern era, if it is known.
-    pub(super) fn knows_modern(&self) -> Option<bool> {
-        self.modern.get()
+    pub(super) fn server_io(&self, slot: SlotId) -> Option<Rc<ServerIo>> {
+        self.servers.borrow().get(&slot).cloned()
+    }
+
+    /// Looks at all servers, in order.
+    pub(super) fn each_server(&self, look: impl FnMut(&Rc<ServerIo>)) {
+        let all: Vec<Rc<ServerIo>> = self.servers.borrow().values().cloned().collect();
+        all.iter().for_each(look);
+    }
+
+    /// Whether another program could take over now.
+    pub(super) fn may_hand_over(&self) -> bool {
+        self.engine.borrow().may_hand_over() && self.has_place()
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -160,30 +173,19 @@ impl House {
         self.clock.instant(moment)
     }
 
-    /// A server of this daemon has shown whether it knows the modern era. One that did so once is not
-    /// forgotten for another that was killed before it could.
-    pub(super) fn saw_era(&self, modern: bool) {
-        self.modern
-            .set(Some(modern || self.modern.get() == Some(true)));
-    }
-
-    /// Whether a server of this daemon has shown that it does not know the modern era.
-    pub(super) fn is_known_to_be_legacy(&self) -> bool {
-        self.modern.get() == Some(false)
-    }
-
     /// A client counts from its connection on (lesson 30).
-    pub(super) fn arrived(&self, link: &Rc<Link>) -> ClientId {
-        let id = ClientId(self.next_id.replace(self.next_id.get() + 1));
+    pub(super) fn arrived(&self, link: &Rc<ClientConn>) -> ClientId {
+        let mut engine = self.engine.borrow_mut();
+        let id = engine.client_arrived(link.sight(), self.now());
+        drop(engine);
         self.has(id, link);
         id
     }
 
     /// This client is here, under the number it has.
-    pub(super) fn has(&self, id: ClientId, link: &Rc<Link>) {
+    pub(super) fn has(&self, id: ClientId, link: &Rc<ClientConn>) {
         self.clients.borrow_mut().insert(id, Rc::clone(link));
         self.idle_since.set(None);
-        self.life.borrow_mut().arrived(id, link.sight());
         self.stir();
     }
 
@@ -192,15 +194,30 @@ impl House {
         if self.clients.borrow().is_empty() {
             self.idle_since.set(Some(start::now()));
         }
-        self.life.borrow_mut().left(id);
+        let now = self.now();
+        let slot = self.engine.borrow().slot_of(id);
+        self.tell_engine(|engine| engine.client_gone(id, now));
+        if let Some(server_io) = slot.and_then(|slot| self.server_io(slot)) {
+            server_io.stirred.notify_waiters();
+        }
         self.freed.notify_waiters();
         self.drained.notify_waiters();
         self.stir();
     }
 
+    /// The process of a client can be watched from now on.
+    pub(super) fn is_watched(&self, id: ClientId, link: &ClientConn) {
+        if link.sight() == Sight::Seen {
+            let now = self.now();
+            self.engine.borrow_mut().client_is_watched(id, now);
+        }
+    }
+
     /// A client was heard.
     pub(super) fn heard(&self, id: ClientId, at: Instant) {
-        self.life.borrow_mut().heard(id, at);
+        let mut engine = self.engine.borrow_mut();
+        engine.client_spoke(id, self.moment(at));
+        drop(engine);
         self.talked.notify_one();
         if at.saturating_duration_since(self.looked.get()) >= LOOK_EVERY {
             self.look_after_place();
@@ -233,36 +250,22 @@ impl House {
         self.upgrade.stir();
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.clients.borrow().is_empty() && self.pool.is_empty()
-    }
-
     /// Whether the lock's path still leads to our lock: if not, another daemon may be elected, and
     /// nothing at that path is ours.
     pub(super) fn look_after_place(&self) {
         self.looked.set(Instant::now());
-        if self.moved.get() || self.has_place() {
+        if self.engine.borrow().has_moved() || self.has_place() {
             return;
         }
-        self.moved.set(true);
-        self.closed.raise();
         self.log
             .line("daemon.lock is not at its path any more: no new clients");
-        self.pool.close_deserted();
-        self.tell_all(&Control::Moved);
+        self.tell_engine(Daemon::runtime_dir_lost);
         self.stir();
     }
 
     pub(super) fn has_place(&self) -> bool {
         let lock = self.lock.borrow();
         lock.as_ref().is_some_and(Lock::is_at_its_path)
-    }
-
-    /// Tells all who understand it.
-    pub(super) fn tell_all(&self, word: &Control) {
-        for link in self.clients.borrow().values() {
-            link.tell(word);
-        }
     }
 }
 

@@ -7,19 +7,23 @@ use std::rc::Rc;
 use kennel_core::lifetime::ClientId;
 use kennel_core::message::Owned;
 use kennel_core::mux::Lane;
-use kennel_core::time::Moment;
 use serde::{Deserialize, Serialize};
 
+use super::super::daemon_state::DaemonState;
 use super::super::spare::give_back;
 use super::super::tasks::Descriptor;
-use super::Station;
+use super::ServerIo;
 
-impl Station {
+impl ServerIo {
     /// Writes what the clients say to the server, until it hears no more.
-    pub(in crate::daemon) async fn feed(&self, stdin: Rc<Descriptor<OwnedFd>>) {
+    pub(in crate::daemon) async fn feed(
+        &self,
+        daemon: &DaemonState,
+        stdin: Rc<Descriptor<OwnedFd>>,
+    ) {
         *self.stdin.borrow_mut() = Rc::downgrade(&stdin);
         loop {
-            match self.write_some(&stdin) {
+            match self.write_some(daemon, &stdin) {
                 Ok(true) => {}
                 Ok(false) => self.news.notified().await,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -35,12 +39,11 @@ impl Station {
 
     /// Writes some of what is to be written to the server next; `false` if that is nothing. What is not written
     /// stays where others find it.
-    fn write_some(&self, stdin: &Descriptor<OwnedFd>) -> io::Result<bool> {
+    fn write_some(&self, daemon: &DaemonState, stdin: &Descriptor<OwnedFd>) -> io::Result<bool> {
         let mut cut = self.cut.borrow_mut();
         if cut.is_none() {
-            let mut slot = self.slot.borrow_mut();
-            *cut = slot.next_chunk().map(Unwritten::new);
-            slot.set_writing(cut.is_some());
+            let chunk = daemon.engine.borrow_mut().next_chunk(self.slot);
+            *cut = chunk.map(Unwritten::new);
             if cut.is_some() {
                 self.stirred.notify_waiters();
             }
@@ -52,49 +55,38 @@ impl Station {
         chunk.done += rustix::io::write(stdin, &chunk.line[chunk.done..])?;
         if chunk.done == chunk.line.len() {
             give_back(cut.take().map(|chunk| chunk.line));
-            self.slot.borrow_mut().set_writing(false);
+            daemon.engine.borrow_mut().set_writing(self.slot, false);
         }
         Ok(true)
     }
 
-    /// A line for the server. At once, if none waits: nobody is woken for it then.
-    pub(super) fn tell_server(
+    /// Writes a line to the server at once, for nothing is ahead of it: nobody is woken for that.
+    pub(in crate::daemon) fn write_line(
         &self,
+        daemon: &DaemonState,
         lane: Lane,
         mut line: Owned,
         by: Option<ClientId>,
-        at: Moment,
     ) {
-        let mut slot = self.slot.borrow_mut();
-        slot.request_sent(at);
-        if slot.way_is_clear()
-            && let Some(stdin) = self.stdin.borrow().upgrade()
-        {
-            line.push(b'\n');
-            self.width.suit(&*stdin, line.len());
-            // If it hears no more, whoever writes the rest will see.
-            let done = rustix::io::write(&*stdin, &line).unwrap_or(0);
-            if done < line.len() {
-                self.cut.replace(Some(Unwritten { line, done }));
-                slot.set_writing(true);
-                self.news.notify_one();
-            } else {
-                give_back(Some(line));
-            }
-            // It waited for its turn until now: whoever said it may say more.
-            if by.is_none_or(|by| lane != Lane::Of(by)) {
-                self.stirred.notify_waiters();
-            }
-            return;
-        }
-        if slot.queue(lane, line, by) {
+        let Some(stdin) = self.stdin.borrow().upgrade() else {
+            let mut engine = daemon.engine.borrow_mut();
+            return engine.queue_for_server(self.slot, lane, line, by);
+        };
+        line.push(b'\n');
+        self.width.suit(&*stdin, line.len());
+        // If it hears no more, whoever writes the rest will see.
+        let done = rustix::io::write(&*stdin, &line).unwrap_or(0);
+        if done < line.len() {
+            self.cut.replace(Some(Unwritten { line, done }));
+            daemon.engine.borrow_mut().set_writing(self.slot, true);
             self.news.notify_one();
+        } else {
+            give_back(Some(line));
         }
-    }
-
-    /// Answers a request of the server's own.
-    pub(in crate::daemon) fn answer_server(&self, line: Vec<u8>, at: Moment) {
-        self.tell_server(Lane::Front, line.into(), None, at);
+        // It waited for its turn until now: whoever said it may say more.
+        if by.is_none_or(|by| lane != Lane::Of(by)) {
+            self.stirred.notify_waiters();
+        }
     }
 }
 

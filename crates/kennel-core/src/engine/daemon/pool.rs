@@ -1,0 +1,144 @@
+//! Which server slot a client gets, and when a slot's server may start.
+
+use super::{Action, Daemon, Dedicated, Report, ServerSlot, SlotId, SlotKey};
+use crate::lifetime::ClientId;
+use crate::mux::Class;
+use crate::time::Moment;
+
+impl Daemon {
+    /// The slot of this class, or a new one; `Err` says why the client must go dedicated.
+    pub(super) fn place(&mut self, client: ClientId, class: Class) -> Result<SlotId, &'static str> {
+        let open = |slot: &&ServerSlot| class.is_shared() && slot.is_open_for(&class);
+        let found = self.slots.values().find(open);
+        let found = found.map(|slot| (slot.id(), slot.newcomers(), slot.is_to_be_replaced()));
+        let slot = match found {
+            Some((slot, newcomers, false)) => newcomers.map(|()| slot)?,
+            // Who comes gets what is there now, not what was.
+            Some((outdated, _, true)) => {
+                self.replace(outdated);
+                self.open_slot(client, class)
+            }
+            None => self.open_slot(client, class),
+        };
+        let (session, hibernate_after) = match &self.clients[&client].introduction {
+            Some(it) => (it.session.clone(), it.hibernate_after),
+            None => (String::new(), None),
+        };
+        if let Some(slot) = self.slots.get_mut(&slot) {
+            slot.join(client, &session, hibernate_after);
+        }
+        Ok(slot)
+    }
+
+    fn open_slot(&mut self, client: ClientId, class: Class) -> SlotId {
+        let introduction = self.clients[&client].introduction.as_ref();
+        let session = introduction.map_or("", |it| &it.session);
+        let policy = introduction.map_or_else(Default::default, |it| it.policy);
+        let key = SlotKey::new(&class, session);
+        let start_at = self.restarts.start_at(&key, self.now);
+        let id = self.next_slot();
+        let linger = self.life.linger();
+        let mut slot = ServerSlot::new(id, key, class, policy, linger, self.now);
+        slot.set_start_at(start_at);
+        slot.mux_mut().set_max_line(self.max_line);
+        self.slots.insert(id, slot);
+        let open = Action::OpenSlot { slot: id, client };
+        self.actions.push_back(open);
+        id
+    }
+
+    pub(super) fn next_slot(&mut self) -> SlotId {
+        self.next_slot += 1;
+        SlotId(self.next_slot)
+    }
+
+    /// Whether nothing is left of the servers that had this slot's key before it: two of one class might share a store.
+    fn is_first(&self, slot: &ServerSlot) -> bool {
+        let mut slots = self.slots.values();
+        let first = slots.find(|other| other.key() == slot.key());
+        first.is_none_or(|first| first.id() == slot.id())
+    }
+
+    /// When this slot's server is to be started, if it waits for nothing but time.
+    pub(super) fn start_at(&self, slot: &ServerSlot) -> Option<Moment> {
+        let waits = slot.is_waiting() && self.is_first(slot);
+        waits.then(|| slot.start_at())
+    }
+
+    pub(super) fn start_if_due(&mut self, id: SlotId) {
+        let start_at = self.slots.get(&id).and_then(|slot| self.start_at(slot));
+        if start_at.is_some_and(|at| self.now >= at)
+            && let Some(slot) = self.slots.get_mut(&id)
+        {
+            slot.starting();
+            self.actions.push_back(Action::StartServer { slot: id });
+        }
+    }
+
+    /// This client may not have a server started by this daemon: it was checked before a start. Nothing that it sent
+    /// went to a server.
+    pub fn client_refused(&mut self, client: ClientId, why: &str, now: Moment) {
+        self.now = now;
+        let Some(id) = self.slot_of(client) else {
+            return;
+        };
+        self.flush(id);
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        let mut unsent = slot.unsent(std::iter::empty());
+        let unsent = unsent.remove(&client).unwrap_or_default();
+        slot.leave(client, now);
+        let is_deserted = slot.clients() == 0;
+        self.make_dedicated(client, Dedicated::AtStart, why, unsent);
+        if is_deserted {
+            self.close_slot(id);
+        }
+        self.settle(id, None);
+    }
+
+    /// Nothing is left of this slot's server, or none was started.
+    pub fn slot_ended(&mut self, id: SlotId, now: Moment) {
+        self.now = now;
+        let Some(ended) = self.slots.remove(&id) else {
+            return;
+        };
+        let successors = self.slots.values();
+        let successors = successors.filter(|it| it.key() == ended.key());
+        let successors: Vec<SlotId> = successors.map(ServerSlot::id).collect();
+        for slot in successors {
+            self.start_if_due(slot);
+            self.actions.push_back(Action::Settled { slot });
+        }
+    }
+
+    /// Its server is to stop: no client joins it any more.
+    pub fn close_slot(&mut self, id: SlotId) {
+        if let Some(slot) = self.slots.get_mut(&id)
+            && !slot.is_closing()
+        {
+            slot.close();
+            self.actions.push_back(Action::StopServer { slot: id });
+        }
+    }
+
+    /// No client will come to the slots that have none.
+    pub(super) fn close_deserted(&mut self) {
+        let deserted = self.slots.values().filter(|slot| slot.clients() == 0);
+        let deserted: Vec<SlotId> = deserted.map(ServerSlot::id).collect();
+        for slot in deserted {
+            self.close_slot(slot);
+        }
+    }
+
+    pub(super) fn close_all(&mut self) {
+        let all: Vec<SlotId> = self.slots.keys().copied().collect();
+        for slot in all {
+            self.close_slot(slot);
+        }
+    }
+
+    pub(super) fn report(&mut self, report: Report) {
+        self.actions.push_back(Action::Report(report));
+    }
+}

@@ -1,0 +1,196 @@
+//! When servers start, stop, hibernate and are replaced.
+
+use kennel_core::engine::daemon::{Report, StartFailure};
+use kennel_core::hello::Control;
+use kennel_core::message::Key;
+use kennel_core::session::Ending;
+
+use super::*;
+
+#[test]
+fn the_successor_of_a_server_waits_until_nothing_is_left_of_it() {
+    let mut stage = Stage::new();
+    let (client, first) = stage.served("one");
+    stage.lose(first);
+    stage.say(client, "!again");
+    let actions = stage.say(client, INITIALIZE);
+    let second = slot(&actions);
+    assert!(!starts(&actions, second));
+    let actions = stage.pass(SECOND);
+    assert!(!starts(&actions, second), "{actions:?}");
+    let actions = stage.end_slot(first);
+    assert!(starts(&actions, second), "{actions:?}");
+}
+
+#[test]
+fn a_server_that_never_answers_is_started_again_on_request_only() {
+    let mut stage = Stage::new();
+    let client = stage.client("one");
+    let mut opened = slot(&stage.say(client, INITIALIZE));
+    for _ in 0..100 {
+        stage.start(opened);
+        let actions = stage.lose(opened);
+        let lost = lost(&actions, client);
+        stage.end_slot(opened);
+        if lost.final_word {
+            assert!(lost.retry_after.is_some());
+            let [Report::ServerLost { restarts, .. }] = reports(&actions)[..] else {
+                panic!("{actions:?}");
+            };
+            assert!(!restarts);
+            return;
+        }
+        stage.say(client, "!again");
+        opened = slot(&stage.say(client, INITIALIZE));
+        stage.pass(60 * SECOND / 100);
+    }
+    panic!("it is started for ever");
+}
+
+#[test]
+fn what_waits_for_a_lost_server_is_named_as_unsent() {
+    let mut stage = Stage::new();
+    let (client, slot) = stage.served("one");
+    stage.say(client, &call(1));
+    stage.daemon.set_writing(slot, true);
+    stage.say(client, &call(2));
+    let actions = stage.lose(slot);
+    assert_eq!(lost(&actions, client).unsent, [Key::Number(2)]);
+    assert!(stops(&actions, slot));
+}
+
+#[test]
+fn a_line_that_was_not_written_to_its_end_is_unsent() {
+    let mut stage = Stage::new();
+    let (client, slot) = stage.served("one");
+    stage.say(client, &call(1));
+    let (_, line) = stage.written.pop().unwrap();
+    let cut_off = [line.as_bytes()].into_iter();
+    let now = stage.now;
+    let daemon = &mut stage.daemon;
+    daemon.server_lost(slot, Some(Ending::Code(1)), String::new(), cut_off, now);
+    let actions = stage.actions();
+    let lost = lost(&actions, client);
+    assert_eq!(lost.unsent, [Key::Number(1)]);
+    assert_eq!(lost.ended, Some(Ending::Code(1)));
+}
+
+#[test]
+fn what_a_lost_server_says_reaches_nobody() {
+    let mut stage = Stage::new();
+    let (client, slot) = stage.served("one");
+    stage.say(client, &call(1));
+    stage.lose(slot);
+    let late = r#"{"jsonrpc":"2.0","id":2,"result":{}}"#;
+    let actions = stage.server_says(slot, late);
+    assert!(lines(&actions, client).is_empty(), "{actions:?}");
+}
+
+#[test]
+fn a_start_that_fails_is_told_to_the_clients_of_that_slot() {
+    let mut stage = Stage::new();
+    let client = stage.client("one");
+    let opened = slot(&stage.say(client, INITIALIZE));
+    let failure = StartFailure {
+        detail: "sh: not found".to_owned(),
+        exit: Some(127),
+        shortage: false,
+    };
+    stage.daemon.server_refused(opened, failure, stage.now);
+    let actions = stage.actions();
+    let lost = lost(&actions, client);
+    assert!(lost.final_word && !lost.shortage);
+    assert_eq!(lost.exit, Some(127));
+    assert_eq!(lost.unsent, [Key::Number(0)]);
+    assert!(stops(&actions, opened));
+}
+
+#[test]
+fn a_server_outlives_its_last_client_by_linger() {
+    let mut stage = Stage::new();
+    let (client, slot) = stage.served("one");
+    stage.gone(client);
+    let actions = stage.pass(LINGER - SECOND);
+    assert!(!stops(&actions, slot), "{actions:?}");
+    let actions = stage.pass(SECOND);
+    assert!(stops(&actions, slot), "{actions:?}");
+}
+
+#[test]
+fn an_idle_server_hibernates_if_all_its_clients_allow_it() {
+    let mut stage = Stage::new();
+    let mut clients = ["one", "two"].map(|session| {
+        let mut introduction = introduction(session);
+        introduction.hibernate_after = Some(10 * SECOND);
+        stage.client_with(introduction)
+    });
+    let opened = slot(&stage.say(clients[0], INITIALIZE));
+    stage.start(opened);
+    stage.server_says(opened, &initialized(1));
+    stage.say(clients[1], INITIALIZE);
+    let other = stage.client("never");
+    stage.say(other, INITIALIZE);
+    let actions = stage.pass(20 * SECOND);
+    assert!(!stops(&actions, opened), "{actions:?}");
+    stage.gone(other);
+    let actions = stage.pass(SECOND);
+    assert!(stops(&actions, opened), "{actions:?}");
+    clients.sort_unstable();
+    for client in clients {
+        assert_eq!(told(&actions, client), [&Control::Resting]);
+        assert!(finishes(&actions, client));
+    }
+}
+
+#[test]
+fn a_server_with_a_pending_request_does_not_hibernate() {
+    let mut stage = Stage::new();
+    let client = stage.client_with(Introduction {
+        hibernate_after: Some(SECOND),
+        ..introduction("one")
+    });
+    let opened = slot(&stage.say(client, INITIALIZE));
+    stage.start(opened);
+    let actions = stage.pass(30 * SECOND);
+    assert!(!stops(&actions, opened), "{actions:?}");
+}
+
+#[test]
+fn an_outdated_server_is_replaced_when_its_last_answer_is_there() {
+    let mut stage = Stage::new();
+    let (client, slot) = stage.served("one");
+    stage.say(client, &call(1));
+    stage.daemon.files_changed(slot);
+    let actions = stage.actions();
+    assert_eq!(reports(&actions), [&Report::Outdated]);
+    let actions = stage.server_says(slot, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+    assert_eq!(lines(&actions, client).len(), 1);
+    let lost = lost(&actions, client);
+    assert_eq!(lost.reason, "replaced");
+    assert!(stops(&actions, slot));
+}
+
+#[test]
+fn a_client_that_comes_gets_no_outdated_server() {
+    let mut stage = Stage::new();
+    let (former, outdated) = stage.served("one");
+    stage.daemon.files_changed(outdated);
+    let client = stage.client("two");
+    let actions = stage.say(client, INITIALIZE);
+    assert_ne!(slot(&actions), outdated);
+    assert_eq!(lost(&actions, former).reason, "replaced");
+}
+
+#[test]
+fn a_server_that_was_killed_on_discover_shows_no_era() {
+    for (ending, modern) in [(Ending::Code(1), Some(false)), (Ending::Signal(9), None)] {
+        let mut stage = Stage::new();
+        let client = stage.client("one");
+        let opened = slot(&stage.say(client, DISCOVER));
+        stage.start(opened);
+        let now = stage.now;
+        stage.daemon.first_process_ended(opened, ending, true, now);
+        stage.lose(opened);
+        assert_eq!(stage.daemon.knows_modern(), modern, "{ending:?}");
+    }
+}

@@ -1,0 +1,121 @@
+//! What a newer build goes on with.
+
+use kennel_core::engine::daemon::{
+    ClientPlace, ClientSnapshot, Daemon, HandoverWait, SlotSnapshot,
+};
+use kennel_core::lifetime::{Owner, Sight};
+use kennel_core::message::Key;
+
+use super::*;
+
+/// What comes back of a value that is written down.
+fn through_text<T: serde::de::DeserializeOwned>(value: &impl serde::Serialize) -> T {
+    let text = serde_json::to_string(value).expect("it has a text");
+    serde_json::from_str(&text).expect("it can be read")
+}
+
+/// The same daemon in another build.
+fn restored(stage: &Stage, sessions: &[(ClientId, &str)]) -> Stage {
+    let mut daemon = Daemon::new(&settings(Owner::None), stage.now);
+    daemon.restore(stage.daemon.next_client(), stage.daemon.knows_modern());
+    for slot in stage.daemon.slots() {
+        let snapshot = SlotSnapshot {
+            mux: through_text(slot.mux()),
+            lanes: through_text(slot.lanes()),
+            running: true,
+            writing: false,
+            start_at: slot.start_at(),
+            deserted_since: slot.deserted_since(),
+        };
+        daemon.restore_slot(snapshot, sessions[0].1, stage.now);
+    }
+    for (client, session) in sessions {
+        let snapshot = stage.daemon.client_snapshot(*client);
+        let snapshot = through_text(&snapshot.expect("it is there"));
+        let introduction = Some(introduction(session));
+        daemon
+            .restore_client(*client, snapshot, introduction, Sight::Seen, stage.now)
+            .expect("its slot is there");
+    }
+    Stage {
+        daemon,
+        now: stage.now,
+        written: Vec::new(),
+    }
+}
+
+#[test]
+fn a_newer_build_answers_what_was_asked_before_and_counts_on() {
+    let mut stage = Stage::new();
+    let (client, _) = stage.served("one");
+    stage.say(client, &call(1));
+    let mut stage = restored(&stage, &[(client, "one")]);
+    let slot = stage.daemon.slot_of(client).unwrap();
+    let actions = stage.server_says(slot, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+    assert_eq!(lines(&actions, client).len(), 1);
+    assert_eq!(stage.daemon.client_name(client), Some("app"));
+    let heard = INITIALIZE.len() + INITIALIZED.len() + call(1).len() + 3;
+    let actions = stage.lose(slot);
+    assert_eq!(lost(&actions, client).heard, Some(heard as u64));
+    let next = stage.daemon.client_arrived(Sight::Seen, stage.now);
+    assert!(next > client);
+}
+
+#[test]
+fn a_half_closed_client_is_finished_by_the_newer_build() {
+    let mut stage = Stage::new();
+    let (client, _) = stage.served("one");
+    stage.say(client, &call(1));
+    stage.daemon.client_eof(client, stage.now);
+    stage.actions();
+    let mut stage = restored(&stage, &[(client, "one")]);
+    let slot = stage.daemon.slot_of(client).unwrap();
+    let actions = stage.server_says(slot, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+    assert!(finishes(&actions, client), "{actions:?}");
+}
+
+#[test]
+fn lines_that_waited_are_unsent_in_the_newer_build() {
+    let mut stage = Stage::new();
+    let (client, slot) = stage.served("one");
+    stage.daemon.set_writing(slot, true);
+    stage.say(client, &call(1));
+    let mut stage = restored(&stage, &[(client, "one")]);
+    let slot = stage.daemon.slot_of(client).unwrap();
+    let actions = stage.lose(slot);
+    assert_eq!(lost(&actions, client).unsent, [Key::Number(1)]);
+}
+
+#[test]
+fn a_snapshot_of_a_client_has_the_fields_of_the_released_format() {
+    let snapshot = ClientSnapshot {
+        place: ClientPlace::At(0),
+        half_closed: false,
+        heard: Some(7),
+        name: None,
+    };
+    let text = serde_json::to_string(&snapshot).unwrap();
+    assert_eq!(
+        text,
+        r#"{"place":{"At":0},"half_closed":false,"heard":7,"name":null}"#
+    );
+    let older = r#"{"place":"Lost","half_closed":true,"heard":null}"#;
+    let older: ClientSnapshot = serde_json::from_str(older).unwrap();
+    assert_eq!((older.place, older.name), (ClientPlace::Lost, None));
+}
+
+#[test]
+fn a_handover_waits_two_seconds_for_silence_and_a_minute_for_memory() {
+    let mut stage = Stage::new();
+    let (client, _) = stage.served("one");
+    let wait = HandoverWait::new(stage.now);
+    assert!(wait.is_quiet(&stage.daemon, stage.now));
+    stage.say(client, &call(1));
+    assert!(!wait.is_quiet(&stage.daemon, stage.now));
+    assert_eq!(wait.next_timeout(stage.now), Some(stage.now + 2 * SECOND));
+    assert!(wait.is_quiet(&stage.daemon, stage.now + 2 * SECOND));
+    let (held, max_line) = (8 << 20, 64 << 20);
+    assert!(!wait.is_light(held, max_line, stage.now));
+    assert!(wait.is_light(held, max_line, stage.now + 60 * SECOND));
+    assert!(wait.is_light(1 << 20, max_line, stage.now));
+}
