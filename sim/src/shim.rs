@@ -51,6 +51,7 @@ impl Shim {
             why_dedicated: None,
             hibernate: kernel.house.hibernate,
             after_eof: AFTER_EOF,
+            app_is_watched: true,
         };
         Shim {
             pid,

@@ -1,10 +1,17 @@
 //! How sessions end.
 
-use kennel_core::engine::shim::{Action, End, Event};
+use kennel_core::engine::shim::{Action, End, Event, Settings};
 use kennel_core::hello::{Control, Lost};
 use kennel_core::session::{Ending, Verdict};
 
-use super::{SECOND, Stage};
+use super::{SECOND, Stage, settings};
+
+fn unwatched() -> Settings {
+    Settings {
+        app_is_watched: false,
+        ..settings()
+    }
+}
 
 #[test]
 fn a_dedicated_session_waits_for_the_exit_of_its_server_and_takes_its_exit_code() {
@@ -49,8 +56,8 @@ fn after_eof_answers_of_a_shared_server_are_waited_for_12_s_from_the_last_one() 
 }
 
 #[test]
-fn an_app_that_closed_its_input_and_does_not_read_is_waited_for_12_s() {
-    let mut stage = Stage::dedicated();
+fn an_app_that_closed_its_input_and_does_not_read_is_waited_for_12_s_if_it_is_not_watched() {
+    let mut stage = Stage::new(unwatched());
     stage.advance();
     stage.handle(Event::AppClosed);
     let unread = |stage: &mut Stage, progress| {
@@ -68,8 +75,40 @@ fn an_app_that_closed_its_input_and_does_not_read_is_waited_for_12_s() {
 }
 
 #[test]
-fn while_the_output_is_full_the_input_is_checked_every_second() {
-    let mut stage = Stage::dedicated();
+fn an_app_that_is_watched_may_read_its_answers_as_late_as_it_likes() {
+    for mut stage in [Stage::dedicated(), Stage::attached()] {
+        stage.advance();
+        for id in [1, 2] {
+            assert_eq!(stage.ask(id), Verdict::Forward);
+        }
+        stage.answer(1);
+        stage.handle(Event::AppClosed);
+        // Nothing is read of the server meanwhile, so its second answer cannot be late.
+        let full = |stage: &mut Stage| {
+            stage.shim.output_written(2 << 20, true, false, stage.now);
+            assert_eq!(stage.shim.end(|| false, stage.now), None);
+        };
+        full(&mut stage);
+        for _ in 0..100 {
+            stage.pass(60 * SECOND);
+            full(&mut stage);
+        }
+        stage.shim.output_written(10, false, true, stage.now);
+        stage.pass(SECOND);
+        stage.answer(2);
+        assert_eq!(stage.lines_for_app(), Vec::<String>::new());
+        assert_eq!(stage.shim.end(|| false, stage.now), None);
+        stage.pass(60 * SECOND);
+        assert_eq!(stage.shim.end(|| false, stage.now), None);
+        stage.end();
+        stage.pass(2 * SECOND);
+        assert_eq!(stage.end(), Some(End::AppDone(None)));
+    }
+}
+
+#[test]
+fn while_the_output_is_full_the_input_of_an_unwatched_app_is_checked_every_second() {
+    let mut stage = Stage::new(unwatched());
     stage.advance();
     let full = |stage: &mut Stage| {
         stage.shim.output_written(2 << 20, true, false, stage.now);

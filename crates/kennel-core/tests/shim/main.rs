@@ -120,6 +120,7 @@ fn settings() -> Settings {
         why_dedicated: None,
         hibernate: None,
         after_eof: 2 * SECOND,
+        app_is_watched: true,
     }
 }
 

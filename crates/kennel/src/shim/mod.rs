@@ -138,6 +138,7 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         why_dedicated: spec.why_solo.clone(),
         hibernate: spec.hibernate,
         after_eof: spec.ladder.after_eof,
+        app_is_watched: matches!(starter, Starter::Watch(_)),
     };
     let mut shim = Shim {
         engine: engine::shim::Shim::new(settings, Moment::START),
@@ -260,6 +261,9 @@ impl Shim {
             }
             self.carry_out();
             if let Some(end) = self.over() {
+                if let End::Decided(engine::shim::End::Unread) = end {
+                    self.finish_line();
+                }
                 return Ok(end);
             }
             if slept || self.engine.session().is_idle() {
@@ -327,6 +331,14 @@ impl Shim {
         self.engine
             .output_written(left, left >= ENOUGH, left < before, self.now);
         Ok(())
+    }
+
+    /// Ends the app's output at the end of a line, if the kernel gives room for what is left of it.
+    fn finish_line(&mut self) {
+        let rest = self.to_app.rest_of_line();
+        if !rest.is_empty() && width::make_room(&self.stdout, rest.len()) {
+            self.stdout.write_all_or_drop(rest);
+        }
     }
 
     /// How the session ends, if there is nothing left to do.

@@ -42,6 +42,16 @@ impl Width {
     }
 }
 
+/// Makes a pipe hold this many bytes more than it can now, however much is in it; `false` if it does not.
+pub(crate) fn make_room(fd: impl AsFd, bytes: usize) -> bool {
+    // The kernel counts pages, and the first of what is written begins a new one.
+    const PAGE: usize = 64 * 1024;
+    let Ok(size) = fcntl_getpipe_size(&fd) else {
+        return false;
+    };
+    fcntl_setpipe_size(&fd, size + bytes + PAGE).is_ok()
+}
+
 /// What it held before; nothing if it is as wide as it can be.
 fn widened(fd: impl AsFd) -> Option<usize> {
     if let Ok(usual) = fcntl_getpipe_size(&fd) {
@@ -64,6 +74,8 @@ fn narrowed(fd: impl AsFd, usual: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+
+    use rustix::pipe::PipeFlags;
 
     use super::*;
 
@@ -89,6 +101,18 @@ mod tests {
         fcntl_setpipe_size(&writer, WIDE).unwrap();
         Width::wider_than(usual).suit(&writer, 1);
         assert_eq!(fcntl_getpipe_size(&writer).unwrap(), usual);
+    }
+
+    #[test]
+    fn a_full_pipe_takes_what_room_was_made_for() {
+        let (_reader, writer) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK).unwrap();
+        while rustix::io::write(&writer, b"x").is_ok() {}
+        let rest = [b'x'; 3 * 4096 + 1];
+        assert!(rustix::io::write(&writer, &rest).is_err());
+        assert!(make_room(&writer, rest.len()));
+        assert_eq!(rustix::io::write(&writer, &rest).unwrap(), rest.len());
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert!(!make_room(&ours, 1));
     }
 
     #[test]

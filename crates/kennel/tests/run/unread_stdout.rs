@@ -1,8 +1,11 @@
-//! An app that closes its input and never reads its output: the session ends.
+//! An app that closes its input and does not read its output gets the rest when it reads, for as long as it lives. Where
+//! the app is not watched, the session ends.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use kennel_sys::events;
 use kennel_testkit::{Scope, wait_for};
 
 use crate::stage::{shared, solo};
@@ -16,10 +19,11 @@ fn requests(count: usize, bytes: usize) -> String {
     (1..=count).map(line).collect()
 }
 
-/// The session ends; its exit code and its stderr.
+/// The session of an app that is not watched ends; its exit code and its stderr.
 fn ends(scope: &Scope, mut command: Command, lines: &str) -> (Option<i32>, String) {
     let stderr = scope.path("stderr");
     let mut child = command
+        .env("KENNEL_PARENT_WATCH", "off")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(std::fs::File::create(&stderr).unwrap())
@@ -41,7 +45,34 @@ fn ends(scope: &Scope, mut command: Command, lines: &str) -> (Option<i32>, Strin
 }
 
 #[test]
-fn a_session_whose_app_closed_its_input_and_reads_nothing_ends_and_says_why() {
+fn an_app_that_reads_long_after_it_closed_its_input_gets_every_answer() {
+    // Longer than answers are waited for, and than an app is that is not watched.
+    const LATE: Duration = Duration::from_secs(3);
+    for session in [solo, shared] {
+        let scope = Scope::new("read-late");
+        let mut child = session(&scope)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(requests(6, 1_000_000).as_bytes()).unwrap();
+        drop(stdin);
+        events::sleep(&[], &[], Some(LATE)).unwrap();
+        assert_eq!(child.try_wait().unwrap(), None);
+        let mut heard = String::new();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_to_string(&mut heard).unwrap();
+        assert!(heard.ends_with('\n'));
+        let answers = heard.lines().filter(|line| line.contains("\"result\""));
+        assert_eq!(answers.count(), 6);
+        let ended = wait_for("the session ends", || child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(0));
+    }
+}
+
+#[test]
+fn a_session_whose_unwatched_app_closed_its_input_and_reads_nothing_ends_and_says_why() {
     for session in [solo, shared] {
         let scope = Scope::new("unread-stdout");
         let (code, stderr) = ends(&scope, session(&scope), &requests(4, 1_000_000));
@@ -54,7 +85,7 @@ fn a_session_whose_app_closed_its_input_and_reads_nothing_ends_and_says_why() {
 }
 
 #[test]
-fn it_ends_too_if_its_input_is_not_read_to_the_end() {
+fn such_a_session_ends_too_if_its_input_is_not_read_to_the_end() {
     let scope = Scope::new("unread-both");
     // More than shim and server take while the output waits; what is left fits into the pipe.
     let (code, stderr) = ends(&scope, solo(&scope), &requests(60, 1_000_000));

@@ -153,7 +153,7 @@ pub enum Listing {
 pub enum End {
     /// The app closed its input, and everything was answered.
     AppDone(Option<Ending>),
-    /// The app closed its input, and does not read the rest of its output.
+    /// The app closed its input and does not read the rest of its output, and its process is not watched.
     Unread,
     /// The server cannot be started at all.
     Refused {

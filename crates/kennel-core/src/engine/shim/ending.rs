@@ -40,7 +40,7 @@ struct Output {
     full: bool,
     input_closed: bool,
     check_input_at: Option<Moment>,
-    /// The app has closed its input and does not read: it is waited for until then.
+    /// The app has closed its input and does not read, and nobody would tell of its end: it is waited for until then.
     unread_until: Option<Moment>,
 }
 
@@ -86,6 +86,10 @@ impl Shim {
         let patience = self.settings.after_eof * PATIENCE_AFTER_EOF;
         let output = &mut self.ending.output;
         (output.left, output.full) = (left, full);
+        if self.settings.app_is_watched {
+            // While it lives, it may read later: its end, or a closed output, ends the session.
+            return;
+        }
         if !full {
             (output.input_closed, output.check_input_at) = (false, None);
         }
@@ -128,9 +132,14 @@ impl Shim {
     }
 
     /// The app has closed its input. A server need not end by that, so answers are waited for several times as long as it
-    /// may take to end, counted from the last answer.
+    /// may take to end, counted from the last answer. While the app does not read its output, the server's is not read
+    /// either, and that time does not count.
     pub(super) fn stop_waiting_for_answers(&mut self, now: Moment) {
         if !self.session.app_is_done() || self.session.is_idle() {
+            return;
+        }
+        if self.ending.output.full {
+            self.ending.answers_until = None;
             return;
         }
         let until = match self.ending.answers_until {

@@ -60,6 +60,9 @@ pub struct Settings {
     pub hibernate: Option<Duration>,
     /// How long a server may take to end by itself after the end of its input.
     pub after_eof: Duration,
+    /// The end of the app's process ends the session. So an app that closed its input may read its output as late as it
+    /// likes; else the session ends after a while.
+    pub app_is_watched: bool,
 }
 
 /// How a session shares.

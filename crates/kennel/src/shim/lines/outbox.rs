@@ -107,6 +107,13 @@ impl Outbox {
         self.len() == 0
     }
 
+    /// What waits of the first line, with its newline.
+    pub(crate) fn rest_of_line(&self) -> &[u8] {
+        let waiting = &self.bytes[self.sent..];
+        let end = waiting.iter().position(|&byte| byte == b'\n');
+        end.map_or(&[], |end| &waiting[..=end])
+    }
+
     /// Whether all that was begun has been said.
     pub(crate) fn is_between_lines(&self) -> bool {
         self.is_empty() && self.ahead == 0

@@ -322,3 +322,18 @@ fn the_id_of_a_line_that_is_too_long_is_found_wherever_it_was_cut_and_kept_if_it
     let line = format!(r#"{{"id":"{before}","params":"{long}"}}"#);
     assert_eq!(told(line, 10), None);
 }
+
+#[test]
+fn the_rest_of_the_first_line_is_what_waits_up_to_its_newline() {
+    let mut outbox = Outbox::default();
+    assert_eq!(outbox.rest_of_line(), b"");
+    outbox.push(b"first");
+    outbox.push(b"second");
+    let mut room = 2;
+    let write = |bytes: &[u8]| match std::mem::take(&mut room) {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        count => Ok(count.min(bytes.len())),
+    };
+    outbox.flush(write).unwrap();
+    assert_eq!(outbox.rest_of_line(), b"rst\n");
+}
