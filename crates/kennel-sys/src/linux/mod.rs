@@ -51,9 +51,9 @@ pub(crate) use pidfd::{
 };
 pub(crate) use procfs::{
     Access, age, boot_id, children, children_of_this_process, command_line, command_name,
-    environ_has, environ_value, exists, fd_identity, holds_file, holds_file_with, is_kennel,
-    now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of, since, sockets_of,
-    stat, stream_identity, this_program, thread_count_of_this_process, user_of,
+    environ_has, environ_value, exists, fd_identity, has_own_proc, holds_file, holds_file_with,
+    is_kennel, now_in_ticks, pid_namespace, processes, resident, seen_in_proc, session_of, since,
+    sockets_of, stat, stream_identity, this_program, thread_count_of_this_process, user_of,
 };
 pub(crate) use relations::{
     foreign_namespace, is_frozen, namespace_of_init, processes_in, thread_group, traced, tracer_of,

@@ -104,6 +104,11 @@ pub(super) fn require_our_own() -> io::Result<()> {
     }
 }
 
+/// Whether `/proc` speaks of our own processes.
+pub(crate) fn has_own_proc() -> bool {
+    require_our_own().is_ok()
+}
+
 /// A pid, where `/proc` counts as we do; else 0, which is nobody there.
 pub(crate) fn seen_in_proc(pid: u32) -> u32 {
     match require_our_own() {

@@ -28,6 +28,7 @@ mod mark;
 mod members;
 mod record;
 mod recorded;
+mod search;
 mod services;
 mod start;
 mod stopped;

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use super::kept::Kept;
 use super::mark::{Terms, TreeMark};
 use super::record::Record;
+use super::search::Search;
 use super::services::{self, Rules, Source};
 use super::start::{Exit, Report};
 use super::{COOKIE, Ladder, descendants};
@@ -151,6 +152,8 @@ const ABANDONED: Duration = Duration::from_secs(1);
 /// The first nap, and the longest. A child that ends wakes us from any.
 const FIRST_NAP: Duration = Duration::from_millis(5);
 const LONGEST_NAP: Duration = Duration::from_secs(1);
+/// The longest nap where pids have to be tried, which costs more.
+const LONGEST_SEARCH_NAP: Duration = Duration::from_secs(60);
 
 struct Warden {
     /// `None` once the served process has closed its end.
@@ -163,6 +166,8 @@ struct Warden {
     server_reaped: bool,
     /// Whom the last kill reached.
     killed: Vec<u32>,
+    /// Who is below us, where `/proc` does not say so.
+    search: Search,
     detached: Detached,
     cookie: String,
     /// Where kept services are written down.
@@ -251,6 +256,7 @@ impl Warden {
             server: os::pid_of(child)?,
             server_reaped: false,
             killed: Vec::new(),
+            search: Search::default(),
             detached: orders.detached,
             cookie: cookie.clone(),
             records,
@@ -350,7 +356,9 @@ impl Warden {
             }
             Rung::Eof { until } if now >= until => {
                 // Whom this misses, the next rung finds.
-                let _ = descendants::signal_all(Signal::TERM, &self.kept);
+                if descendants::signal_all(Signal::TERM, &self.kept).is_err() {
+                    self.signal_without_a_list(Signal::TERM);
+                }
                 Rung::Term {
                     until: now + self.ladder.after_term,
                 }
@@ -358,20 +366,56 @@ impl Warden {
             Rung::Term { until } if now >= until => Rung::Kill { nap: FIRST_NAP },
             stay => stay,
         };
-        if let Rung::Kill { nap } = &mut self.rung {
-            let killed = match os::children_of_this_process() {
+        if let Rung::Kill { nap } = self.rung {
+            let nap = match os::children_of_this_process() {
                 Ok(mut children) => {
                     children.retain(|&pid| !descendants::is_spared(pid, &self.kept));
-                    descendants::kill_children(children)
+                    let killed = descendants::kill_children(children);
+                    let same = killed == self.killed;
+                    self.killed = killed;
+                    match same {
+                        true => (nap * 2).min(LONGEST_NAP),
+                        false => FIRST_NAP,
+                    }
                 }
-                Err(_) => kill_without_a_list(self.server, self.server_reaped),
+                Err(_) => match self.signal_without_a_list(Signal::KILL) {
+                    true => (nap * 2).min(LONGEST_SEARCH_NAP),
+                    false => FIRST_NAP,
+                },
             };
-            *nap = match killed == self.killed {
-                true => (*nap * 2).min(LONGEST_NAP),
-                false => FIRST_NAP,
-            };
-            self.killed = killed;
+            self.rung = Rung::Kill { nap };
         }
+    }
+
+    /// Signals the server and its group, and the children that the next step of the search finds. `true` if there was no new
+    /// one, and all pids were tried.
+    fn signal_without_a_list(&mut self, signal: Signal) -> bool {
+        let server = self.server;
+        // Where `/proc` is ours and could not be read now, it will tell kept services and daemons from the rest. Where it is
+        // not, nobody knows who left the server's session: then none is ended if all of them are to be kept.
+        let searches = !os::has_own_proc() && self.detached != Detached::Keep;
+        let mut children = match searches {
+            true => self.search.step(),
+            false => Vec::new(),
+        };
+        let is_kept = |pid: u32| self.kept.iter().any(|kept| kept.pid() == pid);
+        children.retain(|&pid| pid != server.as_raw_pid() as u32 && !is_kept(pid));
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "unreaped children of ours, and the group that one leads: their numbers were not given away"
+        )]
+        {
+            if !self.server_reaped {
+                // It left its group if there is no such group.
+                if rustix::process::kill_process_group(server, signal).is_err() {
+                    let _ = rustix::process::kill_process(server, signal);
+                }
+            }
+            for pid in children.into_iter().filter_map(|pid| os::pid_of(pid).ok()) {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+        !searches || self.search.is_complete()
     }
 
     /// Finds the detached services that others use, and writes them down before anybody of the tree is ended.
@@ -495,22 +539,6 @@ fn refusal(program: &OsStr, error: &io::Error) -> i32 {
         return libc::ENOENT;
     }
     errno
-}
-
-/// Where `/proc` does not speak of our own processes, the server and its group are all we know.
-fn kill_without_a_list(server: Pid, reaped: bool) -> Vec<u32> {
-    if reaped {
-        return Vec::new();
-    }
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "an unreaped child of ours, and the group it leads: neither number was given away"
-    )]
-    {
-        let _ = rustix::process::kill_process_group(server, Signal::KILL);
-        let _ = rustix::process::kill_process(server, Signal::KILL);
-    }
-    vec![server.as_raw_pid() as u32]
 }
 
 /// The server has the stdio now: a copy of ours would keep its pipes open after its end.

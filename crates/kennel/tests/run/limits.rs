@@ -6,8 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use kennel_sys::Signal;
+use kennel_sys::{Signal, events};
 use kennel_testkit::{Client, Scope, wait_for};
 use rustix::fs::OFlags;
 use serde_json::json;
@@ -121,5 +122,38 @@ fn needs_root_without_proc_a_session_has_a_server() {
         assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
         let warnings = ended.stderr.matches("kennel: warning").count();
         assert!(warnings <= 1, "{}", ended.stderr);
+    }
+}
+
+/// Where `/proc` lists nobody, the warden finds the detached part of a tree by trying pids.
+#[test]
+fn needs_root_rule_2_without_proc_nothing_is_left_of_a_detached_process() {
+    let detached = "(trap '' TERM; cd \"$0\"; while :; do : > beat; sleep 0.05; done)";
+    let server = r#"setsid sh -c "$1" "$0" </dev/null >/dev/null 2>&1 & exec sleep 60"#;
+    // The /proc of another pid namespace is no better than none.
+    let worlds = [
+        (&["-m"][..], "mount -t tmpfs none /proc && exec \"$@\""),
+        (&["-p", "-f", "--kill-child"][..], "\"$@\"; sleep 60"),
+    ];
+    for (unshare, script) in worlds {
+        let scope = Scope::new("no-proc-detached");
+        let beat = scope.path("beat");
+        let mut command = scope.command("unshare");
+        command
+            .args(unshare)
+            .args(["sh", "-c", script, "sh", env!("CARGO_BIN_EXE_kennel")])
+            .args(["run", "--stop-after", "50ms,50ms", "--share", "never"])
+            .args(["--", "sh", "-c", server])
+            .arg(beat.parent().unwrap())
+            .arg(detached);
+        let mut client = Client::start(&mut command);
+        let beats = || {
+            let _ = std::fs::remove_file(&beat);
+            events::sleep(&[], &[], Some(Duration::from_millis(500))).unwrap();
+            beat.exists()
+        };
+        wait_for("the detached process runs", || beats().then_some(()));
+        client.close();
+        wait_for("the detached process is gone", || (!beats()).then_some(()));
     }
 }
