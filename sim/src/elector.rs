@@ -277,7 +277,7 @@ impl Elector {
         let (pid, watch) = self.watch.get_or_insert_with(new);
         let look = watch.look(kernel.work(*pid), kernel.now);
         match look {
-            Look::Stuck => self.suspect = Some(*pid),
+            Look::Stuck | Look::Overdue => self.suspect = Some(*pid),
             Look::Works if !kernel.alive(*pid) => return Fact::Suspect(Suspect::Gone),
             Look::Works | Look::Waiting | Look::Unseen => {}
         }
@@ -376,7 +376,7 @@ impl Elector {
             if !stuck && !is_there {
                 return Some(Fact::Suspect(Suspect::Gone));
             }
-        } else if stuck {
+        } else if stuck || answer == Answer::Silent(Look::Overdue) {
             self.suspect = Some(reached.peer);
         }
         Some(Fact::Answer(answer))

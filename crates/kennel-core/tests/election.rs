@@ -74,7 +74,7 @@ fn lesson_36_five_daemons_are_started_and_no_sixth() {
 
 /// A fact that may come of this step.
 fn fact(step: &Step, die: u8, turn: usize) -> Fact {
-    let looks = [Look::Waiting, Look::Stuck, Look::Works, Look::Unseen];
+    let looks = [Look::Waiting, Look::Overdue, Look::Works, Look::Unseen];
     // Nobody waits for ever: a look that says so comes to another end.
     let look = match turn % 7 {
         0 => Look::Stuck,

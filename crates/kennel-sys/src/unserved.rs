@@ -65,6 +65,7 @@ functions! {
     environ_value(u32, &str) -> io::Result<Option<Vec<u8>>> = unsupported();
     environ_has(u32, &str) -> bool = false;
     is_kennel(u32) -> bool = false;
+    has_own_proc() -> bool = false;
     confinement(&str, bool, Option<&Confinement>) -> io::Result<Confinement> = unsupported();
 
     fd_identity(u32, u32) -> io::Result<(u64, u64)> = unsupported();

@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_sys::lock;
@@ -141,6 +142,15 @@ impl Entry {
         trees
             .filter_map(|tree| ProcessRef::find(&tree.warden).ok().flatten())
             .collect()
+    }
+
+    /// The time that `process`, which is this one's, gives its servers to end: the longest of their ladders.
+    pub(crate) fn longest_ladder(&self, process: &ProcessRef) -> Duration {
+        let theirs = |tree: &Recorded| tree.served.same_process(process.identity());
+        let ladders = trees().into_iter().filter(theirs);
+        let ladders = ladders.filter_map(|tree| tree.ladder());
+        let longest = ladders.map(|ladder| ladder.after_eof + ladder.after_term);
+        longest.max().unwrap_or_default()
     }
 
     /// Whether this is its whole name or key. Several may have a name.

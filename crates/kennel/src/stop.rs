@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::builder::NonEmptyStringValueParser;
+use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 
 use crate::listing::{self, Ambiguous, Entry, Mode, STOP_SERVER};
@@ -17,6 +18,11 @@ const NOTHING: u8 = 3;
 const USAGE: u8 = 2;
 /// How long a daemon may take to stop its servers: two long rungs, and some.
 const STOPPING: Duration = Duration::from_secs(60);
+/// How long a daemon may take beyond the ladders of its servers before it is killed. One that hears the signal ends itself
+/// 5 s after these at the latest.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long it may take to end a process that was sent SIGKILL.
+const KILL_TAKES: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -68,22 +74,41 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
     }
     let mut left = 0;
     let asked: Vec<Asked<'_>> = chosen.into_iter().filter_map(Asked::to_stop).collect();
-    let deadline = Instant::now() + STOPPING;
+    let started = Instant::now();
+    let deadline = started + STOPPING;
     for Asked {
         entry,
         process,
         asked,
         ending,
+        patience,
     } in asked
     {
+        let mut killed = false;
         let ended = match entry.mode {
             Mode::Kept => crate::kept::end(entry),
+            Mode::Shared => {
+                let ended = asked.and_then(|_| wait_for_all(&ending, started + patience));
+                killed = matches!(ended, Ok(false));
+                let ended = match killed {
+                    true => kill(&process),
+                    false => ended,
+                };
+                Ok(ended.unwrap_or(false))
+            }
             _ => {
                 let ended = asked.and_then(|_| wait_for_all(&ending, deadline));
                 Ok(ended.unwrap_or(false))
             }
         };
         match ended {
+            Ok(true) if killed => say!(
+                "killed {} ({}): its daemon (pid {}) did not stop within {} s",
+                printable(&entry.name),
+                entry.key,
+                process.pid(),
+                patience.as_secs()
+            ),
             Ok(true) => say!(
                 "stopped {} ({}){}",
                 printable(&entry.name),
@@ -127,6 +152,8 @@ struct Asked<'a> {
     asked: io::Result<bool>,
     /// The processes whose end is waited for.
     ending: Vec<ProcessRef>,
+    /// How long a daemon may take to end.
+    patience: Duration,
 }
 
 impl Asked<'_> {
@@ -134,6 +161,8 @@ impl Asked<'_> {
     fn to_stop(entry: &Entry) -> Option<Asked<'_>> {
         let process = entry.process()?;
         let ending = entry.ends_with(&process);
+        // Asked before the stop: its wardens tell.
+        let patience = entry.longest_ladder(&process) + GRACE;
         let asked = match entry.mode {
             Mode::Kept => Ok(false),
             _ => entry.ask_to_stop(&process),
@@ -143,8 +172,15 @@ impl Asked<'_> {
             process,
             asked,
             ending,
+            patience,
         })
     }
+}
+
+/// Kills a daemon that does not hear SIGTERM, by reference (rule 6). The wardens of its servers end these.
+fn kill(daemon: &ProcessRef) -> io::Result<bool> {
+    daemon.signal(Signal::KILL)?;
+    daemon.wait(Some(KILL_TAKES))
 }
 
 /// Waits for their end until `deadline`; whether all have ended.

@@ -91,6 +91,8 @@ pub struct Election {
     suspect: bool,
     /// The shim is the suspect's client, and stays so if it answers.
     attached: bool,
+    /// A daemon has worked for too long instead of an answer.
+    overdue: bool,
     /// How many daemons it has started.
     starts: u32,
     /// What is known of the last that ended before it was ready.
@@ -155,6 +157,7 @@ impl Election {
             },
             suspect,
             attached: suspect,
+            overdue: false,
             starts: 0,
             died: String::new(),
             hang_ups: 0,
@@ -267,7 +270,7 @@ impl Election {
         match (&self.at, look) {
             (At::Looking(_), Look::Unseen) => solo(UNSEEN),
             (At::Looking(Whom::Busy), Look::Waiting | Look::Works) => self.nap(Why::First),
-            (At::Looking(Whom::Busy), Look::Stuck) => {
+            (At::Looking(Whom::Busy), Look::Stuck | Look::Overdue) => {
                 self.suspect = true;
                 self.queue_up(now)
             }
@@ -340,7 +343,12 @@ impl Election {
                     _ => self.again(HANGS_UP, now),
                 }
             }
-            (At::Greeting, Answer::Silent(Look::Stuck)) => {
+            // That took long, and the next round decides.
+            (At::Greeting, Answer::Silent(Look::Overdue)) if !self.overdue => {
+                (self.suspect, self.overdue) = (true, true);
+                At::BeginningAgain(self.rounds.next())
+            }
+            (At::Greeting, Answer::Silent(Look::Stuck | Look::Overdue)) => {
                 self.suspect = true;
                 self.again(STUCK, now)
             }

@@ -55,7 +55,7 @@ pub(super) fn is_warden_of(pid: u32, served: &ProcessRef) -> bool {
     orders_of(pid).is_some_and(|orders| orders.served.same_process(served.identity()))
 }
 
-fn orders_of(pid: u32) -> Option<Orders> {
+pub(super) fn orders_of(pid: u32) -> Option<Orders> {
     let words = os::command_line(pid)?;
     let is_called_so = words.get(1).is_some_and(|word| word == "warden");
     let orders = words.get(2).filter(|_| is_called_so && os::is_kennel(pid));

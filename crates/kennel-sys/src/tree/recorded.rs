@@ -3,8 +3,10 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use super::Ladder;
+use super::daemons::orders_of;
 use super::record::{Record, cookies};
-use crate::process::Identity;
+use crate::process::{Identity, ProcessRef};
 
 /// A process tree that is on record, for whoever shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +17,17 @@ pub struct Recorded {
     pub warden: Identity,
     /// The pid that the first process of the tree has or had.
     pub first: u32,
+}
+
+impl Recorded {
+    /// The time that its warden gives the tree to end, if the warden lives.
+    pub fn ladder(&self) -> Option<Ladder> {
+        let warden = ProcessRef::find(&self.warden).ok()??;
+        let orders = orders_of(warden.pid())?;
+        // The pid may be another's by now (rule 6).
+        let is_its_own = orders.served.same_process(&self.served) && warden.is_alive();
+        is_its_own.then_some(orders.ladder)
+    }
 }
 
 /// The process trees that are on record in `dir`, those whose warden is gone included.

@@ -185,10 +185,10 @@ impl<'a> Obedient<'a> {
         let look = match watch.look() {
             // The record may name a socket that is not this daemon's, and whose queue is full. A daemon for which no connection
             // waits is not stuck: it is idle.
-            Look::Stuck if !watch.process().is_some_and(lets_wait) => Look::Works,
+            Look::Stuck | Look::Overdue if !watch.process().is_some_and(lets_wait) => Look::Works,
             look => look,
         };
-        if look == Look::Stuck {
+        if matches!(look, Look::Stuck | Look::Overdue) {
             self.suspect = watch.take_process();
         }
         Ok(Fact::Looked(look))
@@ -311,7 +311,7 @@ impl<'a> Obedient<'a> {
             .map_err(|error| cannot_speak(&error))?;
         let fact = fact_of(&answer);
         match (answer, watch.take_process()) {
-            (Answer::Silent(Look::Stuck), process) => self.suspect = process,
+            (Answer::Silent(Look::Stuck | Look::Overdue), process) => self.suspect = process,
             (Answer::Said(Said::Hello(hello)), process) => {
                 self.generation = hello.generation;
                 self.greeted = asked.greeted();

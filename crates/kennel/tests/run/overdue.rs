@@ -8,7 +8,7 @@ use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, DEADLINE, Scope, wait_for};
 
 use crate::stage::{
-    daemons, log, logs, server_of, serves, shared, shared_with, the_daemon, warden_of,
+    daemons, kennel, log, logs, server_of, serves, shared, shared_with, the_daemon, warden_of,
 };
 
 /// What a daemon may take to be ready, and what its end may take beyond the ladder.
@@ -17,7 +17,7 @@ const ALARM: Duration = Duration::from_secs(5);
 mod needs_root {
     use std::time::Instant;
 
-    use kennel_testkit::tool;
+    use kennel_testkit::{run, tool};
 
     use super::*;
 
@@ -77,6 +77,21 @@ os.waitpid(thread, ALL)
         assert!(server.wait(Some(DEADLINE)).unwrap());
         serves(&mut client);
         the_daemon(&scope);
+    }
+
+    #[test]
+    fn kennel_stop_kills_a_daemon_that_does_not_hear_it_and_says_so() {
+        let scope = Scope::new("stop-stuck");
+        let mut client = Client::begin(&mut shared(&scope));
+        let (daemon, server) = (the_daemon(&scope), server_of(&mut client));
+        let _holder = hold(&scope, &daemon);
+        client.kill();
+        let stopped = run(kennel(&scope).args(["stop", "--all"]));
+        assert_eq!(stopped.code(), Some(0), "{}", stopped.stderr);
+        let said = format!("its daemon (pid {}) did not stop within 10 s", daemon.pid());
+        assert!(stopped.stdout.contains(&said), "{}", stopped.stdout);
+        assert!(!daemon.is_alive());
+        assert!(server.wait(Some(DEADLINE)).unwrap());
     }
 
     #[test]

@@ -338,7 +338,7 @@ impl Shim {
             return;
         };
         if let Silence::Asked { watch, .. } = &mut attached.silence
-            && watch.look(work, now) == Look::Stuck
+            && matches!(watch.look(work, now), Look::Stuck | Look::Overdue)
         {
             attached.silence = Silence::Suspected;
             self.actions.push_back(Action::Elect(Purpose::CheckSuspect));

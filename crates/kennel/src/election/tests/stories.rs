@@ -375,6 +375,20 @@ fn a_daemon_that_does_nothing_is_stuck_after_10_s_and_not_before() {
 }
 
 #[test]
+fn a_daemon_that_works_without_end_and_answers_nobody_is_stuck_after_20_s() {
+    in_a_scope(|| {
+        script("busy 1000000");
+        let begun = Instant::now();
+        let pending = begin(wanted("key"));
+        wait_for("a daemon", || started().first().copied());
+        script("");
+        connected(decided(&pending));
+        assert!(begun.elapsed() >= Duration::from_secs(20));
+        assert_eq!(alive().len(), 1);
+    });
+}
+
+#[test]
 fn a_shim_killed_or_stopped_between_spawn_and_ready_leaves_one_daemon() {
     in_a_scope(|| {
         script("slow 300");
