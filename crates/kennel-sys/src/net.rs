@@ -417,14 +417,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(connections(&[port]).unwrap(), []);
-        assert_eq!(closed(&[port]).unwrap(), []);
         let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let address = client.local_addr().unwrap();
         drop(listener.accept().unwrap());
         drop(client);
         for rows in each_source(&at_port(TIME_WAIT, port, Side::Local)) {
-            assert_eq!(rows.len(), 1);
+            // The port may have been another test's within the last minute.
+            let ours = rows.iter().filter(|row| row.remote == address);
+            assert_eq!(ours.count(), 1, "{rows:?}");
         }
         let closed = closed(&[port]).unwrap();
-        assert!(!closed[0].by_client && closed[0].ago < Duration::from_secs(30));
+        let is_recent = |it: &Closed| !it.by_client && it.ago < Duration::from_secs(30);
+        assert!(closed.iter().any(is_recent), "{closed:?}");
     }
 }

@@ -153,7 +153,7 @@ fn a_session_on_its_own_counts_its_requests_and_restarts_too() {
     for _ in 0..20 {
         server_of(&mut client);
     }
-    let requests = || listing(&scope)[0]["servers"][0]["requests"].as_u64();
+    let requests = || listing(&scope).first()?["servers"][0]["requests"].as_u64();
     wait_for("all of them", || (requests()? >= 21).then_some(()));
     let since = listing(&scope)[0]["since"].clone();
     let new = lose_server(&mut client);
