@@ -1,5 +1,7 @@
 //! Sessions with a server of their own.
 
+use std::time::Duration;
+
 use kennel_core::engine::shim::{Action, Event, Listing, Settings};
 use kennel_core::session::{Ending, Verdict};
 
@@ -55,6 +57,40 @@ fn a_server_that_never_answered_is_started_again_only_by_a_request_and_not_too_e
     stage.now = stage.now + SECOND;
     assert_eq!(stage.ask(3), Verdict::Drop);
     assert_eq!(stage.advance(), [Action::StartServer]);
+}
+
+#[test]
+fn a_server_that_is_killed_before_its_first_answer_is_started_again_as_any_other() {
+    let mut stage = Stage::dedicated();
+    assert_eq!(stage.advance(), [Action::StartServer]);
+    assert_eq!(stage.ask(1), Verdict::Forward);
+    let unread = call(1).len() + 1;
+    for wait in [0, 100, 200, 400, 800] {
+        stage.handle(Event::ServerLost {
+            unread,
+            ending: Some(Ending::Signal(9)),
+            stderr: String::new(),
+        });
+        let restarted = Action::List(Listing::Restarted);
+        let mut actions = stage.handle(Event::ServerTreeEmpty);
+        assert_eq!(actions.remove(0), restarted);
+        if wait > 0 {
+            assert_eq!(actions, []);
+            assert_eq!(stage.pass(Duration::from_millis(wait - 1)), []);
+            actions = stage.pass(Duration::from_millis(1));
+        }
+        assert_eq!(actions, [Action::StartServer]);
+        assert_eq!(stage.lines_for_upstream(), [call(1)]);
+        assert_eq!(stage.lines_for_app(), Vec::<String>::new());
+    }
+    // The sixth in a row.
+    stage.handle(Event::ServerLost {
+        unread,
+        ending: Some(Ending::Signal(9)),
+        stderr: String::new(),
+    });
+    let refusal = stage.lines_for_app().remove(0);
+    assert!(refusal.contains("server_unavailable"), "{refusal}");
 }
 
 #[test]

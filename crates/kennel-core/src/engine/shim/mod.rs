@@ -90,7 +90,7 @@ pub struct Shim {
     /// The app has made its first request.
     introduced: bool,
     client_name: Option<String>,
-    /// Some upstream has answered: a server that ends before that is broken, not unlucky.
+    /// Some upstream has answered: a server that exits before that is broken, not unlucky.
     answered_once: bool,
     /// The present upstream, or the last one, has answered.
     upstream_answered: bool,

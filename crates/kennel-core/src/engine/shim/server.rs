@@ -56,12 +56,14 @@ impl Shim {
         if self.session.app_is_done() {
             return self.give_up("the server ended", stderr);
         }
+        // One that exits by itself before anything was ever answered says that it cannot start. A signal says nothing of it.
+        let killed = matches!(ending, Some(Ending::Signal(_)));
         match self.limit.lost(now, self.upstream_answered) {
-            Some(at) if self.answered_once => {
+            Some(at) if self.answered_once || killed => {
                 self.upstream = Upstream::Draining(Next::Start { at });
             }
             _ => {
-                let why = match self.answered_once {
+                let why = match self.answered_once || killed {
                     true => "the server ended too often before it answered",
                     false => "the server ended before it answered",
                 };
