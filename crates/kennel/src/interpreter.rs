@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use kennel_sys::fs::open_without_waiting;
 use kennel_sys::text::os_string;
 
 /// How many interpreters may be scripts themselves, one behind the other.
@@ -51,8 +52,20 @@ impl Language {
 /// The first bytes of a file.
 pub(crate) fn head_of(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    open(path)?.take(HEAD).read_to_end(&mut head)?;
     Ok(head)
+}
+
+/// Opens a program to be read. Never waits for the other end of a named pipe: what is no file is refused.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let file = open_without_waiting(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        )),
+    }
 }
 
 /// The words behind `#!`, if a file begins so.
@@ -76,4 +89,20 @@ pub(crate) fn interpreter_of(line: &[OsString]) -> Option<&OsString> {
     };
     let behind = line[1..].iter().find(|word| !is_option(word));
     Some(behind.unwrap_or(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody writes to it: an open that waits for that would never return.
+    #[test]
+    fn a_program_that_is_a_named_pipe_is_refused_without_waiting_for_a_writer() {
+        let scope = kennel_testkit::Scope::new("program-pipe");
+        let pipe = scope.path("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o700.into()).unwrap();
+        let refused = open(&pipe).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert!(head_of(pipe.parent().unwrap()).is_err());
+    }
 }

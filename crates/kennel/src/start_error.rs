@@ -84,7 +84,7 @@ fn missing_interpreter(file: &Path) -> Option<(&'static str, PathBuf, PathBuf)> 
 }
 
 fn interpreter_of(path: &Path) -> io::Result<Option<(&'static str, PathBuf)>> {
-    let mut file = File::open(path)?;
+    let mut file = crate::interpreter::open(path)?;
     let mut head = Vec::new();
     file.by_ref()
         .take(LONGEST_LINE as u64)
