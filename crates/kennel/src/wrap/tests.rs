@@ -361,6 +361,20 @@ fn yaml_that_is_not_understood_is_refused_with_its_line() {
         ("extensions:\n  a:\n    cmd: x\nextensions:\n", 4),
         ("a: 1\n---\nb: 2\n", 2),
         ("extensions:\n  a:\n    cmd: x\n   b: 1\n", 4),
+        ("extensions:\n  a:\n    cmd: x\n    \"cmd\": y\n", 4),
+        (
+            "extensions:\n  a:\n    cmd: x\n    timeout: 1\n    timeout: 2\n",
+            5,
+        ),
+        ("extensions:\n  a:\n    cmd: x\n  'a':\n    cmd: y\n", 4),
+        (
+            "extensions:\n  a:\n    cmd: x\n    envs:\n      A: 1\n      A: 2\n",
+            6,
+        ),
+        (
+            "extensions:\n  a:\n    cmd: x\n    args:\n      - y\n        z\n",
+            6,
+        ),
     ] {
         let error = Shape::Yaml(Kind::Extensions).entries(text).expect_err(text);
         assert_eq!(error.line, line, "{text:?}: {error}");

@@ -4,6 +4,8 @@
 mod lines;
 mod scalars;
 
+use std::collections::BTreeSet;
+
 use super::entry::{Args, Entry, Layout, List, Start, Unreadable};
 use super::shapes::{BUILT_IN, REMOTE};
 use super::splice::end_of_line;
@@ -58,7 +60,9 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
 
 fn extensions(text: &str, block: &[Line<'_>]) -> Result<Vec<Entry>, Unreadable> {
     let mut found = Vec::new();
-    for line in top_of(text, block)? {
+    let top = top_of(text, block)?;
+    refuse_second_keys(text, &top)?;
+    for line in top {
         let Some((name, value)) = line.key() else {
             return Err(line.wrong(text, "expected the name of an extension"));
         };
@@ -105,7 +109,9 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
         is_disabled: false,
     };
     let (mut command, mut args, mut remote) = (None, None, false);
-    for line in top_of(text, lines)? {
+    let fields = top_of(text, lines)?;
+    refuse_second_keys(text, &fields)?;
+    for line in fields {
         let Some((key, value)) = line.key() else {
             // A list may stand as far out as its key.
             if line.item().is_some() {
@@ -156,6 +162,19 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
     Ok(entry)
 }
 
+/// Of two keys of one name, some readers take the first, others the last.
+fn refuse_second_keys(text: &str, lines: &[&Line<'_>]) -> Result<(), Unreadable> {
+    let mut seen = BTreeSet::new();
+    for line in lines {
+        if let Some((key, _)) = line.key()
+            && !seen.insert(key.trim_matches(['"', '\'']))
+        {
+            return Err(line.wrong(text, "a second one of this name"));
+        }
+    }
+    Ok(())
+}
+
 /// The bytes that go if the member `args` goes.
 fn removal(
     text: &str,
@@ -197,7 +216,9 @@ fn variables(
     if !matches!(value, "" | "{}" | "null" | "~") {
         return Err(line.wrong(text, "write each variable on a line of its own"));
     }
-    for variable in top_of(text, deeper)? {
+    let variables = top_of(text, deeper)?;
+    refuse_second_keys(text, &variables)?;
+    for variable in variables {
         let Some((name, _)) = variable.key() else {
             return Err(variable.wrong(text, "expected a variable and its value"));
         };
@@ -224,6 +245,9 @@ fn sequence(
         let Some(inner) = item.item() else {
             return Err(item.wrong(text, "expected a dash and a text"));
         };
+        if let Some(next) = below(deeper, item.at, item.indent, false).first() {
+            return Err(next.wrong(text, "write the text behind the dash on one line"));
+        }
         words.push(scalar(text, inner.start..inner.end)?);
     }
     let after_key = line.value_span(text).start;
