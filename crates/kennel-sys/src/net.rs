@@ -3,13 +3,13 @@
 //! The kernel tells nobody that a connection ended, but to those who may administer the network
 //! (`CAP_NET_ADMIN`). So whoever wants to know looks again (rule 10 names this).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::os;
-pub use crate::os::listens_at;
+pub use crate::os::{ephemeral_ports, listens_at};
 use crate::process::ProcessRef;
 
 /// The kernel's numbers for the states that anybody here asks for.
@@ -222,6 +222,7 @@ fn ask(state: u8, side: Side, ports: &[u16]) -> io::Result<Vec<Row>> {
         state,
         ports: wanted,
     })?;
+    let ports: HashSet<u16> = ports.iter().copied().collect();
     rows.retain(|row| match side {
         Side::Local => ports.contains(&row.local.port()),
         Side::Remote => ports.contains(&row.remote.port()),

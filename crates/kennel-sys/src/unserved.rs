@@ -114,6 +114,11 @@ pub fn listens_at(_: &Path, _: &ProcessRef) -> io::Result<bool> {
 }
 
 /// Not known.
+pub fn ephemeral_ports() -> std::ops::RangeInclusive<u16> {
+    0..=u16::MAX
+}
+
+/// Not known.
 pub fn mount_points() -> Vec<PathBuf> {
     Vec::new()
 }

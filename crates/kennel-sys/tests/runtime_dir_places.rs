@@ -134,6 +134,28 @@ fn the_variable_moves_the_place_for_real_processes() {
     );
 }
 
+#[test]
+fn what_a_person_named_and_kennel_never_made_is_not_removed_by_the_fix() {
+    let scope = Scope::new("a-persons-own");
+    let (pipe, link) = (scope.path("pipe"), scope.path("link"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    symlink(scope.dir(), &link).unwrap();
+    for path in [&pipe, &link] {
+        let refused = scope
+            .command(bin("tk-dir"))
+            .arg("of-user")
+            .env("KENNEL_RUNTIME_DIR", path)
+            .output()
+            .unwrap();
+        assert!(!refused.status.success(), "{refused:?}");
+        let complaint = complained(&refused);
+        assert!(
+            complaint.ends_with("unset KENNEL_RUNTIME_DIR"),
+            "{complaint}"
+        );
+    }
+}
+
 /// Runs `tk-dir of-user` at `path`, which is refused, and again in a shell where its fix was pasted.
 fn pasted(scope: &Scope, path: &Path) -> (Output, Output) {
     let helper = bin("tk-dir");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::tree;
-use kennel_testkit::{DEADLINE, Scope, bin, on_each_kernel, tool, wait_for};
+use kennel_testkit::{DEADLINE, Scope, bin, on_each_kernel, wait_for};
 
 /// A tree's cookie. Another one in each process: members of a tree are looked for among all processes, so tests that run at the
 /// same time would end each other's.
@@ -269,7 +269,7 @@ fn a_service_that_systemd_started_with_a_copied_cookie_is_shown_and_not_ended() 
     let scope = Scope::new("imported");
     // As after `systemctl --user import-environment` in a tree: the manager starts every service with the cookie.
     let manager = scope.path("systemd");
-    std::fs::copy(tool("sh").unwrap(), &manager).unwrap();
+    std::fs::copy("/bin/sh", &manager).unwrap();
     let service = "SYSTEMD_EXEC_PID=$$ exec sleep 1000";
     let script = format!(
         "KENNEL_TREE={} setsid sh -c '{service}' & echo $!; wait",

@@ -397,6 +397,26 @@ fn each_rung_ends_early_when_the_tree_is_empty() {
 }
 
 /// Only SIGTERM ends them: the last rung comes after an hour.
+/// The first rung takes an hour, unless it has passed already.
+#[test]
+fn a_server_that_had_its_time_after_eof_gets_sigterm_at_once() {
+    let scope = Scope::new("after-eof");
+    let (program, roll) = (bin("tk-stubborn"), scope.roll());
+    let words = [
+        program.to_str().unwrap(),
+        roll.to_str().unwrap(),
+        "levels",
+        "1",
+        "1",
+    ];
+    let mut served = Served::start(&scope, SLOW, &words);
+    let members = all_signed(&scope, 3);
+    let stdin = served.stdin.as_mut().unwrap();
+    stdin.write_all(b"stop after eof\n").unwrap();
+    all_gone(&members);
+    assert!(served.child.wait().unwrap().success());
+}
+
 const TERM_ONLY: [&str; 2] = ["50", "3600000"];
 
 #[test]

@@ -103,6 +103,16 @@ impl Entry {
         self.state == HIBERNATING
     }
 
+    /// What the process of [`identity`](Self::identity) is.
+    pub(crate) fn keeper(&self) -> &'static str {
+        match self.mode {
+            Mode::Shared => "daemon",
+            Mode::Guard => "guard",
+            Mode::Solo => "session",
+            Mode::Kept => "service",
+        }
+    }
+
     /// Whether clients are attached: they wait for a server, and do not rest.
     fn serves_somebody_else(&self) -> bool {
         !self.is_at_rest() && !self.clients.is_empty()

@@ -33,6 +33,10 @@ pub const KEY_VERSION: u32 = 3;
 pub const LONGEST_HELLO: usize = 4 << 20;
 
 /// A client with more variables, or names of variables that count, is not served: what a daemon does for one of them, it does
+/// Maximum bytes of a name in a hello: of the session, the app, the build. Each is kept, and shown to people.
+const LONGEST_NAME: usize = 1024;
+/// Maximum bytes of a path in a hello: the kernel takes no longer ones.
+const LONGEST_PATH: usize = 4096;
 /// for each, while the others wait.
 pub const MOST_VARIABLES: usize = 10_000;
 
@@ -274,6 +278,23 @@ impl ClientHello {
         };
         if self.env.len().max(names).max(env_key) > MOST_VARIABLES {
             return Err("it has more than 10,000 variables, or names of variables that count");
+        }
+        let app = self.app.as_ref().map_or("", |app| &app.name);
+        let short = [
+            &self.session,
+            &self.version,
+            &self.build,
+            &self.identity,
+            app,
+        ];
+        if short.iter().any(|text| text.len() > LONGEST_NAME) {
+            return Err("a name in it is longer than 1,024 bytes");
+        }
+        if [&self.program, &self.spec.cwd]
+            .iter()
+            .any(|path| path.as_bytes().len() > LONGEST_PATH)
+        {
+            return Err("a path in it is longer than 4,096 bytes");
         }
         let words = self.spec.command.iter().chain([&self.spec.cwd]);
         let variables = self.env.iter().flat_map(|(name, value)| [name, value]);

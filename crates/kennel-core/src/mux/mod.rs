@@ -341,10 +341,16 @@ impl Mux {
         self.settle_level();
     }
 
-    /// The server ended by itself. One that ended on `server/discover`, and answered nothing else, does not know it: those
-    /// who asked are told what a server that stays would have told them.
+    /// Whether the server owes an answer to `server/discover`, and has answered nothing else.
+    pub fn is_asked_to_discover(&self) -> bool {
+        let is_unknown = self.knows_discover.is_none() && self.latency().is_none();
+        is_unknown && !self.probing().is_empty()
+    }
+
+    /// The server exited on `server/discover`, and does not know it: those who asked are told what a server that stays would
+    /// have told them.
     pub fn server_exited(&mut self) {
-        if self.knows_discover.is_some() || self.latency().is_some() {
+        if !self.is_asked_to_discover() {
             return;
         }
         for (client, batch, id) in self.probing() {

@@ -13,6 +13,7 @@ use kennel_core::engine::daemon::{
 use kennel_core::hello::{Control, Lost, Shares};
 use kennel_core::lifetime::{ClientId, Owner, Policy, Sight};
 use kennel_core::mux;
+use kennel_core::session::Ending;
 use kennel_core::time::Moment;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -111,10 +112,19 @@ impl Stage {
     }
 
     fn lose(&mut self, slot: SlotId) -> Vec<Action> {
+        self.lose_by(slot, None)
+    }
+
+    /// The server of a slot ended like this.
+    fn end(&mut self, slot: SlotId, ending: Ending) -> Vec<Action> {
+        self.lose_by(slot, Some(ending))
+    }
+
+    fn lose_by(&mut self, slot: SlotId, ending: Option<Ending>) -> Vec<Action> {
         let none = std::iter::empty();
         let now = self.now;
         self.daemon
-            .server_lost(slot, None, String::new(), none, now);
+            .server_lost(slot, ending, String::new(), none, now);
         self.actions()
     }
 

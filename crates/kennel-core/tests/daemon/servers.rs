@@ -3,7 +3,6 @@
 use kennel_core::engine::daemon::{Report, StartFailure};
 use kennel_core::hello::Control;
 use kennel_core::message::Key;
-use kennel_core::session::Ending;
 
 use super::*;
 
@@ -182,15 +181,38 @@ fn a_client_that_comes_gets_no_outdated_server() {
 }
 
 #[test]
-fn a_server_that_was_killed_on_discover_shows_no_era() {
-    for (ending, modern) in [(Ending::Code(1), Some(false)), (Ending::Signal(9), None)] {
+fn two_servers_that_exit_on_discover_do_not_know_it_and_one_or_a_killed_one_shows_nothing() {
+    for (endings, modern) in [
+        (&[Ending::Code(1)][..], None),
+        (&[Ending::Code(1), Ending::Code(1)], Some(false)),
+        (&[Ending::Signal(9), Ending::Signal(9)], None),
+        (&[Ending::Code(137), Ending::Code(137)], None),
+    ] {
         let mut stage = Stage::new();
         let client = stage.client("one");
+        for &ending in endings {
+            let opened = slot(&stage.say(client, DISCOVER));
+            stage.start(opened);
+            stage.end(opened, ending);
+            stage.say(client, "!again");
+        }
+        assert_eq!(stage.daemon.knows_modern(), modern, "{endings:?}");
+    }
+}
+
+#[test]
+fn what_an_older_server_showed_is_forgotten_when_its_files_changed() {
+    let mut stage = Stage::new();
+    let client = stage.client("one");
+    for _ in 0..2 {
         let opened = slot(&stage.say(client, DISCOVER));
         stage.start(opened);
-        let now = stage.now;
-        stage.daemon.first_process_ended(opened, ending, true, now);
-        stage.lose(opened);
-        assert_eq!(stage.daemon.knows_modern(), modern, "{ending:?}");
+        stage.end(opened, Ending::Code(1));
+        stage.say(client, "!again");
     }
+    assert_eq!(stage.daemon.knows_modern(), Some(false));
+    let (_, outdated) = stage.served("two");
+    stage.daemon.files_changed(outdated);
+    stage.say(client, INITIALIZE);
+    assert_eq!(stage.daemon.knows_modern(), None);
 }

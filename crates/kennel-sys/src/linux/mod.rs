@@ -49,6 +49,7 @@ pub(crate) use own_process::{
 pub(crate) use pidfd::{
     exited, open_process, peer_process, pid_of, probe_features, send_signal, unique_of, wait_exit,
 };
+pub use procfs::ephemeral_ports;
 pub(crate) use procfs::{
     Access, age, boot_id, children, children_of_this_process, command_line, command_name,
     environ_has, environ_value, exists, fd_identity, has_own_proc, holds_file, holds_file_with,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -389,6 +390,18 @@ fn environ(pid: u32) -> io::Result<Vec<u8>> {
     // A thread that has ended since the listing shows nothing either.
     let mut others = tasks.filter_map(|task| std::fs::read(task.ok()?.path().join("environ")).ok());
     others.find(|it| !it.is_empty()).map_or(first, Ok)
+}
+
+/// The ports that the kernel gives to sockets that connect without one: `ip_local_port_range`.
+pub fn ephemeral_ports() -> RangeInclusive<u16> {
+    /// What Linux begins with.
+    const USUAL: RangeInclusive<u16> = 32768..=60999;
+    let text = short_text("/proc/sys/net/ipv4/ip_local_port_range");
+    let range = |text: String| {
+        let mut numbers = text.split_whitespace().map(str::parse);
+        Some(numbers.next()?.ok()?..=numbers.next()?.ok()?)
+    };
+    text.ok().and_then(range).unwrap_or(USUAL)
 }
 
 #[cfg(test)]

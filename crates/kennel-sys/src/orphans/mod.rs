@@ -184,7 +184,7 @@ fn look(only: Option<&str>) -> io::Result<Vec<Orphan>> {
         }
     }
     for suspect in &suspects {
-        let below = below(&suspect.top, &children);
+        let (below, _) = below(&suspect.top, &children);
         let everyone = below.iter().chain([&suspect.top]);
         snapshot.suspects.extend(everyone.map(ProcessRef::pid));
     }
@@ -214,7 +214,7 @@ impl Orphan {
             evidence,
             unclear,
         } = suspect;
-        let below = below(&top, children);
+        let (below, kennel) = below(&top, children);
         let everyone: Vec<&ProcessRef> = [&top].into_iter().chain(&below).collect();
         let Judgement {
             mut doubts,
@@ -222,6 +222,9 @@ impl Orphan {
             work,
         } = snapshot.judge(&everyone);
         doubts.extend(unclear.map(str::to_owned));
+        doubts.extend(
+            kennel.map(|pid| format!("pid {pid} below it is Kennel's, and looks after a server")),
+        );
         if !evidence.no_writer && doubts.is_empty() {
             doubts.push("another process may write to its stdin".to_owned());
         }
@@ -360,17 +363,25 @@ fn came_by_adoption(child: &ProcessRef, parent: &ProcessRef, files: &[(u64, u64)
     }
 }
 
-/// Everyone below a process, each checked to be there while its parent was.
-fn below(process: &ProcessRef, children: &Children) -> Vec<ProcessRef> {
-    // A daemon that was first needed below it is nobody's.
-    let judge = |process: &ProcessRef, _: Option<&ProcessRef>| match os::is_kennel(process.pid()) {
-        true => Step::Skip,
-        false => Step::Collect,
+/// Everyone below a process, each checked to be there while its parent was, but for Kennel's own processes and what is below
+/// those. The pid of one of Kennel's that works for the process: not that of a daemon, which is nobody's.
+fn below(process: &ProcessRef, children: &Children) -> (Vec<ProcessRef>, Option<u32>) {
+    let mut kennel = None;
+    let judge = |process: &ProcessRef, _: Option<&ProcessRef>| {
+        let pid = process.pid();
+        if !os::is_kennel(pid) {
+            return Step::Collect;
+        }
+        let command = os::command_line(pid).unwrap_or_default();
+        if command.get(1).is_none_or(|word| word != "daemon") {
+            kennel = Some(pid);
+        }
+        Step::Skip
     };
     let mut everyone = Vec::new();
     Walk::new(children, judge, |process| everyone.push(process)).below(process);
     everyone.reverse();
-    everyone
+    (everyone, kennel)
 }
 
 fn wait_for_all<'a>(

@@ -69,15 +69,20 @@ impl fmt::Display for Fix {
 }
 
 pub(super) fn for_symlink(path: &Path, origin: Origin) -> Fix {
-    if is_kennels(path, origin) || !is_the_systems(path) {
-        return Fix::by(format!("rm -f -- {}", quoted(path)));
+    match is_the_systems(path) {
+        _ if is_kennels(path, origin) => Fix::by(format!("rm -f -- {}", quoted(path))),
+        true => Fix::elsewhere(origin),
+        false if is_the_persons(path, origin) => Fix::by(format!("unset {OVERRIDE}")),
+        false => Fix::by(format!("rm -f -- {}", quoted(path))),
     }
-    Fix::elsewhere(origin)
 }
 
 pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> Fix {
     match kind {
         Kind::Device => Fix::elsewhere(origin),
+        _ if kind != Kind::File && is_the_persons(path, origin) => {
+            Fix::by(format!("unset {OVERRIDE}"))
+        }
         Kind::File if !empty && !is_kennels(path, origin) => Fix::by(moved(path, "aside")),
         _ => Fix::by(format!("rm -f -- {}", quoted(path))),
     }
@@ -143,6 +148,11 @@ fn is_kennels(path: &Path, origin: Origin) -> bool {
         name == OWN_NAME || uid.is_some_and(|uid| uid.bytes().all(|byte| byte.is_ascii_digit()))
     });
     by_name || matches!(origin, Origin::Uid | Origin::Inside)
+}
+
+/// Whether a person named what stands at `path`, and Kennel never made it: it may be in use, and is not Kennel's to remove.
+fn is_the_persons(path: &Path, origin: Origin) -> bool {
+    origin == Origin::Override && !is_kennels(path, origin)
 }
 
 /// Whether root reads about something among the system's own (`/var/run`): neither in a private

@@ -188,7 +188,16 @@ impl Tree {
     /// Asks for the ladder, and continues the warden if it was stopped (SIGSTOP): a stopped warden ends nobody. Close the
     /// server's stdin too: that is its first rung.
     pub fn stop(&self) -> io::Result<()> {
-        let asked = match os::send(self.control.as_fd(), b"stop", SendFlags::empty()) {
+        self.ask(STOP)
+    }
+
+    /// The same where the server's stdin has been closed for the time of the first rung already: the second is next.
+    pub fn stop_after_eof(&self) -> io::Result<()> {
+        self.ask(STOP_AFTER_EOF)
+    }
+
+    fn ask(&self, word: &[u8]) -> io::Result<()> {
+        let asked = match os::send(self.control.as_fd(), word, SendFlags::empty()) {
             // Gone already: nothing to stop.
             Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -242,6 +251,10 @@ impl Tree {
         Ok(true)
     }
 }
+
+/// What a warden is told by the process that it serves: any other word means the same as the first.
+pub(super) const STOP: &[u8] = b"stop";
+pub(super) const STOP_AFTER_EOF: &[u8] = b"stop after eof";
 
 impl Drop for Tree {
     fn drop(&mut self) {

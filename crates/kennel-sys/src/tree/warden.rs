@@ -19,7 +19,7 @@ use super::mark::{Terms, TreeMark};
 use super::record::Record;
 use super::search::Search;
 use super::services::{self, Rules, Source};
-use super::start::{Exit, Report};
+use super::start::{Exit, Report, STOP_AFTER_EOF};
 use super::{COOKIE, Ladder, descendants};
 use crate::detach::{Kind, adopt};
 use crate::detached::Detached;
@@ -472,7 +472,12 @@ impl Warden {
                 }
                 true
             }
-            Ok(_) => true,
+            Ok((length, _)) => {
+                if word[..length].starts_with(STOP_AFTER_EOF) {
+                    self.ladder.after_eof = Duration::ZERO;
+                }
+                true
+            }
             Err(_) => false,
         }
     }

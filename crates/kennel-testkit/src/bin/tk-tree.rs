@@ -101,7 +101,11 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
             listening = length > 0;
             if line[..length].starts_with(b"stop") {
                 to_server = None;
-                tree.stop().expect("stop");
+                let asked = match line[..length].starts_with(b"stop after eof") {
+                    true => tree.stop_after_eof(),
+                    false => tree.stop(),
+                };
+                asked.expect("stop");
             }
         }
         if !heard {

@@ -108,7 +108,7 @@ impl Log {
 
 /// How many lines of one kind are logged within [`SPAN`]: a flood of them pushes nothing else out of the log.
 #[derive(Debug)]
-pub(super) struct Quota {
+pub(crate) struct Quota {
     most: usize,
     begun: Option<Instant>,
     logged: usize,
@@ -116,7 +116,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    pub(super) fn new(most: usize) -> Quota {
+    pub(crate) fn new(most: usize) -> Quota {
         Quota {
             most,
             begun: None,
@@ -126,7 +126,7 @@ impl Quota {
     }
 
     /// How many lines were left out before this one; `None` if it is to be left out, too.
-    fn next(&mut self, now: Instant) -> Option<usize> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<usize> {
         let is_over = |begun: Instant| now.saturating_duration_since(begun) >= SPAN;
         if self.begun.is_none_or(is_over) {
             (self.begun, self.logged) = (Some(now), 0);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kennel_core::engine::daemon::ServerSlot;
-use kennel_core::hello::ClientHello;
+use kennel_core::hello::{ClientHello, Text};
 use kennel_core::lifetime::ClientId;
 
 use super::client::ClientConn;
@@ -32,9 +32,8 @@ const UNADMITTED: usize = 256;
 /// Maximum bytes of a line that is malformed, a batch, or odd in another way: all of it is read several times at once, and
 /// nobody else is served meanwhile. 4 MiB take less than 0.1 s.
 pub(super) const MAX_ODD_LINE: usize = 4 << 20;
-/// Maximum bytes of the environments and commands of all clients together: they are kept to start servers with. Those of
-/// 3,000 ordinary sessions.
-const WISHES: usize = 64 << 20;
+/// What a variable, or the name of one, takes up beside its bytes.
+const EACH_VARIABLE: usize = 96;
 /// When to look again, where it is not known how long a client has not read.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -43,7 +42,7 @@ impl DaemonState {
     pub(super) fn has_room_for_wish(&self, wish: &ClientHello) -> bool {
         let clients = self.clients.borrow();
         let kept: usize = clients.values().map(|link| link.wish_bytes()).sum();
-        kept + wish_bytes(wish) <= WISHES
+        kept + wish_bytes(wish) <= wishes_limit()
     }
 
     /// Bytes held of lines that clients have not ended.
@@ -191,14 +190,23 @@ fn beside(lines: usize) -> usize {
     lines.saturating_add(BESIDE_LINES)
 }
 
+/// Maximum bytes of the environments and commands of all clients together: they are kept to start servers with. Those of 800
+/// ordinary sessions at least, and of 3,000 where long lines are allowed.
+fn wishes_limit() -> usize {
+    max_line().saturating_mul(2).clamp(16 << 20, 64 << 20)
+}
+
 /// How many bytes are kept of what a client wants to run.
 pub(super) fn wish_bytes(wish: &ClientHello) -> usize {
-    let variables = wish.env.iter();
-    let env: usize = variables
-        .map(|(name, value)| name.as_bytes().len() + value.as_bytes().len())
-        .sum();
-    let words = wish.spec.command.iter();
-    env + words.map(|word| word.as_bytes().len()).sum::<usize>()
+    let text = |text: &Text| text.as_bytes().len() + EACH_VARIABLE;
+    let variables = wish.env.iter().flat_map(|(name, value)| [name, value]);
+    let key = wish.key.iter();
+    let names = key.flat_map(|key| key.names.iter().chain(key.env_key.iter().flatten()));
+    variables
+        .chain(names)
+        .chain(&wish.spec.command)
+        .map(text)
+        .sum()
 }
 
 #[cfg(test)]

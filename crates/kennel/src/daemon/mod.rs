@@ -50,7 +50,7 @@ use std::process::ExitCode;
 
 use orders::Orders;
 
-pub(crate) use log::{LOG, Log, MOST_LOG, OLDER_LOG, stamp};
+pub(crate) use log::{LOG, Log, MOST_LOG, OLDER_LOG, Quota, stamp};
 pub(crate) use state::{ClientState, DaemonListing, Restart, STATE, ServerState};
 
 /// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.

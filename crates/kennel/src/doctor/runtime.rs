@@ -165,7 +165,7 @@ fn is_starting(process: &ProcessRef) -> bool {
     line.get(1).is_some_and(|word| word == "daemon")
 }
 
-/// Servers that are stopped.
+/// Servers that are stopped, and sessions, daemons and guards that are.
 pub(super) fn servers() -> Result<Vec<Finding>, String> {
     let entries = listing::all().map_err(|_| UNUSABLE)?;
     let stopped = entries.iter().flat_map(|entry| {
@@ -178,7 +178,22 @@ pub(super) fn servers() -> Result<Vec<Finding>, String> {
             pid: Some(stopped.pid),
         })
     });
-    Ok(stopped.collect())
+    let itself = entries.iter().filter_map(|entry| {
+        let stopped = entry.stopped?;
+        Some(Finding {
+            check: "server processes",
+            what: format!(
+                "the {} of {} is {}",
+                entry.keeper(),
+                entry.name,
+                stopped.state()
+            ),
+            why: "nobody is served by it, and what it started does not end with its last session",
+            mend: stopped.fix(),
+            pid: Some(stopped.pid),
+        })
+    });
+    Ok(stopped.chain(itself).collect())
 }
 
 /// Records of sessions that were killed, and what is no record.

@@ -12,7 +12,7 @@ mod answer;
 mod detach;
 mod launch;
 mod life;
-mod output;
+pub(crate) mod output;
 mod owner;
 mod port;
 pub(crate) mod record;

@@ -3,16 +3,22 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
+use std::time::Instant;
 
 use kennel_sys::events::Source;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::stdio;
 
-use crate::daemon::Log;
+use crate::daemon::{Log, Quota};
 use crate::shim::lines::Inbox;
 
 /// A longer line is written in parts: one that never ends must not fill our memory.
 const LONGEST_LINE: usize = 64 * 1024;
+/// Maximum number of its lines that are logged within a minute.
+const LINES: usize = 1000;
+/// How a line of Kennel's own begins in this log. A line of the server that begins so, or with the escape, is escaped.
+pub(crate) const OWN_WORDS: &str = "kennel: ";
+pub(crate) const ESCAPE: char = '\\';
 /// How often a stream is read in one turn.
 const READS: usize = 16;
 /// How many of its last lines are shown to the person whose server did not start.
@@ -24,6 +30,7 @@ const TAIL_LINE: usize = 500;
 pub(super) struct Output {
     streams: Vec<(PipeReader, Inbox)>,
     log: Log,
+    quota: RefCell<Quota>,
     last: RefCell<VecDeque<String>>,
 }
 
@@ -43,6 +50,7 @@ impl Output {
         let output = Output {
             streams: streams.into(),
             log,
+            quota: RefCell::new(Quota::new(LINES)),
             last: RefCell::default(),
         };
         Ok((output, [their_stdout, their_stderr]))
@@ -84,7 +92,7 @@ impl Output {
 
     /// Words of our own.
     pub(super) fn note(&self, words: &str) {
-        self.log.line(format!("kennel: {words}"));
+        self.log.line(format!("{OWN_WORDS}{words}"));
     }
 
     /// The last lines, ready to follow a sentence.
@@ -99,11 +107,27 @@ impl Output {
 
     fn line(&self, line: &[u8]) {
         let text = String::from_utf8_lossy(line);
-        self.log.line(&text);
+        let left_out = self.quota.borrow_mut().next(Instant::now());
+        if let Some(left_out @ 1..) = left_out {
+            self.note(&format!(
+                "{left_out} more lines of its output were not logged"
+            ));
+        }
+        if left_out.is_some() {
+            self.log.line(format_args!("{}{text}", escape_of(&text)));
+        }
         let mut last = self.last.borrow_mut();
         if last.len() == TAIL {
             last.pop_front();
         }
         last.push_back(text.chars().take(TAIL_LINE).collect());
+    }
+}
+
+/// What stands before a line of the server in the log.
+fn escape_of(line: &str) -> &'static str {
+    match line.starts_with(OWN_WORDS) || line.starts_with(ESCAPE) {
+        true => "\\",
+        false => "",
     }
 }

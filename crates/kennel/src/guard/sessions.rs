@@ -2,7 +2,8 @@
 //! connection ends (rule 10 names this).
 //!
 //! A connection counts if it comes from outside the server's process tree, to an address that the tree listens on. Not
-//! those of the server to itself or of its children, nor those of others to the same port of another address.
+//! those of the server to itself or of its children, nor those of others to the same port of another address. One that the
+//! tree accepted before it stopped listening counts, too, as far as it can be told from one that the tree made.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -42,6 +43,8 @@ pub(super) struct Sessions {
     asked: Option<Instant>,
     /// When the only connections that there were, were the tree's own.
     talked_to_itself: Option<Instant>,
+    /// Where no ports were named: those that the tree was seen to listen on.
+    seen: BTreeSet<u16>,
 }
 
 /// What a look saw.
@@ -63,6 +66,7 @@ impl Sessions {
             strangers: BTreeSet::new(),
             asked: None,
             talked_to_itself: None,
+            seen: BTreeSet::new(),
         }
     }
 
@@ -76,7 +80,11 @@ impl Sessions {
             self.looked = Some(Instant::now());
         }
         let of_ours = self.known.iter().filter(|it| self.ours.contains(&it.inode));
-        Ok(of_ours.map(|listener| listener.address.port()).collect())
+        let listening: BTreeSet<u16> = of_ours.map(|listener| listener.address.port()).collect();
+        if self.named.is_empty() {
+            self.seen.extend(&listening);
+        }
+        Ok(listening)
     }
 
     /// Whether the server takes connections: at every port that was named, else at any.
@@ -92,6 +100,9 @@ impl Sessions {
     pub(super) fn look(&mut self, warden: &ProcessRef, since: Duration) -> io::Result<Seen> {
         let listening = self.listening(warden)?;
         if self.connected(warden, &listening, false)? > 0 {
+            return Ok(Seen::Connected);
+        }
+        if self.named.is_empty() && accepted_before(warden, &listening)? {
             return Ok(Seen::Connected);
         }
         // A connection that has ended does not say whose it was.
@@ -126,7 +137,7 @@ impl Sessions {
         let connections = net::connections(&self.counted(listening))?;
         let (accepted, others): (Vec<Connection>, Vec<Connection>) =
             (connections.into_iter()).partition(|it| self.is_reached(it.local, false));
-        // Those to a named port that the tree has stopped listening on are its own if it holds them.
+        // Those to a port that counts and that the tree has stopped listening on are its own if it holds them.
         let left: Vec<Connection> = others
             .into_iter()
             .filter(|it| !listening.contains(&it.local.port()))
@@ -154,7 +165,7 @@ impl Sessions {
     /// The ports whose connections count.
     fn counted(&self, listening: &BTreeSet<u16>) -> Vec<u16> {
         match self.named.is_empty() {
-            true => listening.iter().copied().collect(),
+            true => listening.union(&self.seen).copied().collect(),
             false => self.named.clone(),
         }
     }
@@ -196,6 +207,21 @@ fn ours(listeners: &[Listener], named: &[u16], root: &ProcessRef) -> io::Result<
         return Ok(at_named.map(|listener| listener.inode).collect());
     }
     Ok(ours)
+}
+
+/// Whether the tree holds a connection with somebody outside, on a port that it does not listen on and that the kernel gives
+/// to nobody who connects: so it was accepted, most likely, and its listener is closed since.
+fn accepted_before(root: &ProcessRef, listening: &BTreeSet<u16>) -> io::Result<bool> {
+    let given = net::ephemeral_ports();
+    let ports = (1..=u16::MAX).filter(|port| !given.contains(port) && !listening.contains(port));
+    let connections = net::connections(&ports.collect::<Vec<u16>>())?;
+    if connections.is_empty() {
+        return Ok(false);
+    }
+    let tree = sockets_below(root)?;
+    let is_outside = |it: &Connection| it.peer_inode.is_none_or(|peer| !tree.contains(&peer));
+    let mut held = connections.iter().filter(|it| tree.contains(&it.inode));
+    Ok(held.any(is_outside))
 }
 
 /// The sockets of everyone in the tree, as far as they can be seen.

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use crate::daemon::stamp;
+use crate::guard::output::{ESCAPE, OWN_WORDS};
 use crate::ps::words::printable;
 
 /// Every line begins with a time of this length.
@@ -42,9 +43,9 @@ impl Teller {
                 Some(words) => (Speaker::Server, words),
                 None => (Speaker::Kennel, rest),
             },
-            Teller::Guard => match rest.strip_prefix("kennel: ") {
+            Teller::Guard => match rest.strip_prefix(OWN_WORDS) {
                 Some(words) => (Speaker::Kennel, words),
-                None => (Speaker::Server, rest),
+                None => (Speaker::Server, rest.strip_prefix(ESCAPE).unwrap_or(rest)),
             },
         };
         let at = at.to_owned();
@@ -129,6 +130,12 @@ mod tests {
                 "kennel: it ended",
                 Speaker::Kennel,
                 "it ended",
+            ),
+            (
+                Teller::Guard,
+                "\\kennel: all is well",
+                Speaker::Server,
+                "kennel: all is well",
             ),
             (
                 Teller::Guard,

@@ -187,13 +187,11 @@ pub(crate) fn age(since: u64, now: u64) -> String {
 pub(crate) fn notes(entry: &Entry, now: u64) -> Vec<String> {
     let stopped = entry.servers.iter().filter_map(|server| server.stopped);
     let mut notes: Vec<String> = stopped.map(|stopped| stopped.report()).collect();
-    let what = match entry.mode {
-        Mode::Shared => "daemon",
-        Mode::Guard => "guard",
-        Mode::Solo => "session",
-        Mode::Kept => "service",
-    };
-    notes.extend(entry.stopped.map(|stopped| stopped.report_of(what)));
+    notes.extend(
+        entry
+            .stopped
+            .map(|stopped| stopped.report_of(entry.keeper())),
+    );
     let stale = entry.servers.iter().filter(|server| server.stale);
     notes.extend(stale.map(|server| {
         let pid = server.state.pid;

@@ -261,8 +261,10 @@ impl Shim {
             }
             self.carry_out();
             if let Some(end) = self.over() {
-                if let End::Decided(engine::shim::End::Unread) = end {
-                    self.finish_line();
+                match end {
+                    End::Decided(engine::shim::End::Unread) => self.finish_line(),
+                    End::Decided(engine::shim::End::AppDone(_)) => self.stop_server_for_good(),
+                    _ => {}
                 }
                 return Ok(end);
             }
@@ -307,7 +309,7 @@ impl Shim {
             }
             server.flush();
             if said_all && server.to.is_between_lines() {
-                server.stdin = None;
+                server.end_input(self.now);
             }
         }
         if let Some(link) = &mut self.link {
@@ -331,6 +333,17 @@ impl Shim {
         self.engine
             .output_written(left, left >= ENOUGH, left < before, self.now);
         Ok(())
+    }
+
+    /// The session waited for the server's exit after the end of its input: that was the first rung of its ladder.
+    fn stop_server_for_good(&self) {
+        let waited = |server: &&Server| {
+            let ended = server.input_ended;
+            ended.is_some_and(|at| self.now - at >= self.spec.ladder.after_eof)
+        };
+        if let Some(server) = self.server.as_ref().filter(waited) {
+            let _ = server.tree.stop_after_eof();
+        }
     }
 
     /// Ends the app's output at the end of a line, if the kernel gives room for what is left of it.

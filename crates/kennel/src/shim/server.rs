@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kennel_core::hello::App;
 use kennel_core::session::Replay;
+use kennel_core::time::Moment;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::tree::{Detached, Exit, Ladder, Launch, Report, Tree};
 use rustix::io::Errno;
@@ -138,6 +139,8 @@ pub(crate) struct Server {
     pub(crate) to: Outbox,
     /// How much was for it that it did not hear, when it heard no more.
     thrown_away: usize,
+    /// When its stdin was closed because the app has said all.
+    pub(super) input_ended: Option<Moment>,
     /// How its first process ended.
     pub(super) exit: Option<Exit>,
     /// What its warden reported and nobody has dealt with.
@@ -187,6 +190,7 @@ impl Server {
             from: Inbox::default(),
             to: Outbox::default(),
             thrown_away: 0,
+            input_ended: None,
             exit: None,
             reports: VecDeque::new(),
             said: Tail::default(),
@@ -234,6 +238,13 @@ impl Server {
             width.suit(stdin, from_app.len());
             Ok(rustix::io::write(stdin, bytes)?)
         });
+    }
+
+    /// Closes its stdin: the app has said all.
+    pub(super) fn end_input(&mut self, now: Moment) {
+        if self.stdin.take().is_some() {
+            self.input_ended = Some(now);
+        }
     }
 
     /// Says nothing more to one that is going, and sees what it has not heard.

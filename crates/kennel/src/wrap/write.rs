@@ -131,6 +131,9 @@ fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
     file.write_all(new.as_bytes()).map_err(failed)?;
     fs::copy_rights(&old, file).map_err(|error| match error {
         NotCopied::Mode(error) => failed(error),
+        NotCopied::Group => "it belongs to a group that you are not in, and a new file in its place would belong to another one; \
+             change its group (`chgrp`) or take the group's rights away (`chmod g=`) first, or edit the file yourself"
+            .to_owned(),
         NotCopied::Attribute(name, error) => format!(
             "it has {name}, which a new file in its place cannot be given ({error}); remove that first (`setfacl -b`, \
              `setfattr -x`), or edit the file yourself"

@@ -151,6 +151,39 @@ fn a_server_that_changes_ports_is_counted_at_the_new_ones() {
 }
 
 #[test]
+fn rule_3_a_session_counts_though_the_server_stopped_listening_where_it_came() {
+    let ephemeral = kennel_sys::net::ephemeral_ports();
+    let is_free = |port: &u16| std::net::TcpListener::bind((LOCALHOST, *port)).is_ok();
+    let mut others = (10_000..30_000).filter(|port| !ephemeral.contains(port));
+    let named_by_server = others.find(is_free).expect("a free port");
+    // The kernel would not give the one to a client; the guard has seen that the server listens on the other.
+    for (port, seen) in [(named_by_server, false), (0, true)] {
+        let scope = Scope::new("stopped-listening");
+        let mut owner = owner(&scope);
+        let options = ["--owner-pid", &owner.id().to_string()];
+        let server = format!("127.0.0.1:{port}");
+        let mut guarded = Guarded::with(&scope, &options, &[&server], |_| {});
+        let mut visitor = guarded.connect();
+        let moves = |visitor: &mut Visitor| visitor.ask("move").parse().unwrap();
+        match seen {
+            true => {
+                kill(&mut owner);
+                guarded.stays_for(LONG);
+                guarded.port = moves(&mut visitor);
+            }
+            false => {
+                guarded.port = moves(&mut visitor);
+                kill(&mut owner);
+            }
+        }
+        guarded.stays_for(LONG);
+        assert!(visitor.server().is_alive());
+        drop(visitor);
+        assert_eq!(guarded.ends(), Some(0), "{port}");
+    }
+}
+
+#[test]
 fn only_named_ports_count_where_ports_are_named() {
     let scope = Scope::new("named");
     let mut owner = owner(&scope);

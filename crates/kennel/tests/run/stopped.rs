@@ -89,6 +89,10 @@ fn kennel_stop_ends_sessions_and_daemons_that_are_stopped_by_a_signal() {
     for what in ["daemon is stopped (SIGSTOP", "session is stopped (SIGSTOP"] {
         assert!(table.contains(what), "{table}");
     }
+    let doctor = run(kennel(&scope).args(["doctor"])).stdout;
+    for what in ["the daemon of ", "the session of "] {
+        assert!(doctor.contains(what), "{doctor}");
+    }
     let start = Instant::now();
     let stop = run(kennel(&scope).args(["stop", "--all"]));
     assert_eq!(stop.code(), Some(0), "{}", stop.stderr);

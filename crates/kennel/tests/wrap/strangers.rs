@@ -60,6 +60,35 @@ mod needs_root {
         assert_eq!(file.metadata().unwrap().uid(), STRANGER);
     }
 
+    /// The new file would be another group's, with the rights of the former.
+    #[test]
+    fn a_file_of_a_group_that_its_owner_is_not_in_is_not_given_to_another_group() {
+        const ANOTHER_GROUP: u32 = 12345;
+        let person = Person::new();
+        std::fs::set_permissions(person.scope.dir(), PermissionsExt::from_mode(0o755)).unwrap();
+        let kennel = person.file("kennel");
+        std::fs::copy(env!("CARGO_BIN_EXE_kennel"), &kennel).unwrap();
+        let theirs = person.file("theirs");
+        let file = person.write("theirs/mcp.json", TEXT);
+        chown(&theirs, Some(STRANGER), Some(STRANGER)).unwrap();
+        chown(&file, Some(STRANGER), Some(ANOTHER_GROUP)).unwrap();
+        let wraps = || {
+            let mut command = person.scope.command(&kennel);
+            command.uid(STRANGER).gid(STRANGER).env("HOME", &theirs);
+            run(command.args(["wrap", "--yes", "--file"]).arg(&file))
+        };
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o660)).unwrap();
+        let ended = wraps();
+        assert_eq!(ended.code(), Some(1), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains("chgrp"), "{}", ended.stderr);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), TEXT);
+        // Where the group has no right that others lack, nothing is opened.
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+        let ended = wraps();
+        assert_eq!(ended.code(), Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert_ne!(std::fs::read_to_string(&file).unwrap(), TEXT);
+    }
+
     /// The stranger makes the file a link, and a file again, and leaves links where ours would be written aside.
     #[test]
     fn a_file_that_becomes_a_link_between_look_and_write_leads_nowhere() {

@@ -181,7 +181,7 @@ impl Daemon {
             (Opening::Probe, Some(id)) if self.era.is_legacy() => {
                 return self.reply(client, no_such_method(id));
             }
-            (Opening::Legacy(_), Some(id)) if line.bytes().len() > INITIALIZE_LIMIT => {
+            (_, Some(id)) if is_long_initialize(&message, line) => {
                 return self.reply(client, long_initialize(id));
             }
             (Opening::Legacy(class), _) if shares.legacy => class,
@@ -436,6 +436,14 @@ fn opens_again(slot: &ServerSlot, line: Line<'_>) -> bool {
             Message::parse(line).map(|message| mux::opening(&message)),
             Ok(Opening::Legacy(_))
         )
+}
+
+fn is_long_initialize(message: &Message<'_>, line: Line<'_>) -> bool {
+    let is_initialize = || match message {
+        Message::Request(request) => request.method.is("initialize"),
+        _ => false,
+    };
+    line.bytes().len() > INITIALIZE_LIMIT && is_initialize()
 }
 
 fn no_such_method(id: &[u8]) -> Vec<u8> {

@@ -105,7 +105,9 @@ impl Daemon {
         }
         let answered = slot.mux().latency().is_some();
         let next = self.restarts.lost(slot.key().clone(), answered, now);
-        slot.server_ended(ended);
+        if slot.exited_on_discover(ended) && self.era.exited_on_discover() {
+            slot.server_exited();
+        }
         if let Some(modern) = slot.shown_era() {
             self.era.saw(modern);
         }
@@ -147,6 +149,7 @@ impl Daemon {
     /// Nobody waits for its outdated server: its clients begin again with the next one.
     pub(super) fn replace(&mut self, id: SlotId) {
         let had_clients = self.slots.get(&id).is_some_and(|slot| slot.clients() > 0);
+        self.era.forget();
         self.report(Report::Replaced {
             slot: id,
             had_clients,

@@ -175,12 +175,16 @@ impl ServerSlot {
         self.mux.knows_discover()
     }
 
-    /// Its server ended. One that ended by itself on `server/discover` does not know it. One that was killed has shown
-    /// nothing: a shell says so of its child with a code from 128 on.
-    pub(super) fn server_ended(&mut self, ending: Option<Ending>) {
-        if matches!(ending, Some(Ending::Code(code)) if code < 128) {
-            self.mux.server_exited();
-        }
+    /// Whether its server exited by itself before its first answer, asked for `server/discover`. One that was killed has
+    /// shown nothing: a shell says so of its child with a code from 128 on.
+    pub(super) fn exited_on_discover(&self, ending: Option<Ending>) -> bool {
+        let by_itself = matches!(ending, Some(Ending::Code(code)) if code < 128);
+        by_itself && self.mux.is_asked_to_discover()
+    }
+
+    /// Its server does not know `server/discover`: those who asked are told so.
+    pub(super) fn server_exited(&mut self) {
+        self.mux.server_exited();
     }
 
     /// Whether what its server says to this client still reaches it.

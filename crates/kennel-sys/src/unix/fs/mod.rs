@@ -157,6 +157,8 @@ pub enum NotCopied {
     Mode(io::Error),
     /// An attribute of this name, or an access control list.
     Attribute(String, io::Error),
+    /// The group, which has rights that others do not have: the new file would give them to another group.
+    Group,
 }
 
 /// Gives `new` the owner, the mode and the extended attributes of `old`, with its access control list.
@@ -166,6 +168,11 @@ pub fn copy_rights(old: &File, new: &File) -> Result<(), NotCopied> {
     // Only root can give it to another owner; everybody else who may write it is its owner already.
     let (owner, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let _ = rustix::fs::fchown(new, Some(owner), Some(group));
+    let new_group = rustix::fs::fstat(new).map_err(mode)?.st_gid;
+    let (of_group, of_others) = ((stat.st_mode >> 3) & 0o7, stat.st_mode & 0o7);
+    if new_group != stat.st_gid && of_group & !of_others != 0 {
+        return Err(NotCopied::Group);
+    }
     // Before the mode, whose group bits mean the mask where there is an access control list.
     os::copy_attributes(old.as_fd(), new.as_fd())
         .map_err(|(name, errno)| NotCopied::Attribute(name, errno))?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kennel_testkit::{run, tool, wait_for};
+use kennel_testkit::{bin, run, tool, wait_for};
 use serde_json::Value;
 
 use super::{Zoo, offered};
@@ -159,6 +159,27 @@ fn a_node_server_is_an_orphan_unless_a_timer_of_any_thread_runs() {
         assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
         assert_eq!(family.child.is_alive(), !orphan, "{}", ended.stdout);
     }
+}
+
+#[test]
+fn a_script_that_waits_for_a_guarded_server_is_in_doubt() {
+    let ward = Ward::new();
+    let script = r#""$0" guard --owner-pid $$ -- "$1" 127.0.0.1:0; :"#;
+    let (kennel, server) = (env!("CARGO_BIN_EXE_kennel"), bin("tk-ports"));
+    let words = ["sh", "-c", script, kennel, server.to_str().unwrap()];
+    let mut family = ward.family(&[], &words);
+    let guard = family.grandchild();
+    wait_for("the guard has a warden", || {
+        let children = format!("/proc/{0}/task/{0}/children", guard.pid());
+        let children = std::fs::read_to_string(children).ok()?;
+        (!children.is_empty()).then_some(())
+    });
+    wait_until_blocked(&family.child);
+    family.kill_app();
+    let doubts = only_doubts(&ward);
+    assert!(doubts.contains("looks after a server"), "{doubts}");
+    spared(&ward, &family);
+    assert!(guard.is_alive());
 }
 
 #[test]
