@@ -62,6 +62,7 @@ impl Slot {
             writing: !self.unwritten.is_empty(),
             start_at: slot.start_at(),
             deserted_since: slot.deserted_since(),
+            first_process: None,
         })
     }
 

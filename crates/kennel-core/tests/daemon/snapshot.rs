@@ -16,6 +16,15 @@ fn through_text<T: serde::de::DeserializeOwned>(value: &impl serde::Serialize) -
 
 /// The same daemon in another build.
 fn restored(stage: &Stage, sessions: &[(ClientId, &str)]) -> Stage {
+    restored_after(stage, sessions, None)
+}
+
+/// The same, where the first process of its servers has ended like this.
+fn restored_after(
+    stage: &Stage,
+    sessions: &[(ClientId, &str)],
+    first_process: Option<Ending>,
+) -> Stage {
     let mut daemon = Daemon::new(&settings(Owner::None), stage.now);
     daemon.restore(stage.daemon.next_client(), stage.daemon.knows_modern());
     for slot in stage.daemon.slots() {
@@ -26,6 +35,7 @@ fn restored(stage: &Stage, sessions: &[(ClientId, &str)]) -> Stage {
             writing: false,
             start_at: slot.start_at(),
             deserted_since: slot.deserted_since(),
+            first_process,
         };
         daemon.restore_slot(snapshot, sessions[0].1, stage.now);
     }
@@ -72,6 +82,25 @@ fn a_half_closed_client_is_finished_by_the_newer_build() {
     let slot = stage.daemon.slot_of(client).unwrap();
     let actions = stage.server_says(slot, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
     assert!(finishes(&actions, client), "{actions:?}");
+}
+
+#[test]
+fn survivors_of_a_crash_that_do_not_answer_are_lost_in_the_newer_build() {
+    let mut stage = Stage::new();
+    let (client, _) = stage.served("one");
+    stage.say(client, &call(1));
+    for (ending, is_lost) in [(Ending::Code(3), true), (Ending::Code(0), false)] {
+        let mut stage = restored_after(&stage, &[(client, "one")], Some(ending));
+        let slot = stage.daemon.slot_of(client).unwrap();
+        let mut actions = Vec::new();
+        for _ in 0..12 {
+            stage.now = stage.now + SECOND;
+            stage.daemon.advance_slot(slot, stage.now);
+            actions.extend(stage.actions());
+        }
+        let lose = |it: &Action| matches!(it, Action::LoseServer { slot: it } if *it == slot);
+        assert_eq!(actions.iter().any(lose), is_lost, "{ending:?}");
+    }
 }
 
 #[test]

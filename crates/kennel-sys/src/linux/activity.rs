@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::procfs::{gone, require_our_own, short_text};
+use super::procfs::{gone, lossy_text, require_our_own, short_text};
 use super::relations::status;
 
 /// CPU time of a process, of all its threads and of the children that it waited for.
@@ -50,7 +50,7 @@ fn process_clock(pid: u32) -> io::Result<Duration> {
 /// Bytes that a process read and wrote so far, from and to anything; an error where that is hidden.
 pub(crate) fn transferred_bytes(pid: u32) -> io::Result<(u64, u64)> {
     require_our_own()?;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).map_err(gone)?;
+    let text = lossy_text(format!("/proc/{pid}/io")).map_err(gone)?;
     let count = |name: &str| {
         let count = text.lines().find_map(|line| line.strip_prefix(name));
         let count = count.and_then(|count| count.trim().parse().ok());

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::procfs::{ATTEMPTS, PAUSE, gone, require_our_own, stat};
+use super::procfs::{ATTEMPTS, PAUSE, gone, lossy_text, require_our_own, stat};
 
 /// Target of the link of a descriptor that is an io_uring.
 pub(crate) const IO_URING: &str = "anon_inode:[io_uring]";
@@ -22,7 +22,7 @@ impl Descriptor {
 
     /// What the kernel tells about it.
     pub(super) fn info(self) -> io::Result<String> {
-        std::fs::read_to_string(format!("/proc/{}/fdinfo/{}", self.task, self.fd))
+        lossy_text(format!("/proc/{}/fdinfo/{}", self.task, self.fd))
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::cached_stat::CachedStat;
-use super::procfs::short_text;
+use super::procfs::{lossy_text, short_text};
 use crate::fs::FileId;
 use crate::process::ProcessRef;
 
@@ -145,7 +145,7 @@ struct Flock {
 }
 
 fn flocks() -> Vec<Flock> {
-    let text = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let text = lossy_text("/proc/locks").unwrap_or_default();
     text.lines().filter_map(parse).collect()
 }
 

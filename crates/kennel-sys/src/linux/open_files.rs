@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 use super::activity::ALARM;
 use super::cached_stat::CachedStat;
 use super::descriptors::{Descriptor, IO_URING, descriptors, registered_files};
+use super::procfs::lossy_text;
 
 /// One descriptor of another process.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ pub(crate) fn inode_number(descriptor: Descriptor) -> Option<u64> {
 
 /// Waiters for locks: the pids that are blocked, by the file as `/proc/locks` names it.
 pub(crate) fn blocked_locks() -> io::Result<HashMap<String, Vec<u32>>> {
-    let text = match std::fs::read_to_string("/proc/locks") {
+    let text = match lossy_text("/proc/locks") {
         // A kernel without locks.
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         text => text?,
@@ -221,7 +222,7 @@ fn is_message_queue(task: u32, file: &CachedStat, link: &str) -> bool {
     }
     let is_at_top = link.rfind('/') == Some(0);
     is_at_top || {
-        let mounts = std::fs::read_to_string(format!("/proc/{task}/mountinfo"));
+        let mounts = lossy_text(format!("/proc/{task}/mountinfo"));
         is_on_message_queues(&mounts.unwrap_or_default(), file.dev)
     }
 }
@@ -254,7 +255,7 @@ fn is_made_up(task: u32, file: &CachedStat) -> io::Result<bool> {
     if rustix::fs::major(file.dev) != 0 {
         return Ok(false);
     }
-    let mounts = std::fs::read_to_string(format!("/proc/{task}/mountinfo"))?;
+    let mounts = lossy_text(format!("/proc/{task}/mountinfo"))?;
     Ok(types_of(&mounts, file.dev).any(|kind| KERNEL_FILES.contains(&kind)))
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -55,7 +55,14 @@ pub(crate) fn exists(pid: u32) -> bool {
 
 /// A file of the kernel's that is shorter than a page: it is given at once. Whoever does not know that asks six times.
 pub(crate) fn short_text(path: &str) -> io::Result<String> {
-    String::from_utf8(short(path)?).map_err(|_| io::ErrorKind::InvalidData.into())
+    Ok(String::from_utf8_lossy(&short(path)?).into_owned())
+}
+
+/// A file of the kernel's. The name of a process is cut after 15 bytes, also in the middle of a letter, and paths may be of
+/// any bytes: what is no text is replaced.
+pub(crate) fn lossy_text(path: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = std::fs::read(path)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn short(path: &str) -> io::Result<Vec<u8>> {
@@ -165,14 +172,14 @@ pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
 
 /// Whether a process is Kennel, this program or another build of it.
 pub(crate) fn is_kennel(pid: u32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let name = lossy_text(format!("/proc/{pid}/comm")).unwrap_or_default();
     runs_our_program(pid) || ["kennel", "kennel-warden", "kennel-daemon"].contains(&name.trim_end())
 }
 
 /// The user who started a process: its real uid. An error where that cannot be seen.
 pub(crate) fn user_of(pid: u32) -> io::Result<u32> {
     require_our_own()?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(gone)?;
+    let status = lossy_text(format!("/proc/{pid}/status")).map_err(gone)?;
     let mut lines = status.lines();
     let uids = lines.find_map(|line| line.strip_prefix("Uid:"));
     let uid = uids.and_then(|uids| uids.split_whitespace().next()?.parse().ok());
@@ -181,7 +188,7 @@ pub(crate) fn user_of(pid: u32) -> io::Result<u32> {
 
 /// What a process holds in memory, in bytes.
 pub(crate) fn resident(pid: u32) -> u64 {
-    let pages = std::fs::read_to_string(format!("/proc/{pid}/statm"));
+    let pages = lossy_text(format!("/proc/{pid}/statm"));
     let pages = pages
         .ok()
         .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
@@ -231,7 +238,7 @@ pub(crate) fn children(parent: u32) -> io::Result<Vec<u32>> {
     require_our_own()?;
     let mut children = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{parent}/task"))? {
-        match std::fs::read_to_string(task?.path().join("children")) {
+        match lossy_text(task?.path().join("children")) {
             Ok(text) => children.extend(
                 text.split_whitespace()
                     .filter_map(|pid| pid.parse::<u32>().ok()),

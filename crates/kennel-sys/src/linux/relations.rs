@@ -3,13 +3,13 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use super::procfs::{gone, processes, require_our_own};
+use super::procfs::{gone, lossy_text, processes, require_our_own};
 use super::waits::tasks;
 
 /// A line of `/proc/<pid>/status`, behind its name.
 pub(super) fn status(pid: u32, name: &str) -> io::Result<Option<String>> {
     require_our_own()?;
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(gone)?;
+    let text = lossy_text(format!("/proc/{pid}/status")).map_err(gone)?;
     let value = text.lines().find_map(|line| line.strip_prefix(name));
     Ok(value.map(|value| value.trim().to_owned()))
 }
@@ -134,7 +134,7 @@ fn is_or_contains(group: &str, other: &str) -> bool {
 /// Whether the control group of a process is frozen; an error where that cannot be seen.
 pub(crate) fn is_frozen(pid: u32) -> io::Result<bool> {
     require_our_own()?;
-    let groups = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(gone);
+    let groups = |pid: &str| lossy_text(format!("/proc/{pid}/cgroup")).map_err(gone);
     let theirs = match groups(&pid.to_string()) {
         // A kernel without control groups.
         Err(error) if error.kind() == io::ErrorKind::NotFound && groups("self").is_err() => {
@@ -151,7 +151,7 @@ pub(crate) fn is_frozen(pid: u32) -> io::Result<bool> {
             continue;
         };
         let states = roots.iter().map(|root| format!("{root}{group}/{file}"));
-        let state = states.map(std::fs::read_to_string).find_map(Result::ok);
+        let state = states.map(lossy_text).find_map(Result::ok);
         let state = state.ok_or(io::ErrorKind::NotFound)?;
         if !state.lines().any(|line| line == running) {
             return Ok(true);

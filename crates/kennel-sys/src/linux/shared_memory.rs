@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::procfs::{gone, require_our_own};
+use super::procfs::{gone, lossy_text, require_our_own};
 
 /// A mapping that other processes can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub(crate) fn attached(mapping: &SharedMapping) -> Option<usize> {
         return None;
     }
     let id = mapping.id.split(' ').nth(1)?;
-    let table = std::fs::read_to_string("/proc/sysvipc/shm").ok()?;
+    let table = lossy_text("/proc/sysvipc/shm").ok()?;
     // key shmid perms size cpid lpid nattch …
     let lines = table.lines().map(|line| line.split_whitespace());
     let mut lines = lines.map(Iterator::collect::<Vec<_>>);
@@ -89,7 +89,7 @@ pub(crate) fn attached(mapping: &SharedMapping) -> Option<usize> {
 pub(crate) fn system_v_users() -> io::Result<Vec<(u32, String)>> {
     let mut users = Vec::new();
     let rows = |name: &str| -> io::Result<Vec<Vec<i64>>> {
-        let text = match std::fs::read_to_string(format!("/proc/sysvipc/{name}")) {
+        let text = match lossy_text(format!("/proc/sysvipc/{name}")) {
             // A kernel without them.
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use rustix::net::AddressFamily;
 
 use super::net::{CLOSE_WAIT, ESTABLISHED, FIN_WAIT, LISTEN};
+use super::procfs::lossy_text;
 use super::sock_diag::{SockDiag, TcpAnswer, UnixAnswer, tcp_request, u32_at, unix_request};
 use crate::kernel::features;
 
@@ -127,7 +128,7 @@ impl Connections {
 /// no peers of unix sockets.
 pub(crate) fn listening_in_namespace_of(pid: u32) -> io::Result<HashSet<u64>> {
     super::procfs::require_our_own()?;
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/net/{name}"));
+    let read = |name: &str| lossy_text(format!("/proc/{pid}/net/{name}"));
     let mut listening = HashSet::new();
     listening.extend(read("unix")?.lines().filter_map(listening_unix));
     for name in ["tcp", "tcp6"] {

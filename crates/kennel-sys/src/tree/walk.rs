@@ -101,3 +101,28 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// The kernel cuts a name after 15 bytes, also in the middle of a letter.
+    #[test]
+    fn a_process_whose_name_is_no_text_is_seen() {
+        let dir = std::env::temp_dir().join(format!("kt-walk-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let program = dir.join(OsStr::from_bytes(b"\xff\xfe"));
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("600").spawn().unwrap();
+        let children = children_by_parent().unwrap();
+        let seen = children[&std::process::id()].contains(&child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(seen);
+    }
+}

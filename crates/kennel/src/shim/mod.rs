@@ -43,7 +43,7 @@ use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
 use kennel_sys::starter::Starter;
-use kennel_sys::tree::Exit;
+use kennel_sys::tree::{self, Exit};
 use rustix::event::epoll::Event;
 
 use app::Input;
@@ -172,7 +172,9 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         alarm: None,
         happened: Vec::new(),
     };
-    match shim.serve() {
+    let served = shim.serve();
+    shim.end_strays();
+    match served {
         Ok(end) => {
             end.say_why();
             end.code()
@@ -333,6 +335,15 @@ impl Shim {
         self.engine
             .output_written(left, left >= ENOUGH, left < before, self.now);
         Ok(())
+    }
+
+    /// Ends what a killed warden left, before this process is gone too: nobody else could until the next start.
+    fn end_strays(&self) {
+        let warden_is_gone = |server: &Server| !server.tree.warden().is_alive();
+        if self.server.as_ref().is_some_and(warden_is_gone) {
+            let records = self.records.get().map(|records| records.trees.as_fd());
+            let _ = tree::end_strays(&[], records);
+        }
     }
 
     /// The session waited for the server's exit after the end of its input: that was the first rung of its ladder.

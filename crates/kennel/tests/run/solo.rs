@@ -445,6 +445,39 @@ fn rule_2_a_killed_warden_is_survived_by_the_session_and_by_nothing_else() {
 }
 
 #[test]
+fn rule_2_a_session_whose_app_and_warden_are_killed_together_leaves_nothing() {
+    let scope = Scope::new("app-and-warden");
+    let line = stubborn(&scope);
+    let mut app = scope
+        .command("sh")
+        .args(["-c", r#""$@"; :"#, "sh"])
+        .args(&line)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let family = members(&scope, 3);
+    let shims = format!("/proc/{0}/task/{0}/children", app.id());
+    let shim: u32 = std::fs::read_to_string(shims)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let shim = ProcessRef::open(shim).unwrap();
+    let warden = warden_of(shim.pid());
+    // The session sees both when it goes on.
+    shim.signal(Signal::STOP).unwrap();
+    app.kill().unwrap();
+    warden.signal(Signal::KILL).unwrap();
+    shim.signal(Signal::CONT).unwrap();
+    app.wait().unwrap();
+    wait_for("the session ends", || (!shim.is_alive()).then_some(()));
+    wait_for("the whole tree to be gone", || {
+        let gone = |identity| ProcessRef::find(identity).unwrap().is_none();
+        family.iter().all(gone).then_some(())
+    });
+}
+
+#[test]
 fn rule_2_what_outlives_shim_and_warden_is_ended_by_the_next_start() {
     for _ in 0..count(20) {
         let scope = Scope::new("both");

@@ -63,6 +63,8 @@ pub struct SlotSnapshot {
     pub start_at: Moment,
     /// Since when it has no client.
     pub deserted_since: Option<Moment>,
+    /// How the first process of its server ended, if it has.
+    pub first_process: Option<Ending>,
 }
 
 /// How far a slot has come.
@@ -128,7 +130,12 @@ impl ServerSlot {
         now: Moment,
     ) -> ServerSlot {
         let class = snapshot.mux.class().clone();
+        let mut survivors = Survivors::default();
+        if let Some(ending) = snapshot.first_process {
+            survivors.first_process_ended(ending);
+        }
         ServerSlot {
+            survivors,
             start_at: snapshot.start_at,
             mux: snapshot.mux,
             lanes: snapshot.lanes,

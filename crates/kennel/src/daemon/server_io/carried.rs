@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use kennel_core::engine::daemon::{CHUNK, Lanes, ServerSlot, SlotSnapshot};
 use kennel_core::hello::ClientHello;
 use kennel_core::mux::Mux;
+use kennel_core::session::Ending;
+use kennel_sys::tree::Exit;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -15,6 +17,7 @@ use super::super::daemon_state::DaemonState;
 use super::super::running::{self, Running};
 use super::ServerIo;
 use super::feed::Unwritten;
+use crate::shim::ending;
 use crate::shim::width::Width;
 use crate::sources::Sources;
 
@@ -33,6 +36,9 @@ pub(in crate::daemon) struct Carried {
     deserted_for: Option<u64>,
     pid: Option<u32>,
     since: u64,
+    /// How its first process ended, if it has.
+    #[serde(default)]
+    first_process: Option<Ending>,
 }
 
 impl Carried {
@@ -76,6 +82,7 @@ impl ServerIo {
             deserted_for: deserted.map(|since| millis(daemon.now() - since)),
             pid: self.pid.get(),
             since: self.since.get(),
+            first_process: self.exit.get().map(ending),
         })
     }
 
@@ -100,6 +107,7 @@ impl ServerIo {
             writing: carried.cut.is_some(),
             start_at: now + Duration::from_millis(carried.starts_in),
             deserted_since: carried.deserted_for.map(ago),
+            first_process: carried.first_process,
         };
         let mut engine = daemon.engine.borrow_mut();
         let slot = engine.restore_slot(snapshot, &carried.hello.session, now);
@@ -107,6 +115,12 @@ impl ServerIo {
         // It may have been given a wider pipe, which is to be narrow again.
         server_io.width = Width::wider_than(CHUNK);
         server_io.cut.replace(carried.cut);
+        server_io
+            .exit
+            .set(carried.first_process.map(|ending| match ending {
+                Ending::Code(code) => Exit::Code(code),
+                Ending::Signal(signal) => Exit::Signal(signal),
+            }));
         server_io.running.replace(running.map(Rc::new));
         server_io.sources.replace(carried.sources);
         server_io.warden.set(warden);
