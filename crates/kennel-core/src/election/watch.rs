@@ -61,7 +61,7 @@ pub enum Look {
 pub struct Work {
     /// The letter that Linux has for it: `R` ready to run, `T` stopped.
     pub state: char,
-    /// How long it has run, in ticks of [`TICK`].
+    /// How long it has run, in ticks of `TICK`.
     pub cpu: u64,
 }
 

@@ -487,8 +487,8 @@ impl ServerSlot {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Whether a timer of several seconds, which [`next_timeout`](Self::next_timeout) gave before, is not needed any more.
-    /// The next [`advance`](Self::advance) cancels it.
+    /// Whether a timer of several seconds, which `next_timeout` gave before, is not needed any more.
+    /// The next `advance` cancels it.
     pub fn timer_is_cancelled(&self) -> bool {
         self.stopped.has_long_timer() && !self.is_pending()
     }

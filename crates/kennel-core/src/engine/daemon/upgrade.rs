@@ -16,7 +16,7 @@ const HEAVY: Duration = Duration::from_secs(60);
 /// A wait for a good moment to write down the daemon's state.
 ///
 /// A moment without a pending request is preferred, for whoever waits would lose most if the new program failed; but a
-/// pending request is handed over like everything else, so that moment is not waited for longer than [`QUIET`].
+/// pending request is handed over like everything else, so that moment is not waited for longer than `QUIET`.
 #[derive(Debug, Clone, Copy)]
 pub struct HandoverWait {
     since: Moment,
