@@ -172,9 +172,13 @@ fn reason_to_keep(pid: u32, tree: &Sockets) -> Option<Reason> {
     let sockets = tree.of.get(&pid).filter(|sockets| !sockets.is_empty())?;
     let theirs = os::network_namespace_of(&pid.to_string()).ok();
     match &tree.connections {
-        Some(connections) if theirs == tree.namespace => connections
-            .has_peer_outside(sockets, &tree.all)
-            .then_some(Reason::Used),
+        Some(connections) if theirs == tree.namespace => {
+            let is_used = |it: &Connections| it.has_peer_outside(sockets, &tree.all);
+            // The kernel lists one end of a connection after the other: the end of a process that exits in between is
+            // nobody's, and is seen to be so by a second look.
+            let again = || Connections::now().map_or(true, |connections| is_used(&connections));
+            (is_used(connections) && again()).then_some(Reason::Used)
+        }
         _ => {
             let listening = os::listening_in_namespace_of(pid).ok()?;
             let listens = sockets.iter().any(|inode| listening.contains(inode));
