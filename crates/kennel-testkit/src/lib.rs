@@ -10,6 +10,7 @@ mod chance;
 mod client;
 mod keeper;
 mod kernels;
+mod ports;
 mod scope;
 mod wait;
 
@@ -18,6 +19,7 @@ pub use chance::{Rng, count, full, seed};
 pub use client::{Client, Ended, run};
 pub use keeper::{Keeper, KeptPipes};
 pub use kernels::{on_each_kernel, on_each_kernel_alone, try_with_pid, with_pid};
+pub use ports::free_port;
 pub use scope::{Scope, bin, tool};
 pub use wait::{DEADLINE, skipped, wait_for, wait_until};
 

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 
@@ -22,10 +21,9 @@ struct Served {
     backend: Identity,
 }
 
-/// A place on a Unix socket, and one on a port that was free a moment ago.
+/// A place on a Unix socket, and one on a free port.
 fn places(scope: &Scope) -> [String; 2] {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
+    let port = kennel_testkit::free_port();
     let socket = scope.path("backend.sock");
     [socket.to_str().unwrap().to_owned(), format!("tcp:{port}")]
 }

@@ -37,10 +37,20 @@ pub(super) struct Home {
 }
 
 impl Home {
+    /// Where the place is removed meanwhile, the next one is opened.
     fn open() -> Result<Home, DirError> {
-        let user = RuntimeDir::of_user()?;
-        let (trees, _hold) = (user.subdir("trees")?, user.hold()?);
-        Ok(Home { user, trees, _hold })
+        let mut tries = REMOVED;
+        loop {
+            let user = RuntimeDir::of_user()?;
+            tries -= 1;
+            match (user.subdir("trees"), user.hold()) {
+                (Ok(trees), Ok(_hold)) => return Ok(Home { user, trees, _hold }),
+                (Err(error), _) | (_, Err(error)) if tries == 0 || user.is_at_its_path() => {
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Ends what an earlier start left behind, and waits for what is ending itself: it may hold our port.

@@ -191,7 +191,9 @@ fn a_start_under_which_the_runtime_directory_is_removed_serves_all_the_same() {
     let port = free_port();
     let (named, address) = (port.to_string(), format!("127.0.0.1:{port}"));
     let mut second = guard(&scope, &["--port", &named], &[&address]);
-    let mut second = second.stdout(Stdio::null()).spawn().unwrap();
+    let words = std::fs::File::create(scope.path("words")).unwrap();
+    second.stdout(Stdio::null()).stderr(words);
+    let mut second = second.spawn().unwrap();
     let files = format!("/proc/{}/fd", second.id());
     wait_for("it has opened the directory", || {
         let mut files = std::fs::read_dir(&files).unwrap().flatten();
@@ -203,7 +205,8 @@ fn a_start_under_which_the_runtime_directory_is_removed_serves_all_the_same() {
     wait_for("it serves, or has ended", || {
         (listens(port) || second.try_wait().unwrap().is_some()).then_some(())
     });
-    assert_eq!(second.try_wait().unwrap(), None);
+    let words = std::fs::read_to_string(scope.path("words")).unwrap();
+    assert_eq!(second.try_wait().unwrap(), None, "{words}");
     kill(&mut second);
 }
 

@@ -1,7 +1,7 @@
 //! What the tests stand on: owners that die, servers that listen, clients that ask.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use kennel_sys::process::ProcessRef;
 use kennel_testkit::{DEADLINE, Scope, bin, run, wait_for};
 use serde_json::Value;
 
+pub(crate) use kennel_testkit::free_port;
+
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// Long enough to be told from nothing, short enough to be waited for.
@@ -17,12 +19,6 @@ pub(crate) const GRACE: Duration = Duration::from_millis(400);
 
 pub(crate) fn kennel(scope: &Scope) -> Command {
     scope.command(env!("CARGO_BIN_EXE_kennel"))
-}
-
-/// A port that nobody has.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// `kennel guard` with these options before the server that does as it is told.
