@@ -39,6 +39,11 @@ impl Output {
         self.stream.write(bytes)
     }
 
+    /// Whether a write failed with this error because nobody reads any more.
+    pub(crate) fn reader_is_gone(&self, error: &io::Error) -> bool {
+        self.stream.reader_is_gone(error)
+    }
+
     /// Writes all of it, or as much as fits at once; `false` if some of it did not.
     pub(crate) fn write_all_or_drop(&self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::FileType;
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::os;
@@ -68,6 +69,19 @@ impl Output {
             Way::Plain => rustix::io::write(inherited, bytes)?,
         })
     }
+
+    /// Whether a write failed with this error because nobody reads any more. A full disk is another matter.
+    pub fn reader_is_gone(&self, error: &io::Error) -> bool {
+        let Some(errno) = Errno::from_io_error(error) else {
+            return false;
+        };
+        match errno {
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => true,
+            // Of a terminal: it hung up. Of a file: its disk fails.
+            Errno::IO => !matches!(self.way, Way::Plain),
+            _ => false,
+        }
+    }
 }
 
 impl AsFd for Output {
@@ -108,4 +122,23 @@ pub fn nothing() -> io::Result<OwnedFd> {
 /// Makes reads and writes of a pipe fail with `WouldBlock` instead of waiting.
 pub fn set_nonblocking(pipe: impl AsFd) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(pipe, true)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_or_failing_disk_does_not_mean_that_the_reader_is_gone() {
+        let is_gone = |way: Way, errno: Errno| {
+            let inherited = rustix::stdio::stdout();
+            Output { inherited, way }.reader_is_gone(&errno.into())
+        };
+        assert!(is_gone(Way::Shared, Errno::PIPE));
+        assert!(is_gone(Way::Socket, Errno::CONNRESET));
+        assert!(is_gone(Way::Shared, Errno::IO), "a terminal that hung up");
+        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG, Errno::IO] {
+            assert!(!is_gone(Way::Plain, errno), "{errno}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! How a session ends, and what it says about that.
 
+use std::borrow::Cow;
+use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
@@ -9,12 +11,16 @@ use kennel_sys::Signal;
 use kennel_sys::starter::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::output::Output;
+
 /// How the shim ends.
 pub(super) enum End {
     /// The engine decided so.
     Decided(engine::shim::End),
     /// The app is gone; how that was seen, unless it closed its side as well.
     AppIsGone(Option<Gone>),
+    /// Our stdout takes nothing, and not because its reader is gone: its disk is full, for example.
+    CannotWrite(io::Error),
     Signal(Signal),
 }
 
@@ -54,22 +60,35 @@ impl End {
         End::AppIsGone((!has_hung_up(stdin)).then_some(gone))
     }
 
+    /// A write to `stdout` failed.
+    pub(super) fn without_output(stdin: &impl AsFd, stdout: &Output, error: io::Error) -> End {
+        match stdout.reader_is_gone(&error) {
+            true => End::without_app(stdin, Gone::Reader),
+            false => End::CannotWrite(error),
+        }
+    }
+
     /// Says why, where neither EOF nor a signal does. Never waits for a reader.
     pub(super) fn say_why(&self) {
-        let words = match self {
-            End::AppIsGone(Some(gone)) => gone.words(),
+        let words: Cow<'_, str> = match self {
+            End::AppIsGone(Some(gone)) => gone.words().into(),
+            End::CannotWrite(error) => {
+                format!("the session ends: cannot write to stdout: {error}").into()
+            }
             End::Decided(engine::shim::End::Unread) => {
                 "the session ends: the app closed its stdin and does not read the rest of its stdout"
+                    .into()
             }
-            End::Decided(engine::shim::End::Refused { why: Some(why), .. }) => why,
+            End::Decided(engine::shim::End::Refused { why: Some(why), .. }) => why.into(),
             End::Decided(_) | End::AppIsGone(None) | End::Signal(_) => return,
         };
-        crate::fail(words);
+        crate::fail(&words);
     }
 
     pub(super) fn code(self) -> ExitCode {
         ExitCode::from(match self {
             End::AppIsGone(_) => 0,
+            End::CannotWrite(_) => 1,
             End::Decided(end) => match end {
                 engine::shim::End::AppDone(None) => 0,
                 engine::shim::End::AppDone(Some(Ending::Code(code))) => {

@@ -258,8 +258,8 @@ impl Shim {
             self.count_if_due();
             self.engine.advance(self.now);
             self.carry_out();
-            if self.pass_on().is_err() {
-                return Ok(End::without_app(&self.stdin, Gone::Reader));
+            if let Err(error) = self.pass_on() {
+                return Ok(End::without_output(&self.stdin, &self.stdout, error));
             }
             self.carry_out();
             if let Some(end) = self.over() {
@@ -297,7 +297,7 @@ impl Shim {
         self.start + (moment - Moment::START)
     }
 
-    /// Moves what the engine has to say towards whom it is for. `Err` if the app does not read any more.
+    /// Moves what the engine has to say towards whom it is for. `Err` if that cannot be written to the app.
     fn pass_on(&mut self) -> io::Result<()> {
         while let Some(line) = self.engine.poll_to_app() {
             self.to_app.push(&line);

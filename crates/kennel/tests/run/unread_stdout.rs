@@ -1,6 +1,7 @@
 //! An app that closes its input and does not read its output gets the rest when it reads, for as long as it lives. Where
-//! the app is not watched, the session ends.
+//! the app is not watched, the session ends. So it does where its output cannot be written.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn ends(scope: &Scope, mut command: Command, lines: &str) -> (Option<i32>, Strin
         .env("KENNEL_PARENT_WATCH", "off")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(std::fs::File::create(&stderr).unwrap())
+        .stderr(File::create(&stderr).unwrap())
         .spawn()
         .unwrap();
     // Open for as long as the session lives, and never read.
@@ -90,4 +91,27 @@ fn such_a_session_ends_too_if_its_input_is_not_read_to_the_end() {
     // More than shim and server take while the output waits; what is left fits into the pipe.
     let (code, stderr) = ends(&scope, solo(&scope), &requests(60, 1_000_000));
     assert_eq!(code, Some(1), "{stderr}");
+}
+
+#[test]
+fn a_session_whose_stdout_is_on_a_full_disk_fails_and_names_the_error() {
+    for closes_stdin in [false, true] {
+        let scope = Scope::new("full-stdout");
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut child = solo(&scope)
+            .stdin(Stdio::piped())
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(requests(1, 10).as_bytes()).unwrap();
+        let kept_open = (!closes_stdin).then_some(stdin);
+        let ended = child.wait_with_output().unwrap();
+        drop(kept_open);
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{stderr}");
+        let words = "the session ends: cannot write to stdout: No space left on device";
+        assert!(stderr.contains(words), "{stderr}");
+    }
 }
