@@ -168,9 +168,10 @@ impl Entry {
         self.name == word || self.key == word
     }
 
-    /// Whether its key begins so.
+    /// Whether its key begins so, and can be shortened: the key of a daemon can, being a hash. The others end with a pid, and
+    /// the first digits of one are the pid of another process.
     fn begins_with(&self, word: &str) -> bool {
-        word.len() >= 4 && self.key.starts_with(word)
+        self.mode == Mode::Shared && word.len() >= 4 && self.key.starts_with(word)
     }
 }
 
@@ -414,5 +415,34 @@ impl SoloRecord {
 impl Drop for SoloRecord {
     fn drop(&mut self) {
         let _ = self.dir.unlink(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ps::tests::entry;
+
+    #[test]
+    fn only_the_key_of_a_daemon_is_known_by_its_first_letters() {
+        let with = |key: &str, mode| Entry {
+            key: key.to_owned(),
+            mode,
+            ..entry("server", &[])
+        };
+        let daemon = with("0123456789abcdef", Mode::Shared);
+        assert!(daemon.begins_with("0123"));
+        assert!(!daemon.begins_with("012"), "too short");
+        for (key, mode) in [
+            ("solo-4711", Mode::Solo),
+            ("guard-4711", Mode::Guard),
+            ("kept-4711", Mode::Kept),
+        ] {
+            let entry = with(key, mode);
+            assert!(entry.is_called(key));
+            for word in [&key[..4], &key[..key.len() - 1]] {
+                assert!(!entry.begins_with(word), "{word}");
+            }
+        }
     }
 }

@@ -26,7 +26,7 @@ const KILL_TAKES: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters of one key
+    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters (4 or more) of one shared server's key
     #[arg(required_unless_present = "all", value_parser = NonEmptyStringValueParser::new())]
     which: Option<String>,
 

@@ -29,7 +29,7 @@ use timeline::{Since, Teller, Told};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters of a key
+    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters (4 or more) of a shared server's key
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     which: String,
 
