@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kennel_sys::events;
 use kennel_sys::fs::{DirChanges, FileId};
-use kennel_sys::runtime_dir::{Access, RuntimeDir};
+use kennel_sys::runtime_dir::{Access, DirError, RuntimeDir};
 
 use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
 
@@ -43,7 +43,7 @@ impl Tail {
         // The older one first: what becomes the older one between the two looks is read twice at no time.
         let current = match &mut self.file {
             None => {
-                let (older, current) = (open(dir, OLDER_LOG), open(dir, LOG));
+                let (older, current) = (open(dir, OLDER_LOG)?, open(dir, LOG)?);
                 if let Some(mut older) = older
                     && !current.as_ref().is_some_and(|it| is_same(it, &older))
                 {
@@ -52,13 +52,13 @@ impl Tail {
                 current
             }
             Some(file) => {
-                let current = open(dir, LOG);
+                let current = open(dir, LOG)?;
                 // Behind that look: whoever wrote to this file before it was renamed has done so.
                 self.left_out += read_end(file, &mut self.begun)?;
                 self.left_out += begin_again_if_shorter(file, &mut self.begun)?;
                 match current {
                     Some(current) if !is_same(&current, file) => {
-                        if let Some(mut between) = open(dir, OLDER_LOG)
+                        if let Some(mut between) = open(dir, OLDER_LOG)?
                             && !is_same(&between, file)
                             && !is_same(&between, &current)
                         {
@@ -123,8 +123,13 @@ impl Tail {
     }
 }
 
-fn open(dir: &RuntimeDir, name: &str) -> Option<File> {
-    dir.open_file(name, Access::Read).ok()
+/// Opens a file of the log, if it is there. The error of one that cannot be read names it.
+fn open(dir: &RuntimeDir, name: &str) -> io::Result<Option<File>> {
+    match dir.open_file(name, Access::Read) {
+        Ok(file) => Ok(Some(file)),
+        Err(DirError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io::Error::other(error)),
+    }
 }
 
 fn is_same(one: &File, other: &File) -> bool {
@@ -238,5 +243,21 @@ mod tests {
         write("o\nthree");
         assert_eq!(tail.news(&dir, false).unwrap(), ["two"]);
         assert_eq!(tail.news(&dir, true).unwrap(), ["three"]);
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_an_error_that_names_it_and_one_that_is_not_there_is_empty() {
+        let scope = kennel_testkit::Scope::new("unreadable");
+        let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
+        assert!(Tail::of(&dir).news(&dir, true).unwrap().is_empty());
+        for name in [LOG, OLDER_LOG] {
+            // No file for root either.
+            let path = scope.path("key").join(name);
+            std::fs::create_dir(&path).unwrap();
+            let error = Tail::of(&dir).news(&dir, true).unwrap_err().to_string();
+            let named = format!("cannot open {}: not a regular file", path.display());
+            assert_eq!(error, named);
+            std::fs::remove_dir(&path).unwrap();
+        }
     }
 }

@@ -154,8 +154,7 @@ fn tell_log(model: &mut Model) {
     };
     match logs::find(&key).map(|log| logs::last(&log, LINES)) {
         Ok(Ok(lines)) => model.heard(lines, None),
-        // It begins a new file at this very moment: what was said before was said.
-        Ok(Err(_)) => {}
+        Ok(Err(_)) => model.heard(Vec::new(), Some("has a log that cannot be read")),
         Err(NoLog::Because(why)) => model.heard(Vec::new(), Some(why)),
         Err(NoLog::Unknown | NoLog::Failed(_)) => model.heard(Vec::new(), Some("has no log")),
     }

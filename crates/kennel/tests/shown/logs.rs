@@ -99,3 +99,19 @@ fn a_session_on_its_own_has_no_log_and_is_told_where_its_words_are() {
     assert!(ended.stderr.contains("goes to its app"), "{}", ended.stderr);
     assert_eq!(run(kennel(&scope).args(["logs", "nobody"])).code(), Some(3));
 }
+
+#[test]
+fn a_log_that_cannot_be_read_is_named_with_the_reason() {
+    let scope = Scope::new("logs-unreadable");
+    let _client = shared(&scope);
+    let key = key(&scope);
+    let path = scope.runtime_dir().join("daemons").join(&key).join("log");
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+    for words in [&["logs", &key][..], &["logs", &key, "-f"]] {
+        let ended = run(kennel(&scope).args(words));
+        assert_eq!(ended.code(), Some(1), "{}", ended.stdout);
+        let named = format!("cannot open {}: a symbolic link", path.display());
+        assert!(ended.stderr.contains(&named), "{}", ended.stderr);
+    }
+}
