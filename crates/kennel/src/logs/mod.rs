@@ -169,9 +169,8 @@ fn show(log: &Log, args: &Args) -> io::Result<()> {
                 "{left_out} bytes of the log are not shown: it is longer than any that Kennel writes"
             ));
         }
-        if !args.follow {
+        if !args.follow || !tail.wait(&stdout)? {
             return Ok(());
         }
-        tail.wait()?;
     }
 }

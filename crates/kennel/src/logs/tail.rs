@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::time::Duration;
 
-use kennel_sys::events;
+use kennel_sys::events::{self, Source};
 use kennel_sys::fs::{DirChanges, FileId};
 use kennel_sys::runtime_dir::{Access, DirError, RuntimeDir};
 
@@ -111,15 +111,15 @@ impl Tail {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Sleeps until there may be more.
-    pub(super) fn wait(&self) -> io::Result<()> {
+    /// Sleeps until there may be more; `false` if nobody can read `output` any more.
+    pub(super) fn wait(&self, output: &dyn Source) -> io::Result<bool> {
         let Some(changes) = &self.changes else {
-            return events::sleep(&[], &[], Some(LOOK_EVERY));
+            return events::wait_while_read(output, &[], Some(LOOK_EVERY));
         };
-        events::wait(&[changes], &[], None)?;
+        let is_read = events::wait_while_read(output, &[changes], None)?;
         // What exactly changed is seen by looking.
         changes.clear();
-        Ok(())
+        Ok(is_read)
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
         }
         let expected: Vec<String> = (0..written).map(|number: u32| number.to_string()).collect();
         assert_eq!(heard, expected);
-        tail.wait().unwrap();
+        assert!(tail.wait(&io::stdout()).unwrap());
     }
 
     #[test]

@@ -139,8 +139,11 @@ fn keep_showing(
                 Err(error) => return Err(format!("cannot show it: {error}")),
             }
         }
-        events::wait(&[signals], &[], Some(LOOK_EVERY))
+        let is_read = events::wait_while_read(&io::stdout(), &[signals], Some(LOOK_EVERY))
             .map_err(|error| format!("cannot wait: {error}"))?;
+        if !is_read {
+            return Ok(());
+        }
         while let Some(signal) = signals.next() {
             match signal {
                 Signal::WINCH => cleared = false,

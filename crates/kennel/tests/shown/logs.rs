@@ -1,5 +1,8 @@
 //! `kennel logs`.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use kennel_testkit::{Client, Scope, run, wait_for};
 use serde_json::json;
 
@@ -114,4 +117,26 @@ fn a_log_that_cannot_be_read_is_named_with_the_reason() {
         let named = format!("cannot open {}: a symbolic link", path.display());
         assert!(ended.stderr.contains(&named), "{}", ended.stderr);
     }
+}
+
+#[test]
+fn whoever_follows_a_silent_log_ends_with_its_reader() {
+    let scope = Scope::new("logs-unread");
+    let _client = shared(&scope);
+    let key = key(&scope);
+    // Nobody writes to the log of a daemon that has ended.
+    says(&scope, &["stop", &key]);
+    let lines = says(&scope, &["logs", &key]).lines().count();
+    let mut follower = kennel(&scope)
+        .args(["logs", &key, "-f"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(follower.stdout.take().unwrap());
+    for _ in 0..lines {
+        reader.read_line(&mut String::new()).unwrap();
+    }
+    drop(reader);
+    let ended = wait_for("it ends", || follower.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(0));
 }
