@@ -15,7 +15,7 @@ use super::error::Kind;
 use super::gate::{OTHERS, our_uid};
 use super::paste::quoted;
 use super::place::{OVERRIDE, Origin};
-use crate::fs::mode_of;
+use crate::fs::{is_on_read_only_fs, mode_of};
 
 /// The directory in a user's home that is proposed where no other can be had.
 const OWN_NAME: &str = ".kennel-run";
@@ -23,11 +23,13 @@ const STICKY: u32 = 0o1000;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// What helps against a refusal. Displayed, it ends with the line to paste.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fix {
     line: Option<String>,
     /// Another way, which needs more than the reader may have.
     also: Option<String>,
+    /// What is there cannot be changed: its file system is read-only.
+    read_only: bool,
 }
 
 impl Fix {
@@ -38,7 +40,31 @@ impl Fix {
 
     fn by(line: String) -> Fix {
         let line = Some(line);
-        Fix { line, also: None }
+        Fix {
+            line,
+            ..Fix::default()
+        }
+    }
+
+    /// A line that moves or removes what is at `path`, unless its file system is read-only.
+    fn by_changing(path: &Path, origin: Origin, line: String) -> Fix {
+        let read_only = path.parent().is_some_and(is_on_read_only_fs);
+        Fix::unless(read_only, origin, line)
+    }
+
+    /// A line that closes the directory at `path` to others, unless its file system is read-only.
+    fn by_chmod(path: &Path, origin: Origin) -> Fix {
+        let line = format!("chmod 700 -- {}", quoted(path));
+        Fix::unless(is_on_read_only_fs(path), origin, line)
+    }
+
+    /// `line`, or another directory where this one is read-only.
+    fn unless(read_only: bool, origin: Origin, line: String) -> Fix {
+        let fix = match read_only {
+            true => Fix::elsewhere(origin),
+            false => Fix::by(line),
+        };
+        Fix { read_only, ..fix }
     }
 
     /// Another directory instead of this one.
@@ -50,12 +76,18 @@ impl Fix {
             Origin::Xdg => Some("export TMPDIR=\"$HOME\"".to_owned()),
             Origin::Caller | Origin::Inside => None,
         };
-        Fix { line, also: None }
+        Fix {
+            line,
+            ..Fix::default()
+        }
     }
 }
 
 impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.read_only {
+            f.write_str("its file system is read-only; ")?;
+        }
         match (&self.line, &self.also) {
             (Some(line), None) => write!(f, "to fix it: {line}"),
             (Some(line), Some(also)) => write!(
@@ -70,10 +102,10 @@ impl fmt::Display for Fix {
 
 pub(super) fn for_symlink(path: &Path, origin: Origin) -> Fix {
     match is_the_systems(path) {
-        _ if is_kennels(path, origin) => Fix::by(format!("rm -f -- {}", quoted(path))),
+        _ if is_kennels(path, origin) => removed(path, origin),
         true => Fix::elsewhere(origin),
         false if is_the_persons(path, origin) => Fix::by(format!("unset {OVERRIDE}")),
-        false => Fix::by(format!("rm -f -- {}", quoted(path))),
+        false => removed(path, origin),
     }
 }
 
@@ -83,8 +115,8 @@ pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> 
         _ if kind != Kind::File && is_the_persons(path, origin) => {
             Fix::by(format!("unset {OVERRIDE}"))
         }
-        Kind::File if !empty && !is_kennels(path, origin) => Fix::by(moved(path, "aside")),
-        _ => Fix::by(format!("rm -f -- {}", quoted(path))),
+        Kind::File if !empty && !is_kennels(path, origin) => moved_aside(path, origin),
+        _ => removed(path, origin),
     }
 }
 
@@ -98,14 +130,14 @@ pub(super) fn for_loose(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<
     let planted = mode & OTHERS_WRITE != 0 && origin != Origin::Inside;
     match content {
         Content::Others => Fix::elsewhere(origin),
-        _ if !planted => Fix::by(format!("chmod 700 -- {}", quoted(path))),
-        Content::Nothing => Fix::by(format!("rmdir -- {}", quoted(path))),
-        Content::Private | Content::Kennels => Fix::by(moved(path, "aside")),
+        _ if !planted => Fix::by_chmod(path, origin),
+        Content::Nothing => Fix::by_changing(path, origin, format!("rmdir -- {}", quoted(path))),
+        Content::Private | Content::Kennels => moved_aside(path, origin),
     }
 }
 
-pub(super) fn for_shut(path: &Path) -> Fix {
-    Fix::by(format!("chmod 700 -- {}", quoted(path)))
+pub(super) fn for_shut(path: &Path, origin: Origin) -> Fix {
+    Fix::by_chmod(path, origin)
 }
 
 pub(super) fn for_foreign(path: &Path, origin: Origin) -> Fix {
@@ -122,10 +154,11 @@ pub(super) fn for_foreign(path: &Path, origin: Origin) -> Fix {
     let writable = rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     let root = our_uid() == 0;
     if root || (writable && !sticky) {
-        return Fix::by(moved(path, "foreign"));
+        return Fix::by_changing(path, origin, moved(path, "foreign"));
     }
     // Only a public directory is a place for squatters; elsewhere the owner has it by right.
-    let also = sticky.then(|| format!("sudo {}", moved(path, "foreign")));
+    let squatted = sticky && !is_on_read_only_fs(parent);
+    let also = squatted.then(|| format!("sudo {}", moved(path, "foreign")));
     Fix { also, ..elsewhere }
 }
 
@@ -202,6 +235,14 @@ impl Content {
         }
         content
     }
+}
+
+fn removed(path: &Path, origin: Origin) -> Fix {
+    Fix::by_changing(path, origin, format!("rm -f -- {}", quoted(path)))
+}
+
+fn moved_aside(path: &Path, origin: Origin) -> Fix {
+    Fix::by_changing(path, origin, moved(path, "aside"))
 }
 
 /// The line that moves `path` out of the way, to a name that is free.

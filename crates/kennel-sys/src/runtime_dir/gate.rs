@@ -157,7 +157,7 @@ impl<'a> Spot<'a> {
             });
         }
         if mode & 0o700 != 0o700 {
-            let fix = fix::for_shut(self.path);
+            let fix = fix::for_shut(self.path, self.origin);
             return Some(DirError::Shut {
                 path,
                 mode,

@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use kennel_sys::fs::{FileFacts, open_without_waiting};
+use kennel_sys::fs::{FileFacts, is_on_read_only_fs, open_without_waiting};
 use kennel_sys::user::UserId;
 
 use super::Rule;
@@ -200,8 +200,13 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
         return Err(Error::new(ErrorKind::PermissionDenied, whose));
     }
     if let Some(who) = other_writers(&facts) {
-        let path = path.display().to_string().replace('\'', "'\\''");
-        let open = format!("{who} can write it: `chmod go-w '{path}'`");
+        let quoted = path.display().to_string().replace('\'', "'\\''");
+        let open = match is_on_read_only_fs(path) {
+            true => format!(
+                "{who} may write it, and its file system is read-only: `chmod go-w` it where it can be changed"
+            ),
+            false => format!("{who} can write it: `chmod go-w '{quoted}'`"),
+        };
         return Err(Error::new(ErrorKind::PermissionDenied, open));
     }
     let mut text = String::new();

@@ -73,6 +73,10 @@ fn open(spot: &Spot, name: &OsStr) -> io::Result<File> {
 /// Whether it could be written, with what to do if not.
 pub(crate) fn writable(spot: &Spot) -> Result<(), String> {
     let facts = spot.facts().map_err(|error| error.to_string())?;
+    if fs::is_on_read_only_fs(&spot.real) {
+        let why = "its file system is read-only; make that writable, or change the file where it comes from";
+        return Err(why.to_owned());
+    }
     // Nothing is closed to root; a file that nobody may write was made so on purpose all the same.
     if !spot.dir().may_write(spot.name()) || !facts.is_writable() {
         return Err(format!(

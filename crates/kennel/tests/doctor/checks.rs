@@ -261,6 +261,58 @@ fn needs_root_a_runtime_directory_that_is_read_only_or_full_is_found() {
 }
 
 #[test]
+fn needs_root_a_change_that_a_read_only_file_system_does_not_allow_is_not_proposed() {
+    let Some(unshare) = tool("unshare") else {
+        return;
+    };
+    let ward = Ward::new();
+    write(
+        &ward,
+        "mounted/mcp.json",
+        r#"{"mcpServers": {"a": {"command": "x"}}}"#,
+    );
+    write(&ward, "mounted/servers.toml", "[[server]]\n");
+    for place in ["home/.cursor", "home/.config/kennel"] {
+        let place = ward.scope.path(place);
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(ward.scope.path("mounted"), place).unwrap();
+    }
+    let open = std::fs::Permissions::from_mode(0o666);
+    std::fs::set_permissions(ward.scope.path("mounted/servers.toml"), open).unwrap();
+    let runtime = ward.scope.path("mounted/runtime");
+    std::fs::create_dir(&runtime).unwrap();
+    let proposed = |mode: u32, options: &str| {
+        std::fs::set_permissions(&runtime, std::fs::Permissions::from_mode(mode)).unwrap();
+        let at = ward.scope.path("mounted").display().to_string();
+        let kennel = env!("CARGO_BIN_EXE_kennel");
+        let mount = format!("mount --bind '{at}' '{at}' && mount -o remount,bind,{options} '{at}'");
+        let line = format!("{mount} && exec '{kennel}' doctor --json");
+        let mut command = ward.scope.command(&unshare);
+        command
+            .args(["--mount", "sh", "-c", &line])
+            .env("KENNEL_RUNTIME_DIR", &runtime)
+            .env("KENNEL_REAP_ONLY", "NOBODY_HAS=this")
+            .current_dir(ward.scope.path("home"));
+        run(&mut command).stdout
+    };
+    // What can be closed, and what others may have filled and is to be removed.
+    for (mode, fix) in [(0o755, "chmod 700"), (0o777, "rmdir")] {
+        let said = proposed(mode, "rw");
+        assert!(said.contains(fix), "{said}");
+        assert!(said.contains("chmod go-w"), "{said}");
+        assert!(!said.contains("read-only"), "{said}");
+        let said = proposed(mode, "ro");
+        assert!(!said.contains(fix), "{said}");
+        assert_eq!(
+            said.matches("its file system is read-only").count(),
+            3,
+            "{said}"
+        );
+        assert!(said.contains("export KENNEL_RUNTIME_DIR"), "{said}");
+    }
+}
+
+#[test]
 fn a_daemon_ends_after_its_linger_though_the_doctor_looks_at_it_again_and_again() {
     let ward = Ward::new();
     let mut command = ward.command(env!("CARGO_BIN_EXE_kennel"));

@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, StatVfsMountFlags, Uid};
 
 use crate::os;
 pub use crate::os::{DirChanges, SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
@@ -23,6 +23,11 @@ pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
+
+/// Whether what is at this path is on a read-only file system: nothing there can be changed, nor made writable by its mode.
+pub fn is_on_read_only_fs(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
 
 /// An open directory. What is done through it is done in this very directory, whatever has its path by now.
 #[derive(Debug)]
