@@ -38,6 +38,7 @@ use clients::{CLIENTS, Shape};
 use entry::{Entry, EntryId};
 use places::{Bases, Found};
 use plan::{Plan, Proposal, Row, Setting};
+use splice::Behind;
 pub(crate) use tell::ask;
 use undo::{Records, Undoing};
 use write::Source;
@@ -366,23 +367,19 @@ fn unwrapping(
     }
     let rows = before.iter().zip(&after).map(|(entry, then)| {
         let command = entry.command();
-        let why = if command != then.command() {
-            "kennel is taken away"
-        } else if undoing.unclear.contains(&entry.at) {
-            "`kennel wrap` put fewer servers of this name behind kennel than there are: left as it is; take kennel out by hand"
-        } else if command.as_deref().and_then(splice::behind).is_some() {
-            match record {
-                Some(_) => "`kennel wrap` did not put it behind kennel: left as it is",
-                None => "no record that `kennel wrap` put it behind kennel: left as it is; --file takes it out",
+        let why = match command.as_deref().and_then(splice::behind) {
+            _ if command != then.command() => "kennel is taken away".to_owned(),
+            Some(behind) => {
+                let is_unclear = undoing.unclear.contains(&entry.at);
+                left(&behind, record.is_some(), is_unclear)
             }
-        } else {
-            "is not behind kennel"
+            None => "is not behind kennel".to_owned(),
         };
         Row {
             name: entry.name.clone(),
             line: entry::Unreadable::at(&source.text, entry.at, "").line,
             proposal: Proposal::Skip,
-            why: why.to_owned(),
+            why,
         }
     });
     Ok(Change {
@@ -394,6 +391,30 @@ fn unwrapping(
         result,
         task: Task::Unwrap,
     })
+}
+
+/// Why `unwrap` leaves a server behind Kennel, and what to do.
+fn left(behind: &Behind, is_on_record: bool, is_unclear: bool) -> String {
+    const BY_HAND: &str = "take kennel out by hand";
+    let (why, fix) = if is_unclear {
+        let why = "`kennel wrap` put fewer servers of this name behind kennel than there are";
+        (why, BY_HAND)
+    } else if is_on_record {
+        ("`kennel wrap` did not put it behind kennel", BY_HAND)
+    } else if behind.own_options {
+        ("has options that `kennel wrap` does not write", BY_HAND)
+    } else {
+        let why = "no record that `kennel wrap` put it behind kennel";
+        (why, "--file takes it out")
+    };
+    match behind.is_gone() {
+        true => format!(
+            "{} is gone, so that the app cannot start it; {why}: left as it is; {fix}, or put this kennel in its place with \
+             `kennel wrap`",
+            behind.program
+        ),
+        false => format!("{why}: left as it is; {fix}"),
+    }
 }
 
 fn entries(shape: Shape, text: &str) -> Result<Vec<Entry>, String> {

@@ -136,7 +136,7 @@ fn step(entry: &Entry, found: &Found, setting: Setting<'_>) -> Step {
     };
     if let Some(behind) = splice::behind(&command) {
         let (proposal, why) = fate(&command[behind.server..], setting.config);
-        if Path::new(&behind.program).is_absolute() && !Path::new(&behind.program).exists() {
+        if behind.is_gone() {
             let why = format!("{} is gone: this one instead; {why}", behind.program);
             return Step {
                 proposal,

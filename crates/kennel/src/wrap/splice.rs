@@ -43,6 +43,14 @@ pub(crate) struct Behind {
     pub(crate) own_options: bool,
 }
 
+impl Behind {
+    /// Whether that program is not there any more: the app cannot start the server.
+    pub(crate) fn is_gone(&self) -> bool {
+        let program = Path::new(&self.program);
+        program.is_absolute() && !program.exists()
+    }
+}
+
 /// Whether this command is Kennel's own, whatever it does: `run NAME`, `guard` and all.
 pub(crate) fn is_kennel(command: &[String]) -> bool {
     let program = command.first().map(Path::new);

@@ -315,3 +315,49 @@ fn a_record_of_an_earlier_build_undoes_nothing_where_its_bare_names_are_ambiguou
         "whose arguments were added is not clear"
     );
 }
+
+#[test]
+fn an_entry_by_hand_whose_kennel_is_gone_is_left_with_what_to_do() {
+    let by_hand = |options: &str| {
+        format!(r#"{{"command": "/gone/kennel", "args": ["run", {options}"--", "thing"]}}"#)
+    };
+    let (plain, shared) = (by_hand(""), by_hand(r#""--share", "always", "#));
+    let gone = "/gone/kennel is gone, so that the app cannot start it";
+    for (entry, words, fix) in [
+        (&plain, &["unwrap", "--yes"][..], "--file takes it out"),
+        (&shared, &["unwrap", "--yes"], "take kennel out by hand"),
+        (
+            &shared,
+            &["unwrap", "--yes", "--file", "../home/.cursor/mcp.json"],
+            "take kennel out by hand",
+        ),
+    ] {
+        let person = Person::new();
+        let text = format!(r#"{{"mcpServers": {{"a": {entry}}}}}"#);
+        person.write(CURSOR, &text);
+        let ended = person.kennel(words);
+        assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+        let told = &ended.stdout;
+        assert!(told.contains(gone) && told.contains(fix), "{told}");
+        assert!(told.contains("`kennel wrap`"), "{told}");
+        assert_eq!(person.read(CURSOR), text);
+    }
+    // Beside one that `wrap` put behind Kennel.
+    let person = Person::new();
+    let other = r#""b": {"command": "thing"}"#;
+    person.write(CURSOR, &format!(r#"{{"mcpServers": {{{other}}}}}"#));
+    person.wraps();
+    let wrapped = person.read(CURSOR);
+    let with = |text: &str| text.replacen(r#""b""#, &format!(r#""a": {shared}, "b""#), 1);
+    person.write(CURSOR, &with(&wrapped));
+    let ended = person.kennel(&["unwrap", "--yes"]);
+    let told = &ended.stdout;
+    assert!(
+        told.contains(gone) && told.contains("take kennel out by hand"),
+        "{told}"
+    );
+    assert_eq!(
+        person.read(CURSOR),
+        with(&format!(r#"{{"mcpServers": {{{other}}}}}"#))
+    );
+}
