@@ -36,6 +36,15 @@ pub(super) const SHAPES: &[Shape] = &[
         "it reads",
     ),
     (
+        // The kernel notes who used it last, and that is another process.
+        "waiter at a System V semaphore that another process used last",
+        "i = libc.semget(0, 1, 0o1600); made('-s', i); \
+        other('import ctypes, struct, time; libc = ctypes.CDLL(None); \
+        [libc.semop(%d, struct.pack(\"HhH\", 0, step, 0), 1) for step in (1, -1)]; done(); time.sleep(1000)' % i); \
+        blocked(lambda: libc.semop(i, struct.pack('HhH', 0, -1, 0), 1))",
+        "waits at a System V semaphore",
+    ),
+    (
         "waiter at a System V semaphore",
         "i = libc.semget(0, 1, 0o1600); made('-s', i); \
         blocked(lambda: libc.semop(i, struct.pack('HhH', 0, -1, 0), 1))",

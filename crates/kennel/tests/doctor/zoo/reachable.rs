@@ -55,6 +55,18 @@ pub(super) const SHAPES: &[Shape] = &[
         "connected through",
     ),
     (
+        "socket whose other end was sent and not received yet",
+        "ours, theirs = socket.socketpair(); keep(ours); s = socket.socket(socket.AF_UNIX); s.connect(sock); \
+        socket.send_fds(s, [b'x'], [theirs.fileno()]); s.close(); theirs.close()",
+        "connected through",
+    ),
+    (
+        "writer to a pipe whose reader was sent and not received yet",
+        "r, w = os.pipe(); s = socket.socket(socket.AF_UNIX); s.connect(sock); \
+        socket.send_fds(s, [b'x'], [r]); s.close(); os.close(r)",
+        "is still read through",
+    ),
+    (
         "relay, as socat",
         "unix_server(base); keep(socket.create_connection(('127.0.0.1', port)))",
         "listens on",
