@@ -23,13 +23,15 @@ impl SlotKey {
     }
 }
 
-/// The restart limit of each slot that lost a server within the last minute.
+/// The restart limit of each slot that lost a server within the last minute. That of a private server stays when its session
+/// leaves: a session that connects again has the same name, and must not have a new limit by that.
 #[derive(Debug, Default)]
 pub(super) struct Restarts(BTreeMap<SlotKey, RestartLimit>);
 
 impl Restarts {
     /// When a server may be started that is wanted now.
-    pub(super) fn start_at(&self, slot: &SlotKey, now: Moment) -> Moment {
+    pub(super) fn start_at(&mut self, slot: &SlotKey, now: Moment) -> Moment {
+        self.drop_old(now);
         let limit = self.0.get(slot);
         limit.and_then(RestartLimit::retry_at).unwrap_or(now)
     }
@@ -42,9 +44,34 @@ impl Restarts {
         answered: bool,
         now: Moment,
     ) -> Result<Moment, Moment> {
-        self.0.retain(|_, limit| !limit.is_forgotten(now));
+        self.drop_old(now);
         let limit = self.0.entry(slot).or_default();
         let next_start = limit.lost(now, answered);
         next_start.ok_or(limit.next_attempt(now))
+    }
+    fn drop_old(&mut self, now: Moment) {
+        self.0.retain(|_, limit| !limit.is_forgotten(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_session_that_comes_back_waits_and_one_that_does_not_is_dropped_after_a_minute() {
+        let mut restarts = Restarts::default();
+        let slot = |session: &str| SlotKey::new(&Class::private(), session);
+        let now = Moment::START;
+        let lost = (0..3).map(|_| restarts.lost(slot("first"), true, now));
+        let next = lost.last().expect("three losses").expect("it starts again");
+        assert!(next > now);
+        assert_eq!(restarts.start_at(&slot("first"), now), next);
+        assert_eq!(restarts.start_at(&slot("second"), now), now);
+        let later = next + Duration::from_secs(60);
+        assert_eq!(restarts.start_at(&slot("second"), later), later);
+        assert!(restarts.0.is_empty(), "{restarts:?}");
     }
 }
