@@ -1,5 +1,6 @@
 //! A shim in the simulated world: a driver for the engine of `kennel run`. It decides nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kennel_core::engine::shim::{
@@ -409,7 +410,7 @@ fn hello(shim: Pid, app: Pid, house: House) -> ClientHello {
             replace: false,
             detached: None,
         },
-        env: Vec::new(),
+        env: Arc::default(),
         shares: Shares::default(),
         build: String::new(),
         program: Text::from(&b""[..]),

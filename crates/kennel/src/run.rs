@@ -292,6 +292,8 @@ impl Place {
     ) -> ClientHello {
         let me = ProcessRef::my_identity();
         let shared = |fate| fate == Fate::Shared;
+        let pair = |(name, value): &(OsString, OsString)| (text(name), text(value));
+        let env = self.env.iter().map(pair).collect();
         ClientHello {
             version: this_build::version(),
             protocol: PROTOCOL,
@@ -309,11 +311,7 @@ impl Place {
                 replace: replace.unwrap_or(true),
                 detached: Some(timers.detached.to_string()),
             },
-            env: self
-                .env
-                .iter()
-                .map(|(name, value)| (text(name), text(value)))
-                .collect(),
+            env: Arc::new(env),
             shares: hello::Shares {
                 legacy: shared(decision.legacy),
                 modern: shared(decision.modern),

@@ -16,6 +16,8 @@ mod build;
 mod ids;
 mod text;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::message::Key;
@@ -62,8 +64,8 @@ pub struct ClientHello {
     pub session: String,
     /// What to run.
     pub spec: Spec,
-    /// The environment to run it in.
-    pub env: Vec<(Text, Text)>,
+    /// The environment to run it in. Sessions of one daemon mostly have the same, and then one copy of it.
+    pub env: Arc<Vec<(Text, Text)>>,
     /// With whom it may share its server.
     #[serde(default)]
     pub shares: Shares,
@@ -437,7 +439,7 @@ mod tests {
                 replace: true,
                 detached: None,
             },
-            env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))],
+            env: vec![(Text::from(&b"TOKEN"[..]), Text::from(&b"s3cret\n"[..]))].into(),
             shares: Shares::default(),
             build: "0.1.0+7".into(),
             program: Text::from(&b"/usr/bin/kennel"[..]),
@@ -489,7 +491,7 @@ mod tests {
         };
         type Change = fn(&mut ClientHello, &Text, usize);
         let lists: [Change; 3] = [
-            |hello, it, count| hello.env = vec![(it.clone(), it.clone()); count],
+            |hello, it, count| hello.env = vec![(it.clone(), it.clone()); count].into(),
             |hello, it, count| hello.key.as_mut().unwrap().names = vec![it.clone(); count],
             |hello, it, count| hello.key.as_mut().unwrap().env_key = Some(vec![it.clone(); count]),
         ];
@@ -500,8 +502,8 @@ mod tests {
         let texts: [Change; 4] = [
             |hello, it, _| hello.spec.command.push(it.clone()),
             |hello, it, _| hello.spec.cwd = it.clone(),
-            |hello, it, _| hello.env[0].0 = it.clone(),
-            |hello, it, _| hello.env[0].1 = it.clone(),
+            |hello, it, _| Arc::make_mut(&mut hello.env)[0].0 = it.clone(),
+            |hello, it, _| Arc::make_mut(&mut hello.env)[0].1 = it.clone(),
         ];
         for (at, change) in texts.into_iter().enumerate() {
             assert!(!bad(change, b"A", 1), "{at}");

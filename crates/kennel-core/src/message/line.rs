@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use memchr::arch::all::memchr::One;
+use memchr::memchr;
+
+use super::token::SHORT;
 use super::{Id, Owned};
 
 /// The line with `new_id` where `id` stands. Every other byte is as it was (rule 11).
@@ -26,15 +30,14 @@ pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     spliced
 }
 
-/// Where the first newline is. Block by block: a long line spends much of its time here.
+/// Where the first newline is. A long line spends much of its time here.
 pub fn newline(bytes: &[u8]) -> Option<usize> {
-    let (blocks, _) = bytes.as_chunks::<64>();
-    // All of a block, whatever is in it: so it is looked at in a few steps.
-    let has_none =
-        |block: &&[u8; 64]| !block.iter().fold(false, |any, &byte| any | (byte == b'\n'));
-    let passed = 64 * blocks.iter().take_while(has_none).count();
-    let offset = bytes[passed..].iter().position(|&byte| byte == b'\n')?;
-    Some(passed + offset)
+    let (short, long) = bytes.split_at(bytes.len().min(SHORT));
+    let found = One::new(b'\n').find(short);
+    match long.is_empty() {
+        true => found,
+        false => found.or_else(|| Some(short.len() + memchr(b'\n', long)?)),
+    }
 }
 
 /// Characters that JSON has in strings and at which some readers end a line, besides a carriage return: Node's `readline`
@@ -130,6 +133,16 @@ pub(crate) fn quoted(text: &str) -> String {
 mod tests {
     use super::super::{Message, Outcome};
     use super::*;
+
+    #[test]
+    fn the_first_newline_is_found_wherever_it_is() {
+        for length in [0, 1, 7, 64, SHORT - 1, SHORT, SHORT + 1, SHORT + 100] {
+            let mut bytes = vec![b'x'; length];
+            assert_eq!(newline(&bytes), None);
+            bytes.extend(b"\nyy\n");
+            assert_eq!(newline(&bytes), Some(length));
+        }
+    }
 
     #[test]
     fn our_own_lines_are_well_formed_whatever_they_quote() {

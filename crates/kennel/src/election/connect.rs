@@ -46,7 +46,7 @@ pub(super) fn knock(meeting: &Meeting) -> Door {
             Ok(socket) => {
                 if let Some(daemon) = trusted(meeting, &socket, &generation, lock) {
                     // It offers pipes, later. Without them the session goes on as well.
-                    let _ = passing::allow(&socket);
+                    passing::allow(&socket);
                     let daemon = Some(daemon);
                     return Door::Open(Reached { socket, daemon });
                 }

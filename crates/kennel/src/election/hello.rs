@@ -232,7 +232,7 @@ mod tests {
                 replace: true,
                 detached: None,
             },
-            env,
+            env: env.into(),
             shares: kennel_core::hello::Shares::default(),
             build: String::new(),
             program: Text::from(&b""[..]),

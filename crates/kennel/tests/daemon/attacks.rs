@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::{ClientHello, Control, DaemonHello, Text};
@@ -344,9 +345,9 @@ fn a_hello_that_no_server_can_be_started_with_is_refused_and_others_are_served()
     let daemon = Daemon::start("nul");
     let mut hello = daemon.hello();
     let pair = (Text::from(&b"TERM"[..]), Text::from(&b"a\0b"[..]));
-    hello.env.push(pair.clone());
+    Arc::make_mut(&mut hello.env).push(pair.clone());
     visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("holds a NUL");
-    hello.env = vec![pair; 10_001];
+    hello.env = Arc::new(vec![pair; 10_001]);
     visit(visitor(&daemon, &[], &[]), &hello).is_sent_away("more than 10,000 variables");
     daemon.client().server();
     daemon.stop();
@@ -461,7 +462,7 @@ fn holds_nobody_up(daemon: &Daemon, is_refused: bool) {
 #[test]
 fn a_peer_that_passes_a_descriptor_that_lingers_holds_nobody_up() {
     let daemon = Daemon::start("passes");
-    holds_nobody_up(&daemon, kennel_sys::kernel::features().pass_rights);
+    holds_nobody_up(&daemon, kennel_sys::passing::can_be_refused());
     daemon.stop();
 }
 
@@ -653,9 +654,7 @@ fn a_peer_with_another_command_or_credential_is_sent_away() {
     let other = hello(&daemon.scope, &[program.as_os_str().as_bytes()]);
     visit(command(), &other).is_sent_away("its key is not this daemon's");
     let mut other = daemon.hello();
-    other
-        .env
-        .push((Text::from(&b"TOKEN"[..]), Text::from(&b"x"[..])));
+    Arc::make_mut(&mut other.env).push((Text::from(&b"TOKEN"[..]), Text::from(&b"x"[..])));
     visit(command(), &other).is_sent_away("its key is not this daemon's");
     let mut older = daemon.hello();
     older.key = None;

@@ -1,6 +1,7 @@
 //! Much, slow, and too many.
 
 use std::io::{BufRead, Read};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::Control;
@@ -15,7 +16,7 @@ fn environments_of_clients_that_take_up_too_much_are_not_kept() {
     let mut long = daemon.hello();
     let padding = "x".repeat(3 << 20);
     let text = |text: &str| kennel_core::hello::Text::from(text.as_bytes());
-    long.env.push((text("TERM_PADDING"), text(&padding)));
+    Arc::make_mut(&mut long.env).push((text("TERM_PADDING"), text(&padding)));
     let mut clients = Vec::new();
     let refused = loop {
         assert!(clients.len() < 64, "192 MB are kept");

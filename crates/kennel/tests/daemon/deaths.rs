@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kennel_core::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE};
@@ -129,7 +130,7 @@ fn hello_from_env() -> kennel_core::hello::ClientHello {
     let scope = kennel_testkit::Scope::new("unused");
     let mut hello = hello(&scope, &[bin("tk-server").as_os_str().as_bytes()]);
     let text = |bytes: &[u8]| kennel_core::hello::Text::from(bytes);
-    hello.env.retain_mut(|(name, value)| {
+    Arc::make_mut(&mut hello.env).retain_mut(|(name, value)| {
         let is = std::env::var_os(std::ffi::OsStr::from_bytes(name.as_bytes()));
         is.map(|is| *value = text(is.as_bytes())).is_some()
     });

@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
+use std::sync::Arc;
 
 use kennel_core::hello::{ClientHello, Control, Text};
 use kennel_testkit::{Client, Scope, bin, run};
@@ -46,7 +47,7 @@ fn session(scope: &Scope) -> Command {
 fn its_hello(scope: &Scope) -> ClientHello {
     let mut hello = hello(scope, &[bin("tk-server").as_os_str().as_bytes()]);
     let session = (&b"BW_SESSION"[..], &b"s"[..]);
-    hello.env.push((session.0.into(), session.1.into()));
+    Arc::make_mut(&mut hello.env).push((session.0.into(), session.1.into()));
     if let Some(fields) = &mut hello.key {
         fields.names = vec![Text::from(&b"HOME"[..])];
         fields.env_key = Some(fields.names.clone());
@@ -94,7 +95,7 @@ fn a_daemon_of_a_former_key_serves_those_who_have_one_key_now() {
         let with = |scope: &Scope, value: &str| {
             let mut hello = its_hello(scope);
             let pair = (name.as_bytes().into(), value.as_bytes().into());
-            hello.env.push(pair);
+            Arc::make_mut(&mut hello.env).push(pair);
             hello
         };
         let (daemon, mut first) = Daemon::at_key(

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kennel_core::hello::{
@@ -85,7 +86,7 @@ impl Daemon {
     pub(crate) fn odd(&self) -> Connection {
         let text = |bytes: &[u8]| Text::from(bytes);
         let mut hello = self.hello();
-        hello.env.push((text(b"TESTKIT_ODD"), text(b"1")));
+        Arc::make_mut(&mut hello.env).push((text(b"TESTKIT_ODD"), text(b"1")));
         let mut connection = self.connect();
         connection.greet(&hello);
         connection
@@ -95,9 +96,7 @@ impl Daemon {
     pub(crate) fn for_bare(label: &str) -> Daemon {
         let hello = |scope: &Scope| {
             let mut hello = usual_hello(scope);
-            hello
-                .env
-                .retain(|(name, _)| !name.as_bytes().ends_with(b"TOKEN"));
+            Arc::make_mut(&mut hello.env).retain(|(name, _)| !name.as_bytes().ends_with(b"TOKEN"));
             hello
         };
         Daemon::for_hello(label, Cast::default(), hello).0
@@ -366,7 +365,7 @@ pub(crate) fn hello(scope: &Scope, command: &[&[u8]]) -> ClientHello {
             replace: true,
             detached: None,
         },
-        env,
+        env: Arc::new(env),
         shares: Shares::default(),
         build: String::new(),
         program: Text::from(&b""[..]),

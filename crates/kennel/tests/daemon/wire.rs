@@ -2,6 +2,7 @@
 
 use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use kennel_core::hello::Control;
 use kennel_testkit::bin;
@@ -36,9 +37,7 @@ fn hello_and_first_request_in_one_write_are_the_same_wherever_they_are_cut() {
     let daemon = Daemon::start("cut");
     let mut hello = daemon.hello();
     // Credentials count: they stay.
-    hello
-        .env
-        .retain(|(name, _)| name.as_bytes().ends_with(b"TOKEN"));
+    Arc::make_mut(&mut hello.env).retain(|(name, _)| name.as_bytes().ends_with(b"TOKEN"));
     let request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[\"a€😀z\"]}\n";
     let whole = [&hello.line()[..], b"\n", request.as_bytes()].concat();
     let around_the_request = whole.len() - request.len() - 4..whole.len();
@@ -126,8 +125,8 @@ fn a_server_starts_where_its_client_is_and_with_its_environment_without_kennels(
     let text = |bytes: &[u8]| kennel_core::hello::Text::from(bytes);
     let at_home = |scope: &kennel_testkit::Scope| {
         let mut hello = hello(scope, &[b"sh", b"-c", script.as_bytes()]);
-        hello.env.push((text(b"TOKEN"), text(b"t")));
-        hello.env.push((text(b"KENNEL_X"), text(b"x")));
+        Arc::make_mut(&mut hello.env).push((text(b"TOKEN"), text(b"t")));
+        Arc::make_mut(&mut hello.env).push((text(b"KENNEL_X"), text(b"x")));
         hello.spec.cwd = text(scope.path("home").as_os_str().as_bytes());
         hello
     };
@@ -217,7 +216,7 @@ fn no_secret_is_written_down() {
     let text = |bytes: &[u8]| kennel_core::hello::Text::from(bytes);
     let with_secret = |scope: &kennel_testkit::Scope| {
         let mut hello = hello(scope, &[bin("tk-server").as_os_str().as_bytes()]);
-        hello.env.push((text(b"API_KEY"), text(CANARY.as_bytes())));
+        Arc::make_mut(&mut hello.env).push((text(b"API_KEY"), text(CANARY.as_bytes())));
         hello
     };
     let (daemon, _) = Daemon::for_hello("canary", Cast::default(), with_secret);

@@ -200,7 +200,7 @@ pub(crate) fn visit_like(scope: &Scope, run: &Command, build: &str, program: &Pa
             replace: true,
             detached: None,
         },
-        env,
+        env: env.into(),
         shares: Shares::default(),
         build: build.into(),
         program: Text::from(program.as_os_str().as_bytes()),

@@ -75,7 +75,7 @@ pub(super) fn of_bare(
     is_confined_as_we_are(&when_it_came.0.map_err(Refusal::words)?)?;
     may_have_a_server(link)?;
     let first = daemon.first_hello.borrow();
-    let mut env = first.iter().flat_map(|first| &first.env);
+    let mut env = first.iter().flat_map(|first| first.env.iter());
     let gives_rights =
         |(name, value): &&(Text, Text)| rights::are_given_by(name.as_bytes(), value.as_bytes());
     match env.find(gives_rights) {

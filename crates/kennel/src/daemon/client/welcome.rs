@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::engine::daemon::{FirstLine, InputLine, Introduction};
@@ -88,7 +89,7 @@ pub(super) async fn welcome(task: ClientTask<'_>, socket: &Rc<Socket>) -> Option
                 Announced::Another(process) => drop(link.announced.set(process)),
             }
             daemon.is_watched(id, link);
-            greet(task, Rc::new(hello));
+            greet(task, hello);
         }
         FirstLine::Bare | FirstLine::Ping => {
             let wish = match borrowed_wish(daemon) {
@@ -255,8 +256,9 @@ fn announced(hello: &ClientHello, known: &[&ProcessRef]) -> Announced {
     }
 }
 
-fn greet(task: ClientTask<'_>, hello: Rc<ClientHello>) {
+fn greet(task: ClientTask<'_>, hello: ClientHello) {
     let ClientTask { daemon, id, link } = task;
+    let hello = Rc::new(with_one_environment(daemon, hello));
     link.to_client.push(&answer(daemon).line());
     link.set_wish(Rc::clone(&hello));
     let _ = link.hello.set(Rc::clone(&hello));
@@ -270,6 +272,15 @@ fn greet(task: ClientTask<'_>, hello: Rc<ClientHello>) {
         *daemon.first_hello.borrow_mut() = Some(Rc::clone(&hello));
         introduce(daemon, &hello);
     }
+}
+
+/// The same hello, which shares the first one's environment if its own is equal: much to keep for each client.
+fn with_one_environment(daemon: &DaemonState, mut hello: ClientHello) -> ClientHello {
+    let first = daemon.first_hello.borrow();
+    if let Some(first) = first.as_ref().filter(|first| first.env == hello.env) {
+        hello.env = Arc::clone(&first.env);
+    }
+    hello
 }
 
 /// Now the daemon knows what it is there for.

@@ -105,7 +105,8 @@ fn wanted(key: &str) -> Wanted {
             env: vec![(
                 Text::from(&b"PATH"[..]),
                 Text::from(std::env::var_os("PATH").unwrap().as_bytes()),
-            )],
+            )]
+            .into(),
             shares: Default::default(),
             build: String::new(),
             program: Text::from(&b""[..]),

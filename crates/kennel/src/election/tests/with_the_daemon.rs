@@ -16,7 +16,7 @@ pub(super) fn wanted(label: &str) -> Wanted {
     let mut wanted = super::wanted(label);
     let mut hello = ClientHello::clone(&wanted.hello);
     let text = |text: &str| Text::from(text.as_bytes());
-    hello.env.push((text("LABEL"), text(label)));
+    Arc::make_mut(&mut hello.env).push((text("LABEL"), text(label)));
     hello.key = Some(KeyFields {
         version: key::VERSION,
         names: vec![text("LABEL")],

@@ -1,5 +1,6 @@
 //! Bytes in, lines out.
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -58,13 +59,17 @@ impl Inbox {
 
     /// Reads what is there, once.
     pub(crate) fn read(&mut self, from: impl AsFd) -> io::Result<usize> {
-        Ok(rustix::io::read(from, spare_capacity(self.room()))?)
+        let read = rustix::io::read(from, spare_capacity(self.room()));
+        self.lend_out_if_empty();
+        Ok(read?)
     }
 
     /// The same of a socket. The kernel asks less of whoever reads it as one than of whoever reads it as a file.
     pub(crate) fn receive(&mut self, from: impl AsFd) -> io::Result<usize> {
         let room = spare_capacity(self.room());
-        let (_, count) = rustix::net::recv(from, room, RecvFlags::empty())?;
+        let received = rustix::net::recv(from, room, RecvFlags::empty());
+        self.lend_out_if_empty();
+        let (_, count) = received?;
         Ok(count)
     }
 
@@ -96,7 +101,9 @@ impl Inbox {
     ) -> io::Result<usize> {
         let bytes = self.room();
         let length = bytes.len();
-        bytes.resize(length + CHUNK, 0);
+        // Most lines are short, and what is filled here takes up memory as long as the buffer lives.
+        let room = if bytes.is_empty() { SHORT } else { CHUNK };
+        bytes.resize(length + room, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut came = RecvAncillaryBuffer::new(&mut space);
         let mut room = [IoSliceMut::new(&mut bytes[length..])];
@@ -108,6 +115,7 @@ impl Inbox {
             }
         }
         bytes.truncate(length + count);
+        self.lend_out_if_empty();
         received?;
         Ok(count)
     }
@@ -128,6 +136,9 @@ impl Inbox {
 
     /// Makes room for [`CHUNK`]; `false` if there is no memory for it.
     fn grow(&mut self) -> bool {
+        if self.bytes.capacity() == 0 {
+            self.bytes = LENT_OUT.take();
+        }
         let room = self.bytes.capacity() - self.bytes.len();
         if room >= CHUNK {
             return true;
@@ -417,8 +428,22 @@ impl Inbox {
         self.searched -= self.taken;
         (self.last, self.taken, self.room) = (0, 0, 0);
         self.bytes.shrink_to(KEPT);
+        self.lend_out_if_empty();
+    }
+
+    /// Nothing waits here: whoever reads next may have the room. So many that are silent take up no more memory than one.
+    fn lend_out_if_empty(&mut self) {
+        if self.bytes.is_empty() && self.bytes.capacity() <= KEPT {
+            LENT_OUT.set(std::mem::take(&mut self.bytes));
+        }
     }
 }
+
+thread_local! {
+    /// The room of the one that was emptied last.
+    static LENT_OUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Whether a last line without a newline is the beginning of a message.
 fn is_cut_off(line: &[u8]) -> bool {
     let is_message = line
