@@ -10,6 +10,8 @@ pub(crate) use inbox::Inbox;
 pub(crate) use outbox::Outbox;
 pub(crate) use too_long::{TooLong, max_line, set_max_line, set_max_odd_line};
 
+use std::cell::Cell;
+
 use crate::size::{DEFAULT_MAX_LINE, LEAST_MAX_LINE};
 
 use super::spare;
@@ -20,6 +22,8 @@ pub(crate) const CHUNK: usize = 64 * 1024;
 pub(crate) const SHORT: usize = 4096;
 /// What a buffer may keep for the next time: what a 32 MB line needed is given back.
 const KEPT: usize = 2 * CHUNK;
+/// What all buffers of this thread may keep together, if they are many. None is asked to keep less than [`SHORT`].
+const KEPT_TOGETHER: usize = 4 << 20;
 /// A line that is as long as this and has not ended gets [`AMPLE`] room at once: nothing is used of that before it
 /// is filled, and it is not moved from place to place.
 const LONG: usize = 4 * CHUNK;
@@ -29,6 +33,17 @@ const MORE: usize = 16 << 20;
 
 /// What such room is in, where the system has large pages.
 const LARGE_PAGE: usize = 2 << 20;
+
+thread_local! {
+    /// What a buffer may keep, as many as there are.
+    static KEPT_BY_EACH: Cell<usize> = const { Cell::new(KEPT) };
+}
+
+/// Says how many buffers there are: the more, the less each of them keeps.
+pub(crate) fn share_among(buffers: usize) {
+    let each = KEPT_TOGETHER / buffers.max(1);
+    KEPT_BY_EACH.set(each.clamp(SHORT, KEPT));
+}
 
 /// How much memory a line takes up of which so many bytes are there.
 pub(crate) fn memory_of(length: usize, capacity: usize) -> usize {

@@ -11,7 +11,10 @@ use rustix::buffer::spare_capacity;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::too_long::{Skipped, Why, is_too_odd, max_odd_line};
-use super::{AMPLE, CHUNK, KEPT, LEAST_MAX_LINE, LONG, MORE, SHORT, TooLong, max_line, memory_of};
+use super::{
+    AMPLE, CHUNK, KEPT, KEPT_BY_EACH, LEAST_MAX_LINE, LONG, MORE, SHORT, TooLong, max_line,
+    memory_of,
+};
 use crate::shim::spare;
 
 /// Maximum number of descriptors that the kernel lets come with one message (`SCM_MAX_FD`).
@@ -68,6 +71,14 @@ impl Inbox {
         Ok(count)
     }
 
+    /// The same of a file or a socket, [a little](SHORT).
+    pub(crate) fn read_little(&mut self, from: impl AsFd) -> io::Result<usize> {
+        let mut bytes = [0; SHORT];
+        let count = rustix::io::read(from, &mut bytes)?;
+        self.bytes.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
     /// The same, [a little](SHORT), with the descriptors that come along.
     pub(crate) fn receive_with(
         &mut self,
@@ -88,15 +99,16 @@ impl Inbox {
         Ok(received.bytes)
     }
 
-    /// The same of a socket, with all descriptors that come along, however many.
+    /// The same of a socket, `most` bytes, with all descriptors that come along, however many.
     pub(crate) fn receive_with_all(
         &mut self,
         from: impl AsFd,
+        most: usize,
         along: &mut Vec<OwnedFd>,
     ) -> io::Result<usize> {
         let bytes = self.room();
         let length = bytes.len();
-        bytes.resize(length + CHUNK, 0);
+        bytes.resize(length + most, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut came = RecvAncillaryBuffer::new(&mut space);
         let mut room = [IoSliceMut::new(&mut bytes[length..])];
@@ -132,12 +144,25 @@ impl Inbox {
         if room >= CHUNK {
             return true;
         }
-        let long = self.bytes.len() >= LONG;
-        let more = long && self.bytes.try_reserve_exact(MORE).is_ok();
-        more || match long {
-            true => self.bytes.try_reserve_exact(CHUNK).is_ok(),
-            false => self.bytes.try_reserve(CHUNK).is_ok(),
+        let more = match self.bytes.len() {
+            LONG.. => MORE,
+            SHORT.. if self.widen() => return true,
+            _ => CHUNK,
+        };
+        let has_more = self.bytes.try_reserve_exact(more).is_ok();
+        has_more || self.bytes.try_reserve_exact(CHUNK).is_ok()
+    }
+
+    /// Makes room for a line that becomes [`LONG`], in one step: many would leave gaps in the memory that nothing fits into.
+    /// Only what is used is copied: the rest takes up no memory.
+    fn widen(&mut self) -> bool {
+        let mut wide = Vec::new();
+        let is_wide = wide.try_reserve_exact(LONG + CHUNK).is_ok();
+        if is_wide {
+            wide.extend_from_slice(&self.bytes);
+            self.bytes = wide;
         }
+        is_wide
     }
 
     /// The line that has not ended is too long: forgets it, and skips what is still to come of it. Does nothing while a
@@ -183,8 +208,10 @@ impl Inbox {
         let came = &self.bytes[self.taken..];
         let Some(offset) = newline(came) else {
             skipped.goes_on(came);
+            let used = self.bytes.len();
             self.bytes.clear();
             (self.last, self.taken, self.searched, self.room) = (0, 0, 0, 0);
+            self.keep_little(used);
             return false;
         };
         skipped.goes_on(&came[..offset]);
@@ -413,10 +440,23 @@ impl Inbox {
         if self.taken == self.room {
             return;
         }
+        let used = self.bytes.len();
         self.bytes.drain(..self.taken);
         self.searched -= self.taken;
         (self.last, self.taken, self.room) = (0, 0, 0);
-        self.bytes.shrink_to(KEPT);
+        self.keep_little(used);
+    }
+
+    /// Gives back memory of which `used` bytes were in use. What was never used takes up none.
+    fn keep_little(&mut self, used: usize) {
+        if used > KEPT_BY_EACH.get() {
+            self.give_back();
+        }
+    }
+
+    /// Keeps what a buffer [may keep](super::share_among), and gives the rest back.
+    pub(crate) fn give_back(&mut self) {
+        self.bytes.shrink_to(KEPT_BY_EACH.get());
     }
 }
 /// Whether a last line without a newline is the beginning of a message.
