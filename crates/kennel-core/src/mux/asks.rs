@@ -153,6 +153,11 @@ impl Asks {
         self.bytes
     }
 
+    /// Whether an answer of this client is waited for.
+    pub(super) fn is_asked(&self, client: ClientId) -> bool {
+        self.open.values().any(|ask| ask.client == client)
+    }
+
     /// Whether the server waits for the answer to such a request.
     pub(super) fn is_open(&self, server_key: &Key) -> bool {
         self.by_server.contains_key(server_key)

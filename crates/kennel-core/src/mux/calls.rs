@@ -24,6 +24,9 @@ use super::snapshot::{bytes, maybe_bytes, pairs};
 /// An id given here, to a request of either direction: from 1 up, and never twice.
 pub(super) type Minted = u64;
 
+/// Memory that a request in flight takes beside the bytes that are kept of it: its entries in the tables here.
+const EACH_CALL: usize = 768;
+
 /// Such an id as it is spelled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Digits {
@@ -286,6 +289,16 @@ impl Calls {
     /// How many bytes are kept of all requests of clients.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.values().sum()
+    }
+
+    /// How much memory a client's requests take.
+    pub(super) fn memory_of(&self, client: ClientId) -> usize {
+        self.bytes_of(client) + self.count_of(client) * EACH_CALL
+    }
+
+    /// How much memory all requests take beside their [bytes](Self::bytes).
+    pub(super) fn memory_beside_bytes(&self) -> usize {
+        self.by_client.len().max(self.calls.len()) * EACH_CALL
     }
 
     /// The requests of a client, and what they wait for.

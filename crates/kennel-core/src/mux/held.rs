@@ -181,6 +181,22 @@ impl Mux {
         held + self.bytes_in_turn(client)
     }
 
+    /// The same of all clients, and what their requests in flight take beside the bytes that are kept of them.
+    pub fn keeps_for_all(&self) -> usize {
+        let held: usize = self.held.0.values().map(|it| it.bytes).sum();
+        held + self.turns.bytes() + self.calls.memory_beside_bytes()
+    }
+
+    /// How much memory the requests in flight of a client take.
+    pub fn requests_bytes(&self, client: ClientId) -> usize {
+        self.calls.memory_of(client)
+    }
+
+    /// Whether a request waits for this client's answer.
+    pub fn owes_an_answer(&self, client: ClientId) -> bool {
+        self.asks.is_asked(client)
+    }
+
     /// How many bytes are held for clients and the server beside the lines on their way: questions of either side,
     /// subscriptions, answers for batches that are not complete.
     pub fn holds(&self) -> usize {

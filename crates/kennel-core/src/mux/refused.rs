@@ -101,9 +101,9 @@ impl Refused {
     }
 
     /// A subscription of a client that has as many as are kept for one.
-    pub(super) fn too_many_subscriptions(id: &Id<'_>) -> Refused {
+    pub(super) fn too_many_subscriptions(id: &Id<'_>, limit: usize) -> Refused {
         let message = format!(
-            "too many subscriptions: those of this session take up {SUBSCRIPTIONS_LIMIT} bytes; end some first"
+            "too many subscriptions: those of this session may take up {limit} bytes now; end some first"
         );
         let data = r#"{"reason":"too_many_subscriptions"}"#;
         Refused::With(error_reply(

@@ -30,6 +30,8 @@ pub(super) struct Subscriptions {
 
 /// What a subscription takes up beside its URI.
 const EACH: usize = 256;
+/// Maximum bytes of a client's subscriptions for which it may add one while the daemon is short of memory.
+const LIMIT_IF_SHORT: usize = 4 << 10;
 
 /// What the server was last asked to hold, and for whom.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,9 +53,9 @@ impl Subscriptions {
     }
 
     /// Whether a client may have one more, to this URI.
-    fn has_room(&self, client: ClientId, uri: &str) -> bool {
+    fn has_room(&self, client: ClientId, uri: &str, limit: usize) -> bool {
         let before = self.bytes.get(&client).copied().unwrap_or_default();
-        before + uri.len() + EACH <= SUBSCRIPTIONS_LIMIT
+        before + uri.len() + EACH <= limit
     }
 
     fn count(&mut self, client: ClientId, uri: &str) {
@@ -231,8 +233,12 @@ impl Mux {
         }
         let held = self.subscriptions.by_uri.get(&uri);
         let is_new = held.is_none_or(|it| !it.wanted_by.contains_key(&from.client));
-        if is_new && !self.subscriptions.has_room(from.client, &uri) {
-            return Err(Refused::too_many_subscriptions(&request.id));
+        let limit = match self.is_short_of_memory {
+            true => LIMIT_IF_SHORT,
+            false => SUBSCRIPTIONS_LIMIT,
+        };
+        if is_new && !self.subscriptions.has_room(from.client, &uri, limit) {
+            return Err(Refused::too_many_subscriptions(&request.id, limit));
         }
         let key = request.id.key();
         if is_new {

@@ -29,6 +29,11 @@ struct Waiting {
 }
 
 impl Turns {
+    /// How many bytes wait for their turn, of all clients.
+    pub(super) fn bytes(&self) -> usize {
+        self.waiting.values().map(|queue| queue.bytes).sum()
+    }
+
     /// The clients take turns, however much one of them wants.
     fn next(&mut self) -> Option<(ClientId, Minted, Vec<u8>)> {
         let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);

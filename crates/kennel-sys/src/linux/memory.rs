@@ -27,6 +27,16 @@ pub fn give_back_free() {
     }
 }
 
+/// From now on, memory of 64 KiB or more goes back to the system when it is freed. Otherwise the allocator keeps what was
+/// freed, of up to 32 MiB, and what is freed between other memory stays.
+pub fn return_large() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it only changes how the allocator gets memory from here on, and takes its own locks.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 64 * 1024);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

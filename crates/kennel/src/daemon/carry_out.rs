@@ -61,7 +61,7 @@ impl DaemonState {
             // It may join any.
             None => self.each_server(|server_io| server_io.check_files(self, at)),
         }
-        let is_short = queued_bytes() >= BACKLOG && self.holds_much();
+        let is_short = self.is_short_at(at) || (queued_bytes() >= BACKLOG && self.holds_much());
         let mut engine = self.engine.borrow_mut();
         engine.set_short_of_memory(is_short);
         engine.client_line(id, line, self.moment(at));

@@ -19,12 +19,12 @@ use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 
 use super::daemon_state::{DaemonState, Flag};
-use super::memory::{PATIENCE, SMALL, wish_bytes};
+use super::memory::{IDLE, MODEST, PATIENCE, SMALL, SOON, wish_bytes};
 use super::queue::Queue;
 use super::server_io::ServerIo;
 use super::socket::Socket;
 use super::state::ClientState;
-use super::tasks::{self, first_of, in_turns, when};
+use super::tasks::{self, first_of, in_turns, moments, when};
 use super::{accept, start, watch};
 use crate::shim::lines::{Inbox, TooLong};
 
@@ -44,6 +44,10 @@ pub(super) struct ClientConn {
     inbox: RefCell<Inbox>,
     /// When it was last heard.
     heard_at: Cell<Instant>,
+    /// Since when a line comes that is not whole, and not small any more.
+    half_since: Cell<Option<Instant>>,
+    /// That line waits until there is memory for more of it.
+    waits_for_memory: Cell<bool>,
     /// The process at the other end, where it can be seen.
     peer: Option<ProcessRef>,
     /// Another one, that its hello announced.
@@ -66,6 +70,8 @@ impl ClientConn {
             socket: RefCell::new(Some(Rc::new(socket))),
             inbox: RefCell::default(),
             heard_at: Cell::new(Instant::now()),
+            half_since: Cell::new(None),
+            waits_for_memory: Cell::new(false),
             peer: peer.process,
             announced: OnceCell::new(),
             hello: OnceCell::new(),
@@ -132,9 +138,30 @@ impl ClientConn {
         self.heard_at.get().elapsed()
     }
 
+    /// Whether the line that is not whole has stopped, or comes slowly: none of it for [`IDLE`], or less than [`MODEST`] in
+    /// each such time. One that waits for memory has not: nothing is read of it.
+    pub(super) fn half_line_stalls(&self) -> bool {
+        let times = u32::try_from(self.half_length() / MODEST).unwrap_or(u32::MAX);
+        let is_slow = || self.half_line_age() > IDLE.saturating_mul(times.saturating_add(2));
+        !self.waits_for_memory.get() && (self.is_silent_for() >= IDLE || is_slow())
+    }
+
+    /// For how long a line has been coming that is not whole, and not small.
+    pub(super) fn half_line_age(&self) -> Duration {
+        self.half_since
+            .get()
+            .map_or(Duration::ZERO, |it| it.elapsed())
+    }
+
     /// Whether it has said who it is, or said a first line and is served without that.
     pub(super) fn is_admitted(&self) -> bool {
         self.wish.get().is_some()
+    }
+
+    /// Whether it is admitted, and what it has said of a line that is not whole is short enough to be taken while much is
+    /// held.
+    pub(super) fn is_modest(&self) -> bool {
+        self.is_admitted() && self.half_said() <= MODEST
     }
 
     /// Forgets what it has said of a line that is not whole. One that is not admitted is told so, and disconnected.
@@ -231,7 +258,7 @@ impl ClientTask<'_> {
     /// Takes the next line that the client has said to its end; `false` if there is none, or if the client is to read
     /// first: a short line may have a long answer.
     fn take_line(self, inbox: &RefCell<Inbox>, at: Instant) -> bool {
-        if self.link.to_client.is_full() {
+        if self.link.to_client.is_full() || self.exceeds_share() {
             return false;
         }
         if let Some(line) = inbox.borrow_mut().next_input() {
@@ -283,24 +310,68 @@ impl ClientTask<'_> {
 
     /// Whether it has said more than is taken, or does not take what is said to it.
     fn is_crowded(self) -> bool {
-        let is_short = || self.daemon.holds_too_much();
+        let is_short = self.daemon.memory.is_short();
         let engine = self.daemon.engine.borrow();
-        self.link.to_client.is_full() || engine.is_crowded(self.id, is_short)
+        self.link.to_client.is_full()
+            || (is_short && self.link.to_client.len() > SMALL)
+            || engine.is_crowded(self.id, || is_short)
+    }
+
+    /// Whether so little memory is left that its next line must wait. One that it has said whole waits for its server as well
+    /// as here; but many short ones take more memory there.
+    fn exceeds_share(self) -> bool {
+        self.daemon.memory.is_short()
+            && (self.link.to_client.len() > SMALL
+                || self.daemon.engine.borrow().exceeds_share(self.id))
     }
 
     async fn has_room(self) {
         while self.is_crowded() {
-            match self.server_io() {
-                Some(server_io) => {
-                    let is_full = self.link.to_client.is_full();
-                    first_of! {
-                        () = when(is_full, self.link.to_client.has_room()) => {},
-                        () = server_io.stirred.notified() => {},
-                    }
+            let is_short = self.daemon.memory.is_short();
+            let is_full = self.link.to_client.is_full();
+            let server_io = self.server_io();
+            let stirred = async {
+                match &server_io {
+                    Some(server_io) => server_io.stirred.notified().await,
+                    None => std::future::pending().await,
                 }
-                None => self.link.to_client.has_room().await,
+            };
+            first_of! {
+                () = when(is_full, self.link.to_client.has_room()) => {},
+                () = stirred => {},
+                // Whatever makes room may have nothing to do with this client.
+                () = when(is_short, moments::after(SOON)) => {},
+            }
+            if is_short {
+                self.daemon.is_short_at(Instant::now());
             }
         }
+    }
+
+    /// Whether more may be read of the line that the client has not ended. A modest one waits for that, for [`PATIENCE`].
+    async fn has_memory(self, socket: &Socket) -> bool {
+        let (link, start) = (self.link, Instant::now());
+        if link.half_since.get().is_none() {
+            link.half_since.set(Some(start));
+        }
+        let has_memory = loop {
+            if link.half_length() <= SMALL || self.daemon.makes_room(Some(self.id)) {
+                break true;
+            }
+            if !link.is_modest() || start.elapsed() >= PATIENCE {
+                break false;
+            }
+            link.waits_for_memory.set(true);
+            first_of! {
+                () = moments::after(SOON) => {},
+                // Whoever reads it will see.
+                () = socket.hung_up() => break true,
+            }
+        };
+        if link.waits_for_memory.take() {
+            link.heard_at.set(Instant::now());
+        }
+        has_memory
     }
 }
 
@@ -377,7 +448,7 @@ async fn hear_the_rest(task: ClientTask<'_>, socket: &Socket) {
     let mut heard = 0;
     loop {
         in_turns(|| task.take_line(inbox, now)).await;
-        if heard >= A_CONNECTION || task.link.to_client.is_full() {
+        if heard >= A_CONNECTION || task.exceeds_share() || task.link.to_client.is_full() {
             return;
         }
         match socket.read_now(inbox) {
@@ -423,16 +494,19 @@ async fn read_on(task: ClientTask<'_>, socket: &Socket, inbox: &RefCell<Inbox>) 
                 () = socket.hung_up() => return Heard::Hangup,
             }
         }
-        match socket.read(inbox).await {
+        if inbox.borrow().len() <= SMALL {
+            task.link.half_since.set(None);
+        } else if !task.has_memory(socket).await {
+            inbox.borrow_mut().skip_line();
+        }
+        // Asked when something is there: until then others may have taken what room there was.
+        let little = || task.daemon.memory.is_short();
+        match socket.read(inbox, little).await {
             Ok(0) => break,
             Ok(_) => {
                 now = Instant::now();
                 task.daemon.heard(task.id, now);
                 task.link.heard_at.set(now);
-                let is_small = inbox.borrow().len() <= SMALL;
-                if !is_small && !task.daemon.makes_room(Some(task.id)) {
-                    inbox.borrow_mut().skip_line();
-                }
                 if task.link.may_have_pipes() {
                     socket.offers_pipes();
                 }

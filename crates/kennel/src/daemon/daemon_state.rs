@@ -19,6 +19,7 @@ use super::carried::Carried;
 use super::client::ClientConn;
 use super::clock::Clock;
 use super::log::Log;
+use super::memory::Memory;
 use super::server_io::ServerIo;
 use super::start::{self, sweep};
 use super::state::Restart;
@@ -77,6 +78,8 @@ pub(super) struct DaemonState {
     /// Since when nobody is attached, for people.
     pub(super) idle_since: Cell<Option<u64>>,
     looked: Cell<Instant>,
+    /// What is known of the memory that is held for clients and servers.
+    pub(super) memory: Memory,
 }
 
 impl DaemonState {
@@ -119,6 +122,7 @@ impl DaemonState {
             last_restart: RefCell::default(),
             idle_since: Cell::new(None),
             looked: Cell::new(Instant::now()),
+            memory: Memory::default(),
         }
     }
 
@@ -185,6 +189,7 @@ impl DaemonState {
     /// This client is here, under the number it has.
     pub(super) fn has(&self, id: ClientId, link: &Rc<ClientConn>) {
         self.clients.borrow_mut().insert(id, Rc::clone(link));
+        self.mind_the_gaps();
         self.idle_since.set(None);
         self.stir();
     }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::daemon_state::DaemonState;
-use super::memory::MODEST;
+use super::memory::SMALL;
 use super::server::{detached, ladder, os};
 use super::server_io::ServerIo;
 use super::tasks::{Descriptor, in_turns};
@@ -205,8 +205,8 @@ impl Voice {
         loop {
             self.server_io.may_speak(&self.daemon).await;
             let read = self.running.stdout.more().await;
-            self.refuse_if_too_much();
             self.pass_on().await;
+            self.refuse_if_too_much();
             if !still_open(&read) {
                 return self.last_line();
             }
@@ -222,17 +222,17 @@ impl Voice {
             && let Ok(count @ 1..) = self.running.stdout.now()
         {
             heard += count;
-            self.refuse_if_too_much();
             self.pass_on().await;
+            self.refuse_if_too_much();
         }
         self.last_line();
     }
 
-    /// Refuses a long line that is still being read, if there is no room for it.
+    /// Refuses a line that is still being read, if there is no room for it.
     fn refuse_if_too_much(&self) {
         let inbox = &self.running.stdout.inbox;
-        let is_long = inbox.borrow().len() > MODEST;
-        if is_long && !self.daemon.makes_room(None) {
+        let length = inbox.borrow().len();
+        if length > SMALL && !self.daemon.makes_room_for_server(length) {
             inbox.borrow_mut().skip_line();
         }
     }
@@ -378,7 +378,7 @@ impl Heard {
     /// Reads something; 0 at the end.
     async fn more(&self) -> io::Result<usize> {
         let read = |pipe: &OwnedFd| self.inbox.borrow_mut().read(pipe);
-        self.pipe.read(CHUNK, read).await
+        self.pipe.read(|| CHUNK, read).await
     }
 
     /// Reads what is there.

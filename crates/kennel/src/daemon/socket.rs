@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::pipes::{self, Pipes};
 use super::stream::ClientStream;
 use super::tasks::{Descriptor, first_of};
-use crate::shim::lines::{CHUNK, Inbox};
+use crate::shim::lines::{CHUNK, Inbox, SHORT};
 use crate::shim::width::Width;
 
 #[derive(Debug)]
@@ -36,15 +36,23 @@ impl Socket {
         })
     }
 
-    /// Reads something; 0 at the end.
-    pub(super) async fn read(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
+    /// Reads something; 0 at the end. No more than [`SHORT`] bytes if only `little` is wanted by the time something is there.
+    pub(super) async fn read(
+        &self,
+        inbox: &RefCell<Inbox>,
+        little: impl Fn() -> bool,
+    ) -> io::Result<usize> {
+        let most = || if little() { SHORT } else { CHUNK };
         let Some(pipes) = self.listened_to() else {
-            let read = |stream: &ClientStream| stream.receive(inbox);
-            return self.stream.read(CHUNK, read).await;
+            let read = |stream: &ClientStream| stream.receive(inbox, most());
+            return self.stream.read(most, read).await;
         };
-        let read = |pipe: &OwnedFd| inbox.borrow_mut().read(pipe);
+        let read = |pipe: &OwnedFd| match little() {
+            true => inbox.borrow_mut().read_little(pipe),
+            false => inbox.borrow_mut().read(pipe),
+        };
         first_of! {
-            read = pipes.from_client.read(CHUNK, read) => read,
+            read = pipes.from_client.read(most, read) => read,
             // It is gone, though somebody else may hold its pipe.
             () = self.stream.ended() => match self.read_now(inbox) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -57,7 +65,7 @@ impl Socket {
     pub(super) fn read_now(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
         match self.listened_to() {
             Some(pipes) => inbox.borrow_mut().read(&pipes.from_client),
-            None => self.stream.receive(inbox),
+            None => self.stream.receive(inbox, CHUNK),
         }
     }
 

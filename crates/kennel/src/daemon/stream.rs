@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use kennel_sys::passing::{self, Passing};
 
-use crate::shim::lines::Inbox;
+use crate::shim::lines::{CHUNK, Inbox};
 
 /// A client's socket. No client has a reason to pass descriptors, and to close one can take as long as its sender likes: they
 /// are refused, or, by a kernel that cannot do that, closed by another thread.
@@ -27,14 +27,18 @@ impl ClientStream {
         }
     }
 
-    /// Reads what is there, once. An error if the client passed a descriptor.
-    pub(super) fn receive(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
+    /// Reads what is there, once, and no more than `most` bytes if that is less than [`CHUNK`]. An error if the client passed
+    /// a descriptor.
+    pub(super) fn receive(&self, inbox: &RefCell<Inbox>, most: usize) -> io::Result<usize> {
         let mut inbox = inbox.borrow_mut();
         if self.passing.get() == Passing::Refused {
-            return inbox.receive(self);
+            return match most < CHUNK {
+                true => inbox.read_little(self),
+                false => inbox.receive(self),
+            };
         }
         let mut along = Vec::new();
-        let received = inbox.receive_with_all(self, &mut along);
+        let received = inbox.receive_with_all(self, most, &mut along);
         if !along.is_empty() {
             passing::close_elsewhere(along);
             let why = "it passed a descriptor, which no client may";

@@ -342,7 +342,7 @@ async fn all_of(pipe: OwnedFd) -> io::Result<Vec<u8>> {
         let room = LONGEST_ANSWER - answer.len();
         let mut part = vec![0; room];
         let count = pipe
-            .read(room, |pipe| Ok(rustix::io::read(pipe, &mut part)?))
+            .read(|| room, |pipe| Ok(rustix::io::read(pipe, &mut part)?))
             .await?;
         if count == 0 {
             break;

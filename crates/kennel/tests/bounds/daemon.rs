@@ -64,7 +64,7 @@ fn many_who_say_long_lines_at_once_fill_no_memory() {
 }
 
 /// A session whose daemon serves clients without a hello: no credential is in its environment.
-fn session_without_secrets(scope: &Scope) -> Command {
+pub(crate) fn session_without_secrets(scope: &Scope) -> Command {
     let mut command = session(scope, "always");
     command.env_remove("SECRET_CANARY_TOKEN");
     command

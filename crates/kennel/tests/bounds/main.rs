@@ -2,6 +2,7 @@
 //! and are answered with an error; the session, and all others, go on.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod crowd;
 mod daemon;
 mod flood;
 mod lines;

@@ -376,6 +376,12 @@ impl Daemon {
         slot.is_some_and(|slot| slot.is_crowded(client, memory_is_short))
     }
 
+    /// Whether the client has sent more than it may while the daemon is short of memory.
+    pub fn exceeds_share(&self, client: ClientId) -> bool {
+        let slot = self.slot_of(client).and_then(|slot| self.slots.get(&slot));
+        slot.is_some_and(|slot| slot.exceeds_share(client))
+    }
+
     /// What a newer build needs to know of a client; `None` if its slot is ending.
     pub fn client_snapshot(&self, id: ClientId) -> Option<ClientSnapshot> {
         let client = self.clients.get(&id)?;

@@ -17,15 +17,17 @@ const TURN: usize = 1024;
 const ANSWERS: usize = 1 << 20;
 /// What the front may have of a chunk while others wait: it is for all, and may be the flood of one.
 const FRONT: usize = CHUNK / 2;
+/// Memory that a line takes beside its bytes: its place in the lane, and what the allocator adds.
+const EACH_LINE: usize = 96;
 
 /// The lines that wait for a server.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Lanes {
     #[serde(with = "by_lane")]
     lanes: BTreeMap<Lane, VecDeque<Line>>,
-    /// How much of what waits each client has said, in whatever lane it is.
+    /// How much memory that takes which each client has said, in whatever lane it is.
     bytes: BTreeMap<ClientId, usize>,
-    /// How much of what waits no client has said.
+    /// The same of what no client has said.
     #[serde(default)]
     own: usize,
     /// Whose turn it was last, the front aside.
@@ -47,8 +49,8 @@ impl Lanes {
             Lane::Front | Lane::Own => by,
         };
         match by {
-            Some(client) => *self.bytes.entry(client).or_default() += bytes.len(),
-            None => self.own += bytes.len(),
+            Some(client) => *self.bytes.entry(client).or_default() += memory_of(&bytes),
+            None => self.own += memory_of(&bytes),
         }
         self.lanes
             .entry(lane)
@@ -56,7 +58,7 @@ impl Lanes {
             .push_back(Line { bytes, by });
     }
 
-    /// How many bytes wait, all lanes together.
+    /// How many bytes of memory the lines take that wait, all lanes together.
     pub fn len(&self) -> usize {
         self.own + self.bytes.values().sum::<usize>()
     }
@@ -80,7 +82,7 @@ impl Lanes {
         lines.map(|line| &line.bytes[..])
     }
 
-    /// How many bytes of a client's wait.
+    /// The same of one client's lines.
     pub fn waiting(&self, client: ClientId) -> usize {
         self.bytes.get(&client).copied().unwrap_or_default()
     }
@@ -120,14 +122,15 @@ impl Lanes {
             if let Some(client) = by
                 && let Some(waiting) = self.bytes.get_mut(&client)
             {
-                *waiting -= bytes.len();
+                // An older build counted less for each.
+                *waiting = waiting.saturating_sub(memory_of(&bytes));
                 if *waiting == 0 {
                     self.bytes.remove(&client);
                 }
             }
             if by.is_none() {
                 // What an older build wrote down was not counted.
-                self.own = self.own.saturating_sub(bytes.len());
+                self.own = self.own.saturating_sub(memory_of(&bytes));
             }
             bytes.push(b'\n');
             // A long one is not copied.
@@ -141,6 +144,11 @@ impl Lanes {
             self.lanes.remove(&lane);
         }
     }
+}
+
+/// How much memory a line takes while it waits.
+fn memory_of(line: &[u8]) -> usize {
+    line.len() + EACH_LINE
 }
 
 /// The lanes as a list: no text has lanes for keys.
@@ -197,8 +205,8 @@ mod tests {
             lanes.push(Lane::Own, answer.to_vec().into(), None);
             count += 1;
         }
-        assert_eq!(lanes.len(), count * answer.len());
-        assert!(lanes.len() < ANSWERS + answer.len());
+        assert_eq!(lanes.len(), count * (answer.len() + EACH_LINE));
+        assert!(lanes.len() < ANSWERS + answer.len() + EACH_LINE);
         // Others are not held up, nor is what the server must hear.
         let cancel = br#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#;
         assert!(lanes.has_room(Lane::Own, cancel, None));
@@ -215,7 +223,7 @@ mod tests {
         for _ in 0..10_000 {
             lanes.push(of(1), vec![b'x'; 100].into(), None);
         }
-        assert_eq!(lanes.waiting(ClientId(1)), 1_000_000);
+        assert_eq!(lanes.waiting(ClientId(1)), 10_000 * (100 + EACH_LINE));
         lanes.next_chunk();
         for client in [2, 3] {
             lanes.push(

@@ -14,10 +14,12 @@ use crate::mux::{Class, Lane, Mux, Policy};
 use crate::session::Ending;
 use crate::time::Moment;
 
-/// A client that has this much on its way to the server is not read for now.
+/// A client that has this much on its way to the server is not read for now. While the daemon is short of memory, no client
+/// of a server for which this much waits is.
 const FULL: usize = 1 << 20;
-/// The same while the daemon is short of memory.
-const SMALL: usize = 16 << 10;
+/// While the daemon is short of memory, a client that has this much on its way to the server, or in requests without an
+/// answer, is not read for now.
+const SMALL: usize = 4 << 10;
 /// However soon a client wants its server to hibernate: not sooner than this after the last use.
 const SOONEST: Duration = Duration::from_millis(10);
 
@@ -248,7 +250,7 @@ impl ServerSlot {
 
     /// Bytes held on their way to its server, and of what its clients wait for.
     pub fn held_bytes(&self) -> usize {
-        self.lanes.len() + self.mux.holds()
+        self.lanes.len() + self.mux.holds() + self.mux.keeps_for_all()
     }
 
     /// How many clients there are.
@@ -418,7 +420,16 @@ impl ServerSlot {
         memory_is_short: impl FnOnce() -> bool,
     ) -> bool {
         let waiting = self.lanes.waiting(client) + self.mux.keeps(client);
-        waiting >= FULL || (waiting > SMALL && memory_is_short())
+        let is_crowded = || self.lanes.len() >= FULL || self.exceeds_share(client);
+        waiting >= FULL || (memory_is_short() && is_crowded())
+    }
+
+    /// Whether a client has more on its way to the server, or in requests without an answer, than it may have while the daemon
+    /// is short of memory. Its requests do not count while it is asked something: they may wait for its answer.
+    pub(super) fn exceeds_share(&self, client: ClientId) -> bool {
+        let sent = self.lanes.waiting(client);
+        let all = || sent + self.mux.keeps(client) + self.mux.requests_bytes(client);
+        sent > SMALL || (all() > SMALL && !self.mux.owes_an_answer(client))
     }
 
     /// The requests of each client that the server has never read: those that wait for it, and those of `cut_off`, lines

@@ -166,7 +166,7 @@ async fn first_line(task: ClientTask<'_>, socket: &Socket) -> Result<First, Stri
             let _ = socket.try_write(&answer);
             return Err(why);
         }
-        match socket.read(inbox).await {
+        match socket.read(inbox, || false).await {
             Ok(0) => break,
             Ok(_) => link.heard_at.set(Instant::now()),
             Err(error) => return Err(format!("it cannot be heard: {error}")),

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::super::daemon_state::DaemonState;
-use super::super::memory::BACKLOG;
+use super::super::memory::{BACKLOG, SMALL};
 use super::super::queue::queued_bytes;
 use super::super::tasks::{first_of, moments};
 use super::ServerIo;
@@ -38,14 +38,14 @@ impl ServerIo {
         if queued_bytes() < BACKLOG {
             return None;
         }
-        let (alone, backlog) = {
+        let (alone, unread) = {
             let ids = daemon.engine.borrow().clients_of(self.slot);
             let clients = daemon.clients.borrow();
-            let mut its = ids.iter().filter_map(|id| clients.get(id));
+            let its = ids.iter().filter_map(|id| clients.get(id));
             let alone = ids.len() == 1 && its.clone().all(|it| it.to_client.is_full());
-            (alone, its.any(|it| it.to_client.len() >= BACKLOG))
+            (alone, its.map(|it| it.to_client.len()).max().unwrap_or(0))
         };
-        match backlog && daemon.holds_much() {
+        match unread >= SMALL && daemon.holds_much_with(unread) {
             true => Some(Hold::Memory(daemon.drop_stalled())),
             false => alone.then_some(Hold::Alone),
         }

@@ -170,11 +170,12 @@ impl<F: AsFd> Descriptor<F> {
         self.source.is_over(EventFlags::IN);
     }
 
-    /// Reads something; 0 at the end. `read` makes room for `room` at least: if it reads less, that was all there was.
+    /// Reads something; 0 at the end. `read` makes room for `room` at least, which is asked for then: if it reads less, that
+    /// was all there was.
     /// Whoever has more to say than is read at once lets others have a turn.
     pub(in crate::daemon) async fn read(
         &self,
-        room: usize,
+        room: impl Fn() -> usize,
         mut read: impl FnMut(&F) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.more.take() {
@@ -182,6 +183,7 @@ impl<F: AsFd> Descriptor<F> {
         }
         loop {
             self.readable().await;
+            let room = room();
             let read = read(&self.inner);
             match &read {
                 Ok(count) if *count < room => self.was_read(),
@@ -289,7 +291,7 @@ mod tests {
     /// Reads up to four bytes at once.
     async fn some_of(descriptor: &Descriptor<UnixStream>) -> Vec<u8> {
         let mut bytes = [0; 4];
-        let read = descriptor.read(4, |mut stream| stream.read(&mut bytes));
+        let read = descriptor.read(|| 4, |mut stream| stream.read(&mut bytes));
         let count = read.await.unwrap();
         bytes[..count].to_vec()
     }

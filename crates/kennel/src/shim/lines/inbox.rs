@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use kennel_core::engine::daemon::InputLine;
 use kennel_core::message::{Line, Message, Owned, Scan, newline};
@@ -73,6 +73,14 @@ impl Inbox {
         Ok(count)
     }
 
+    /// The same of a file or a socket, [a little](SHORT).
+    pub(crate) fn read_little(&mut self, from: impl AsFd) -> io::Result<usize> {
+        let mut bytes = [0; SHORT];
+        let count = rustix::io::read(from, &mut bytes)?;
+        self.bytes.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
     /// The same, [a little](SHORT), with the descriptors that come along.
     pub(crate) fn receive_with(
         &mut self,
@@ -93,17 +101,32 @@ impl Inbox {
         Ok(received.bytes)
     }
 
-    /// The same of a socket, with all descriptors that come along, however many.
+    /// The same of a socket, up to `most` bytes, with all descriptors that come along, however many.
     pub(crate) fn receive_with_all(
         &mut self,
         from: impl AsFd,
+        most: usize,
+        along: &mut Vec<OwnedFd>,
+    ) -> io::Result<usize> {
+        // Most lines are short, and room has to be cleared before: what is cleared takes up memory.
+        let first = self.receive_some(from.as_fd(), SHORT.min(most), along)?;
+        if first < SHORT || first == most {
+            return Ok(first);
+        }
+        // What goes wrong now goes wrong again when the next is read.
+        let more = self.receive_some(from.as_fd(), most - first, along);
+        Ok(first + more.unwrap_or_default())
+    }
+
+    fn receive_some(
+        &mut self,
+        from: BorrowedFd<'_>,
+        most: usize,
         along: &mut Vec<OwnedFd>,
     ) -> io::Result<usize> {
         let bytes = self.room();
         let length = bytes.len();
-        // Most lines are short, and what is filled here takes up memory as long as the buffer lives.
-        let room = if bytes.is_empty() { SHORT } else { CHUNK };
-        bytes.resize(length + room, 0);
+        bytes.resize(length + most, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut came = RecvAncillaryBuffer::new(&mut space);
         let mut room = [IoSliceMut::new(&mut bytes[length..])];
@@ -143,12 +166,25 @@ impl Inbox {
         if room >= CHUNK {
             return true;
         }
-        let long = self.bytes.len() >= LONG;
-        let more = long && self.bytes.try_reserve_exact(MORE).is_ok();
-        more || match long {
-            true => self.bytes.try_reserve_exact(CHUNK).is_ok(),
-            false => self.bytes.try_reserve(CHUNK).is_ok(),
+        let more = match self.bytes.len() {
+            LONG.. => MORE,
+            SHORT.. if self.widen() => return true,
+            _ => CHUNK,
+        };
+        let has_more = self.bytes.try_reserve_exact(more).is_ok();
+        has_more || self.bytes.try_reserve_exact(CHUNK).is_ok()
+    }
+
+    /// Makes room for a line that becomes [`LONG`], in one step: many would leave gaps in the memory that nothing fits into.
+    /// Only what is used is copied: the rest takes up no memory.
+    fn widen(&mut self) -> bool {
+        let mut wide = Vec::new();
+        let is_wide = wide.try_reserve_exact(LONG + CHUNK).is_ok();
+        if is_wide {
+            wide.extend_from_slice(&self.bytes);
+            self.bytes = wide;
         }
+        is_wide
     }
 
     /// The line that has not ended is too long: forgets it, and skips what is still to come of it. Does nothing while a
@@ -196,6 +232,7 @@ impl Inbox {
             skipped.goes_on(came);
             self.bytes.clear();
             (self.last, self.taken, self.searched, self.room) = (0, 0, 0, 0);
+            self.keep_little();
             return false;
         };
         skipped.goes_on(&came[..offset]);
@@ -427,11 +464,16 @@ impl Inbox {
         self.bytes.drain(..self.taken);
         self.searched -= self.taken;
         (self.last, self.taken, self.room) = (0, 0, 0);
+        self.keep_little();
+    }
+
+    /// Gives back what a long line needed. If nothing waits here, whoever reads next may have the room: many that are silent take
+    /// up no more memory than one.
+    fn keep_little(&mut self) {
         self.bytes.shrink_to(KEPT);
         self.lend_out_if_empty();
     }
 
-    /// Nothing waits here: whoever reads next may have the room. So many that are silent take up no more memory than one.
     fn lend_out_if_empty(&mut self) {
         if self.bytes.is_empty() && self.bytes.capacity() <= KEPT {
             LENT_OUT.set(std::mem::take(&mut self.bytes));
