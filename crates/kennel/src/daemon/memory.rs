@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::engine::daemon::ServerSlot;
@@ -41,8 +42,8 @@ const UNADMITTED: usize = 256;
 pub(super) const MAX_ODD_LINE: usize = 4 << 20;
 /// What a variable, or the name of one, takes up beside its bytes.
 const EACH_VARIABLE: usize = 96;
-/// What a connection takes up beside its lines and its wish: its tasks, and the first page of its buffer.
-const EACH_CLIENT: usize = 28 << 10;
+/// What a connection takes up beside its lines and its wish: its tasks, and what the allocator adds.
+const EACH_CLIENT: usize = 16 << 10;
 /// With so many connections, memory of lines is returned to the system at once. For fewer it is faster to keep it.
 const MANY: usize = 64;
 /// When to look again, where it is not known how long a client has not read, or what others do about their memory.
@@ -327,16 +328,18 @@ fn beside(lines: usize) -> usize {
 }
 
 /// Maximum bytes of all clients together, beside their lines: their environments and commands, which are kept to start
-/// servers with, and their connections. Those of 300 ordinary sessions at least, and of 1,300 where long lines are allowed.
+/// servers with, and their connections. Those of 500 sessions with an environment of their own at least, and of 2,000 where long lines are allowed.
 /// Further sessions have a server each.
 fn clients_limit() -> usize {
     max_line().saturating_mul(2).clamp(16 << 20, 64 << 20)
 }
 
-/// How many bytes are kept of what a client wants to run.
+/// How many bytes are kept of what a client wants to run, and for it alone: an environment that several have is one.
 pub(super) fn wish_bytes(wish: &ClientHello) -> usize {
     let text = |text: &Text| text.as_bytes().len() + EACH_VARIABLE;
-    let variables = wish.env.iter().flat_map(|(name, value)| [name, value]);
+    let is_shared = Arc::strong_count(&wish.env) > 1;
+    let own = wish.env.iter().filter(|_| !is_shared);
+    let variables = own.flat_map(|(name, value)| [name, value]);
     let key = wish.key.iter();
     let names = key.flat_map(|key| key.names.iter().chain(key.env_key.iter().flatten()));
     variables
