@@ -145,7 +145,7 @@ pub(super) struct Calls {
     calls: BTreeMap<Minted, Call>,
     #[serde(with = "pairs")]
     by_client: BTreeMap<(ClientId, Key), Minted>,
-    /// How many requests of each client wait.
+    /// How many requests of each client wait. One that has none for now keeps its place until somebody leaves.
     #[serde(default)]
     counts: BTreeMap<ClientId, usize>,
     /// How many bytes are kept of them.
@@ -276,6 +276,12 @@ impl Calls {
         self.ghosts.contains_key(&minted)
     }
 
+    /// A client left: nothing is counted for who has nothing.
+    pub(super) fn forget_idle(&mut self) {
+        self.counts.retain(|_, count| *count > 0);
+        self.bytes.retain(|_, bytes| *bytes > 0);
+    }
+
     /// How many requests of a client wait.
     pub(super) fn count_of(&self, client: ClientId) -> usize {
         self.counts.get(&client).copied().unwrap_or_default()
@@ -337,18 +343,12 @@ fn one_less(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {
     // What an older build wrote down was not counted.
     if let Some(count) = counts.get_mut(&client) {
         *count -= 1;
-        if *count == 0 {
-            counts.remove(&client);
-        }
     }
 }
 
 fn fewer(bytes: &mut BTreeMap<ClientId, usize>, waiter: &Waiter) {
     if let Some(kept) = bytes.get_mut(&waiter.client) {
         *kept -= waiter.bytes;
-        if *kept == 0 {
-            bytes.remove(&waiter.client);
-        }
     }
 }
 

@@ -336,6 +336,7 @@ impl Mux {
         for key in requests {
             self.no_more_wanted(client, &key, &gone.session, None);
         }
+        self.calls.forget_idle();
         self.release_all(client);
         self.asks_left(client);
         self.settle_level();
