@@ -189,7 +189,7 @@ impl DaemonState {
     /// This client is here, under the number it has.
     pub(super) fn has(&self, id: ClientId, link: &Rc<ClientConn>) {
         self.clients.borrow_mut().insert(id, Rc::clone(link));
-        self.mind_the_gaps();
+        self.return_memory_of_many();
         self.idle_since.set(None);
         self.stir();
     }

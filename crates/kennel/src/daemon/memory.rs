@@ -110,8 +110,8 @@ impl DaemonState {
         self.memory.is_short()
     }
 
-    /// Somebody came. Many leave gaps in the memory that nothing fits into.
-    pub(super) fn mind_the_gaps(&self) {
+    /// Somebody came. The lines of many leave gaps in the memory that nothing fits into.
+    pub(super) fn return_memory_of_many(&self) {
         if self.clients.borrow().len() == MANY {
             return_large();
         }

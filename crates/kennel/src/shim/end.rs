@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use kennel_core::engine;
 use kennel_core::session::Ending;
@@ -12,6 +13,9 @@ use kennel_sys::starter::Role;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::output::Output;
+
+/// A process that is killed closes its descriptors one after the other: what it closes last is closed within this time.
+const CLOSING: Duration = Duration::from_millis(200);
 
 /// How the shim ends.
 pub(super) enum End {
@@ -57,7 +61,7 @@ impl Gone {
 impl End {
     /// The app is gone. Who closed its side of `stdin` as well has told us by that.
     pub(super) fn without_app(stdin: &impl AsFd, gone: Gone) -> End {
-        End::AppIsGone((!has_hung_up(stdin)).then_some(gone))
+        End::AppIsGone((!hangs_up_within(stdin, CLOSING)).then_some(gone))
     }
 
     /// A write to `stdout` failed.
@@ -107,8 +111,13 @@ impl End {
 
 /// Whether nobody can write to it any more.
 pub(super) fn has_hung_up(input: &impl AsFd) -> bool {
+    hangs_up_within(input, Duration::ZERO)
+}
+
+fn hangs_up_within(input: &impl AsFd, time: Duration) -> bool {
     let mut fds = [PollFd::new(input, PollFlags::RDHUP)];
-    let polled = poll(&mut fds, Some(&Timespec::default()));
+    let limit = Timespec::try_from(time).unwrap_or_default();
+    let polled = poll(&mut fds, Some(&limit));
     let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
     polled.is_ok() && fds[0].revents().intersects(ended)
 }

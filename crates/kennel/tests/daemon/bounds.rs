@@ -15,12 +15,19 @@ fn environments_of_clients_that_take_up_too_much_are_not_kept() {
     let daemon = Daemon::start("wishes");
     let mut long = daemon.hello();
     let padding = "x".repeat(3 << 20);
-    let text = |text: &str| kennel_core::hello::Text::from(text.as_bytes());
-    Arc::make_mut(&mut long.env).push((text("TERM_PADDING"), text(&padding)));
+    let usual = Arc::clone(&long.env);
+    // Each has another one: equal ones are kept once.
+    let env = |number: usize| {
+        let text = |text: &str| kennel_core::hello::Text::from(text.as_bytes());
+        let mut env = Vec::clone(&usual);
+        env.push((text("TERM_PADDING"), text(&format!("{padding}{number}"))));
+        Arc::new(env)
+    };
     let mut clients = Vec::new();
     let refused = loop {
         assert!(clients.len() < 64, "192 MB are kept");
         long.session = daemon.hello().session;
+        long.env = env(clients.len());
         let mut client = daemon.connect();
         client.greet(&long);
         client.say("!ping");

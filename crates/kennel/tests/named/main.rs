@@ -160,7 +160,7 @@ fn stop_and_logs_know_it_by_its_name_there_also_when_it_has_ended() {
 }
 
 #[test]
-fn the_first_letters_of_a_solo_key_will_do() {
+fn the_key_of_a_session_of_its_own_is_named_in_full() {
     let scope = Scope::new("named");
     let mut command = kennel(
         &scope,
@@ -171,9 +171,13 @@ fn the_first_letters_of_a_solo_key_will_do() {
         Some(listing(&scope).first()?["key"].as_str()?.to_owned())
     });
     let short = &key[..key.len() - 1];
-    let logs = run(&mut kennel(&scope, &["logs", short]));
+    for command in ["logs", "stop"] {
+        let refused = run(&mut kennel(&scope, &[command, short]));
+        assert_ne!(refused.code(), Some(0), "{}", refused.stdout);
+    }
+    let logs = run(&mut kennel(&scope, &["logs", &key]));
     assert!(logs.stderr.contains("goes to its app"), "{}", logs.stderr);
-    let stopped = run(&mut kennel(&scope, &["stop", short]));
+    let stopped = run(&mut kennel(&scope, &["stop", &key]));
     assert!(
         stopped.stdout.contains(&key),
         "{}{}",
