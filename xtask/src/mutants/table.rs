@@ -122,7 +122,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/kennel/src/election/stuck.rs",
         text: "recorded.is_some_and(|recorded| recorded.same_process(suspect.identity()))",
         instead: "recorded.is_none_or(|recorded| recorded.same_process(suspect.identity()))",
-        among: (KENNEL, &["--bin", "kennel"]),
+        among: (KENNEL, &["--lib"]),
         caught_by: &["rule_6_a_stopped_daemon_that_is_not_on_record_is_left_alone"],
     },
     Mutant {
@@ -131,7 +131,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/kennel/src/election/connect.rs",
         text: "(holds && listens_at(socket, meeting, generation)).then_some(process)",
         instead: "(process.is_alive() && listens_at(socket, meeting, generation)).then_some(process)",
-        among: (KENNEL, &["--bin", "kennel"]),
+        among: (KENNEL, &["--lib"]),
         caught_by: &["a_process_that_is_on_record_and_does_not_hold_the_lock_is_no_daemon"],
     },
     Mutant {
@@ -140,7 +140,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/kennel/src/election/newborn.rs",
         text: "if !self.next_look().is_zero() {",
         instead: "if self.watch.is_none() {",
-        among: (KENNEL, &["--bin", "kennel"]),
+        among: (KENNEL, &["--lib"]),
         caught_by: &["a_daemon_stopped_before_it_is_ready_is_ended_and_the_next_one_serves"],
     },
     Mutant {
