@@ -33,7 +33,9 @@ pub(crate) fn explain(attempt: Attempt<'_>, errno: i32) -> (u8, String) {
     match StartFailure::of(errno) {
         StartFailure::NotFound => not_found(attempt),
         StartFailure::AccessDenied => (CANNOT_START, format!("{program}: permission denied")),
-        StartFailure::Other(error) => (CANNOT_START, format!("{program}: {error}")),
+        StartFailure::Shortage(error) | StartFailure::Other(error) => {
+            (CANNOT_START, format!("{program}: {error}"))
+        }
     }
 }
 
@@ -141,6 +143,11 @@ fn loader_of(file: &mut File, head: &[u8]) -> io::Result<Option<PathBuf>> {
         return Ok((!name.is_empty()).then(|| path_of(name)));
     }
     Ok(None)
+}
+
+/// Whether a start failed for want of something that says nothing about the server.
+pub(crate) fn is_shortage(errno: i32) -> bool {
+    matches!(StartFailure::of(errno), StartFailure::Shortage(_))
 }
 
 #[cfg(test)]

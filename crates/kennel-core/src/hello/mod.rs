@@ -12,6 +12,7 @@
 //! What crosses versions is a field that can be left out or ignored: an unknown field, and an unknown
 //! word behind the `!`, is no error.
 
+mod bounded;
 mod build;
 mod ids;
 mod text;
@@ -34,12 +35,12 @@ pub const KEY_VERSION: u32 = 3;
 /// A hello longer than this is none: nobody fills our memory before we know who it is.
 pub const LONGEST_HELLO: usize = 4 << 20;
 
-/// A client with more variables, or names of variables that count, is not served: what a daemon does for one of them, it does
 /// Maximum bytes of a name in a hello: of the session, the app, the build. Each is kept, and shown to people.
 const LONGEST_NAME: usize = 1024;
 /// Maximum bytes of a path in a hello: the kernel takes no longer ones.
 const LONGEST_PATH: usize = 4096;
-/// for each, while the others wait.
+/// A client with more variables, names of variables that count, or words of a command is not served: what a daemon does for one
+/// of them, it does for each, while the others wait.
 pub const MOST_VARIABLES: usize = 10_000;
 
 /// The last byte of a line that is not said after all. No message holds it, so whoever does not know of it finds no
@@ -65,6 +66,7 @@ pub struct ClientHello {
     /// What to run.
     pub spec: Spec,
     /// The environment to run it in. Sessions of one daemon mostly have the same, and then one copy of it.
+    #[serde(deserialize_with = "bounded::shared")]
     pub env: Arc<Vec<(Text, Text)>>,
     /// With whom it may share its server.
     #[serde(default)]
@@ -90,10 +92,14 @@ pub struct KeyFields {
     /// The version of the formula.
     pub version: u32,
     /// The names of the variables that count; those of credentials and registries count anyway.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "bounded::list")]
     pub names: Vec<Text>,
     /// The names that somebody named (`--env-key`): the former version of the formula knew no others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "bounded::maybe"
+    )]
     pub env_key: Option<Vec<Text>>,
     /// Whether lists are asked for anew each time (`--no-cache`).
     #[serde(default)]
@@ -136,6 +142,7 @@ pub struct App {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Spec {
     /// Program and arguments.
+    #[serde(deserialize_with = "bounded::list")]
     pub command: Vec<Text>,
     /// Where.
     pub cwd: Text,
@@ -278,11 +285,17 @@ impl ClientHello {
             Some(key) => (key.names.len(), key.env_key.as_ref().map_or(0, Vec::len)),
             None => (0, 0),
         };
-        if self.env.len().max(names).max(env_key) > MOST_VARIABLES {
-            return Err("it has more than 10,000 variables, or names of variables that count");
+        let command = self.spec.command.len();
+        let lists = [self.env.len(), names, env_key, command];
+        if lists.iter().any(|length| *length > MOST_VARIABLES) {
+            return Err(
+                "it has more than 10,000 variables, names of variables that count, or words of a command",
+            );
         }
         let app = self.app.as_ref().map_or("", |app| &app.name);
+        let detached = self.spec.detached.as_deref().unwrap_or_default();
         let short = [
+            detached,
             &self.session,
             &self.version,
             &self.build,
@@ -490,7 +503,8 @@ mod tests {
             hello.check().is_err()
         };
         type Change = fn(&mut ClientHello, &Text, usize);
-        let lists: [Change; 3] = [
+        let lists: [Change; 4] = [
+            |hello, it, count| hello.spec.command = vec![it.clone(); count],
             |hello, it, count| hello.env = vec![(it.clone(), it.clone()); count].into(),
             |hello, it, count| hello.key.as_mut().unwrap().names = vec![it.clone(); count],
             |hello, it, count| hello.key.as_mut().unwrap().env_key = Some(vec![it.clone(); count]),
@@ -509,6 +523,13 @@ mod tests {
             assert!(!bad(change, b"A", 1), "{at}");
             assert!(bad(change, b"A\0B", 1), "{at}");
         }
+    }
+
+    #[test]
+    fn a_long_text_that_nothing_needs_is_not_good() {
+        let mut long = hello();
+        long.spec.detached = Some("x".repeat(LONGEST_NAME + 1));
+        assert!(long.check().is_err());
     }
 
     #[test]

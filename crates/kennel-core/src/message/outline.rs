@@ -218,6 +218,11 @@ impl Outline {
         self.object().is_some_and(|object| object.has_outcome)
     }
 
+    /// How many elements of an array with an id have come.
+    pub fn element_count(&self) -> usize {
+        self.elements.kept.len()
+    }
+
     /// The elements of an array that have an id, one that is cut off included; no more than [`BATCH_LIMIT`].
     pub fn into_elements(mut self) -> Vec<Element> {
         if let Some(element) = self.take_element() {

@@ -91,6 +91,10 @@ impl Batches {
     }
 }
 
+/// While the daemon is short of memory, a batch that is none of its protocol version gets no more errors than this, but one for
+/// all: each is longer than the request it is for.
+const MOST_ERRORS_IF_SHORT: usize = 64;
+
 impl Mux {
     /// Clients take no line longer than this: the answers to a batch are no longer, as far as that depends on their number.
     pub fn set_max_line(&mut self, bytes: usize) {
@@ -99,6 +103,14 @@ impl Mux {
 
     pub(super) fn batch_from_client(&mut self, client: ClientId, batch: &Batch<'_>, now: Moment) {
         if !self.class.has_batches() {
+            if self.is_short_of_memory && batch.members.len() > MOST_ERRORS_IF_SHORT {
+                let message =
+                    "kennel: there is no memory for so many errors: send one message a line";
+                let error = error_reply(b"null", reply::INVALID_REQUEST, message, None);
+                self.say(client, error);
+                self.notes.push(Note::NoBatches(client));
+                return;
+            }
             let message = "this version of the protocol has no batches: send one message a line";
             // Under their ids: an answer without one is nobody's, and they would wait for ever.
             for member in &batch.members {

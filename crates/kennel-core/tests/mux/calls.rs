@@ -350,3 +350,18 @@ fn a_progress_token_is_minted_however_its_keys_are_spelled() {
         play.forget();
     }
 }
+
+#[test]
+fn a_long_batch_that_is_refused_gets_one_error_while_memory_is_short() {
+    let mut play = Play::legacy(1);
+    let members: Vec<String> = (0..65).map(|id| call(&id.to_string(), "x")).collect();
+    let batch = format!("[{}]", members.join(","));
+    play.mux.set_short_of_memory(true);
+    play.client(1, &batch);
+    let heard = play.heard(1);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert!(heard[0].contains(r#""id":null"#), "{heard:?}");
+    play.mux.set_short_of_memory(false);
+    play.client(1, &batch);
+    assert_eq!(play.heard(1).len(), 65);
+}

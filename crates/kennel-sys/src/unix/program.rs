@@ -32,6 +32,8 @@ pub enum StartFailure {
     NotFound,
     /// This user may not execute it.
     AccessDenied,
+    /// Processes, memory or descriptors are short for now. That says nothing about the program.
+    Shortage(io::Error),
     /// Anything else.
     Other(io::Error),
 }
@@ -42,6 +44,9 @@ impl StartFailure {
         match Errno::from_raw_os_error(number) {
             Errno::NOENT => StartFailure::NotFound,
             Errno::ACCESS => StartFailure::AccessDenied,
+            errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => {
+                StartFailure::Shortage(errno.into())
+            }
             errno => StartFailure::Other(errno.into()),
         }
     }

@@ -113,6 +113,13 @@ impl ClientConn {
         self.wish_bytes.get()
     }
 
+    /// How many bytes the environment has that it wants to run it in.
+    pub(super) fn environment_bytes(&self) -> usize {
+        let env = self.wish.get().into_iter().flat_map(|wish| wish.env.iter());
+        env.map(|(name, value)| name.as_bytes().len() + value.as_bytes().len())
+            .sum()
+    }
+
     /// What it wants to run.
     pub(super) fn wants(&self) -> Rc<ClientHello> {
         Rc::clone(self.wish.get().expect("known before it speaks"))
@@ -168,7 +175,7 @@ impl ClientConn {
     pub(super) fn drop_half_line(&self, daemon: &DaemonState) {
         if self.is_admitted() {
             if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
-                inbox.skip_line();
+                inbox.forget_line();
             }
             return;
         }
@@ -358,7 +365,8 @@ impl ClientTask<'_> {
             if link.half_length() <= SMALL || self.daemon.makes_room(Some(self.id)) {
                 break true;
             }
-            if !link.is_modest() || start.elapsed() >= PATIENCE {
+            let waits = link.is_modest() || self.daemon.frees_memory_soon();
+            if !waits || start.elapsed() >= PATIENCE {
                 break false;
             }
             link.waits_for_memory.set(true);
@@ -497,7 +505,7 @@ async fn read_on(task: ClientTask<'_>, socket: &Socket, inbox: &RefCell<Inbox>) 
         if inbox.borrow().len() <= SMALL {
             task.link.half_since.set(None);
         } else if !task.has_memory(socket).await {
-            inbox.borrow_mut().skip_line();
+            inbox.borrow_mut().forget_line();
         }
         // Asked when something is there: until then others may have taken what room there was.
         let little = || task.daemon.memory.is_short();

@@ -196,6 +196,11 @@ impl DaemonState {
 
     pub(super) fn left(&self, id: ClientId) {
         self.clients.borrow_mut().remove(&id);
+        let left = self.clients.borrow().len();
+        if left == 0 || left.is_power_of_two() {
+            // What it wanted, and what it had not read, may have been much.
+            kennel_sys::memory::give_back_free();
+        }
         if self.clients.borrow().is_empty() {
             self.idle_since.set(Some(start::now()));
         }

@@ -97,7 +97,22 @@ impl DaemonState {
         let clients = self.clients.borrow();
         let admitted = clients.values().filter(|link| link.is_admitted());
         let kept: usize = admitted.map(|link| link.wish_bytes() + EACH_CLIENT).sum();
+        // A server keeps what the client wanted that it was started for, though that one left.
+        let servers = self.servers.borrow();
+        let orphaned = servers
+            .values()
+            .filter(|it| Rc::strong_count(&it.hello) == 1);
+        let kept = kept + orphaned.map(|it| wish_bytes(&it.hello)).sum::<usize>();
         kept + wish_bytes(wish) + EACH_CLIENT <= clients_limit()
+    }
+
+    /// The same hello, which shares the first one's environment if its own is equal: much to keep for each client.
+    pub(super) fn with_one_environment(&self, mut hello: ClientHello) -> ClientHello {
+        let first = self.first_hello.borrow();
+        if let Some(first) = first.as_ref().filter(|first| first.env == hello.env) {
+            hello.env = Arc::clone(&first.env);
+        }
+        hello
     }
 
     /// Whether [too much](Self::holds_too_much) is held, by what was known at most [`LOOK_EVERY`] before.
@@ -130,10 +145,13 @@ impl DaemonState {
         half_said + queued_bytes() + servers
     }
 
-    /// Bytes that an upgrade would write down of lines: one that waits in several queues counts in each.
+    /// Bytes that an upgrade would write down of lines and environments: a line that waits in several queues counts in each.
     pub(super) fn carried_bytes(&self) -> usize {
         let clients = self.clients.borrow();
-        let of = |link: &Rc<ClientConn>| link.half_length() + link.to_client.len();
+        // Environments as well: each client's is written down, though several have one.
+        let of = |link: &Rc<ClientConn>| {
+            link.half_length() + link.to_client.len() + link.environment_bytes()
+        };
         let clients: usize = clients.values().map(of).sum();
         clients + self.held_for_servers()
     }
@@ -196,6 +214,8 @@ impl DaemonState {
         if !self.holds_too_much() {
             return true;
         }
+        // Those whose unread lines are Kennel's own have no server that would see it.
+        self.drop_stalled();
         for link in self.half_lines_to_drop(reader) {
             link.drop_half_line(self);
             if !self.holds_too_much() {
@@ -270,6 +290,13 @@ impl DaemonState {
             true => self.holds_much(),
             false => unread >= SMALL && self.holds_too_much(),
         }
+    }
+
+    /// Whether a client is leaving that did not read: its memory is free in a moment.
+    pub(super) fn frees_memory_soon(&self) -> bool {
+        let clients = self.clients.borrow();
+        let mut leaving = clients.values().filter(|link| link.left.is_up());
+        leaving.any(|link| link.to_client.len() >= SMALL)
     }
 
     /// Disconnects the clients that do not read, those with the most unread first, until the rest is not

@@ -101,6 +101,8 @@ fn prepare(state: RawFd) -> Result<Prepared, Box<dyn std::error::Error>> {
 
 /// Everybody is here as before, and served on.
 pub(super) fn move_in(daemon: &Rc<DaemonState>, carried: Carried) -> std::io::Result<()> {
+    // First: the others share its environment.
+    *daemon.first_hello.borrow_mut() = carried.first_hello.map(Rc::new);
     let mut servers = Vec::new();
     for server_io in carried.stations {
         servers.push(Rc::new(ServerIo::resume(daemon, server_io)?));
@@ -110,7 +112,6 @@ pub(super) fn move_in(daemon: &Rc<DaemonState>, carried: Carried) -> std::io::Re
         let id = client.id;
         links.push((id, client::ClientConn::resume(daemon, client)?));
     }
-    *daemon.first_hello.borrow_mut() = carried.first_hello.map(Rc::new);
     // Nobody is served before all are here.
     for (id, link) in &links {
         daemon.has(*id, link);

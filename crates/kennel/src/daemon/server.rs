@@ -20,7 +20,7 @@ use super::tasks::{self, Descriptor, first_of, moments, when};
 use super::{start, watch};
 use crate::shim::lacks_reader;
 use crate::sources::Sources;
-use crate::start_error::{self, Attempt};
+use crate::start_error::{self, Attempt, is_shortage};
 
 /// Serves a slot's clients with its server, until nothing is left of it. Should that panic, the clients begin again with
 /// another one: nobody waits for a slot that nobody looks after.
@@ -350,12 +350,6 @@ fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
         path: path.as_deref(),
     };
     start_error::explain(attempt, errno)
-}
-
-/// Whether a start failed for want of something that says nothing about the server.
-pub(super) fn is_shortage(errno: i32) -> bool {
-    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
-    shortages.contains(&Errno::from_raw_os_error(errno))
 }
 
 pub(super) fn os(text: &Text) -> OsString {

@@ -16,11 +16,11 @@ use super::end::{End, Gone};
 use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
 use super::watch::Who;
-use super::{Shim, ending};
+use super::{Shim, ending, few_descriptors};
 use crate::listing::STOP_SERVER;
 use crate::printed::Printed;
 use crate::sharing::eras;
-use crate::start_error::{self, Attempt};
+use crate::start_error::{self, Attempt, is_shortage};
 
 /// In so many reads, all that a pipe can hold is read.
 const READS_OF_A_PIPE: usize = 64;
@@ -316,6 +316,13 @@ impl Shim {
                 };
                 self.engine.handle(exited, self.now);
                 self.carry_out();
+            }
+            Some(Report::Refused(errno)) if !self.started_once && is_shortage(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                let why = format!("{error}{}", few_descriptors::advice(&error));
+                self.engine
+                    .handle(Event::ServerNotStarted { why }, self.now);
+                self.server_is_gone();
             }
             Some(Report::Refused(errno)) if !self.started_once => {
                 let code = self.say_refused(errno);

@@ -228,15 +228,10 @@ fn masked(word: &str) -> String {
             Some((_, host)) => (format!("{MASK}@"), host),
             None => (String::new(), authority),
         };
-        let plain = |text: &str| {
-            text.chars()
-                .all(|c| c.is_ascii_alphanumeric() || ".-:+[]".contains(c))
-        };
-        if plain(scheme)
-            && plain(host)
-            && !host.split(['.', ':']).any(is_random)
-            && scheme.len() < 20
-        {
+        let plain = |c: char| c.is_ascii_alphanumeric() || ".-+".contains(c);
+        // A password that is not escaped may hold what ends an authority: then what stands before is not a host.
+        let has_later_user = rest[authority.len()..].contains('@');
+        if scheme.chars().all(plain) && scheme.len() < 20 && is_host(host) && !has_later_user {
             let tail = if rest.len() > authority.len() + 1 {
                 format!("/{MASK}")
             } else {
@@ -258,6 +253,23 @@ fn masked(word: &str) -> String {
         }
     }
     MASK.to_owned()
+}
+
+/// Whether it is the name or number of a host with nothing random in it, and a port if any.
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (text, ""),
+    };
+    let in_brackets = |c: char| c.is_ascii_hexdigit() || ".:".contains(c);
+    let is_plain = match name.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        Some(number) => number.chars().all(in_brackets),
+        None => name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || ".-+".contains(c)),
+    };
+    let is_port = port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain && is_port && !name.split(['.', ':']).any(is_random)
 }
 
 /// The name of an option, as far as it looks like one.

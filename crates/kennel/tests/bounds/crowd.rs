@@ -1,6 +1,6 @@
 //! Many connections at once, each with lines that would be modest for one.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
 use crate::daemon::{connect, session_without_secrets};
-use crate::stage::{is_modest, the_daemon};
+use crate::stage::{is_modest, serves, the_daemon};
 
 /// As many connections as fill more than is allowed if each holds a modest line, or fewer where the descriptors are few.
 fn how_many() -> usize {
@@ -180,6 +180,59 @@ fn a_modest_line_passes_beside_many_that_do_not_end() {
             "{:.200}",
             echo.to_string()
         );
+    });
+    is_modest("the daemon", daemon.pid());
+    drop((crowd, client));
+}
+
+/// As long as it may be, of a million names: each takes many times its length when it is read.
+#[test]
+fn hellos_of_many_words_fill_no_memory() {
+    let scope = Scope::new("bounds-hellos");
+    let mut client = Client::begin(&mut session_without_secrets(&scope));
+    let daemon = the_daemon(&scope);
+    let names = vec!["\"a\""; 900_000].join(",");
+    let hello = format!(
+        "!hello {{\"version\":\"0\",\"protocol\":1,\"pid\":1,\"identity\":\"\",\"session\":\"s\",\"env\":[],\
+         \"spec\":{{\"command\":[{names}],\"cwd\":\"/\",\"ladder\":[1,1]}}}}\n"
+    );
+    let crowd: Vec<UnixStream> = (0..25)
+        .map(|_| {
+            let mut stream = connect(&scope);
+            // It may have been turned away before it said all.
+            let _ = stream.write_all(hello.as_bytes());
+            stream
+        })
+        .collect();
+    for stream in &crowd {
+        let mut answer = Vec::new();
+        let _ = (&mut &*stream).read_to_end(&mut answer);
+    }
+    is_modest("the daemon", daemon.pid());
+    serves(&mut client);
+    drop((crowd, client));
+}
+
+/// They are refused by Kennel itself: no server is held up by them.
+#[test]
+fn who_does_not_read_kennels_own_errors_is_disconnected_when_others_need_the_memory() {
+    let scope = Scope::new("bounds-own-errors");
+    let client = Client::begin(&mut session_without_secrets(&scope));
+    let daemon = the_daemon(&scope);
+    let mut other = Bare::begin(&scope, &json!({"sampling": {}}));
+    let crowd: Vec<Bare> = (0..how_many().min(200))
+        .map(|_| Bare::begin(&scope, &json!({})))
+        .collect();
+    let member = |id: usize| {
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"x\",\"params\":{{\"bytes\":0}}}}")
+    };
+    let members: Vec<String> = (0..6_500).map(member).collect();
+    let batch = format!("[{}]\n", members.join(","));
+    flood(&crowd, batch.as_bytes(), 1, || {});
+    let text = "x".repeat(1_000_000);
+    kennel_testkit::wait_for("a long line passes", || {
+        let echo = other.ask("echo", &json!([text]));
+        (echo["result"][0] == text.as_str()).then_some(())
     });
     is_modest("the daemon", daemon.pid());
     drop((crowd, client));

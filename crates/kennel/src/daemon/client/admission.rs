@@ -14,11 +14,12 @@ use kennel_sys::process::ProcessRef;
 use super::ClientConn;
 use crate::confined;
 use crate::daemon::daemon_state::DaemonState;
-use crate::daemon::server::{is_shortage, os};
+use crate::daemon::server::os;
 use crate::former_key;
 use crate::key;
 use crate::key::rights;
 use crate::key::variables::Always;
+use crate::start_error::is_shortage;
 
 /// Why a client is not served.
 pub(super) enum Refusal {

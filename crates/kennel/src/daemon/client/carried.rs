@@ -105,7 +105,8 @@ impl ClientConn {
         };
         let announced = process(carried.announced)?;
         let unwritten = carried.unwritten.as_bytes().to_vec();
-        let wish = carried.wish.map(Rc::new);
+        let shared = |wish| Rc::new(daemon.with_one_environment(wish));
+        let wish = carried.wish.map(shared);
         let introduction = wish.as_deref().map(|wish| match carried.bare {
             true => Introduction::of_bare(wish),
             false => Introduction::of_hello(wish),

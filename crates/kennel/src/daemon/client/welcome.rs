@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::engine::daemon::{FirstLine, InputLine, Introduction};
 use kennel_core::hello::{ClientHello, Control, DaemonHello, LONGEST_HELLO, PROTOCOL, Solo};
 use kennel_core::message::{Line, Message, error_reply};
+use kennel_sys::memory::give_back_free;
 use kennel_sys::process::{Identity, ProcessRef};
 
 use super::ClientTask;
@@ -20,7 +20,7 @@ use crate::daemon::socket::Socket;
 use crate::daemon::tasks::{first_of, moments};
 use crate::daemon::watch;
 use crate::random_word::random_word;
-use crate::shim::lines::Inbox;
+use crate::shim::lines::{CHUNK, Inbox};
 use crate::this_build;
 
 /// How long a connection may take to say its first line. Until then it keeps the daemon alive, as a client does.
@@ -51,11 +51,11 @@ pub(super) async fn welcome(task: ClientTask<'_>, socket: &Rc<Socket>) -> Option
             return Some("it came too late".into());
         },
     };
-    let first = match first {
+    let First { line, ended } = match first {
         Ok(first) => first,
         Err(why) => return Some(why),
     };
-    let kind = FirstLine::of(&first.line);
+    let kind = FirstLine::of(&line);
     if let FirstLine::Ping = kind {
         let pong = [&Control::Pong.line()[..], b"\n"].concat();
         let _ = socket.try_write(&pong);
@@ -64,32 +64,27 @@ pub(super) async fn welcome(task: ClientTask<'_>, socket: &Rc<Socket>) -> Option
     link.to_client.goes_straight_to(Rc::downgrade(socket));
     match kind {
         FirstLine::Hello(hello) => {
-            let hello = match *hello {
-                Ok(hello) => hello,
-                Err(error) => return Some(error.to_string()),
-            };
-            if !daemon.has_room_for_wish(&hello) {
-                return Some(turn_away(daemon, socket, TOO_MUCH_IS_KEPT.into()).await);
+            // Before anything is waited for: a long hello is kept for nobody who is not served.
+            let is_long = line.len() > CHUNK;
+            drop(line);
+            let served = hear_hello(task, *hello, when_it_came);
+            if served.is_err() {
+                link.inbox.take();
             }
-            match admission::of_hello(daemon, link, &hello, when_it_came) {
+            if is_long {
+                give_back_free();
+            }
+            match served {
                 Ok(()) => {}
-                Err(Refusal::Apart(why)) => return Some(turn_away(daemon, socket, why).await),
-                Err(Refusal::Shortage(error)) => {
+                Err(NotServed::Refused(Refusal::Apart(why))) => {
+                    return Some(turn_away(daemon, socket, why).await);
+                }
+                Err(NotServed::Refused(Refusal::Shortage(error))) => {
                     accept::say_shortage(daemon, socket, &error);
                     return Some(format!("it cannot be looked at for now: {error}"));
                 }
+                Err(NotServed::Ends(why)) => return Some(why),
             }
-            // Rule 6: where the connection's process is another one, its word is checked.
-            match announced(&hello, &link.processes()) {
-                Announced::Known => {}
-                Announced::Dead => {
-                    let pid = hello.pid;
-                    return Some(format!("it announced process {pid}, which is gone"));
-                }
-                Announced::Another(process) => drop(link.announced.set(process)),
-            }
-            daemon.is_watched(id, link);
-            greet(task, hello);
         }
         FirstLine::Bare | FirstLine::Ping => {
             let wish = match borrowed_wish(daemon) {
@@ -100,15 +95,15 @@ pub(super) async fn welcome(task: ClientTask<'_>, socket: &Rc<Socket>) -> Option
                 Err(error) => return Some(format!("it gets no name for its session: {error}")),
             };
             if !daemon.has_room_for_wish(&wish) {
-                return Some(refuse_bare(socket, &first.line, TOO_MUCH_IS_KEPT.into()));
+                return Some(refuse_bare(socket, &line, TOO_MUCH_IS_KEPT.into()));
             }
             if let Err(why) = admission::of_bare(daemon, link, when_it_came) {
-                return Some(refuse_bare(socket, &first.line, why));
+                return Some(refuse_bare(socket, &line, why));
             }
             let introduction = Introduction::of_bare(&wish);
             link.set_wish(Rc::new(wish));
             daemon.tell_engine(|engine| engine.client_introduced(id, introduction));
-            task.take(InputLine::from(&first.line[..]), Instant::now());
+            task.take(InputLine::from(&line[..]), Instant::now());
         }
     }
     daemon.log.line(format_args!(
@@ -118,10 +113,45 @@ pub(super) async fn welcome(task: ClientTask<'_>, socket: &Rc<Socket>) -> Option
         if link.is_bare() { ", bare," } else { "" }
     ));
     daemon.stir();
-    if first.ended {
+    if ended {
         task.half_close();
     }
     None
+}
+
+/// Why a client is not served that said a hello.
+enum NotServed {
+    Refused(Refusal),
+    /// It hears nothing of it.
+    Ends(String),
+}
+
+/// Serves a client that said this hello, if it may be served. What confines it comes first: nothing else is looked at for one
+/// that is confined otherwise.
+fn hear_hello(
+    task: ClientTask<'_>,
+    hello: Result<ClientHello, impl std::fmt::Display>,
+    when_it_came: admission::Early,
+) -> Result<(), NotServed> {
+    let ClientTask { daemon, id, link } = task;
+    let hello = hello.map_err(|error| NotServed::Ends(error.to_string()))?;
+    admission::of_hello(daemon, link, &hello, when_it_came).map_err(NotServed::Refused)?;
+    if !daemon.has_room_for_wish(&hello) {
+        return Err(NotServed::Refused(Refusal::Apart(TOO_MUCH_IS_KEPT.into())));
+    }
+    // Rule 6: where the connection's process is another one, its word is checked.
+    match announced(&hello, &link.processes()) {
+        Announced::Known => {}
+        Announced::Dead => {
+            let pid = hello.pid;
+            let why = format!("it announced process {pid}, which is gone");
+            return Err(NotServed::Ends(why));
+        }
+        Announced::Another(process) => drop(link.announced.set(process)),
+    }
+    daemon.is_watched(id, link);
+    greet(task, hello);
+    Ok(())
 }
 
 /// The first line, which tells what kind of client it is.
@@ -258,7 +288,7 @@ fn announced(hello: &ClientHello, known: &[&ProcessRef]) -> Announced {
 
 fn greet(task: ClientTask<'_>, hello: ClientHello) {
     let ClientTask { daemon, id, link } = task;
-    let hello = Rc::new(with_one_environment(daemon, hello));
+    let hello = Rc::new(daemon.with_one_environment(hello));
     link.to_client.push(&answer(daemon).line());
     link.set_wish(Rc::clone(&hello));
     let _ = link.hello.set(Rc::clone(&hello));
@@ -272,15 +302,6 @@ fn greet(task: ClientTask<'_>, hello: ClientHello) {
         *daemon.first_hello.borrow_mut() = Some(Rc::clone(&hello));
         introduce(daemon, &hello);
     }
-}
-
-/// The same hello, which shares the first one's environment if its own is equal: much to keep for each client.
-fn with_one_environment(daemon: &DaemonState, mut hello: ClientHello) -> ClientHello {
-    let first = daemon.first_hello.borrow();
-    if let Some(first) = first.as_ref().filter(|first| first.env == hello.env) {
-        hello.env = Arc::clone(&first.env);
-    }
-    hello
 }
 
 /// Now the daemon knows what it is there for.

@@ -110,8 +110,9 @@ impl ServerIo {
             first_process: carried.first_process,
         };
         let mut engine = daemon.engine.borrow_mut();
-        let slot = engine.restore_slot(snapshot, &carried.hello.session, now);
-        let mut server_io = ServerIo::new(slot, class, Rc::new(carried.hello));
+        let hello = daemon.with_one_environment(carried.hello);
+        let slot = engine.restore_slot(snapshot, &hello.session, now);
+        let mut server_io = ServerIo::new(slot, class, Rc::new(hello));
         // It may have been given a wider pipe, which is to be narrow again.
         server_io.width = Width::wider_than(CHUNK);
         server_io.cut.replace(carried.cut);

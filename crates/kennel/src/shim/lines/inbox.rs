@@ -193,6 +193,14 @@ impl Inbox {
         self.skip_line_because(Why::NoRoom);
     }
 
+    /// The same for a line of one among many, while memory is short: little is remembered of it.
+    pub(crate) fn forget_line(&mut self) {
+        self.skip_line();
+        if let Some(skipped) = &mut self.skipped {
+            skipped.remember_few();
+        }
+    }
+
     fn skip_line_because(&mut self, why: Why) {
         if newline(&self.bytes[self.searched..]).is_some() {
             return;

@@ -142,7 +142,13 @@ pub(super) struct Skipped {
     last: Option<u8>,
     /// Somebody was told of it.
     pub(super) is_told: bool,
+    /// Of an array with more elements than this, nothing is known: they get one error.
+    most_elements: usize,
+    is_unknown: bool,
 }
+
+/// What is remembered of a client's array while memory is short.
+const FEW_ELEMENTS: usize = 64;
 
 impl Skipped {
     /// The line begins like this, of which so much is known.
@@ -154,6 +160,8 @@ impl Skipped {
             why,
             last: None,
             is_told: false,
+            most_elements: usize::MAX,
+            is_unknown: false,
         };
         // What was looked at while it came is not read again.
         skipped.goes_on(begun.get(read..).unwrap_or_default());
@@ -163,10 +171,24 @@ impl Skipped {
     /// More of it came.
     pub(super) fn goes_on(&mut self, bytes: &[u8]) {
         // Whoever was told needs to know no more of it.
-        if !self.is_told {
+        if !self.is_told && !self.is_unknown {
             self.outline.feed(bytes);
+            self.forget_many();
         }
         self.last = bytes.last().copied().or(self.last);
+    }
+
+    /// Remembers no more than a few elements of an array: what is remembered of them may be as long as the line.
+    pub(super) fn remember_few(&mut self) {
+        self.most_elements = FEW_ELEMENTS;
+        self.forget_many();
+    }
+
+    fn forget_many(&mut self) {
+        if self.outline.element_count() > self.most_elements {
+            self.outline = Outline::default();
+            self.is_unknown = true;
+        }
     }
 
     /// What is known before it has ended, if that is enough.
@@ -202,6 +224,19 @@ impl Skipped {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_long_array_little_is_remembered_where_memory_is_short() {
+        let element = br#"{"jsonrpc":"2.0","id":1,"method":"x"},"#;
+        for (count, answers) in [(10, 10), (FEW_ELEMENTS + 1, 1)] {
+            let mut skipped = Skipped::new(b"[", None, Why::NoRoom);
+            skipped.remember_few();
+            (0..count).for_each(|_| skipped.goes_on(element));
+            skipped.goes_on(b"]");
+            let line = skipped.ended().unwrap();
+            assert_eq!(line.messages().len(), answers, "{count}");
+        }
+    }
 
     fn begin(begun: &[u8]) -> Skipped {
         Skipped::new(begun, None, Why::Limit(max_line()))

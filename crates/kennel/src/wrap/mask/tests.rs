@@ -58,6 +58,14 @@ fn words_are_shown_only_where_they_are_known_to_be_harmless() {
             "npx server-postgres postgresql://…@db.example.com/…",
         ),
         (
+            "npx pkg postgresql://admin:hunter#two@db.example/x redis://:swordfish",
+            "npx pkg … …",
+        ),
+        (
+            "npx pkg mongodb://app:correct-horse/battery@db/x amqp://h:5672/v http://[::1]:80/x",
+            "npx pkg … amqp://h:5672/… http://[::1]:80/…",
+        ),
+        (
             "npx mcp-remote https://mcp.example.com/sse",
             "npx mcp-remote https://mcp.example.com/…",
         ),

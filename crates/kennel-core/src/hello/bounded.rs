@@ -1,0 +1,87 @@
+//! Lists that are not read further than what is taken of them: a list of short texts takes many times its length in memory.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+
+use super::MOST_VARIABLES;
+
+/// A list of [`MOST_VARIABLES`] at most, and one more if there are more: so it is seen that there are too many.
+pub(super) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    deserializer.deserialize_seq(List(PhantomData))
+}
+
+/// The same for several who have it.
+pub(super) fn shared<'de, D, T>(deserializer: D) -> Result<Arc<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    list(deserializer).map(Arc::new)
+}
+
+/// The same, if there is one.
+pub(super) fn maybe<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let list: Option<Bounded<T>> = Option::deserialize(deserializer)?;
+    Ok(list.map(|Bounded(list)| list))
+}
+
+struct Bounded<T>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bounded<T>, D::Error> {
+        list(deserializer).map(Bounded)
+    }
+}
+
+struct List<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+        let mut list = Vec::new();
+        while list.len() <= MOST_VARIABLES {
+            match items.next_element()? {
+                Some(item) => list.push(item),
+                None => return Ok(list),
+            }
+        }
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_list_that_is_too_long_one_too_many_is_kept() {
+        for (length, kept) in [
+            (0, 0),
+            (MOST_VARIABLES, MOST_VARIABLES),
+            (MOST_VARIABLES + 1, MOST_VARIABLES + 1),
+            (3 * MOST_VARIABLES, MOST_VARIABLES + 1),
+        ] {
+            let text = serde_json::to_string(&vec![7u8; length]).unwrap();
+            let mut json = serde_json::Deserializer::from_str(&text);
+            let read: Vec<u8> = list(&mut json).unwrap();
+            json.end().unwrap();
+            assert_eq!(read.len(), kept);
+        }
+    }
+}
