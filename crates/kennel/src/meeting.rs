@@ -21,7 +21,8 @@ pub(crate) const SPAWN_LOCK: &str = "spawn.lock";
 pub(crate) const DAEMON_LOCK: &str = "daemon.lock";
 
 const DAEMONS: &str = "daemons";
-const RECORD: &str = "daemon.json";
+/// What the daemon says of itself.
+pub(crate) const RECORD: &str = "daemon.json";
 /// How long a process may be in the middle of an exec, in moments: on a busy machine it may have to wait for its turn there.
 const MOMENTS_OF_AN_EXEC: u32 = 2000;
 const A_MOMENT: Duration = Duration::from_millis(1);

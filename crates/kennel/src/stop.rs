@@ -49,7 +49,11 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
     };
     let chosen: Vec<&Entry> = match chosen {
         Ok(chosen) => chosen,
-        Err(ambiguous) => return which_one(args.which.as_deref().unwrap_or_default(), &ambiguous),
+        Err(Ambiguous(several)) => {
+            let several = several.into_iter();
+            let several = several.map(|it| (&*it.key, format!("{}, in {}", it.name, it.cwd)));
+            return which_one(args.which.as_deref().unwrap_or_default(), several);
+        }
     };
     if chosen.is_empty() {
         let resting = match args.which.as_deref() {
@@ -201,15 +205,16 @@ pub(crate) fn nothing_called(word: &str) -> ExitCode {
     ExitCode::from(NOTHING)
 }
 
-fn which_one(word: &str, Ambiguous(several): &Ambiguous<'_>) -> ExitCode {
-    let line = |entry: &&Entry| {
-        let name = printable(&format!("{}, in {}", entry.name, entry.cwd));
-        format!("\n  {} ({name})", entry.key)
-    };
-    let lines: String = several.iter().map(line).collect();
+/// Lists the keys that begin with `word`, each with what is known of it.
+pub(crate) fn which_one<'a>(
+    word: &str,
+    several: impl ExactSizeIterator<Item = (&'a str, String)>,
+) -> ExitCode {
+    let count = several.len();
+    let line = |(key, known): (&str, String)| format!("\n  {key} ({})", printable(&known));
+    let lines: String = several.map(line).collect();
     crate::fail(&format!(
-        "{} keys begin with {word}: say more of the one you mean{lines}",
-        several.len()
+        "{count} keys begin with {word}: say more of the one you mean{lines}"
     ));
     ExitCode::from(USAGE)
 }

@@ -42,8 +42,8 @@ pub(super) enum Status {
 }
 
 impl Voice {
-    /// Tells the answer, once; nobody hears a second one.
-    pub(super) fn tell(&mut self, answer: &Answer) {
+    /// Tells the answer, once; nobody hears a second one. Returns the exit code of a command that ends with it.
+    pub(super) fn tell(&mut self, answer: &Answer) -> u8 {
         match self {
             Voice::Here => answer.print(),
             Voice::Away(pipe) => {
@@ -53,6 +53,7 @@ impl Voice {
                     let _ = kennel_sys::stdio::set_nonblocking(&pipe);
                     let _ = writeln!(pipe, "{text}");
                 }
+                answer.code
             }
         }
     }
@@ -72,16 +73,26 @@ impl Answer {
         }
     }
 
-    /// Prints it without blocking: a guard that is stuck in a write does not watch its server.
-    pub(super) fn print(&self) {
+    /// Prints it without blocking: a guard that is stuck in a write does not watch its server. Returns the exit code of a
+    /// command that ends with it: success is a failure if nobody gets the facts.
+    pub(super) fn print(&self) -> u8 {
+        let mut code = self.code;
         if let Some(out) = &self.out
             && !Output::stdout().write_all_or_drop(format!("{out}\n").as_bytes())
         {
-            crate::fail("cannot write to stdout: it is full, or nobody reads it");
+            let goes_on = match code {
+                0 => "; the server goes on: `kennel ps` shows it",
+                _ => "",
+            };
+            crate::fail(&format!(
+                "cannot write to stdout: it is full, or nobody reads it{goes_on}"
+            ));
+            code = code.max(1);
         }
         if let Some(err) = &self.err {
             complaint::say(&format!("kennel: {err}"));
         }
+        code
     }
 
     /// The server runs: its facts.

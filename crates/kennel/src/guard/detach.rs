@@ -24,10 +24,7 @@ struct Line {
 /// Starts the guardian and tells what it said.
 pub(super) fn run(owner: Option<&Owner>) -> ExitCode {
     match start(owner) {
-        Ok(answer) => {
-            answer.print();
-            ExitCode::from(answer.code)
-        }
+        Ok(answer) => ExitCode::from(answer.print()),
         Err(error) => crate::fail(&format!("the guardian cannot be started: {error}")),
     }
 }

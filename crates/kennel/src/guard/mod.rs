@@ -31,7 +31,7 @@ use kennel_guard::Owner;
 use kennel_sys::program;
 use kennel_sys::tree::Detached;
 
-use answer::{Answer, Voice};
+use answer::Voice;
 pub(crate) use detach::guardian;
 use port::Takeover;
 use start::Start;
@@ -126,15 +126,10 @@ fn serve(args: Args, owner: Option<Owner>, mut voice: Voice) -> u8 {
     match Start::new(&args).and_then(|start| start.prepare()) {
         Ok(ready) => match ready.launch(args, owner, &mut voice) {
             Ok(watch) => watch.run(),
-            Err(answer) => tell(&mut voice, &answer),
+            Err(answer) => voice.tell(&answer),
         },
-        Err(answer) => tell(&mut voice, &answer),
+        Err(answer) => voice.tell(&answer),
     }
-}
-
-fn tell(voice: &mut Voice, answer: &Answer) -> u8 {
-    voice.tell(answer);
-    answer.code
 }
 
 /// As if Kennel were not there.

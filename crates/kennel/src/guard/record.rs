@@ -20,7 +20,8 @@ use crate::meeting::runs_as;
 use crate::sources::Sources;
 
 const GUARDS: &str = "guards";
-const RECORD: &str = "record.json";
+/// What a guard says of its server.
+pub(crate) const RECORD: &str = "record.json";
 const LONGEST: usize = 1 << 20;
 /// So many that have ended are kept, with their logs.
 const KEPT: usize = 8;

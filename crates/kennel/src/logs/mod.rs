@@ -22,7 +22,7 @@ use crate::meeting::{DaemonRecord, Meeting};
 use crate::purge::has_served;
 use crate::sharing::ServersToml;
 use crate::sharing::launcher::name_of;
-use crate::stop::nothing_called;
+use crate::stop::{nothing_called, which_one};
 use crate::{duration, terminal};
 use tail::Tail;
 use timeline::{Since, Teller, Told};
@@ -55,6 +55,8 @@ pub(crate) enum NoLog {
     /// It has none, because.
     Because(&'static str),
     Unknown,
+    /// Several keys begin with the same letters.
+    Ambiguous(Vec<Meeting>),
     Failed(DirError),
 }
 
@@ -64,6 +66,14 @@ pub(crate) fn logs(args: &Args) -> ExitCode {
         Ok(log) => shown(show(&log, args)),
         Err(NoLog::Because(why)) => crate::fail(&format!("{} {why}", args.which)),
         Err(NoLog::Unknown) => nothing_called(&args.which),
+        Err(NoLog::Ambiguous(several)) => {
+            let known = |meeting: &Meeting| match meeting.record() {
+                Some(record) => format!("{}, in {}", record.name, record.cwd),
+                None => "has ended".to_owned(),
+            };
+            let several = several.iter();
+            which_one(&args.which, several.map(|it| (it.key(), known(it))))
+        }
         Err(NoLog::Failed(error)) => crate::fail(&error.to_string()),
     }
 }
@@ -78,7 +88,8 @@ pub(crate) fn last(log: &Log, lines: usize) -> io::Result<Vec<Told>> {
         .collect())
 }
 
-/// The log of whom people call `word`: of one that lives, else of the last that did.
+/// The log of whom people call `word`: of one that lives, else of the last that did. A whole name or key comes before the
+/// first letters of a key, as for `kennel stop`.
 pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
     match guards::words_of(word).map_err(NoLog::Failed)? {
         Some(Words::Logged(dir)) => {
@@ -92,20 +103,25 @@ pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
         None => {}
     }
     let named = ServersToml::named_by_user(word);
-    let is_meant = |meeting: &Meeting| {
+    let is_called = |meeting: &Meeting| {
         let is_it = |record: DaemonRecord| {
             let named = named.as_ref();
             let its = named.is_some_and(|named| named.runs(&record.command, &record.cwd));
             record.name == word || its
         };
-        let by_name = meeting.record().is_some_and(is_it);
-        by_name || (word.len() >= 4 && meeting.key().starts_with(word))
+        meeting.key() == word || meeting.record().is_some_and(is_it)
     };
-    let since = |meeting: &Meeting| meeting.record().map(|record| record.since);
+    let lives = |meeting: &Meeting| {
+        let process = meeting.record().and_then(|record| record.process());
+        process.is_some()
+    };
+    let rank = |meeting: &Meeting| {
+        let since = meeting.record().map(|record| record.since);
+        (meeting.key() == word, lives(meeting), since)
+    };
     let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
-    if let Some(meeting) = meetings.filter(is_meant).max_by_key(since) {
-        let (dir, teller) = (meeting.into_dir(), Teller::Daemon);
-        return Ok(Log { dir, teller });
+    if let Some(meeting) = meetings.filter(is_called).max_by_key(rank) {
+        return Ok(Log::of_daemon(meeting));
     }
     let entries = listing::all().map_err(NoLog::Failed)?;
     let called = listing::called(&entries, word).unwrap_or_else(|Ambiguous(several)| several);
@@ -128,12 +144,29 @@ pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
                 .modified()
                 .ok()
         });
-    match last {
-        Some(meeting) => Ok(Log {
+    if let Some(meeting) = last {
+        return Ok(Log::of_daemon(meeting));
+    }
+    let begins_so = |it: &Meeting| word.len() >= 4 && it.key().starts_with(word);
+    let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
+    let (living, ended): (Vec<Meeting>, Vec<Meeting>) = meetings.filter(begins_so).partition(lives);
+    let mut several = if living.is_empty() { ended } else { living };
+    match (several.pop(), several.is_empty()) {
+        (None, _) => Err(NoLog::Unknown),
+        (Some(meeting), true) => Ok(Log::of_daemon(meeting)),
+        (Some(meeting), false) => {
+            several.push(meeting);
+            Err(NoLog::Ambiguous(several))
+        }
+    }
+}
+
+impl Log {
+    fn of_daemon(meeting: Meeting) -> Log {
+        Log {
             dir: meeting.into_dir(),
             teller: Teller::Daemon,
-        }),
-        None => Err(NoLog::Unknown),
+        }
     }
 }
 

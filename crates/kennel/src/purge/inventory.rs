@@ -1,5 +1,5 @@
-//! What there is of Kennel's in the runtime directory, by group, and the state that servers declared. What is not
-//! listed here is not Kennel's, and stays.
+//! What there is of Kennel's in the runtime directory, by group, and the state that servers declared. What has a name that
+//! `names.rs` does not know is not Kennel's, and stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -13,6 +13,7 @@ use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
 use crate::guard::record as guards;
 use crate::judged_dir::JudgedDir;
 use crate::meeting::Meeting;
+use crate::purge::names::{is_directory_of_kennel, is_file_of_kennel};
 use crate::purge::plain_state::more_than_state;
 
 pub(super) const STORES: &str = "stores";
@@ -100,18 +101,22 @@ impl Inventory {
             if !self.means(kind, &name) {
                 continue;
             }
+            if !is_directory_of_kennel(kind, &name) {
+                self.unrelated.push(dir.path().join(&name));
+                continue;
+            }
             let Some(own) = self.directory(&dir, &name) else {
                 continue;
             };
-            let before = self.items.len();
-            for file in own.entries()? {
+            let files = own.entries()?;
+            for file in &files {
                 let group = match file.to_str() {
                     Some(LOG | OLDER_LOG) => LOGS,
                     _ => RUNTIME,
                 };
-                self.entry(group, &own, &file);
+                self.entry(group, kind, &own, file);
             }
-            if self.items.len() == before {
+            if files.is_empty() {
                 self.item(RUNTIME, own.path().to_owned());
             }
             if kind == STORES {
@@ -153,7 +158,7 @@ impl Inventory {
         };
         for name in dir.entries()? {
             if self.means(kind, &name) {
-                self.entry(group, &dir, &name);
+                self.entry(group, kind, &dir, &name);
             }
         }
         Ok(())
@@ -171,8 +176,8 @@ impl Inventory {
         Ok(())
     }
 
-    fn entry(&mut self, group: &'static str, dir: &RuntimeDir, name: &OsStr) {
-        match is_removable(dir, name) {
+    fn entry(&mut self, group: &'static str, kind: &str, dir: &RuntimeDir, name: &OsStr) {
+        match is_file_of_kennel(kind, dir, name) {
             true => self.item(group, dir.path().join(name)),
             false => self.unrelated.push(dir.path().join(name)),
         }
@@ -216,13 +221,6 @@ fn not_ours(path: &Path) -> Option<String> {
                 .map_or_else(|| parent.subdir(name).err(), |_| None)
         }
     }
-}
-
-/// Whether an entry of Kennel's directories may be one of Kennel's: a file or socket of ours. Kennel makes no directories
-/// and no links there.
-pub(super) fn is_removable(dir: &RuntimeDir, name: &OsStr) -> bool {
-    let facts = dir.facts_of(name).ok().flatten();
-    facts.is_some_and(|it| it.owner().is_current() && (it.is_file() || it.is_socket()))
 }
 
 /// What belongs to the server that a person means.

@@ -3,6 +3,7 @@
 
 mod backups;
 mod inventory;
+mod names;
 mod plain_state;
 mod removal;
 mod states;

@@ -9,7 +9,8 @@ use kennel_sys::lock::{self, Lock, Mode};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::tree;
 
-use super::inventory::{FLAT, Inventory, Item, NESTED, STORES, is_removable};
+use super::inventory::{FLAT, Inventory, Item, NESTED, STORES};
+use super::names::{is_directory_of_kennel, is_file_of_kennel, is_name_of_kennel};
 use super::plain_state::more_than_state;
 use crate::judged_dir::JudgedDir;
 use crate::meeting::{DAEMON_LOCK, SPAWN_LOCK};
@@ -98,7 +99,7 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
             continue;
         };
         for name in parent.entries().map_err(told)? {
-            if !inventory.means(kind, &name) {
+            if !inventory.means(kind, &name) || !is_directory_of_kennel(kind, &name) {
                 continue;
             }
             let Ok(Some(own)) = parent.existing_subdir(&name) else {
@@ -108,6 +109,7 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
             let mut locks = Vec::new();
             for lock in LOCKS
                 .iter()
+                .filter(|lock| is_name_of_kennel(kind, lock))
                 .filter(|lock| present.iter().any(|name| name == **lock))
             {
                 let lock = Lock::acquire(&own, lock, Mode::Exclusive);
@@ -245,7 +247,7 @@ fn clear(
             remove_state(inventory, approved, &name, &own)?;
         }
         for file in own.entries().map_err(told)? {
-            if !LOCKS.iter().any(|lock| file == *lock) && is_removable(&own, &file) {
+            if !LOCKS.iter().any(|lock| file == *lock) && is_file_of_kennel(kind, &own, &file) {
                 own.unlink(&file).map_err(told)?;
             }
         }
@@ -259,7 +261,7 @@ fn clear(
             continue;
         };
         for name in dir.entries().map_err(told)? {
-            if inventory.means(kind, &name) && is_removable(&dir, &name) {
+            if inventory.means(kind, &name) && is_file_of_kennel(kind, &dir, &name) {
                 dir.unlink(&name).map_err(told)?;
             }
         }

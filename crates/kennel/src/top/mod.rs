@@ -156,7 +156,9 @@ fn tell_log(model: &mut Model) {
         Ok(Ok(lines)) => model.heard(lines, None),
         Ok(Err(_)) => model.heard(Vec::new(), Some("has a log that cannot be read")),
         Err(NoLog::Because(why)) => model.heard(Vec::new(), Some(why)),
-        Err(NoLog::Unknown | NoLog::Failed(_)) => model.heard(Vec::new(), Some("has no log")),
+        Err(NoLog::Unknown | NoLog::Ambiguous(_) | NoLog::Failed(_)) => {
+            model.heard(Vec::new(), Some("has no log"));
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! `--detach`: back when the server listens, and from then on in `ps`, `logs` and `stop` like the others.
 
+use std::fs::File;
+use std::process::Stdio;
+
 use kennel_testkit::{DEADLINE, Scope, bin};
 
 use crate::stage::{
@@ -50,6 +53,33 @@ fn it_returns_when_the_server_listens_and_says_where() {
     // What it said last can still be read.
     let (log, _) = ends_with(0, kennel(&scope).args(["logs", "thing"]));
     assert!(log.contains("the server was ended by signal 15"), "{log}");
+    scope.nothing_left_within("stopped", DEADLINE);
+}
+
+#[test]
+fn facts_that_cannot_be_written_are_a_failure_and_the_server_goes_on() {
+    let scope = Scope::new("detached-full");
+    let port = free_port();
+    let (number, address) = (port.to_string(), format!("127.0.0.1:{port}"));
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let fails = |options: &[&str]| {
+        let mut command = guard(&scope, options, &[&address]);
+        let command = command.stdout(full()).stderr(Stdio::piped());
+        let ended = command.spawn().unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{options:?}: {said}");
+        assert!(said.contains("kennel: cannot write to stdout"), "{said}");
+        assert!(said.contains("the server goes on"), "{said}");
+        assert!(listens(port));
+    };
+    fails(&["--detach", "--json", "--port", &number]);
+    let entries = listing(&scope);
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    // Already running: the same.
+    fails(&["--detach", "--json", "--port", &number]);
+    fails(&["--port", &number]);
+    assert_eq!(listing(&scope)[0]["key"], entries[0]["key"]);
+    ends_with(0, kennel(&scope).args(["stop", "--all"]));
     scope.nothing_left_within("stopped", DEADLINE);
 }
 

@@ -187,6 +187,148 @@ fn what_others_put_into_kennels_directories_stays_and_is_named() {
     assert_eq!(everything(key.clone()).len(), 4, "nothing else is left");
 }
 
+/// Writes files into the runtime directory, with the directories that they are in.
+fn plant(scope: &Scope, names: &[&str]) -> Vec<PathBuf> {
+    let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
+    let planted = names.iter().map(|name| {
+        let mut parts: Vec<&str> = name.split('/').collect();
+        let file = parts.pop().unwrap();
+        let mut dir = user.subdir(parts.remove(0)).unwrap();
+        for part in parts {
+            dir = dir.subdir(part).unwrap();
+        }
+        dir.write_whole(file, b"dear").unwrap();
+        dir.path().join(file)
+    });
+    planted.collect()
+}
+
+#[test]
+fn a_directory_of_the_user_with_names_like_kennels_stays_and_is_named() {
+    let scope = Scope::new("purge-foreign");
+    let names = [
+        "trees/oak.jpg",
+        "stores/berlin/ledger.xlsx",
+        "stores/berlin/lock",
+        "daemons/mydaemon/main.c",
+        "daemons/mydaemon/log",
+        "eras/jurassic",
+    ];
+    plant(&scope, &names);
+    let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
+    user.subdir("guards").unwrap().subdir("dogs").unwrap();
+    let before = everything(scope.runtime_dir());
+    for words in [
+        &["purge", "--yes"][..],
+        &["purge", "--dry-run"],
+        &["purge", "mydaemon", "--yes"],
+    ] {
+        let ended = kennel(&scope, words);
+        assert_eq!(ended.code(), Some(3), "{words:?}: {}", ended.stdout);
+        assert_eq!(ended.stdout, "", "nothing goes");
+        assert_eq!(everything(scope.runtime_dir()), before);
+    }
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    for name in [
+        "trees/oak.jpg",
+        "stores/berlin",
+        "daemons/mydaemon",
+        "eras/jurassic",
+        "guards/dogs",
+    ] {
+        let path = scope.runtime_dir().join(name);
+        let named = format!("{} is not kennel's", path.display());
+        assert!(ended.stderr.contains(&named), "{named}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn files_of_the_user_beside_kennels_stay_with_their_directories_and_are_named() {
+    let scope = Scope::new("purge-beside");
+    ends(&scope, session(&scope, "always", "a"));
+    let key = format!("daemons/{}", keys(&scope).remove(0));
+    let sock = format!("{key}/0123456789abcdef.sock");
+    let notes = format!("{key}/notes.txt");
+    let lock = format!("{key}/lock");
+    let mine = plant(
+        &scope,
+        &[
+            &notes,
+            &lock,
+            // A file, where Kennel has a socket.
+            &sock,
+            "guards/77/mynotes",
+            "trees/mytree",
+            "solo/myfile",
+            "starting/mine",
+        ],
+    );
+    let ended = kennel(&scope, &["purge", "--yes", "--json"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    for item in told["items"].as_array().unwrap() {
+        let path = PathBuf::from(item["path"].as_str().unwrap());
+        assert!(path.symlink_metadata().is_err(), "{item} is still there");
+    }
+    let files = everything(scope.runtime_dir()).into_iter();
+    let mut files: Vec<PathBuf> = files.filter(|path| !path.is_dir()).collect();
+    let mut expected = mine.clone();
+    files.sort();
+    expected.sort();
+    assert_eq!(files, expected);
+    for path in &mine {
+        let named = format!("{} is not kennel's", path.display());
+        assert!(ended.stderr.contains(&named), "{named}: {}", ended.stderr);
+        let kept = told["kept"].as_array().unwrap();
+        assert!(kept.contains(&json!(path)), "{kept:?}");
+    }
+}
+
+#[test]
+fn files_that_killed_processes_and_former_builds_left_go() {
+    let scope = Scope::new("purge-left");
+    let cookie = "0123456789abcdef0123456789abcdef";
+    let in_store = |name: &str| format!("stores/{cookie}/{name}");
+    let in_daemon = |name: &str| format!("daemons/0123456789abcdef/{name}");
+    let names = [
+        in_daemon("spawn.lock"),
+        in_daemon("daemon.lock"),
+        in_daemon("daemon.json"),
+        in_daemon(".4711-0.daemon.json"),
+        in_daemon("state.json"),
+        in_daemon(".4711-12.state.json"),
+        in_daemon("log"),
+        in_daemon("log.1"),
+        in_store("lock"),
+        in_store("declared"),
+        in_store(".4711-0.declared"),
+        "guards/4711/record.json".to_owned(),
+        "guards/4711/.4711-1.record.json".to_owned(),
+        "guards/4711/log".to_owned(),
+        "guards/4711/log.1".to_owned(),
+        "solo/4711".to_owned(),
+        "solo/.4711-1.4711".to_owned(),
+        "starting/port-9500".to_owned(),
+        format!("trees/{cookie}"),
+        format!("trees/.{cookie}"),
+        "trees/kept-4711-88".to_owned(),
+        "trees/.kept-4711-88".to_owned(),
+        "eras/0123456789abcdef".to_owned(),
+        "eras/.4711-0.0123456789abcdef".to_owned(),
+    ];
+    plant(&scope, &names.each_ref().map(String::as_str));
+    let socket = scope.runtime_dir().join(in_daemon("fedcba9876543210.sock"));
+    std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let ended = kennel(&scope, &["purge", "--yes"]);
+    assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("is not kennel's"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!scope.runtime_dir().exists());
+}
+
 #[test]
 fn needs_root_a_purge_that_cannot_remove_everything_does_not_say_that_nothing_was_removed() {
     let scope = Scope::new("purge-partly");

@@ -3,7 +3,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use kennel_testkit::{Client, Scope, run, wait_for};
+use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_testkit::{Client, Scope, bin, run, wait_for};
 use serde_json::json;
 
 use crate::stage::{kennel, listing, lose_server, says, server_of, session, shared};
@@ -40,6 +41,75 @@ fn what_happened_and_what_the_server_said_is_one_timeline() {
     assert!(started < lost && complained < lost, "{said}");
     let stamps: Vec<&str> = said.lines().map(|line| &line[..24]).collect();
     assert!(stamps.is_sorted(), "{said}");
+}
+
+/// Writes the log of a daemon with this key, and its record if there is one.
+fn plant(scope: &Scope, key: &str, record: Option<&serde_json::Value>) {
+    let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
+    let dir = user.subdir("daemons").unwrap().subdir(key).unwrap();
+    let line = format!("2030-01-01T00:00:00.000Z said by {key}\n");
+    dir.write_whole("log", line.as_bytes()).unwrap();
+    if let Some(record) = record {
+        let text = serde_json::to_vec(record).unwrap();
+        dir.write_whole("daemon.json", &text).unwrap();
+    }
+}
+
+#[test]
+fn a_whole_name_comes_before_the_first_letters_of_the_key_of_another() {
+    let scope = Scope::new("logs-name");
+    std::os::unix::fs::symlink(bin("tk-server"), scope.path("abcd1")).unwrap();
+    let mut command = kennel(&scope);
+    command
+        .args(["run", "--share", "always", "--linger", "0s"])
+        .args(["--stop-after", "50ms,50ms", "--"])
+        .arg(scope.path("abcd1"))
+        .env("TESTKIT_ROLL", scope.roll());
+    let mut client = Client::begin(&mut command);
+    let server = server_of(&mut client);
+    let record = wait_for("it is known by its name", || {
+        let daemon = scope.runtime_dir().join("daemons").join(key(&scope));
+        let text = std::fs::read(daemon.join("daemon.json")).ok()?;
+        let record: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        (record["name"] == "abcd1").then_some(record)
+    });
+    let mut other = record;
+    other["name"] = json!("other");
+    other["since"] = json!(other["since"].as_u64().unwrap() + 1000);
+    plant(&scope, "abcd1fffffffffff", Some(&other));
+
+    let its = format!("server {server} runs");
+    let said = says(&scope, &["logs", "abcd1"]);
+    assert!(said.contains(&its) && !said.contains("said by"), "{said}");
+    let said = says(&scope, &["logs", "abcd1f"]);
+    assert!(said.contains("said by abcd1fffffffffff"), "{said}");
+    // Of one that has ended, too.
+    client.close();
+    client.wait();
+    wait_for("daemon and all are gone", || {
+        scope.survivors().is_empty().then_some(())
+    });
+    let said = says(&scope, &["logs", "abcd1"]);
+    assert!(said.contains(&its) && !said.contains("said by"), "{said}");
+}
+
+#[test]
+fn the_first_letters_of_several_keys_show_no_log_and_the_keys_are_listed() {
+    let scope = Scope::new("logs-several");
+    let keys = ["beef000000000000", "beef111111111111"];
+    for key in keys {
+        plant(&scope, key, None);
+    }
+    let ended = run(kennel(&scope).args(["logs", "beef"]));
+    assert_eq!(ended.code(), Some(2), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "");
+    for key in keys {
+        assert!(ended.stderr.contains(key), "{}", ended.stderr);
+    }
+    for (word, key) in [("beef0", keys[0]), (keys[1], keys[1])] {
+        let said = says(&scope, &["logs", word]);
+        assert!(said.contains(&format!("said by {key}")), "{said}");
+    }
 }
 
 #[test]
