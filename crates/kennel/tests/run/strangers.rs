@@ -52,6 +52,39 @@ mod needs_root {
         command
     }
 
+    /// The warden is the second process, and may start no third one. That says nothing about the server.
+    #[test]
+    fn a_session_whose_server_finds_no_room_for_its_process_has_an_error_and_goes_on() {
+        const NOBODY_ELSE: u32 = 54_321;
+        let scope = Scope::new("few-processes");
+        let mut command = as_stranger(&scope, Path::new("/bin/sh"));
+        let place = scope.path("theirs");
+        std::fs::create_dir(&place).unwrap();
+        chown(&place, Some(NOBODY_ELSE), Some(NOBODY_ELSE)).unwrap();
+        open(&place, 0o700);
+        for program in [Path::new(env!("CARGO_BIN_EXE_kennel")), &bin("tk-server")] {
+            let copy = scope.path(program.file_name().unwrap());
+            std::fs::copy(program, &copy).unwrap();
+            open(&copy, 0o755);
+        }
+        let script =
+            "ulimit -u 2 2>/dev/null || ulimit -p 2; exec \"$0\" run --share never -- \"$1\"";
+        command
+            .args(["-c", script])
+            .args([scope.path("kennel"), scope.path("tk-server")])
+            .uid(NOBODY_ELSE)
+            .gid(NOBODY_ELSE)
+            .env("KENNEL_RUNTIME_DIR", &place);
+        let mut client = Client::start(&mut command);
+        let id = client.ask_to_initialize();
+        let words = client.answer(id)["error"]["message"].to_string();
+        assert!(words.contains("cannot be started"), "{words}");
+        let again = client.request("echo", json!({}));
+        assert!(again["error"].is_object(), "{again}");
+        client.close();
+        assert_eq!(client.wait().code(), Some(0));
+    }
+
     #[test]
     fn another_user_can_neither_connect_nor_list_nor_stop_nor_read_the_log() {
         const SECRET: &str = "c4n4ry";
