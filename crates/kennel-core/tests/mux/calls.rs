@@ -45,6 +45,52 @@ fn rule_4_the_same_id_of_two_clients_is_two_requests() {
 }
 
 #[test]
+fn an_error_without_an_id_reaches_the_only_client_that_can_be_meant() {
+    let lines = [
+        error("null", -32700),
+        error("null", -32700).replace(r#""id":null,"#, ""),
+    ];
+    let unknown = Note::UnknownAnswer(Side::Server, None);
+    for line in lines {
+        // The only one that is attached.
+        let mut play = Play::legacy(1);
+        play.server(&line);
+        assert_eq!(play.heard(1), [line.clone()]);
+        assert_eq!(play.notes(), []);
+
+        // Nobody has a request in flight.
+        let mut play = Play::legacy(2);
+        play.server(&line);
+        play.nobody_hears();
+        assert_eq!(play.notes(), [unknown.clone()]);
+
+        // The only one with requests in flight; they stay so.
+        let minted = play.asks(1, &call("1", "a"));
+        play.server(&line);
+        assert_eq!(play.heard(1), [line.clone()]);
+        play.nobody_hears();
+        assert_eq!(play.notes(), []);
+
+        // Both have some.
+        let other = play.asks(2, &call("1", "a"));
+        play.server(&line);
+        play.nobody_hears();
+        assert_eq!(play.notes(), [unknown.clone()]);
+
+        // What a client cancelled may be meant, too.
+        play.client(2, &cancel("1"));
+        play.server_heard();
+        play.server(&line);
+        play.nobody_hears();
+        assert_eq!(play.notes(), [unknown.clone()]);
+        play.server(&result(&other, "{}"));
+
+        play.server(&result(&minted, "{}"));
+        assert_eq!(play.heard(1), [result("1", "{}")]);
+    }
+}
+
+#[test]
 fn a_line_goes_in_the_lane_of_who_said_it() {
     let mut play = Play::legacy(2);
     play.client(2, &call("1", "a"));
