@@ -101,6 +101,14 @@ pub struct Response<'a> {
     pub outcome: Outcome<'a>,
 }
 
+impl Response<'_> {
+    /// Whether it is an error that answers no request: its id is `null`, or missing.
+    pub(crate) fn is_error_without_id(&self) -> bool {
+        let is_error = matches!(self.outcome, Outcome::Error(_));
+        is_error && self.id.is_none_or(|id| id.raw() == b"null")
+    }
+}
+
 /// What an answer says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome<'a> {

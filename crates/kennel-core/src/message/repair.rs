@@ -143,9 +143,10 @@ pub(crate) fn for_each_element(line: &[u8], mut each: impl FnMut(Meant) -> Contr
     }
 }
 
-/// Whether anybody may wait for an answer to this line of an app: it is no message, but meant as one.
-pub(crate) fn is_meant_as_message(line: &[u8], why: Malformed) -> bool {
-    why != Malformed::Reserved && is_structured(line)
+/// A line from its first bracket on: a request may have other bytes before it. The whole line, if it has no bracket.
+pub(crate) fn without_prefix(line: &[u8]) -> &[u8] {
+    let start = line.iter().position(|byte| matches!(byte, b'{' | b'['));
+    &line[start.unwrap_or(0)..]
 }
 
 #[cfg(test)]

@@ -43,16 +43,17 @@ pub(crate) fn duplicate_id(id: &[u8], key: &Key) -> Vec<u8> {
     error_reply(id, INVALID_REQUEST, &message, None)
 }
 
-/// To what was meant as a request and is none: an error with its id, if that can be read and is not taken, else with
-/// `null`. To a batch, one for each member. Nothing to what was meant as an answer or a notification, nor to other text.
+/// To a line that is no message: an error with its id, if that can be read and is not taken, else with `null`. To a batch,
+/// one for each member. Nothing to what was meant as an answer or a notification, nor to a blank line.
 pub(crate) fn malformed(
     line: &[u8],
     why: Malformed,
     is_taken: impl Fn(&Key) -> bool,
 ) -> Vec<Vec<u8>> {
-    if !repair::is_meant_as_message(line, why) {
+    if line.trim_ascii().is_empty() {
         return Vec::new();
     }
+    let line = repair::without_prefix(line);
     let code = match why {
         Malformed::Shape(_) | Malformed::LongBatch => INVALID_REQUEST,
         _ => PARSE_ERROR,

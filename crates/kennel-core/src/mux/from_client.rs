@@ -26,8 +26,8 @@ impl Mux {
     /// A line of a client.
     ///
     /// Pings are answered here. A request whose id some SDKs drop, or that is in flight, is answered
-    /// with `-32600`, and so is what the era or the version of this class does not have. A bad line
-    /// is dropped.
+    /// with `-32600`, and so is what the era or the version of this class does not have. A line that is no
+    /// message is answered with an error, unless it is blank or was meant as a notification or an answer.
     pub fn from_client<'a>(&mut self, client: ClientId, line: impl Into<Line<'a>>, now: Moment) {
         let line = line.into();
         if self.is_split_from_client(client, line, now) {
@@ -84,6 +84,10 @@ impl Mux {
             Err(why) => {
                 let side = Side::Client(client);
                 self.notes.push(Note::Malformed(side, why));
+                // Of a newer shim, not of its app.
+                if why == Malformed::Reserved {
+                    return;
+                }
                 // An id that is taken is another request's: to that one, this would be the answer. What a batch has of
                 // its answers was not said yet, so while one is open any id may be taken.
                 let has_batch = self.batches.is_open_for(client);

@@ -27,7 +27,8 @@ const COPIED_BYTES: usize = 16 << 20;
 impl Mux {
     /// A line of the server.
     ///
-    /// An answer goes to whoever waits for it; a late, second or unknown one is dropped. A bad line
+    /// An answer goes to whoever waits for it; a late, second or unknown one is dropped. So is an error without an id,
+    /// unless only one client can be meant. A bad line
     /// is repaired, answered in its place, or dropped: some apps disconnect on one.
     pub fn from_server<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) {
         let line = line.into();
@@ -129,6 +130,9 @@ impl Mux {
     }
 
     fn response_from_server(&mut self, said: &Said<'_>, response: &Response<'_>, now: Moment) {
+        if response.is_error_without_id() {
+            return self.error_without_id(said);
+        }
         let key = response.id.map(|id| id.key());
         if let (Some(id), Some(minted)) = (response.id, key.as_ref().and_then(minted)) {
             if let Some(call) = self.calls.take(minted) {
@@ -144,6 +148,29 @@ impl Mux {
             }
         }
         self.notes.push(Note::UnknownAnswer(Side::Server, key));
+    }
+
+    /// An error that answers no request. It may quote what a client sent, so only a client that must be meant hears it: the
+    /// only one with requests in flight, or the only one attached.
+    fn error_without_id(&mut self, said: &Said<'_>) {
+        let candidates = self.candidates();
+        let mut attached = self.clients.keys();
+        let client = match (candidates.len(), candidates.first()) {
+            (0, _) if self.handshake.is_under_way() => self.handshake.by,
+            (0, _) => attached
+                .next()
+                .filter(|_| attached.next().is_none())
+                .copied(),
+            (1, Some(only)) => *only,
+            _ => None,
+        };
+        match client.filter(|client| self.clients.contains_key(client)) {
+            Some(client) => self.say_with(client, said, &[]),
+            None => {
+                let note = Note::UnknownAnswer(Side::Server, None);
+                self.notes.push(note);
+            }
+        }
     }
 
     fn call_answered(

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::message::repair::Meant;
+use crate::message::repair::{Meant, without_prefix};
 use crate::message::reply::INITIALIZE_LIMIT;
 use crate::message::{
     Batch, Id, Key, LONGEST_ID, Line, Malformed, Message, Notification, Request, Response,
@@ -38,7 +38,8 @@ impl Session {
     /// answered with `-32600` and go no further. While there is no upstream, lines wait, and pings
     /// are answered here. A cancelled request that still waits is forgotten together with its
     /// cancellation, and gets no answer: the protocol wants none, and the app does not listen for
-    /// one. A bad line is dropped, and so is one that begins with `!`.
+    /// one. A line that is no message, or that begins with `!`, goes no further, and is answered with an error
+    /// unless it is blank or was meant as a notification or an answer.
     pub fn from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
         let whole = line.into();
         let line = whole.bytes();
@@ -77,7 +78,7 @@ impl Session {
 
     /// What the app meant as an answer is none: the server, which waits for it, is told so.
     fn malformed_answer_of_app(&mut self, line: &[u8], why: Malformed) {
-        let Some(meant) = Meant::of(line).filter(|meant| meant.has_outcome) else {
+        let Some(meant) = Meant::of(without_prefix(line)).filter(|meant| meant.has_outcome) else {
             return;
         };
         for id in meant.answers() {

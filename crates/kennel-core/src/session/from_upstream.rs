@@ -33,7 +33,7 @@ enum Fate {
 impl Session {
     /// A line of the upstream.
     ///
-    /// Answers pass if somebody waits for them; a late, second or unknown one is dropped, and so is what
+    /// Answers pass if somebody waits for them, and errors without an id; a late, second or unknown answer is dropped, and so is what
     /// the app has heard from an earlier upstream: acknowledgements, and how far a request has come. The
     /// server's own requests pass, each under an id that no earlier upstream's request had; one
     /// whose id some SDKs drop, or that is open already, is answered with `-32600` instead. A
@@ -304,6 +304,10 @@ impl Session {
     }
 
     fn response_from_upstream(&mut self, response: &Response<'_>) -> Fate {
+        // It answers no request. What it is about only the app can tell, as it would without Kennel.
+        if response.is_error_without_id() {
+            return Fate::Pass;
+        }
         let Some(id) = response.id else {
             self.notes.push(Note::UnknownAnswer(Side::Upstream, None));
             return Fate::Stop;

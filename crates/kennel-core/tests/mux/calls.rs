@@ -45,6 +45,52 @@ fn rule_4_the_same_id_of_two_clients_is_two_requests() {
 }
 
 #[test]
+fn an_error_without_an_id_reaches_the_only_client_that_can_be_meant() {
+    let lines = [
+        error("null", -32700),
+        error("null", -32700).replace(r#""id":null,"#, ""),
+    ];
+    let unknown = Note::UnknownAnswer(Side::Server, None);
+    for line in lines {
+        // The only one that is attached.
+        let mut play = Play::legacy(1);
+        play.server(&line);
+        assert_eq!(play.heard(1), std::slice::from_ref(&line));
+        assert_eq!(play.notes(), []);
+
+        // Nobody has a request in flight.
+        let mut play = Play::legacy(2);
+        play.server(&line);
+        play.nobody_hears();
+        assert_eq!(play.notes(), std::slice::from_ref(&unknown));
+
+        // The only one with requests in flight; they stay so.
+        let minted = play.asks(1, &call("1", "a"));
+        play.server(&line);
+        assert_eq!(play.heard(1), std::slice::from_ref(&line));
+        play.nobody_hears();
+        assert_eq!(play.notes(), []);
+
+        // Both have some.
+        let other = play.asks(2, &call("1", "a"));
+        play.server(&line);
+        play.nobody_hears();
+        assert_eq!(play.notes(), std::slice::from_ref(&unknown));
+
+        // What a client cancelled may be meant, too.
+        play.client(2, &cancel("1"));
+        play.server_heard();
+        play.server(&line);
+        play.nobody_hears();
+        assert_eq!(play.notes(), std::slice::from_ref(&unknown));
+        play.server(&result(&other, "{}"));
+
+        play.server(&result(&minted, "{}"));
+        assert_eq!(play.heard(1), [result("1", "{}")]);
+    }
+}
+
+#[test]
 fn a_line_goes_in_the_lane_of_who_said_it() {
     let mut play = Play::legacy(2);
     play.client(2, &call("1", "a"));
@@ -217,9 +263,14 @@ fn bad_lines_reach_nobody() {
     ] {
         play.client(1, bad);
         play.server(bad);
-        // Whoever said what begins like a message is told.
-        for told in play.heard(1) {
-            assert!(bad.starts_with(['{', '[']), "{bad}");
+        // Its client is told, but for a blank line and one of Kennel's own.
+        let told = play.heard(1);
+        assert_eq!(
+            told.is_empty(),
+            bad.is_empty() || bad.starts_with('!'),
+            "{bad}"
+        );
+        for told in told {
             assert_eq!(refusal(&told).0, "null");
         }
         play.nobody_hears();

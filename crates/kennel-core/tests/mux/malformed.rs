@@ -85,6 +85,21 @@ fn a_malformed_request_of_the_server_is_refused() {
 }
 
 #[test]
+fn a_request_with_other_bytes_before_it_gets_an_error() {
+    let mut play = Play::legacy(2);
+    for before in ["\u{a0}", "\u{feff}", "x", "hello ", "}"] {
+        play.client(1, &format!("{before}{}", call("7", "a")));
+        let heard = play.heard(1);
+        assert_eq!(heard.len(), 1, "{before}");
+        assert_eq!(refusal(&heard[0]), ("7".into(), -32700), "{before}");
+        play.nobody_hears();
+    }
+    play.client(1, "hello");
+    assert_eq!(refusal(&play.heard(1)[0]), ("null".into(), -32700));
+    play.nobody_hears();
+}
+
+#[test]
 fn integers_that_no_double_holds_are_answered() {
     let mut play = Play::legacy(2);
     for id in ["9007199254740993", "123456789012345678901234567890"] {

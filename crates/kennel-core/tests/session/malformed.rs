@@ -229,6 +229,55 @@ fn a_malformed_request_of_the_app_gets_an_error() {
 }
 
 #[test]
+fn a_request_with_other_bytes_before_it_gets_an_error() {
+    let mut play = Play::modern();
+    let call = request("7", "tools/call");
+    let batch = format!("[{call}]");
+    for before in [
+        "\u{a0}", "\u{feff}", "\u{200b}", "\u{c}", "x", "hello ", "}", "\"a\"", "!",
+    ] {
+        for line in [format!("{before}{call}"), format!("{before}{batch}")] {
+            play.app(&line);
+            let heard = play.app_heard();
+            assert_eq!(heard.len(), 1, "{line}");
+            assert_eq!(error(&heard[0]), ("7".into(), -32700), "{line}");
+        }
+        play.app(&format!("{before}{}", notice("x")));
+        assert_eq!(play.app_heard(), [""; 0]);
+    }
+    for (line, code) in [
+        ("hello", -32700),
+        ("7", -32600),
+        ("\"{\"", -32600),
+        ("x{", -32700),
+    ] {
+        play.app(line);
+        assert_eq!(error(&play.app_heard()[0]), ("null".into(), code), "{line}");
+    }
+    for blank in ["", " \t", "\r"] {
+        play.app(blank);
+        assert_eq!(play.app_heard(), [""; 0]);
+    }
+    assert_eq!(play.upstream_heard(), [""; 0]);
+
+    // An id that is taken is another request's.
+    play.app(&call);
+    play.app(&format!("x{call}"));
+    assert_eq!(error(&play.app_heard()[0]), ("null".into(), -32700));
+    play.upstream(&result("7"));
+    assert_eq!(play.app_heard(), [result("7")]);
+    play.upstream_heard();
+
+    // What the server waits for is no answer to it.
+    play.upstream(&request("5", "sampling/createMessage"));
+    play.app_heard();
+    play.app(&format!("x{}", result("5")));
+    assert_eq!(error(&play.upstream_heard()[0]), ("5".into(), -32603));
+    assert_eq!(play.app_heard(), [""; 0]);
+    assert!(play.session.is_quiet());
+}
+
+#[test]
 fn integers_that_no_double_holds_pass_to_the_byte() {
     let mut play = Play::modern();
     for id in [

@@ -43,15 +43,10 @@ fn rule_4_a_second_answer_and_an_answer_to_nothing_are_dropped() {
     play.upstream(&result("1"));
     assert_eq!(play.app_heard(), [result("1")]);
 
-    let errors_without_id = [
-        r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}"#,
-        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}"#,
-    ];
     play.upstream(&result("1"));
     play.upstream(&result(r#""1""#));
     play.upstream(WELCOME);
-    play.upstream(errors_without_id[0]);
-    play.upstream(errors_without_id[1]);
+    play.upstream(&result("null"));
 
     assert_eq!(play.app_heard(), [""; 0]);
     let unknown = |key| Note::UnknownAnswer(Side::Upstream, key);
@@ -61,10 +56,33 @@ fn rule_4_a_second_answer_and_an_answer_to_nothing_are_dropped() {
             unknown(Some(Key::Number(1))),
             unknown(Some(Key::Text("1".into()))),
             unknown(Some(Key::Number(0))),
-            unknown(None),
             unknown(Some(Key::Odd("null".into()))),
         ]
     );
+}
+
+#[test]
+fn rule_11_an_error_without_an_id_passes_unchanged_and_answers_no_request() {
+    for in_flight in [0, 1] {
+        let mut play = Play::legacy();
+        if in_flight > 0 {
+            play.app(&request("1", "x"));
+        }
+        for error in [
+            r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"?"}}"#,
+            r#"{"jsonrpc":"2.0", "id" : null,"error":{"code":-32700,"message":"?"}}"#,
+            r#"[{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}]"#,
+        ] {
+            play.upstream(error);
+            assert_eq!(play.app_heard(), [error]);
+            assert_eq!(play.session.in_flight(), in_flight);
+        }
+        if in_flight > 0 {
+            play.upstream(&result("1"));
+            assert_eq!(play.app_heard(), [result("1")]);
+        }
+        assert_eq!(play.notes(), []);
+    }
 }
 
 #[test]
@@ -137,9 +155,16 @@ fn bad_lines_reach_neither_side() {
     let reserved = Note::Malformed(Side::App, Malformed::Reserved);
     assert_eq!(play.notes(), [reserved]);
     assert_eq!(play.upstream_heard(), [""; 0]);
-    // Of those that begin like a message, the app is told.
+    // Of all but the blank ones, the app is told.
     let told: Vec<_> = play.app_heard().iter().map(|line| error(line)).collect();
-    let expected = [("null", -32700), ("null", -32600), ("null", -32600)];
+    let expected = [
+        ("null", -32700),
+        ("null", -32700),
+        ("null", -32700),
+        ("null", -32600),
+        ("null", -32600),
+        ("null", -32700),
+    ];
     assert_eq!(told, expected.map(|(id, code)| (id.to_owned(), code)));
 }
 

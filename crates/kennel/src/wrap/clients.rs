@@ -69,11 +69,15 @@ impl Shape {
 
     /// By its name, and for YAML by what is in it.
     pub(crate) fn of_file(path: &Path, text: &str) -> Option<Shape> {
-        let has_root = |word: &str| text.lines().any(|line| line.starts_with(word));
+        let text = text.trim_start_matches('\u{feff}');
+        let has_extensions = text.lines().any(|line| {
+            let key = line.split_once(':').map(|(key, _)| key.trim_end());
+            matches!(key, Some("extensions" | "\"extensions\"" | "'extensions'"))
+        });
         match path.extension()?.to_str()? {
             "json" | "jsonc" => Some(Shape::AnyJson),
             "toml" => Some(Shape::Toml),
-            "yaml" | "yml" if has_root("extensions:") => Some(Shape::Yaml(yaml::Kind::Extensions)),
+            "yaml" | "yml" if has_extensions => Some(Shape::Yaml(yaml::Kind::Extensions)),
             "yaml" | "yml" => Some(Shape::Yaml(yaml::Kind::McpServers)),
             _ => None,
         }

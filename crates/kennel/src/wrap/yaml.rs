@@ -2,6 +2,7 @@
 //! written in another way is refused with its line: nothing here is guessed.
 
 mod lines;
+mod open;
 mod scalars;
 
 use std::collections::BTreeSet;
@@ -32,6 +33,12 @@ impl Kind {
 
 pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> {
     let lines = lines(text)?;
+    if let Some(first) = lines.first()
+        && first.words.starts_with(['{', '['])
+        && !matches!(first.words, "{}" | "[]")
+    {
+        return Err(first.wrong(text, "write each key on a line of its own"));
+    }
     let is_root = |line: &&Line<'_>| {
         line.indent == 0 && line.key().is_some_and(|(key, _)| key == kind.root())
     };
@@ -81,6 +88,9 @@ fn listed(text: &str, block: &[Line<'_>]) -> Result<Vec<Entry>, Unreadable> {
         let Some(first) = line.item() else {
             return Err(line.wrong(text, "expected a dash and a server"));
         };
+        if first.words.starts_with('{') {
+            return Err(first.wrong(text, "write each field on a line of its own"));
+        }
         // The first field stands behind the dash, the others below it.
         let mut fields = vec![first];
         fields.extend_from_slice(below(block, line.at, line.indent, false));

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::entry::Unreadable;
+use super::open::Open;
 use super::scalars::quoted_length;
 
 /// A line with something on it: no comment, not blank.
@@ -84,6 +85,7 @@ impl<'a> Line<'a> {
 
 pub(super) fn lines(text: &str) -> Result<Vec<Line<'_>>, Unreadable> {
     let mut lines: Vec<Line<'_>> = Vec::new();
+    let mut open = Open::default();
     let mut offset = 0;
     for whole in text.split_inclusive('\n') {
         let start = offset;
@@ -107,13 +109,19 @@ pub(super) fn lines(text: &str) -> Result<Vec<Line<'_>>, Unreadable> {
         if words == "---" || words.starts_with('%') {
             continue;
         }
-        lines.push(Line {
+        if indent == 0 && words.starts_with("--- ") {
+            let what = "write the document below its `---`";
+            return Err(Unreadable::at(text, start + mark, what));
+        }
+        let line = Line {
             at: lines.len(),
             indent,
             start: start + mark + indent,
             end: start + mark + indent + words.len(),
             words,
-        });
+        };
+        open.read(text, &line)?;
+        lines.push(line);
     }
     Ok(lines)
 }
