@@ -16,8 +16,8 @@ pub struct Features {
     pub pidfs: bool,
     /// A socket tells its peer as a process file descriptor (Linux 6.5).
     pub peer_pidfd: bool,
-    /// A socket can refuse descriptors that its peer passes (Linux 6.16). Not probed: where the answer is no, whoever refuses
-    /// them hears it.
+    /// A socket can refuse descriptors that its peer passes (Linux 6.16). Not probed: the
+    /// first attempt to refuse them tells.
     pub pass_rights: bool,
     /// Sockets can be asked for by netlink. Not probed: where the answer is no, whoever asks reads `/proc`.
     pub sock_diag: bool,

@@ -145,7 +145,7 @@ pub(super) struct Calls {
     calls: BTreeMap<Minted, Call>,
     #[serde(with = "pairs")]
     by_client: BTreeMap<(ClientId, Key), Minted>,
-    /// How many requests of each client wait. One that has none for now keeps its place until somebody leaves.
+    /// How many requests of each client wait. An entry of 0 is removed when a client leaves, not with each answer.
     #[serde(default)]
     counts: BTreeMap<ClientId, usize>,
     /// How many bytes are kept of them.

@@ -27,9 +27,9 @@ const COPIED_BYTES: usize = 16 << 20;
 impl Mux {
     /// A line of the server.
     ///
-    /// An answer goes to whoever waits for it; a late, second or unknown one is dropped. So is an error without an id,
-    /// unless only one client can be meant. A bad line
-    /// is repaired, answered in its place, or dropped: some apps disconnect on one.
+    /// An answer goes to the clients that wait for it. A late, second or unknown answer is dropped. An error without an id is
+    /// dropped unless it can be meant for one client only. A bad line is repaired, answered in its place, or dropped: some apps
+    /// disconnect on one.
     pub fn from_server<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) {
         let line = line.into();
         if self.is_split_from_server(line, now) {

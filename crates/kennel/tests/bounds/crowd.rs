@@ -52,6 +52,11 @@ impl Bare {
         serde_json::from_str(&answer).unwrap()
     }
 
+    fn echoes(&mut self, text: &str) {
+        let echo = self.ask("echo", &json!([text]));
+        assert!(echo["result"][0] == text, "{:.200}", echo.to_string());
+    }
+
     fn server(&mut self) -> ProcessRef {
         let pid = self.ask("pid", &json!({}))["result"].as_u64().unwrap();
         ProcessRef::open(u32::try_from(pid).unwrap()).unwrap()
@@ -95,14 +100,7 @@ fn lines_for_a_stopped_server_fill_no_memory(label: &str, lines: &[u8]) {
     assert_ne!(server.identity(), other.server().identity());
     server.signal(Signal::STOP).unwrap();
     let text = "x".repeat(100_000);
-    flood(&crowd, lines, 1000, || {
-        let echo = other.ask("echo", &json!([text]));
-        assert!(
-            echo["result"][0] == text.as_str(),
-            "{:.200}",
-            echo.to_string()
-        );
-    });
+    flood(&crowd, lines, 1000, || other.echoes(&text));
     is_modest("the daemon", daemon.pid());
     server.signal(Signal::CONT).unwrap();
     drop((crowd, client));
@@ -173,14 +171,7 @@ fn a_modest_line_passes_beside_many_that_do_not_end() {
         .collect();
     let half = &notification(250_000)[..240_000];
     let text = "x".repeat(100_000);
-    flood(&crowd, half, 1, || {
-        let echo = other.ask("echo", &json!([text]));
-        assert!(
-            echo["result"][0] == text.as_str(),
-            "{:.200}",
-            echo.to_string()
-        );
-    });
+    flood(&crowd, half, 1, || other.echoes(&text));
     is_modest("the daemon", daemon.pid());
     drop((crowd, client));
 }
