@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::signals::Signals;
+use kennel_sys::stdio;
 use kennel_sys::tree::{Detached, Exit, Ladder, Launch, Report, Tree};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -39,10 +39,6 @@ pub(crate) fn enter() -> io::Result<ExitCode> {
     code
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "nothing is written here: a child gets a copy"
-)]
 fn launch(dir: &Path, home: &Path) -> io::Result<Tree> {
     let mut server = vec![std::env::current_exe()?.into_os_string()];
     server.extend(std::env::args_os().skip(1));
@@ -60,14 +56,11 @@ fn launch(dir: &Path, home: &Path) -> io::Result<Tree> {
         ("MCP_REMOTE_CONFIG_DIR".into(), home.join("remote").into()),
         ("FASTMCP_CHECK_FOR_UPDATES".into(), "off".into()),
     ]);
+    let [_, stdout, stderr] = stdio::inherited()?;
     Launch {
         server,
         warden: vec![beside_us("kennel")?.into(), "warden".into()],
-        stdio: [
-            std::fs::File::open("/dev/null")?.into(),
-            copy(&io::stdout())?,
-            copy(&io::stderr())?,
-        ],
+        stdio: [stdio::nothing()?, stdout, stderr],
         env: Some(env),
         cwd: None,
         ladder: Ladder {
@@ -80,14 +73,10 @@ fn launch(dir: &Path, home: &Path) -> io::Result<Tree> {
     .start()
 }
 
-fn copy(stream: &impl AsFd) -> io::Result<OwnedFd> {
-    stream.as_fd().try_clone_to_owned()
-}
-
 /// Until it has ended by itself, or is to be ended.
 fn attend(tree: &Tree, signals: &Signals) -> io::Result<ExitCode> {
     loop {
-        events::sleep(&[signals.as_fd(), tree.as_fd()], &[], None)?;
+        events::sleep(&[&signals, &tree], &[], None)?;
         if signals.next().is_some() {
             eprintln!("\nkennel-bench: interrupted: ending what was started");
             return Ok(ExitCode::from(130));

@@ -1,4 +1,4 @@
-//! An app and its session: what it asks for, and whether what it hears is an answer to that.
+//! An app and its session: its requests, and whether the answers belong to them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
@@ -12,114 +12,105 @@ use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Keeper, KeptPipes, Rng};
 use serde_json::Value;
 
-use crate::cast::files_of;
+use crate::processes::files_of;
 use crate::rules::Broken;
 
-/// How many requests one app leaves open.
-const OPEN: usize = 24;
-/// The longest line that sessions take: the least that Kennel allows.
+/// Maximum number of open requests per app.
+const MAX_OPEN: usize = 24;
+/// Maximum line length of the sessions: the smallest that Kennel accepts.
 const MAX_LINE: usize = 256 * 1024;
-/// How much of what a session said on stderr is kept.
-const WORDS: usize = 4096;
+/// Maximum number of bytes kept of a session's stderr.
+const MAX_STDERR: usize = 4096;
 
-/// What is between the app and its session.
+/// The processes between the app and its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Around {
-    /// Nothing: this process is the app.
+pub(crate) enum Wrapping {
+    /// None: this process is the app.
     Nothing,
-    /// The app is a process that only started it; its pipes are held by a [`Keeper`], and stay open when it dies.
+    /// The app is a process that only starts the session; a [`Keeper`] holds its pipes, and they stay open when it dies.
     Held,
     /// A shell that passes its stdio on.
     Launcher,
-    /// A launcher behind which it is tomorrow: the session, and a daemon it starts, have other clocks than the rest.
+    /// A launcher in another time namespace: the session, and a daemon that it starts, have other clocks than the rest.
     Tomorrow,
 }
 
-/// Which server it is.
+/// The kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Answers many at once; its tools have side effects.
+    /// Answers requests concurrently; its tools have side effects.
     Many,
-    /// Answers one line at a time, with the bytes it was asked with.
+    /// Answers one line at a time, with the same bytes.
     Plain,
-    /// It starts a detached service, and answers from there.
+    /// Starts a detached service, and answers from there.
     Backed,
-    /// The first, and it left detached processes behind that ignore whoever asks them to go.
+    /// As `Many`, and it has left detached processes that ignore signals.
     Family,
 }
 
-/// What a thread heard on the stdout of an app's session; without a line, its end.
-pub(crate) type Heard = (usize, Option<String>);
+/// A line from the stdout of an app's session, by the number of the app; `None` at its end.
+pub(crate) type SessionLine = (usize, Option<String>);
 
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) number: usize,
     pub(crate) shared: bool,
     pub(crate) kind: Kind,
-    pub(crate) around: Around,
+    pub(crate) wrapping: Wrapping,
     child: Child,
-    /// The same by identity: once it is reaped, its pid may be anybody's.
+    /// The started process by identity: after it is reaped, its pid may be reused.
     pub(crate) starter: ProcessRef,
     stdin: Option<PipeWriter>,
-    /// What its stdin is called in the list of a process's open files. Whoever has it belongs to its session.
+    /// The link of its stdin in `/proc/<pid>/fd`. A process with this link belongs to its session.
     pipe: PathBuf,
-    /// Where the shell writes down which process the session is.
-    told: PathBuf,
+    /// The file to which the shell writes the pid of the session.
+    output: PathBuf,
     shim: Option<ProcessRef>,
     pub(crate) open: BTreeMap<String, What>,
     next_id: u64,
     pub(crate) ready: bool,
     /// Why this session may end, if it may.
     pub(crate) may_end: Option<String>,
-    /// It has ended, or its stdout has.
+    /// Whether it has ended, or its stdout has.
     pub(crate) over: bool,
-    /// What was to be done once at most, and whether it was acknowledged.
+    /// Side effects that must happen at most once, and whether they were acknowledged.
     pub(crate) effects: BTreeMap<String, bool>,
     pub(crate) answers: u64,
     pub(crate) errors: u64,
     said: Arc<Mutex<String>>,
-    /// The reading end of a full stderr that nobody ever reads.
+    /// The read end of a full stderr that is never read.
     _unread: Option<OwnedFd>,
-    /// Holds its pipes: this process is an ancestor, and would be its app if it held them.
+    /// Holds its pipes. This process is an ancestor, and would count as its app if it held them.
     _keeper: Option<Keeper>,
 }
 
-/// What was asked for.
+/// What a request asks for.
 #[derive(Debug)]
 pub(crate) enum What {
     Initialize,
-    /// A tool, and what it has to answer.
+    /// A tool, with the expected answer.
     Tool(String),
-    /// The line that has to come back, to the byte.
+    /// A line that must come back unchanged.
     Echo(String),
-    /// An answer that is longer than the session takes: an error instead.
+    /// An answer that is longer than the session accepts: an error is expected instead.
     TooLong,
-    /// Whatever the answer is.
+    /// Any answer.
     Any,
 }
 
 impl App {
-    /// Starts it. `line` is the session's command line, in an environment that `command` has.
+    /// Starts an app. `line` is the session's command line; `command` has its environment.
     pub(crate) fn start(
         number: usize,
-        (shared, kind, around): (bool, Kind, Around),
+        (shared, kind, wrapping): (bool, Kind, Wrapping),
         mut command: Command,
-        told: &Path,
-        heard: Sender<Heard>,
+        output: &Path,
+        lines: Sender<SessionLine>,
     ) -> std::io::Result<App> {
-        // Every fourth app never reads its sessions' stderr, and that pipe is full from the start.
-        let unread = (number % 4 == 3).then(full_pipe).transpose()?;
-        let (unread, stderr) = match unread {
-            Some((reader, writer)) => {
-                // Something to say there from the first moment on.
-                command.env("KENNEL_MAX_IDLE", "no duration");
-                (Some(reader), Stdio::from(writer))
-            }
-            None => (None, Stdio::piped()),
-        };
+        let (unread, stderr) = stderr_for(number, &mut command)?;
         command.env("KENNEL_MAX_LINE", "256K");
-        let (keeper, pipes) = match around {
-            Around::Nothing => {
+        let (keeper, pipes) = match wrapping {
+            Wrapping::Nothing => {
                 let ((input, writer), (reader, output)) = (std::io::pipe()?, std::io::pipe()?);
                 let pipes = KeptPipes {
                     input,
@@ -140,17 +131,17 @@ impl App {
             .stdout(pipes.output)
             .stderr(stderr)
             .spawn()?;
-        // It holds the session's ends.
+        // It holds the session's pipe ends.
         drop(command);
         let starter = ProcessRef::open(child.id())?;
         std::thread::spawn(move || {
             for line in BufReader::new(pipes.reader).lines() {
                 let Ok(line) = line else { break };
-                if heard.send((number, Some(line))).is_err() {
+                if lines.send((number, Some(line))).is_err() {
                     return;
                 }
             }
-            let _ = heard.send((number, None));
+            let _ = lines.send((number, None));
         });
         let said = Arc::new(Mutex::new(String::new()));
         if let Some(stderr) = child.stderr.take() {
@@ -160,12 +151,12 @@ impl App {
             number,
             shared,
             kind,
-            around,
+            wrapping,
             stdin: Some(pipes.writer),
             pipe,
             starter,
             shim: None,
-            told: told.to_owned(),
+            output: output.to_owned(),
             open: BTreeMap::new(),
             next_id: 0,
             ready: false,
@@ -188,42 +179,42 @@ impl App {
         self.send("initialize", params, What::Initialize);
     }
 
-    /// Its session's process, once it is known.
+    /// The process of its session, once it is known.
     pub(crate) fn shim(&mut self) -> Option<&ProcessRef> {
         if self.shim.is_none() {
-            let pid = match self.around {
-                Around::Nothing => Some(self.child.id()),
-                Around::Held | Around::Launcher | Around::Tomorrow => {
-                    std::fs::read_to_string(&self.told)
+            let pid = match self.wrapping {
+                Wrapping::Nothing => Some(self.child.id()),
+                Wrapping::Held | Wrapping::Launcher | Wrapping::Tomorrow => {
+                    std::fs::read_to_string(&self.output)
                         .ok()
                         .and_then(|text| text.trim().parse().ok())
                 }
             };
-            // One that ended before it was known may have left its pid to somebody else.
+            // If it ended before it was known, its pid may have been reused.
             self.shim = pid
                 .and_then(|pid| ProcessRef::open(pid).ok())
-                .filter(|process| self.is_fed(process));
+                .filter(|process| self.has_stdin_pipe(process));
         }
         self.shim.as_ref()
     }
 
     /// Whether this process has the other end of its pipe.
-    fn is_fed(&self, process: &ProcessRef) -> bool {
+    fn has_stdin_pipe(&self, process: &ProcessRef) -> bool {
         files_of(process.pid()).contains(&self.pipe) && process.is_alive()
     }
 
-    /// Whether the one who started it is gone, or has closed its side.
+    /// Whether the process that started it is gone, or has closed its side.
     pub(crate) fn has_left(&mut self) -> bool {
         self.stdin.is_none() || matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// Whether this is its session, or who started it, or, before its session is known, who may become it.
-    pub(crate) fn is_of(&mut self, process: &ProcessRef) -> bool {
+    /// Whether this is its session, the process that started it, or, before its session is known, one that may become it.
+    pub(crate) fn is_session_or_starter(&mut self, process: &ProcessRef) -> bool {
         let same = |its: &ProcessRef| its.identity().same_process(process.identity());
         same(&self.starter)
             || match self.shim().map(same) {
                 Some(same) => same,
-                None => self.is_fed(process),
+                None => self.has_stdin_pipe(process),
             }
     }
 
@@ -233,20 +224,20 @@ impl App {
 
     pub(crate) fn leave(&mut self) {
         self.stdin = None;
-        self.excuse("its stdin was closed");
+        self.allow_end("its stdin was closed");
     }
 
-    pub(crate) fn excuse(&mut self, why: &str) {
+    pub(crate) fn allow_end(&mut self, why: &str) {
         self.may_end.get_or_insert_with(|| why.to_owned());
     }
 
     pub(crate) fn said(&self) -> String {
-        self.said.lock().expect("nobody panics with it").clone()
+        self.said.lock().expect("no panic while locked").clone()
     }
 
-    /// Asks for something that may be asked now; says what.
+    /// Sends a random request that is possible now; returns a description.
     pub(crate) fn ask(&mut self, chance: &mut Rng, longest: u64) -> Option<&'static str> {
-        if !self.ready || !self.is_open() || self.open.len() >= OPEN {
+        if !self.ready || !self.is_open() || self.open.len() >= MAX_OPEN {
             return None;
         }
         let tag = format!("a{}r{}", self.number, self.next_id);
@@ -261,7 +252,7 @@ impl App {
             }
             (Kind::Plain, 1) => self.any("slow", &format!(r#"{{"ms":{ms}}}"#), "slow"),
             (Kind::Plain, _) => {
-                // Nobody who parses and prints it again would write it like this.
+                // Spacing that no JSON serializer produces.
                 let params = format!(
                     r#"{{"z":1.0,"b":[1e2,  -0.0,12345678901234567890123],"s":"\u00e9\/","b":"{tag}"}}"#
                 );
@@ -318,26 +309,26 @@ impl App {
 
     fn say(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
-            // One that is gone does not read. That is judged by its end.
+            // A process that is gone does not read. Its end is judged elsewhere.
             let _ = stdin.write_all(format!("{line}\n").as_bytes());
         }
     }
 
-    /// Takes a line of its session's stdout.
-    pub(crate) fn hear(&mut self, line: &str) -> Result<(), Broken> {
+    /// Handles a line of its session's stdout.
+    pub(crate) fn handle_lines(&mut self, line: &str) -> Result<(), Broken> {
         let broken = |rule: &'static str, why: &str| {
             let why = format!("app {}: {why}: {line}", self.number);
             Err(Broken { rule, why })
         };
         let Ok(message) = serde_json::from_str::<Value>(line) else {
-            return broken(STDOUT, "no line of JSON");
+            return broken(STDOUT, "not a line of JSON");
         };
         if message["jsonrpc"] != "2.0" {
             return broken(STDOUT, "no JSON-RPC");
         }
         if message["method"].is_string() {
             if !message["id"].is_null() {
-                return broken(ANSWERS, "a request that no server makes");
+                return broken(ANSWERS, "an unexpected request");
             }
             let token = &message["params"]["progressToken"];
             let mine = format!("a{}r", self.number);
@@ -350,7 +341,7 @@ impl App {
             return Ok(());
         }
         let Some(asked) = self.open.remove(&message["id"].to_string()) else {
-            return broken(ANSWERS, "a second answer, or one to nothing");
+            return broken(ANSWERS, "a second answer, or an answer to no request");
         };
         let error = &message["error"];
         let well = error.is_null() && message.get("result").is_some();
@@ -361,7 +352,7 @@ impl App {
         match asked {
             What::Tool(tag) if well => {
                 if message["result"]["content"][0]["text"] != *tag {
-                    return broken(ANSWERS, "the answer to another call");
+                    return broken(ANSWERS, "the answer of another call");
                 }
                 if let Some(acknowledged) = self.effects.get_mut(&tag) {
                     *acknowledged = true;
@@ -385,7 +376,7 @@ impl App {
         Ok(())
     }
 
-    /// It has ended: of what is open nothing will be heard.
+    /// Handles the end of the session: open requests get no answers any more.
     pub(crate) fn end(&mut self) {
         self.over = true;
         self.stdin = None;
@@ -400,13 +391,25 @@ pub(crate) const STDOUT: &str = "12 stdout is the protocol";
 
 impl Drop for App {
     fn drop(&mut self) {
-        // The scope ends what is left; a child is reaped by its parent.
+        // The scope ends other processes; a child must be reaped by its parent.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A pipe that is full, and blocks whoever writes to it.
+/// The stderr of a session, and the read end that is never read. Every fourth app never reads its session's stderr, and that
+/// pipe is full from the start.
+fn stderr_for(number: usize, command: &mut Command) -> std::io::Result<(Option<OwnedFd>, Stdio)> {
+    if number % 4 != 3 {
+        return Ok((None, Stdio::piped()));
+    }
+    let (reader, writer) = full_pipe()?;
+    // An invalid value, so that the session writes to stderr at once.
+    command.env("KENNEL_MAX_IDLE", "no duration");
+    Ok((Some(reader), Stdio::from(writer)))
+}
+
+/// A full pipe, which blocks writers.
 fn full_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     use rustix::fs::OFlags;
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -416,13 +419,13 @@ fn full_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// Keeps the first words of a stream; the rest is read and forgotten.
+/// Keeps the start of a stream, and discards the rest.
 pub(crate) fn listen(mut stream: impl Read + Send + 'static, said: Arc<Mutex<String>>) {
     std::thread::spawn(move || {
         let mut buffer = [0u8; 4096];
         while let Ok(length @ 1..) = stream.read(&mut buffer) {
-            let mut said = said.lock().expect("nobody panics with it");
-            if said.len() < WORDS {
+            let mut said = said.lock().expect("no panic while locked");
+            if said.len() < MAX_STDERR {
                 said.push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         }

@@ -1,4 +1,4 @@
-//! What goes wrong around Kennel: the disk, the runtime directory, descriptors.
+//! Faults around Kennel: the disk, the runtime directory, descriptors.
 
 use std::fs;
 use std::io::{Result, Write};
@@ -9,24 +9,24 @@ use std::process::{Command, Stdio};
 use kennel_sys::process::ProcessRef;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::cast::{Member, files_of};
+use crate::processes::{Member, files_of};
 use crate::world::World;
 
-/// Room for the records and logs of a few daemons.
+/// Space for the records and logs of a few daemons.
 const SIZE: &str = "size=4m,mode=700";
-/// As many as any process of Kennel's may want.
+/// More than any process of Kennel needs.
 const MANY: u64 = 4096;
 
-/// A small disk of its own, which only root can have.
+/// A small disk, which only root can mount.
 #[derive(Debug)]
 pub(crate) struct Disk {
     dir: PathBuf,
 }
 
 impl Disk {
-    /// `None` for whoever may not mount.
+    /// `None` if this user may not mount.
     pub(crate) fn mount(dir: &Path) -> Result<Option<Disk>> {
-        if !crate::is_apart() {
+        if !crate::has_own_namespaces() {
             return Ok(None);
         }
         let mut mount = Command::new("mount");
@@ -39,7 +39,7 @@ impl Disk {
         }))
     }
 
-    /// Not a byte is left.
+    /// Fills the disk completely.
     fn fill(&self) -> Result<()> {
         let mut filler = fs::File::create(self.dir.join("filler"))?;
         let mut block = vec![0u8; 64 * 1024];
@@ -68,7 +68,7 @@ impl World {
         self.some_went_solo = true;
         match &self.disk {
             Some(disk) => disk.fill().map(|()| "full"),
-            None => Ok("it cannot be had without root"),
+            None => Ok("needs root"),
         }
     }
 
@@ -81,12 +81,12 @@ impl World {
     pub(crate) fn remove_dir(&mut self) {
         self.unrecorded = true;
         self.some_went_solo = true;
-        self.mend_dir();
+        self.restore_dir();
         let _ = fs::remove_dir_all(self.scope.runtime_dir());
         self.locks.clear();
     }
 
-    /// A mode that is refused: open to others, or closed to ourselves.
+    /// Sets a mode that Kennel refuses: open to others, or closed to its owner.
     pub(crate) fn loosen_dir(&mut self, how: u64) -> String {
         let mode = [0o755, 0o770, 0o500, 0o000][how as usize % 4];
         self.dir_is_loose = true;
@@ -96,7 +96,7 @@ impl World {
         format!("{mode:o}")
     }
 
-    pub(crate) fn mend_dir(&mut self) {
+    pub(crate) fn restore_dir(&mut self) {
         if self.dir_is_loose {
             self.set_mode(0o700);
             self.dir_is_loose = false;
@@ -105,11 +105,11 @@ impl World {
 
     fn set_mode(&self, mode: u32) {
         let permissions = fs::Permissions::from_mode(mode);
-        // Where it is not there, it is made as it should be.
+        // If it is missing, Kennel creates it with the right mode.
         let _ = fs::set_permissions(self.scope.runtime_dir(), permissions);
     }
 
-    /// As many files as it has open, and so many more.
+    /// Limits the descriptors of a process to the open ones and `more`.
     pub(crate) fn limit(&mut self, member: &Member, more: u64) -> String {
         let pid = member.process.pid();
         let most = files_of(pid).len() as u64 + more;
@@ -131,11 +131,11 @@ impl World {
 fn set_limit(process: &ProcessRef, most: u64) {
     let limit = Rlimit {
         current: Some(most),
-        // The hard one stays: an unprivileged user could not raise it again.
+        // The hard limit stays: an unprivileged user could not raise it again.
         maximum: Some(MANY),
     };
     let pid = i32::try_from(process.pid()).ok().and_then(Pid::from_raw);
-    // Between the look and the call it could be another's pid; then one of this world's at worst, whose limit is lifted.
+    // If the pid is reused between check and call, it belongs to another process of this world, whose limit is raised.
     if process.is_alive() && pid.is_some() {
         let _ = prlimit(pid, Resource::Nofile, limit);
     }

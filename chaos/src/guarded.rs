@@ -9,7 +9,7 @@ use crate::app::listen;
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    // Their ends are asked for from rules that change nothing.
+    // In a mutex, because rules with a shared reference check whether it has ended.
     owner: Mutex<Child>,
     guard: Mutex<Child>,
     pub(crate) visitors: Vec<TcpStream>,
@@ -26,12 +26,12 @@ impl Guarded {
             .stderr(Stdio::piped())
             .spawn()?;
         let port = Arc::new(Mutex::new(None));
-        let told = port.clone();
+        let output = port.clone();
         let stdout = guard.stdout.take().expect("it is piped");
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(port) = line.strip_prefix("listening ") {
-                    *told.lock().expect("nobody panics with it") = port.parse().ok();
+                    *output.lock().expect("no panic while locked") = port.parse().ok();
                 }
             }
         });
@@ -48,27 +48,27 @@ impl Guarded {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.guard.lock().expect("nobody panics with it").id()
+        self.guard.lock().expect("no panic while locked").id()
     }
 
     pub(crate) fn owner(&self) -> u32 {
-        self.owner.lock().expect("nobody panics with it").id()
+        self.owner.lock().expect("no panic while locked").id()
     }
 
     pub(crate) fn said(&self) -> String {
-        self.said.lock().expect("nobody panics with it").clone()
+        self.said.lock().expect("no panic while locked").clone()
     }
 
-    pub(crate) fn excuse(&mut self) {
+    pub(crate) fn allow_end(&mut self) {
         self.may_end = true;
     }
 
-    /// Somebody connects, if it listens already.
+    /// Connects a visitor, if the server listens already.
     pub(crate) fn visit(&mut self) -> bool {
-        let port = *self.port.lock().expect("nobody panics with it");
+        let port = *self.port.lock().expect("no panic while locked");
         let visitor = port.and_then(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok());
         let came = visitor.is_some();
-        // One whose owner is gone may decide to go while a visitor comes.
+        // A server whose owner is gone may decide to end while a visitor connects.
         if came && has_ended(&self.owner) {
             self.may_end = true;
         }
@@ -88,13 +88,13 @@ impl Guarded {
         self.is_owned() || !self.visitors.is_empty()
     }
 
-    /// It has ended though somebody needs it.
-    pub(crate) fn was_cut(&self) -> bool {
+    /// Whether it has ended though an owner or a visitor needs it.
+    pub(crate) fn ended_too_early(&self) -> bool {
         !self.may_end && self.has_ended() && self.is_needed()
     }
 
     pub(crate) fn end_owner(&mut self) {
-        let mut owner = self.owner.lock().expect("nobody panics with it");
+        let mut owner = self.owner.lock().expect("no panic while locked");
         let _ = owner.kill();
         let _ = owner.wait();
         self.visitors.clear();
@@ -102,14 +102,14 @@ impl Guarded {
 }
 
 fn has_ended(child: &Mutex<Child>) -> bool {
-    let mut child = child.lock().expect("nobody panics with it");
+    let mut child = child.lock().expect("no panic while locked");
     matches!(child.try_wait(), Ok(Some(_)))
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
         self.end_owner();
-        let mut guard = self.guard.lock().expect("nobody panics with it");
+        let mut guard = self.guard.lock().expect("no panic while locked");
         let _ = guard.kill();
         let _ = guard.wait();
     }

@@ -1,4 +1,4 @@
-//! Programs that change on disk, as an installer changes them: whole, under the same name.
+//! Replacing programs on disk as an installer does: atomically, under the same name.
 
 use std::io::{Error, Result};
 use std::os::unix::fs::PermissionsExt;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use kennel_testkit::bin;
 
-/// How the program's file tells which build it is, and how long that may be.
+/// The text before the build number in the program's file, and the length of that number.
 const MARKER: &[u8] = b"kennel build: ";
 const WIDTH: usize = 80;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Puts a build of Kennel there that is newer the higher its number is.
+/// Installs a build of Kennel with this number. Higher numbers are newer.
 pub(crate) fn newer(path: &Path, number: u32) -> Result<()> {
     let mut program = std::fs::read(bin("kennel"))?;
     let mut places = program
@@ -21,7 +21,7 @@ pub(crate) fn newer(path: &Path, number: u32) -> Result<()> {
             *window == MARKER && program[at + MARKER.len()..].starts_with(VERSION.as_bytes())
         });
     let at = places.next().map(|(at, _)| at + MARKER.len());
-    let at = at.ok_or_else(|| Error::other("the program does not tell its build"))?;
+    let at = at.ok_or_else(|| Error::other("the program contains no build number"))?;
     let room = &mut program[at..at + WIDTH - MARKER.len()];
     let build = format!("{VERSION}+{number}");
     room.fill(b' ');
@@ -29,7 +29,7 @@ pub(crate) fn newer(path: &Path, number: u32) -> Result<()> {
     put(path, &program)
 }
 
-/// Puts the same there once more: another file of the same content.
+/// Installs the same program again: another file with the same content.
 pub(crate) fn again(path: &Path) -> Result<()> {
     put(path, &std::fs::read(path)?)
 }

@@ -1,4 +1,4 @@
-//! Confined processes that speak to the daemons of unconfined sessions, as one in a sandbox could.
+//! Confined processes that connect to the daemons of unconfined sessions, as a process in a sandbox could.
 
 use std::fs::File;
 use std::io::Result;
@@ -10,17 +10,17 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// What exists once a command of theirs has run: its `/proc/self/status`.
+/// The file that a command of an intruder creates: its `/proc/self/status`.
 pub(crate) fn mark(world: &World) -> PathBuf {
     world.stash.path("intruded")
 }
 
-/// One of them says hello to one of the daemons. It is not waited for: the daemon may be stopped.
-pub(crate) fn intrude(world: &mut World, whom: u64, how: u64) -> Result<String> {
+/// An intruder says hello to a daemon. It is not waited for, because the daemon may be stopped.
+pub(crate) fn connect_confined(world: &mut World, target: u64, how: u64) -> Result<String> {
     let sockets = sockets(world);
-    let place = (whom as usize).checked_rem(sockets.len());
+    let place = (target as usize).checked_rem(sockets.len());
     let Some(socket) = place.map(|place| &sockets[place]) else {
-        return Ok("nobody is there".to_owned());
+        return Ok("no process".to_owned());
     };
     let hello = hello(world)?;
     let confined = ["no-new-privs", "seccomp"][(how % 2) as usize];
@@ -47,7 +47,7 @@ fn sockets(world: &World) -> Vec<PathBuf> {
     sockets
 }
 
-/// The file with what all of them say: a hello with a command and a newer build that leave a mark, and a first request.
+/// The file with the messages of all intruders: a hello with a command and a newer build that leave a mark, and a request.
 fn hello(world: &World) -> Result<PathBuf> {
     let path = world.stash.path("intruder");
     let program = world.stash.path("trap");

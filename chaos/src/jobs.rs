@@ -1,45 +1,51 @@
-//! Background jobs that Kennel did not start, innocent ones and real orphans. Rule: `kennel reap --foreign` ends the
-//! orphans and nobody else.
+//! Background jobs that Kennel did not start, innocent ones and real orphans. Rule: `kennel reap --foreign` ends only the
+//! orphans.
 
 use std::io::{Error, Result};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use kennel_sys::process::ProcessRef;
 use kennel_sys::{Signal, events};
-use kennel_testkit::{Rng, bin};
+use kennel_testkit::{Rng, Subject, bin};
 
 use crate::rules::entries;
 use crate::world::World;
 
 /// Maximum number of job processes in a world.
 const MOST: usize = 40;
-/// How long the jobs of one step may take to start on a busy machine, and how often that is checked.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(5);
+/// Maximum time for the jobs of a step to start on a busy machine, and the interval for checking that.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_millis(5);
 /// Environment variable that marks the processes of one step.
 const MARK: &str = "CHAOS_JOBS";
 
 /// A process of a background job.
 #[derive(Debug)]
 pub(crate) struct JobProcess {
-    pub(crate) process: ProcessRef,
+    pub(crate) process: Subject,
     pub(crate) line: String,
     pub(crate) is_orphan: bool,
 }
 
 /// Starts random jobs, and `kennel reap --foreign --yes`, which `World::kennel` restricts to processes of this world.
 pub(crate) fn start_and_reap(world: &mut World, how: u64) -> Result<String> {
-    let told = match world.jobs.len() < MOST {
+    let output = match world.jobs.len() < MOST {
         true => start(world, Script::draw(how), how)?,
-        false => "there are enough".to_owned(),
+        false => "limit reached".to_owned(),
     };
     world.run(&["reap", "--foreign", "--yes"])?;
-    Ok(told)
+    // Until it has ended, no other step may open a pidfd of an orphan, which would spare it.
+    let begun = Instant::now();
+    while begun.elapsed() < TIME_LIMIT
+        && world.commands.last_mut().is_some_and(|it| !it.has_ended())
+    {
+        let _ = events::sleep(&[], &[], Some(INTERVAL));
+    }
+    Ok(output)
 }
 
-/// Innocent processes that have ended. Nothing but `kennel reap` has a reason to end them.
+/// Innocent processes that have ended. Only `kennel reap` has a reason to end them.
 pub(crate) fn ended_innocents(world: &World) -> Vec<String> {
     let innocents = world.jobs.iter().filter(|it| !it.is_orphan);
     let ended = innocents.filter(|it| !it.process.is_alive());
@@ -48,8 +54,8 @@ pub(crate) fn ended_innocents(world: &World) -> Vec<String> {
         .collect()
 }
 
-/// Orphans that live although every `kennel reap --foreign` has ended.
-pub(crate) fn spared_orphans(world: &mut World) -> Vec<String> {
+/// Orphans that live after every `kennel reap --foreign` has ended.
+pub(crate) fn missed_orphans(world: &mut World) -> Vec<String> {
     world
         .jobs
         .retain(|it| !it.is_orphan || it.process.is_alive());
@@ -63,7 +69,7 @@ pub(crate) fn spared_orphans(world: &mut World) -> Vec<String> {
         .collect()
 }
 
-/// Runs a script in a session of its own, as a terminal does, and waits until exactly the expected processes are left.
+/// Runs a script in a new session, as a terminal does, and waits until exactly the expected processes are left.
 fn start(world: &mut World, script: Script, how: u64) -> Result<String> {
     let dir = world.stash.path(format!("jobs-{how:x}"));
     std::fs::create_dir_all(&dir)?;
@@ -100,7 +106,7 @@ fn start(world: &mut World, script: Script, how: u64) -> Result<String> {
                 }));
             break;
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIME_LIMIT {
             let why = format!("{lines:?} run instead of {expected:?}");
             for (process, _) in &there {
                 let _ = process.signal(Signal::KILL);
@@ -109,7 +115,7 @@ fn start(world: &mut World, script: Script, how: u64) -> Result<String> {
             let _ = bash.wait();
             return Err(Error::other(why));
         }
-        let _ = events::sleep(&[], &[], Some(LOOK));
+        let _ = events::sleep(&[], &[], Some(INTERVAL));
     }
     bash.wait()?;
     let lines = script.lines.trim_end().replace('\n', " ; ");
@@ -118,7 +124,7 @@ fn start(world: &mut World, script: Script, how: u64) -> Result<String> {
 
 /// The processes of a step with their command lines. A process that exits loses its environment before it closes its
 /// files, so those of the session count too.
-fn members(session: u32, mark: &str) -> Vec<(ProcessRef, String)> {
+fn members(session: u32, mark: &str) -> Vec<(Subject, String)> {
     let is_member = |dir: &Path| {
         let stat = std::fs::read_to_string(dir.join("stat")).unwrap_or_default();
         // 4711 (name) S parent group session …
@@ -137,15 +143,15 @@ fn members(session: u32, mark: &str) -> Vec<(ProcessRef, String)> {
     };
     let processes = entries(Path::new("/proc")).into_iter().filter_map(|dir| {
         let pid = dir.file_name()?.to_str()?.parse().ok()?;
-        let process = ProcessRef::open(pid).ok().filter(|_| is_member(&dir))?;
+        let process = Subject::open(pid).filter(|_| is_member(&dir))?;
         let line = process.command_line().unwrap_or_default().join(" ");
         Some((process, line))
     });
     processes.collect()
 }
 
-/// Lines of bash that leave jobs in the background, and the command lines of the processes that stay. `$P` is the
-/// directory of the testkit's programs.
+/// Lines of bash that start background jobs, and the command lines of the processes that stay. `$P` is the directory of the
+/// testkit's programs.
 #[derive(Debug)]
 struct Script {
     chance: Rng,
@@ -183,12 +189,12 @@ impl Script {
         those[self.chance.below(those.len() as u64) as usize]
     }
 
-    /// A number that no other process or file of this step has, and seldom one of another step: a report names it.
+    /// A number that is unique within this step, and rarely equals one of another step, because reports contain it.
     fn number(&self) -> u64 {
         self.first + (self.innocents.len() + self.orphans.len()) as u64
     }
 
-    /// A command that stays, with a command line of its own.
+    /// A command that stays, with a unique command line.
     fn idle(&mut self, is_orphan: bool) -> String {
         let line = format!("tk-idle {}", self.number());
         match is_orphan {
@@ -256,7 +262,7 @@ impl Script {
         }
     }
 
-    /// A job whose output is a file, or one with abandoned stdin and stdout that writes a file now and then.
+    /// A job whose output is a file, or one with abandoned stdin and stdout that writes to a file from time to time.
     fn writer(&mut self) -> String {
         const LOOP: &str = "while :; do echo x >&3; read -t 0.02 -u 4; done";
         let job = self.idle(false);

@@ -7,17 +7,17 @@
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "it is run by a person or by CI, and its trace is what it is run for"
+    reason = "its output is its purpose"
 )]
 
 mod app;
-mod cast;
 mod faults;
 mod guarded;
 mod install;
 mod intruders;
 mod jobs;
 mod plan;
+mod processes;
 mod report;
 mod rules;
 mod services;
@@ -40,11 +40,11 @@ use report::Trace;
 use rules::{Broken, Judge};
 use world::World;
 
-/// How many steps a world has, and how many sessions at once.
+/// The number of steps of a world, and of concurrent sessions.
 const LARGE: (u32, usize) = (100, 200);
 const SMALL: (u32, usize) = (50, 20);
-/// Set where this process has a world of processes and mounts of its own.
-const APART: &str = "TESTKIT_APART";
+/// Set if this process has its own namespaces for processes and mounts.
+const OWN_NAMESPACES: &str = "TESTKIT_APART";
 
 #[derive(Debug, Parser)]
 #[command(name = "kennel-chaos")]
@@ -52,36 +52,36 @@ pub(crate) struct Args {
     /// Repeat the schedule of an earlier run [default: fresh]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// For how long; the world that is under way is finished
+    /// Run for this many minutes; the current world is finished
     #[arg(long, value_name = "N", default_value_t = 1)]
     minutes: u64,
-    /// The same in seconds
+    /// Run for this many seconds
     #[arg(long, value_name = "N", conflicts_with = "minutes")]
     seconds: Option<u64>,
     /// Begin with this world instead of the first
     #[arg(long, value_name = "N", default_value_t = 0)]
     world: u32,
-    /// No more than so many worlds
+    /// Run at most this many worlds
     #[arg(long, value_name = "N", default_value_t = u32::MAX)]
     worlds: u32,
-    /// Small worlds: fewer steps, and no crowds
+    /// Run small worlds: fewer steps, and no crowds
     #[arg(long)]
     quick: bool,
-    /// Stay among the other processes of this machine, though we could be apart
+    /// Do not create namespaces
     #[arg(long)]
     here: bool,
     /// Print every step, not just those before a broken rule
     #[arg(long)]
     verbose: bool,
-    /// Keep the files of a world in which a rule was broken here
+    /// Copy the files of a world in which a rule was broken to this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<std::path::PathBuf>,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if rustix::process::geteuid().is_root() && !args.here && !is_apart() {
-        return go_apart();
+    if rustix::process::geteuid().is_root() && !args.here && !has_own_namespaces() {
+        return enter_own_namespaces();
     }
     kennel_sys::limits::raise_descriptors();
     let seed = args.seed.unwrap_or_else(kennel_testkit::seed);
@@ -94,21 +94,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether processes and mounts are our own: pids can be chosen, disks be had, and nothing outlives us.
-pub(crate) fn is_apart() -> bool {
-    std::env::var_os(APART).is_some()
+/// Whether this process has its own namespaces: pids can be chosen, disks mounted, and no process outlives it.
+pub(crate) fn has_own_namespaces() -> bool {
+    std::env::var_os(OWN_NAMESPACES).is_some()
 }
 
-/// The same once more, with processes and mounts of its own. The first process there is a shell, which reaps.
-fn go_apart() -> ExitCode {
+/// Starts this program again in new namespaces. The first process there is a shell, which reaps.
+fn enter_own_namespaces() -> ExitCode {
     let program = std::env::current_exe().expect("a program has a path");
-    // Not as a child: whoever ends us ends all of it.
+    // An exec, not a child: ending this process then ends all of it.
     let error = Command::new("unshare")
         .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .args(["sh", "-c", "\"$0\" \"$@\"; exit $?"])
         .arg(program)
         .args(std::env::args_os().skip(1))
-        .env(APART, "1")
+        .env(OWN_NAMESPACES, "1")
         .exec();
     eprintln!("kennel-chaos: cannot run unshare: {error}; --here does without it");
     ExitCode::FAILURE
@@ -118,10 +118,10 @@ fn run(args: &Args, seed: u64) -> std::io::Result<ExitCode> {
     let time = args
         .seconds
         .map_or(Duration::from_secs(60 * args.minutes), Duration::from_secs);
-    let apart = if is_apart() {
+    let apart = if has_own_namespaces() {
         "apart"
     } else {
-        "without a disk of its own and chosen pids"
+        "without its own disk and chosen pids"
     };
     println!("chaos: seed {seed}, {time:?}, {apart}");
     let (steps, most) = if args.quick { SMALL } else { LARGE };
@@ -164,15 +164,15 @@ fn live(world: &mut World, steps: u32, mut plan: Plan, trace: &mut Trace) -> Res
     for _ in 0..steps {
         let step = plan.next();
         let _ = events::sleep(&[], &[], Some(step.pause));
-        let met = steps::perform(world, step);
+        let used_before = steps::perform(world, step);
         trace.add(
             &step,
-            &met.unwrap_or_else(|error| format!("failed: {error}")),
+            &used_before.unwrap_or_else(|error| format!("failed: {error}")),
         );
-        world.hear(Duration::ZERO)?;
-        let cast = world.look();
-        world.hear(Duration::ZERO)?;
-        judge.look(world, &cast)?;
+        world.handle_lines(Duration::ZERO)?;
+        let processes = world.look();
+        world.handle_lines(Duration::ZERO)?;
+        judge.look(world, &processes)?;
     }
     trace.note("the end of the world");
     settle::settle(world, &mut judge)?;

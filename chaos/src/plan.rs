@@ -1,87 +1,87 @@
-//! What happens, in which order: drawn from the seed alone. Whom a step meets depends on who is there by then, but
-//! no step draws more or fewer numbers for it: the same seed is the same schedule.
+//! The schedule: drawn from the seed alone. Which process a step affects depends on the processes that exist then, but each
+//! step draws the same number of random values: the same seed is the same schedule.
 
 use std::time::Duration;
 
 use kennel_sys::Signal;
 use kennel_testkit::Rng;
 
-use crate::cast::Role;
+use crate::processes::Role;
 
-/// The longest pause before a step: from the middle of what the last one began to well after it.
+/// Maximum pause before a step: from the middle of what the last step started to well after it.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// One thing that happens.
+/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// An app begins a session.
-    Join,
-    /// Many do, at once.
-    Crowd,
+    /// An app starts a session.
+    StartSession,
+    /// Many apps start a session, at once.
+    StartManySessions,
     /// An app closes its side.
-    Leave,
-    /// Apps ask for something.
-    Ask,
-    /// Many ask at once, and some of it takes long.
-    Hurry,
+    CloseSession,
+    /// Apps send requests.
+    SendRequests,
+    /// Apps send many requests at once, some of which take long.
+    SendManyRequests,
     /// An owner starts a guarded server.
     Guard,
-    /// Somebody connects to one.
-    Visit,
-    /// A visitor goes.
-    Part,
-    /// One of these gets a signal.
+    /// A visitor connects to a guarded server.
+    Connect,
+    /// A visitor disconnects.
+    Disconnect,
+    /// A process with this role gets a signal.
     Signal(Role, Signal),
-    /// One of the first and all of the second die at once.
-    Both(Role, Role),
-    /// All of Kennel dies at once.
-    Massacre,
-    /// Whoever is stopped goes on.
-    Thaw,
-    /// The whole world is stopped for a while, as by a laptop's lid: every clock has jumped when it goes on.
-    Sleep,
-    /// Somebody gets the pid of one who has died.
-    Impersonate,
-    /// A daemon and its warden die, and somebody has the pid of one of them before anyone can look.
-    Haunt,
-    /// A confined process says hello to a daemon, with a command and a newer build of its own.
-    Intrude,
-    /// An app begins a session whose server starts a detached service, or somebody outside begins to use such a service.
+    /// A process with the first role and all its descendants with the second are killed at once.
+    KillTogether(Role, Role),
+    /// All processes of Kennel are killed at once.
+    KillAll,
+    /// All stopped processes are continued.
+    ContinueAll,
+    /// The whole world is stopped for some time, as by closing a laptop: every clock has jumped when it continues.
+    StopWorld,
+    /// A stranger gets the pid of a dead process.
+    ReusePid,
+    /// A daemon and its warden are killed, and a stranger gets the pid of one of them before their records are read.
+    ReusePidAfterKill,
+    /// A confined process says hello to a daemon, with its own command and a newer build.
+    ConnectConfined,
+    /// An app starts a session whose server starts a detached service, or a process outside connects to such a service.
     Service,
     /// Background jobs are started, orphans among them, and `kennel reap --foreign` runs.
     Jobs,
-    /// A command of Kennel's.
+    /// A command of Kennel runs.
     Command(&'static [&'static str]),
-    /// The runtime directory is removed under everyone.
+    /// The runtime directory is removed while it is in use.
     RemoveDir,
-    /// Its mode becomes one that Kennel refuses.
+    /// The runtime directory gets a mode that Kennel refuses.
     LoosenDir,
-    /// It is as it was.
-    MendDir,
+    /// The runtime directory gets its mode back.
+    RestoreDir,
     FillDisk,
     FreeDisk,
-    /// One of these can open no more files.
+    /// A process with this role cannot open more files.
     NoDescriptors(Role),
-    /// It can again.
+    /// All processes can open files again.
     Descriptors,
     /// A newer Kennel is installed.
     Upgrade,
-    /// The same build is installed once more.
+    /// The same build is installed again.
     Reinstall,
     /// The server's program changes.
     ChangeServer,
 }
 
-/// How likely each is.
+/// The weight of each action.
 const TABLE: &[(u64, Act)] = &[
-    (200, Act::Join),
-    (18, Act::Crowd),
-    (30, Act::Leave),
-    (240, Act::Ask),
-    (60, Act::Hurry),
+    (200, Act::StartSession),
+    (18, Act::StartManySessions),
+    (30, Act::CloseSession),
+    (240, Act::SendRequests),
+    (60, Act::SendManyRequests),
     (12, Act::Guard),
-    (12, Act::Visit),
-    (8, Act::Part),
+    (12, Act::Connect),
+    (8, Act::Disconnect),
     (40, Act::Signal(Role::Server, Signal::KILL)),
     (12, Act::Signal(Role::Server, Signal::TERM)),
     (12, Act::Signal(Role::Server, Signal::STOP)),
@@ -99,16 +99,16 @@ const TABLE: &[(u64, Act)] = &[
     (8, Act::Signal(Role::Owner, Signal::KILL)),
     (4, Act::Signal(Role::Guard, Signal::KILL)),
     (4, Act::Signal(Role::Guard, Signal::TERM)),
-    (8, Act::Both(Role::Daemon, Role::Warden)),
-    (8, Act::Both(Role::Daemon, Role::Server)),
-    (6, Act::Both(Role::Daemon, Role::Shim)),
-    (6, Act::Both(Role::Shim, Role::Warden)),
-    (3, Act::Massacre),
-    (50, Act::Thaw),
-    (6, Act::Sleep),
-    (16, Act::Impersonate),
-    (10, Act::Haunt),
-    (14, Act::Intrude),
+    (8, Act::KillTogether(Role::Daemon, Role::Warden)),
+    (8, Act::KillTogether(Role::Daemon, Role::Server)),
+    (6, Act::KillTogether(Role::Daemon, Role::Shim)),
+    (6, Act::KillTogether(Role::Shim, Role::Warden)),
+    (3, Act::KillAll),
+    (50, Act::ContinueAll),
+    (6, Act::StopWorld),
+    (16, Act::ReusePid),
+    (10, Act::ReusePidAfterKill),
+    (14, Act::ConnectConfined),
     (24, Act::Service),
     (16, Act::Jobs),
     (14, Act::Command(&["ps", "--json"])),
@@ -120,7 +120,7 @@ const TABLE: &[(u64, Act)] = &[
     (5, Act::Command(&["purge", "--yes"])),
     (6, Act::RemoveDir),
     (6, Act::LoosenDir),
-    (16, Act::MendDir),
+    (16, Act::RestoreDir),
     (8, Act::FillDisk),
     (20, Act::FreeDisk),
     (8, Act::NoDescriptors(Role::Daemon)),
@@ -131,19 +131,19 @@ const TABLE: &[(u64, Act)] = &[
     (6, Act::ChangeServer),
 ];
 
-/// One step: what, and three numbers that decide about whom, how and when.
+/// One step: an action, and three numbers that select the process, the details and the pause.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) act: Act,
-    pub(crate) whom: u64,
+    pub(crate) target: u64,
     pub(crate) how: u64,
     pub(crate) pause: Duration,
 }
 
-/// The first steps of every world: somebody has to be there.
+/// Number of initial steps that start sessions.
 const FIRST: u32 = 5;
 
-/// What Kennel has to do without, see `kennel_sys::kernel`.
+/// The kernel features that are switched off, see `kennel_sys::kernel`.
 const KERNELS: [&str; 6] = ["", "", "", "pidfs", "peer-pidfd", "pidfd"];
 
 /// The steps of one world.
@@ -151,7 +151,7 @@ const KERNELS: [&str; 6] = ["", "", "", "pidfs", "peer-pidfd", "pidfd"];
 pub(crate) struct Plan {
     chance: Rng,
     drawn: u32,
-    /// Features of the kernel that are switched off.
+    /// The kernel features that are switched off.
     pub(crate) off: &'static str,
 }
 
@@ -177,12 +177,16 @@ impl Plan {
             found
         });
         let (_, act) = act.expect("the weights add up");
-        let act = if self.drawn <= FIRST { &Act::Join } else { act };
+        let act = if self.drawn <= FIRST {
+            &Act::StartSession
+        } else {
+            act
+        };
         Step {
             act: *act,
-            whom: chance.next_u64(),
+            target: chance.next_u64(),
             how: chance.next_u64(),
-            // Half of them come right behind the one before.
+            // Half of the steps follow the one before at once.
             pause: match chance.below(2) {
                 0 => chance.duration_below(PAUSE / 50),
                 _ => chance.duration_below(PAUSE),
@@ -196,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_a_schedule_and_every_world_has_its_own() {
+    fn each_seed_and_world_has_its_own_schedule() {
         let steps = |seed, world| {
             let mut plan = Plan::new(seed, world);
             let steps = (0..50).map(|_| format!("{:?}", plan.next()));
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_the_table_happens() {
+    fn every_action_in_the_table_happens() {
         let mut plan = Plan::new(1, 0);
         let drawn: Vec<Act> = (0..20_000).map(|_| plan.next().act).collect();
         for (_, act) in TABLE {

@@ -1,4 +1,4 @@
-//! What a run tells: its steps, its totals, and, of a broken rule, everything that helps to find out why.
+//! The report of a run: its steps, its totals, and, for a broken rule, the facts that help to find the cause.
 
 use std::fmt;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::plan::Step;
 use crate::rules::{Broken, walk};
 use crate::world::World;
 
-/// How many of the last steps, and how much of each log, are shown.
+/// Number of steps, and of lines of each log, that are shown.
 const LAST: usize = 30;
 const TAIL: usize = 6000;
 
-/// What happened so far.
+/// The steps so far.
 #[derive(Debug)]
 pub(crate) struct Trace {
     start: Instant,
@@ -32,10 +32,10 @@ impl Trace {
         }
     }
 
-    pub(crate) fn add(&mut self, step: &Step, met: &str) {
+    pub(crate) fn add(&mut self, step: &Step, target: &str) {
         self.steps += 1;
         let act = format!("{:?}", step.act);
-        self.note(&format!("{:>3} {act}: {met}", self.steps));
+        self.note(&format!("{:>3} {act}: {target}", self.steps));
     }
 
     pub(crate) fn note(&mut self, text: &str) {
@@ -48,7 +48,7 @@ impl Trace {
     }
 }
 
-/// What all worlds of a run came to.
+/// The totals of all worlds of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     worlds: u32,
@@ -96,7 +96,7 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Tells of a broken rule, with how to see it again.
+/// Prints a broken rule, with the command that repeats it.
 pub(crate) fn broken(
     again: &str,
     number: u32,
@@ -109,7 +109,7 @@ pub(crate) fn broken(
     for line in trace.lines.iter().rev().take(LAST).rev() {
         println!("{line}");
     }
-    println!("\nwho is there:");
+    println!("\nprocesses:");
     for member in &world.look().members {
         let state = if member.stopped { "stopped" } else { "" };
         let pid = member.process.pid();
@@ -118,7 +118,7 @@ pub(crate) fn broken(
             member.parent, member.role, member.line
         );
     }
-    println!("\nwhat is written down:");
+    println!("\nrecords:");
     walk(&world.scope.runtime_dir(), &mut |path| show(path));
     if let Some(keep) = keep {
         let copied = Command::new("cp")

@@ -1,128 +1,128 @@
-//! What must hold after every step, seen from outside. What needs a moment to become true again has it: a rule is
-//! broken when the same thing is wrong for longer than its patience.
+//! The rules that must hold after every step, checked from outside. A rule is broken when the same problem lasts longer
+//! than its time limit.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cast::{Cast, Member, Role, files_of};
 use crate::intruders;
 use crate::jobs;
+use crate::processes::{Member, Processes, Role, files_of};
 use crate::services;
 use crate::world::World;
 
-/// A rule that was broken, and how.
+/// A broken rule, with the problem.
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) rule: &'static str,
     pub(crate) why: String,
 }
 
-/// A rule, and how it is seen to hold.
+/// A rule, and the function that checks it.
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
-    /// How long it may take on a busy machine until all is well again.
-    patience: Duration,
-    /// What is wrong: the same words for the same thing.
-    look: fn(&mut World, &Cast) -> Vec<String>,
+    /// Maximum duration of a problem on a busy machine.
+    limit: Duration,
+    /// Lists the problems; the same problem has the same text.
+    look: fn(&mut World, &Processes) -> Vec<String>,
 }
 
 const AT_ONCE: Duration = Duration::ZERO;
-/// The ladder of these worlds takes a second, an election begins again for twenty.
-const SOON: Duration = Duration::from_secs(60);
-/// A command waits for what it stops.
-const LATE: Duration = Duration::from_secs(150);
+/// The stop ladder in these worlds takes a second; an election retries for twenty.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A command waits for the processes that it stops.
+const COMMAND_LIMIT: Duration = Duration::from_secs(150);
 
 const RULES: &[Rule] = &[
     Rule {
         name: "1 one daemon per key",
-        patience: SOON,
+        limit: LIMIT,
         look: one_daemon_per_key,
     },
     Rule {
         name: "2 no orphan: a session ends with its app",
-        patience: SOON,
+        limit: LIMIT,
         look: no_session_without_app,
     },
     Rule {
-        name: "2 no orphan: a server has somebody it serves",
-        patience: SOON,
+        name: "2 no orphan: a server has a served process",
+        limit: LIMIT,
         look: no_server_without_served,
     },
     Rule {
         name: "2 no orphan: a guarded server ends with its owner",
-        patience: SOON,
+        limit: LIMIT,
         look: no_guard_without_reason,
     },
     Rule {
-        name: "2 no orphan: reap --foreign ends what nobody can reach",
-        patience: AT_ONCE,
+        name: "2 no orphan: reap --foreign ends unreachable servers",
+        limit: AT_ONCE,
         look: no_orphan_spared,
     },
     Rule {
-        name: "3 no false reap: a session goes on",
-        patience: AT_ONCE,
+        name: "3 no false reap: a session continues",
+        limit: AT_ONCE,
         look: no_session_cut,
     },
     Rule {
-        name: "3 no false reap: a guarded server goes on",
-        patience: AT_ONCE,
+        name: "3 no false reap: a guarded server continues",
+        limit: AT_ONCE,
         look: no_guard_cut,
     },
     Rule {
-        name: "3 no false reap: a service that others use goes on",
-        patience: AT_ONCE,
+        name: "3 no false reap: a service that others use continues",
+        limit: AT_ONCE,
         look: no_service_cut,
     },
     Rule {
-        name: "3 no false reap: a background job goes on",
-        patience: AT_ONCE,
+        name: "3 no false reap: a background job continues",
+        limit: AT_ONCE,
         look: no_job_cut,
     },
     Rule {
         name: "5 nothing acknowledged is lost, nothing unknown is repeated",
-        patience: AT_ONCE,
+        limit: AT_ONCE,
         look: once_at_most,
     },
     Rule {
-        name: "6 identity is not a number: nobody else is signalled",
-        patience: AT_ONCE,
+        name: "6 identity is not a number: no other process is signalled",
+        limit: AT_ONCE,
         look: no_bystander_touched,
     },
     Rule {
-        name: "a confined process has nothing run outside its confinement",
-        patience: AT_ONCE,
+        name: "a confined process runs no command outside its confinement",
+        limit: AT_ONCE,
         look: no_intruder_served,
     },
     Rule {
         name: "7 decide, then write: a lock's file stays",
-        patience: AT_ONCE,
+        limit: AT_ONCE,
         look: no_lock_replaced,
     },
     Rule {
-        name: "8 the meeting place does not depend on the environment",
-        patience: AT_ONCE,
+        name: "8 the runtime directory does not depend on the environment",
+        limit: AT_ONCE,
         look: no_second_place,
     },
     Rule {
         name: "9 only this user",
-        patience: AT_ONCE,
+        limit: AT_ONCE,
         look: nothing_open_to_others,
     },
     Rule {
         name: "a command ends",
-        patience: LATE,
+        limit: COMMAND_LIMIT,
         look: no_command_hangs,
     },
     Rule {
-        name: "nothing outside the world is written",
-        patience: AT_ONCE,
+        name: "no file outside the world is written",
+        limit: AT_ONCE,
         look: nothing_outside,
     },
 ];
 
-/// What is wrong at present, and since when.
+/// The current problems, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     since: BTreeMap<(&'static str, String), Instant>,
@@ -130,13 +130,13 @@ pub(crate) struct Judge {
 
 impl Judge {
     /// Checks every rule.
-    pub(crate) fn look(&mut self, world: &mut World, cast: &Cast) -> Result<(), Broken> {
+    pub(crate) fn look(&mut self, world: &mut World, processes: &Processes) -> Result<(), Broken> {
         let now = Instant::now();
         let mut since = BTreeMap::new();
-        for (rule, wrong) in wrong(world, cast) {
+        for (rule, wrong) in wrong(world, processes) {
             let began = self.since.get(&(rule.name, wrong.clone()));
             let began = began.copied().unwrap_or(now);
-            if now - began >= rule.patience {
+            if now - began >= rule.limit {
                 let lasted = (now - began).as_secs_f32();
                 return Err(Broken {
                     rule: rule.name,
@@ -150,21 +150,21 @@ impl Judge {
     }
 }
 
-/// All that is wrong at this moment.
-pub(crate) fn wrong(world: &mut World, cast: &Cast) -> Vec<(&'static Rule, String)> {
+/// All problems at this moment.
+pub(crate) fn wrong(world: &mut World, processes: &Processes) -> Vec<(&'static Rule, String)> {
     let mut all = Vec::new();
     for rule in RULES {
-        let wrong = (rule.look)(world, cast).into_iter();
+        let wrong = (rule.look)(world, processes).into_iter();
         all.extend(wrong.map(|wrong| (rule, wrong)));
     }
     all
 }
 
-fn one_daemon_per_key(_: &mut World, cast: &Cast) -> Vec<String> {
+fn one_daemon_per_key(_: &mut World, processes: &Processes) -> Vec<String> {
     let mut keys: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-    for daemon in cast.of(Role::Daemon) {
+    for daemon in processes.of(Role::Daemon) {
         let files = files_of(daemon.process.pid());
-        // One whose directory was removed under it is on its way out, as its clients turn elsewhere.
+        // A daemon whose directory was removed is about to end, as its clients elect another one.
         let lock = files.iter().find(|file| file.ends_with("daemon.lock"));
         if let Some(key) = lock.and_then(|lock| lock.parent()) {
             let key = key.display().to_string();
@@ -177,7 +177,7 @@ fn one_daemon_per_key(_: &mut World, cast: &Cast) -> Vec<String> {
         .collect()
 }
 
-fn no_session_without_app(world: &mut World, cast: &Cast) -> Vec<String> {
+fn no_session_without_app(world: &mut World, processes: &Processes) -> Vec<String> {
     let mut wrong = Vec::new();
     for app in &mut world.apps {
         if app.may_end.is_none() {
@@ -186,12 +186,12 @@ fn no_session_without_app(world: &mut World, cast: &Cast) -> Vec<String> {
         let left = app.has_left() || !app.starter.is_alive();
         let number = app.number;
         let why = app.may_end.clone().unwrap_or_default();
-        // What is answered after the last word may take as long as it was asked to.
+        // The answers after the last request may take as long as they were asked to.
         if let Some(shim) = app.shim()
-            && let Some(member) = cast.find(shim.pid())
+            && let Some(member) = processes.find(shim.pid())
             && shim.is_alive()
             && left
-            && !held_up(cast, member)
+            && !may_wait_for_stopped(processes, member)
         {
             wrong.push(format!("app {number}'s session {} ({why})", shim.pid()));
         }
@@ -199,16 +199,16 @@ fn no_session_without_app(world: &mut World, cast: &Cast) -> Vec<String> {
     wrong
 }
 
-/// Whether somebody it may be waiting for is stopped.
-fn held_up(cast: &Cast, member: &Member) -> bool {
-    let stopped = |role| cast.of(role).any(|member| member.stopped);
+/// Whether a process that it may be waiting for is stopped.
+fn may_wait_for_stopped(processes: &Processes, member: &Member) -> bool {
+    let stopped = |role| processes.of(role).any(|member| member.stopped);
     member.stopped || stopped(Role::Warden) || stopped(Role::Server) || stopped(Role::Daemon)
 }
 
-fn no_server_without_served(world: &mut World, cast: &Cast) -> Vec<String> {
+fn no_server_without_served(world: &mut World, processes: &Processes) -> Vec<String> {
     let mut wrong = Vec::new();
-    for server in cast.of(Role::Server) {
-        let above: Vec<&Member> = cast.above(server).collect();
+    for server in processes.of(Role::Server) {
+        let above: Vec<&Member> = processes.above(server).collect();
         let warden = above.iter().find(|member| member.role == Role::Warden);
         let served = above
             .iter()
@@ -226,17 +226,17 @@ fn no_server_without_served(world: &mut World, cast: &Cast) -> Vec<String> {
     wrong
 }
 
-fn no_guard_without_reason(world: &mut World, cast: &Cast) -> Vec<String> {
+fn no_guard_without_reason(world: &mut World, processes: &Processes) -> Vec<String> {
     let guards = world.guards.iter().filter(|guard| !guard.has_ended());
     let wrong = guards.filter_map(|guard| {
-        let member = cast.find(guard.pid())?;
-        let needed = guard.is_needed() || held_up(cast, member);
+        let member = processes.find(guard.pid())?;
+        let needed = guard.is_needed() || may_wait_for_stopped(processes, member);
         (!needed).then(|| format!("guard {} has neither owner nor visitor", guard.pid()))
     });
     wrong.collect()
 }
 
-fn no_session_cut(world: &mut World, _: &Cast) -> Vec<String> {
+fn no_session_cut(world: &mut World, _: &Processes) -> Vec<String> {
     let mut wrong = Vec::new();
     for app in &mut world.apps {
         if app.may_end.is_some() {
@@ -246,7 +246,7 @@ fn no_session_cut(world: &mut World, _: &Cast) -> Vec<String> {
         let ended = app.over || app.shim().is_some_and(|shim| !shim.is_alive());
         if ended {
             wrong.push(format!(
-                "app {number}'s session has ended; it said: {}",
+                "app {number}'s session has ended; its stderr: {}",
                 app.said()
             ));
         }
@@ -254,25 +254,25 @@ fn no_session_cut(world: &mut World, _: &Cast) -> Vec<String> {
     wrong
 }
 
-fn no_guard_cut(world: &mut World, _: &Cast) -> Vec<String> {
-    let cut = world.guards.iter().filter(|guard| guard.was_cut());
+fn no_guard_cut(world: &mut World, _: &Processes) -> Vec<String> {
+    let cut = world.guards.iter().filter(|guard| guard.ended_too_early());
     cut.map(|guard| format!("guard {} has ended; it said: {}", guard.pid(), guard.said()))
         .collect()
 }
 
-fn no_service_cut(world: &mut World, _: &Cast) -> Vec<String> {
-    services::lost(world)
+fn no_service_cut(world: &mut World, _: &Processes) -> Vec<String> {
+    services::lost_services(world)
 }
 
-fn no_job_cut(world: &mut World, _: &Cast) -> Vec<String> {
+fn no_job_cut(world: &mut World, _: &Processes) -> Vec<String> {
     jobs::ended_innocents(world)
 }
 
-fn no_orphan_spared(world: &mut World, _: &Cast) -> Vec<String> {
-    jobs::spared_orphans(world)
+fn no_orphan_spared(world: &mut World, _: &Processes) -> Vec<String> {
+    jobs::missed_orphans(world)
 }
 
-fn once_at_most(world: &mut World, _: &Cast) -> Vec<String> {
+fn once_at_most(world: &mut World, _: &Processes) -> Vec<String> {
     let tally = world.tally();
     let mut wrong = Vec::new();
     for app in &world.apps {
@@ -287,7 +287,7 @@ fn once_at_most(world: &mut World, _: &Cast) -> Vec<String> {
     wrong
 }
 
-fn no_bystander_touched(world: &mut World, _: &Cast) -> Vec<String> {
+fn no_bystander_touched(world: &mut World, _: &Processes) -> Vec<String> {
     let mut wrong = Vec::new();
     for bystander in &mut world.bystanders {
         if let Ok(Some(status)) = bystander.try_wait() {
@@ -297,7 +297,7 @@ fn no_bystander_touched(world: &mut World, _: &Cast) -> Vec<String> {
     wrong
 }
 
-fn no_intruder_served(world: &mut World, _: &Cast) -> Vec<String> {
+fn no_intruder_served(world: &mut World, _: &Processes) -> Vec<String> {
     world
         .intruders
         .retain_mut(|it| !matches!(it.try_wait(), Ok(Some(_))));
@@ -309,8 +309,8 @@ fn no_intruder_served(world: &mut World, _: &Cast) -> Vec<String> {
         .collect()
 }
 
-fn no_lock_replaced(world: &mut World, _: &Cast) -> Vec<String> {
-    // `purge` may, while it holds them.
+fn no_lock_replaced(world: &mut World, _: &Processes) -> Vec<String> {
+    // `purge` may replace locks while it holds them.
     if world.commands.iter().any(|command| command.removes) {
         world.locks.clear();
         return Vec::new();
@@ -336,7 +336,7 @@ fn no_lock_replaced(world: &mut World, _: &Cast) -> Vec<String> {
     wrong
 }
 
-fn no_second_place(world: &mut World, _: &Cast) -> Vec<String> {
+fn no_second_place(world: &mut World, _: &Processes) -> Vec<String> {
     let keys = entries(&world.scope.runtime_dir().join("daemons"));
     let most = world.keys_wanted();
     match keys.len() > most {
@@ -348,7 +348,7 @@ fn no_second_place(world: &mut World, _: &Cast) -> Vec<String> {
     }
 }
 
-fn nothing_open_to_others(world: &mut World, _: &Cast) -> Vec<String> {
+fn nothing_open_to_others(world: &mut World, _: &Processes) -> Vec<String> {
     if world.dir_is_loose {
         return Vec::new();
     }
@@ -370,17 +370,17 @@ fn nothing_open_to_others(world: &mut World, _: &Cast) -> Vec<String> {
     wrong
 }
 
-fn no_command_hangs(world: &mut World, cast: &Cast) -> Vec<String> {
+fn no_command_hangs(world: &mut World, processes: &Processes) -> Vec<String> {
     world.commands.retain_mut(|command| !command.has_ended());
-    // What it asks or stops may be stopped itself.
-    if cast.any_stopped() {
+    // The process that it waits for may be stopped.
+    if processes.any_stopped() {
         return Vec::new();
     }
     let commands = world.commands.iter();
     commands.map(|command| command.name.clone()).collect()
 }
 
-fn nothing_outside(world: &mut World, _: &Cast) -> Vec<String> {
+fn nothing_outside(world: &mut World, _: &Processes) -> Vec<String> {
     let changed = world
         .outside
         .iter()
@@ -390,7 +390,7 @@ fn nothing_outside(world: &mut World, _: &Cast) -> Vec<String> {
         .collect()
 }
 
-/// What tells whether a directory has been touched.
+/// Metadata that shows whether a directory was changed.
 pub(crate) fn stamp(path: &Path) -> Option<(u64, i64, i64)> {
     let meta = path.symlink_metadata().ok()?;
     Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))

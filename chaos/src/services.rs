@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use kennel_sys::process::ProcessRef;
 
-use crate::cast::{Cast, Member, Role};
+use crate::processes::{Member, Processes, Role};
 use crate::world::World;
 
-/// How long a service may take to say who it is; one that is stopped says nothing.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum time for a service to answer. A stopped one does not answer.
+const TIME_LIMIT: Duration = Duration::from_millis(500);
 
 /// A service that this process, which is in no tree, uses.
 #[derive(Debug)]
@@ -22,24 +22,31 @@ pub(crate) struct Used {
     pub(crate) may_end: bool,
 }
 
-/// Begins a session whose server has a service, or connects to the service of one.
-pub(crate) fn serve_or_use(world: &mut World, cast: &Cast, whom: u64, how: u64) -> Result<String> {
-    let Some(service) = cast
-        .pick(Role::Service, whom)
+/// Starts a session whose server has a service, or connects to the service of one.
+pub(crate) fn start_or_use(
+    world: &mut World,
+    processes: &Processes,
+    target: u64,
+    how: u64,
+) -> Result<String> {
+    let Some(service) = processes
+        .pick(Role::Service, target)
         .filter(|_| !how.is_multiple_of(3))
     else {
-        return world.join_backed();
+        return world.start_backed_session();
     };
     let pid = service.process.pid();
     if world.used.iter().any(|it| is_same(&it.service, service)) {
         return Ok(format!("service {pid} is used already"));
     }
-    world.met.insert(service.process.identity().to_string());
+    world
+        .used_before
+        .insert(service.process.identity().to_string());
     let place = service.line.split(' ').nth(2).unwrap_or_default();
     let Some(connection) = connect(place, pid) else {
         return Ok(format!("service {pid} says nothing"));
     };
-    // Whether it is kept is decided before its tree ends. Was that under way already when we came?
+    // It is decided before its tree ends whether it is kept. Check whether that was already the case when we connected.
     let now = world.look();
     let Some(service) = now.find(pid).filter(|it| is_same(&it.process, service)) else {
         return Ok(format!("service {pid} is gone"));
@@ -59,26 +66,31 @@ fn is_same(process: &ProcessRef, member: &Member) -> bool {
     process.identity().same_process(member.process.identity())
 }
 
-/// A connection to a service that has answered on it with its own pid.
+/// A connection to a service that has answered with its pid.
 fn connect(place: &str, pid: u32) -> Option<UnixStream> {
     let mut connection = UnixStream::connect(place).ok()?;
-    connection.set_read_timeout(Some(PATIENCE)).ok()?;
+    connection.set_read_timeout(Some(TIME_LIMIT)).ok()?;
     connection.write_all(b"who\n").ok()?;
-    let mut told = String::new();
-    BufReader::new(&connection).read_line(&mut told).ok()?;
-    (told.trim() == pid.to_string()).then_some(connection)
+    let mut output = String::new();
+    BufReader::new(&connection).read_line(&mut output).ok()?;
+    (output.trim() == pid.to_string()).then_some(connection)
 }
 
-/// Whether one that is there had a connection from here at some time, and may have been kept for that.
-pub(crate) fn any_was_met(world: &World, cast: &Cast) -> bool {
-    let is_met = |it: &Member| world.met.contains(&it.process.identity().to_string());
-    cast.of(Role::Service).any(is_met)
+/// Whether a living service had a connection from here at some time, and may have been kept for that.
+pub(crate) fn any_was_used(world: &World, processes: &Processes) -> bool {
+    let is_met = |it: &Member| {
+        world
+            .used_before
+            .contains(&it.process.identity().to_string())
+    };
+    processes.of(Role::Service).any(is_met)
 }
 
-/// Those that are gone though they are used.
-pub(crate) fn lost(world: &World) -> Vec<String> {
+/// Services that are gone though they are used.
+pub(crate) fn lost_services(world: &World) -> Vec<String> {
     let used = world.used.iter();
-    let lost = used.filter(|it| !it.may_end && !it.service.is_alive());
-    lost.map(|it| format!("service {} is gone, though it is used", it.service.pid()))
+    let lost_services = used.filter(|it| !it.may_end && !it.service.is_alive());
+    lost_services
+        .map(|it| format!("service {} is gone, though it is used", it.service.pid()))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! The end of a world: all faults are mended, and everything that may need a moment must have become true.
+//! The end of a world: all faults are removed, and then all rules must hold.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -10,28 +10,28 @@ use kennel_testkit::Rng;
 use serde_json::Value;
 
 use crate::app::{ANSWERS, App};
-use crate::cast::{Cast, Role, files_of};
+use crate::processes::{Processes, Role, files_of};
 use crate::rules::{Broken, Judge, entries, walk};
 use crate::services;
-use crate::steps::thaw;
+use crate::steps::continue_all;
 use crate::world::World;
 
-/// Until all is answered, and until nothing is left. Generous: only a bug reaches it.
+/// Maximum time until all requests are answered, and until nothing is left. Only a bug reaches it.
 const DEADLINE: Duration = Duration::from_secs(180);
-/// How often the world is looked at meanwhile.
-const LOOK: Duration = Duration::from_millis(200);
-/// How long the quiet ones are watched, and how often they may wake in that time.
-const QUIET: Duration = Duration::from_millis(500);
+/// Interval for checking the world.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Time for which idle processes are watched, and how often they may wake in that time.
+const WATCH_TIME: Duration = Duration::from_millis(500);
 const WAKES: u64 = 25;
 
 const COMMANDS_END: &str = "a command ends";
-const GOES_ON: &str = "3 no false reap: a session that lives is served";
+const IS_SERVED: &str = "3 no false reap: a session that lives is served";
 const NOTHING_LEFT: &str = "2 no orphan: nothing is left when all are gone";
-const QUIETLY: &str = "10 no polling: whoever has nothing to do sleeps";
+const IDLE_SLEEPS: &str = "10 no polling: an idle process sleeps";
 const BOUNDED: &str = "memory and descriptors are bounded";
-const MET: &str = "1 one daemon per key: nobody stays where it cannot be found";
-const TRUTH: &str = "kennel ps tells the truth";
-const CLEAN: &str = "7 decide, then write: what nobody uses can be removed";
+const IS_REACHABLE: &str = "1 one daemon per key: every daemon can be found";
+const PS_IS_RIGHT: &str = "kennel ps is correct";
+const CLEAN: &str = "7 decide, then write: unused files can be removed";
 
 pub(crate) fn settle(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
     mend(world);
@@ -41,7 +41,7 @@ pub(crate) fn settle(world: &mut World, judge: &mut Judge) -> Result<(), Broken>
     all_have_met(world, judge)?;
     ps_tells_the_truth(world, judge)?;
     quiet_ones_sleep(world, judge)?;
-    nobody_has_grown(world, judge)?;
+    check_sizes(world, judge)?;
     all_go(world);
     nothing_is_left(world, judge)?;
     all_is_clean(world)
@@ -49,24 +49,24 @@ pub(crate) fn settle(world: &mut World, judge: &mut Judge) -> Result<(), Broken>
 
 fn mend(world: &mut World) {
     world.free_disk();
-    world.mend_dir();
+    world.restore_dir();
     world.lift_limits();
-    thaw(&world.look());
+    continue_all(&world.look());
 }
 
-/// Until `done`, with everything checked meanwhile.
+/// Waits until `done`, and checks the rules meanwhile.
 fn wait(
     world: &mut World,
     judge: &mut Judge,
     rule: &'static str,
-    mut done: impl FnMut(&mut World, &Cast) -> Result<(), String>,
+    mut done: impl FnMut(&mut World, &Processes) -> Result<(), String>,
 ) -> Result<(), Broken> {
     let start = Instant::now();
     loop {
-        world.hear(LOOK)?;
-        let cast = world.look();
-        judge.look(world, &cast)?;
-        let Err(why) = done(world, &cast) else {
+        world.handle_lines(INTERVAL)?;
+        let processes = world.look();
+        judge.look(world, &processes)?;
+        let Err(why) = done(world, &processes) else {
             return Ok(());
         };
         if start.elapsed() > DEADLINE {
@@ -77,14 +77,14 @@ fn wait(
 }
 
 fn all_is_answered(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
-    wait(world, judge, ANSWERS, |world, cast| {
-        // One that was stopped while we thawed may have been started by one that was stopped before.
-        thaw(cast);
+    wait(world, judge, ANSWERS, |world, processes| {
+        // A process that was stopped during `thaw` may have been started by one that was stopped before.
+        continue_all(processes);
         unanswered(world).map_or(Ok(()), Err)
     })
 }
 
-/// An app that waits. Whoever may end may have gone with what it was asked.
+/// An app that waits for an answer. A session that may end may have ended with its requests.
 pub(crate) fn unanswered(world: &World) -> Option<String> {
     let apps = world.apps.iter();
     let mut waiting = apps.filter(|app| !app.over && app.may_end.is_none() && !app.open.is_empty());
@@ -94,7 +94,7 @@ pub(crate) fn unanswered(world: &World) -> Option<String> {
     })
 }
 
-/// Waits for all commands, so that none changes what the checks below look at.
+/// Waits for all commands, so that none disturbs the checks below.
 fn every_command_ends(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
     wait(world, judge, COMMANDS_END, |world, _| {
         // The judge has removed those that have ended.
@@ -108,7 +108,7 @@ fn every_session_is_served(world: &mut World, judge: &mut Judge) -> Result<(), B
     let living = |app: &&App| app.ready && app.is_open() && app.may_end.is_none();
     let before = world.apps.iter().filter(living);
     let before: Vec<(usize, u64)> = before.map(|app| (app.number, app.answers)).collect();
-    wait(world, judge, GOES_ON, |world, _| {
+    wait(world, judge, IS_SERVED, |world, _| {
         let mut unserved = None;
         for &(number, answers) in &before {
             let app = &mut world.apps[number];
@@ -116,7 +116,7 @@ fn every_session_is_served(world: &mut World, judge: &mut Judge) -> Result<(), B
                 continue;
             }
             unserved = Some(format!(
-                "app {number} gets no result; it said: {}",
+                "app {number} gets no result; its stderr: {}",
                 app.said()
             ));
             // A server that died too often is started again by the next request.
@@ -131,35 +131,36 @@ fn every_session_is_served(world: &mut World, judge: &mut Judge) -> Result<(), B
 
 fn all_have_met(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
     let mut chance = Rng::of(2, "settle");
-    wait(world, judge, MET, |world, cast| {
-        let Some(lonely) = lonely(cast) else {
+    wait(world, judge, IS_REACHABLE, |world, processes| {
+        let Some(unreachable_daemon) = unreachable_daemon(processes) else {
             return Ok(());
         };
-        // It looks after its place when somebody speaks, but not at every word. Its clients may all be such as may end.
+        // It checks its directory when a message arrives, but not at every one. All its clients may be sessions that may
+        // end.
         let apps = world.apps.iter_mut();
         for app in apps.filter(|app| app.open.is_empty()) {
             app.ask(&mut chance, 1);
         }
-        Err(lonely)
+        Err(unreachable_daemon)
     })?;
     all_is_answered(world, judge)
 }
 
-/// A daemon where nobody would find it.
-pub(crate) fn lonely(cast: &Cast) -> Option<String> {
-    cast.of(Role::Daemon).find_map(|daemon| {
+/// A daemon that new clients cannot find.
+pub(crate) fn unreachable_daemon(processes: &Processes) -> Option<String> {
+    processes.of(Role::Daemon).find_map(|daemon| {
         let pid = daemon.process.pid();
         let files = files_of(pid);
-        let lost = files.iter().find(|file| {
+        let lost_services = files.iter().find(|file| {
             let name = file.to_string_lossy();
             name.contains("daemon.lock") && name.ends_with("(deleted)")
         });
-        lost.map(|file| format!("daemon {pid} has {}", file.display()))
+        lost_services.map(|file| format!("daemon {pid} has {}", file.display()))
     })
 }
 
 fn ps_tells_the_truth(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
-    wait(world, judge, TRUTH, |world, cast| {
+    wait(world, judge, PS_IS_RIGHT, |world, processes| {
         let output = world
             .kennel(&["ps", "--json"])
             .stdout(Stdio::piped())
@@ -169,7 +170,9 @@ fn ps_tells_the_truth(world: &mut World, judge: &mut Judge) -> Result<(), Broken
             .map_err(|error| format!("kennel ps: {}: {error}", output.status))?;
         let listed = listed.as_array().into_iter().flatten();
         let listed: BTreeSet<u64> = listed.filter_map(|it| it["daemon_pid"].as_u64()).collect();
-        let there = cast.of(Role::Daemon).map(|it| u64::from(it.process.pid()));
+        let there = processes
+            .of(Role::Daemon)
+            .map(|it| u64::from(it.process.pid()));
         let there: BTreeSet<u64> = there.collect();
         match listed == there {
             true => Ok(()),
@@ -181,25 +184,25 @@ fn ps_tells_the_truth(world: &mut World, judge: &mut Judge) -> Result<(), Broken
 }
 
 fn quiet_ones_sleep(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
-    wait(world, judge, QUIETLY, |world, _| {
-        restless(world).map_or(Ok(()), Err)
+    wait(world, judge, IDLE_SLEEPS, |world, _| {
+        waking_process(world).map_or(Ok(()), Err)
     })
 }
 
-/// One that wakes though nobody asks anything.
-pub(crate) fn restless(world: &World) -> Option<String> {
+/// A process that wakes up though there are no requests.
+pub(crate) fn waking_process(world: &World) -> Option<String> {
     let before = wakes(&world.look());
-    let _ = events::sleep(&[], &[], Some(QUIET));
+    let _ = events::sleep(&[], &[], Some(WATCH_TIME));
     let after = wakes(&world.look());
     after.iter().find_map(|(who, wakes)| {
         let (_, before) = before.iter().find(|(other, _)| other == who)?;
         let woke = wakes.saturating_sub(*before);
-        (woke > WAKES).then(|| format!("{who} woke {woke} times in {QUIET:?}"))
+        (woke > WAKES).then(|| format!("{who} woke {woke} times in {WATCH_TIME:?}"))
     })
 }
 
-/// How often each of Kennel's processes has gone to sleep.
-fn wakes(cast: &Cast) -> Vec<(String, u64)> {
+/// How often each of Kennel's processes has blocked.
+fn wakes(processes: &Processes) -> Vec<(String, u64)> {
     let count = |pid: u32| -> u64 {
         let tasks = entries(format!("/proc/{pid}/task").as_ref());
         let counts = tasks.iter().filter_map(|task| {
@@ -210,7 +213,8 @@ fn wakes(cast: &Cast) -> Vec<(String, u64)> {
         });
         counts.sum()
     };
-    cast.kennel()
+    processes
+        .kennel()
         .map(|it| {
             let pid = it.process.pid();
             (format!("{:?} {pid}", it.role), count(pid))
@@ -218,16 +222,16 @@ fn wakes(cast: &Cast) -> Vec<(String, u64)> {
         .collect()
 }
 
-fn nobody_has_grown(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
-    wait(world, judge, BOUNDED, |world, cast| {
-        grown(world, cast).map_or(Ok(()), Err)
+fn check_sizes(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
+    wait(world, judge, BOUNDED, |world, processes| {
+        oversized_process(world, processes).map_or(Ok(()), Err)
     })
 }
 
-/// One that has more files or memory than what it does can need.
-pub(crate) fn grown(world: &World, cast: &Cast) -> Option<String> {
+/// A process with more files or memory than it can need.
+pub(crate) fn oversized_process(world: &World, processes: &Processes) -> Option<String> {
     let apps = world.apps.iter().filter(|app| !app.over).count();
-    cast.kennel().find_map(|member| {
+    processes.kennel().find_map(|member| {
         let (files, memory) = match member.role {
             // A client has a connection and a pidfd; a server has pipes, a warden and its process.
             Role::Daemon => (100 + 4 * apps, 64),
@@ -245,7 +249,7 @@ pub(crate) fn grown(world: &World, cast: &Cast) -> Option<String> {
     })
 }
 
-/// What a process holds for itself alone.
+/// The private memory of a process.
 fn megabytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut lines = status.lines();
@@ -254,12 +258,12 @@ fn megabytes(pid: u32) -> u64 {
     kilobytes.unwrap_or(0) / 1024
 }
 
-/// Half of the apps close their side; of the others, and of owners, nothing is left.
+/// Half of the apps close their side, the others and all owners are killed; then nothing must be left.
 fn all_go(world: &mut World) {
-    let cast = world.look();
+    let processes = world.look();
     for number in 0..world.apps.len() {
         let starter = &world.apps[number].starter;
-        let starter = cast.find(starter.pid()).filter(|_| starter.is_alive());
+        let starter = processes.find(starter.pid()).filter(|_| starter.is_alive());
         match starter.filter(|it| it.role == Role::App && number % 2 == 0) {
             Some(starter) => drop(world.signal(starter, Signal::KILL)),
             None => world.apps[number].leave(),
@@ -270,28 +274,28 @@ fn all_go(world: &mut World) {
 
 fn nothing_is_left(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
     let mut reaped = false;
-    wait(world, judge, NOTHING_LEFT, |world, cast| {
-        let Some(left) = left(cast) else {
+    wait(world, judge, NOTHING_LEFT, |world, processes| {
+        let Some(left) = left(processes) else {
             return Ok(());
         };
-        if cast.kennel().next().is_some() {
+        if processes.kennel().next().is_some() {
             return Err(left);
         }
-        // What lost both its guardians is ended by the next start, or by this.
+        // A tree that lost its warden and its served process is ended by the next start, or by this.
         if !reaped {
             reaped = true;
             let _ = world.kennel(&["reap"]).stdout(Stdio::null()).status();
-            // What was kept because we used it stays until somebody stops it.
-            if services::any_was_met(world, cast) {
+            // A service that was kept because we used it stays until it is stopped.
+            if services::any_was_used(world, processes) {
                 world.used.clear();
                 let mut stop = world.kennel(&["stop", "--all"]);
                 let _ = stop.stdout(Stdio::null()).status();
             }
         } else if world.unrecorded {
-            let servers = cast.of(Role::Server);
+            let servers = processes.of(Role::Server);
             let servers =
                 servers.filter(|server| world.is_excused(server) && !world.is_recorded(server));
-            let services = cast.of(Role::Service);
+            let services = processes.of(Role::Service);
             servers
                 .chain(services)
                 .for_each(|it| drop(it.process.signal(Signal::KILL)));
@@ -300,13 +304,13 @@ fn nothing_is_left(world: &mut World, judge: &mut Judge) -> Result<(), Broken> {
     })
 }
 
-/// Somebody of Kennel's, or a server.
-pub(crate) fn left(cast: &Cast) -> Option<String> {
-    let one = cast
+/// A process of Kennel or a server that is left.
+pub(crate) fn left(processes: &Processes) -> Option<String> {
+    let one = processes
         .kennel()
         .next()
-        .or_else(|| cast.of(Role::Server).next())
-        .or_else(|| cast.of(Role::Service).next())?;
+        .or_else(|| processes.of(Role::Server).next())
+        .or_else(|| processes.of(Role::Service).next())?;
     Some(format!(
         "{:?} {}: {}",
         one.role,
@@ -315,12 +319,12 @@ pub(crate) fn left(cast: &Cast) -> Option<String> {
     ))
 }
 
-/// The commands that look and clean up find nothing left to complain about.
+/// The commands that check and clean up find no problem any more.
 fn all_is_clean(world: &mut World) -> Result<(), Broken> {
-    // Who is killed leaves records behind.
+    // A killed process leaves records.
     finds_nothing(world, &["reap"], &[0])?;
     finds_nothing(world, &["doctor"], &[0])?;
-    // 3: there was nothing to be removed.
+    // 3: there was nothing to remove.
     finds_nothing(world, &["purge", "--yes"], &[0, 3])?;
     let mut left = Vec::new();
     walk(&world.scope.runtime_dir(), &mut |path| {

@@ -1,5 +1,5 @@
-//! A world: apps, owners and bystanders, and the directories that Kennel has there. Nothing of it is outside of two
-//! scopes, and in one of them nothing is written by Kennel.
+//! A world: apps, owners and bystanders, and Kennel's directories. All of it is in two scopes, and Kennel writes to only
+//! one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,62 +11,62 @@ use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_testkit::{Scope, bin};
 
-use crate::app::{App, Around, Heard, Kind};
-use crate::cast::{Cast, Member, Role};
+use crate::app::{App, Kind, SessionLine, Wrapping};
 use crate::faults::Disk;
 use crate::guarded::Guarded;
 use crate::install;
 use crate::jobs::JobProcess;
+use crate::processes::{Member, Processes, Role};
 use crate::rules::{Broken, stamp};
 use crate::services::Used;
 
-/// Nothing reads the answer of the bystanders; that they live is enough.
+/// Number of bystanders. They are only checked to be alive.
 const BYSTANDERS: usize = 3;
 
 pub(crate) struct World {
     pub(crate) apps: Vec<App>,
     pub(crate) guards: Vec<Guarded>,
     pub(crate) bystanders: Vec<Child>,
-    /// Confined processes that speak to daemons.
+    /// Confined processes that connect to daemons.
     pub(crate) intruders: Vec<Child>,
     /// Detached services that are used from here.
     pub(crate) used: Vec<Used>,
-    /// Those that were connected to from here at any time, by identity.
-    pub(crate) met: BTreeSet<String>,
+    /// Services that were ever connected to from here, by identity.
+    pub(crate) used_before: BTreeSet<String>,
     /// Background jobs that Kennel did not start.
     pub(crate) jobs: Vec<JobProcess>,
     pub(crate) commands: Vec<Running>,
-    heard: (Sender<Heard>, Receiver<Heard>),
+    lines: (Sender<SessionLine>, Receiver<SessionLine>),
     /// The warden and the served process of each server, as last seen.
     pub(crate) chains: BTreeMap<u32, (Identity, Identity)>,
-    /// Whom we have killed or asked to end, and those who had ended when their warden was.
+    /// Processes that we killed or asked to end, and those that had ended before their warden.
     ended: BTreeSet<String>,
     /// The inode of each lock.
     pub(crate) locks: BTreeMap<PathBuf, u64>,
-    /// Records were removed, by us or by `purge`, perhaps of those who still run; or none could be written.
+    /// Whether records were removed, by us or by `purge`, perhaps of running processes; or could not be written.
     pub(crate) unrecorded: bool,
     pub(crate) dir_is_loose: bool,
-    /// Something happened that may have left a session without a daemon.
+    /// Whether an event may have left a session without a daemon.
     pub(crate) some_went_solo: bool,
-    /// What was there before, and is none of ours.
+    /// Files outside the world from before.
     pub(crate) outside: BTreeMap<PathBuf, Option<(u64, i64, i64)>>,
-    /// Which features of the kernel Kennel has to do without.
+    /// The kernel features that are switched off.
     off: &'static str,
-    /// How many sessions there may be at once.
+    /// Maximum number of concurrent sessions.
     pub(crate) most: usize,
-    /// What a newer build has to be newer than.
+    /// The number of the last build.
     pub(crate) builds: u32,
-    /// Pids of those who died here.
-    pub(crate) graves: Vec<u32>,
+    /// Pids of dead processes.
+    pub(crate) dead_pids: Vec<u32>,
     pub(crate) limited: Vec<ProcessRef>,
     pub(crate) disk: Option<Disk>,
-    /// Where the tally is, and the programs: never full.
+    /// The directory of the tally and the programs, which never gets full.
     pub(crate) stash: Scope,
-    /// Last: what is still there goes with it.
+    /// Last field: dropping it removes the rest.
     pub(crate) scope: Scope,
 }
 
-/// A command of Kennel's that was started.
+/// A started command of Kennel.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) name: String,
@@ -98,7 +98,7 @@ impl Drop for World {
 }
 
 impl World {
-    /// A fresh one, on a kernel without the features that are `off`.
+    /// Creates a world on a kernel without the features in `off`.
     pub(crate) fn begin(off: &'static str) -> std::io::Result<World> {
         let (stash, scope) = (Scope::new("chaos-stash"), Scope::new("chaos"));
         for program in [
@@ -122,10 +122,10 @@ impl World {
             bystanders: Vec::new(),
             intruders: Vec::new(),
             used: Vec::new(),
-            met: BTreeSet::new(),
+            used_before: BTreeSet::new(),
             jobs: Vec::new(),
             commands: Vec::new(),
-            heard: channel(),
+            lines: channel(),
             chains: BTreeMap::new(),
             ended: BTreeSet::new(),
             locks: BTreeMap::new(),
@@ -136,7 +136,7 @@ impl World {
             off,
             most: 200,
             builds: 0,
-            graves: Vec::new(),
+            dead_pids: Vec::new(),
             limited: Vec::new(),
             disk,
             stash,
@@ -148,23 +148,26 @@ impl World {
         Ok(world)
     }
 
-    pub(crate) fn look(&self) -> Cast {
+    pub(crate) fn look(&self) -> Processes {
         let mut known = BTreeMap::new();
         known.extend(self.bystanders.iter().map(|it| (it.id(), Role::Bystander)));
         let jobs = self.jobs.iter().filter(|it| it.process.is_alive());
         known.extend(jobs.map(|it| (it.process.pid(), Role::Bystander)));
         let guards = self.guards.iter().filter(|it| it.is_owned());
         known.extend(guards.map(|it| (it.owner(), Role::Owner)));
-        let apps = self.apps.iter().filter(|app| app.around != Around::Nothing);
+        let apps = self
+            .apps
+            .iter()
+            .filter(|app| app.wrapping != Wrapping::Nothing);
         let apps = apps.filter(|app| app.starter.is_alive());
         known.extend(apps.map(|app| (app.starter.pid(), Role::App)));
-        Cast::look(&self.scope, &known)
+        Processes::look(&self.scope, &known)
     }
 
-    /// One that looks like a server of ours, and is none.
+    /// Starts a process that looks like a server of ours and is not.
     pub(crate) fn start_bystander(&mut self) -> std::io::Result<u32> {
         let mut command = self.command(self.stash.path("tk-shared"));
-        // It waits for its stdin, which stays open as long as it is held here.
+        // It waits for its stdin, which stays open while this process holds it.
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -183,19 +186,21 @@ impl World {
         command
     }
 
-    /// An app begins a session.
+    /// An app starts a session.
     pub(crate) fn join(&mut self, how: u64) -> std::io::Result<String> {
         let shared = !how.is_multiple_of(4);
         let kind = [Kind::Many, Kind::Many, Kind::Plain, Kind::Family][(how >> 8) as usize % 4];
-        let around = [Around::Nothing, Around::Held, Around::Launcher][(how >> 16) as usize % 3];
-        // Without the kernel's own number for a process, its start is what tells who it is: by whose clock?
-        let clocks = crate::is_apart() && self.off.is_empty();
-        let around = match (how >> 48).is_multiple_of(12) && clocks {
-            true => Around::Tomorrow,
-            false => around,
+        let wrapping =
+            [Wrapping::Nothing, Wrapping::Held, Wrapping::Launcher][(how >> 16) as usize % 3];
+        // Without the kernel's own number for a process, its identity is its start time, which differs between time
+        // namespaces.
+        let clocks = crate::has_own_namespaces() && self.off.is_empty();
+        let wrapping = match (how >> 48).is_multiple_of(12) && clocks {
+            true => Wrapping::Tomorrow,
+            false => wrapping,
         };
         let number = self.apps.len();
-        let told = self.stash.path(format!("shim-{number}"));
+        let output = self.stash.path(format!("shim-{number}"));
         let mut line = vec![self.stash.path("kennel").display().to_string()];
         let mut add = |words: &[&str]| line.extend(words.iter().map(|&word| word.to_owned()));
         add(&["run", "--linger", "1s", "--stop-after", "500ms,500ms"]);
@@ -218,45 +223,51 @@ impl World {
                 &path("tk-shared"),
             ]),
         }
-        let mut command = match around {
-            Around::Nothing => self.command(&line[0]),
-            Around::Held => self.shell(
+        let mut command = match wrapping {
+            Wrapping::Nothing => self.command(&line[0]),
+            Wrapping::Held => self.shell(
                 "exec 3<&0 </dev/null; \"$@\" <&3 3<&- & echo $! >\"$0\"; exec 3<&- >/dev/null 2>&1; exec sleep 10000",
             ),
-            Around::Launcher => self.shell(
+            Wrapping::Launcher => self.shell(
                 "exec 3<&0; \"$@\" <&3 3<&- & echo $! >\"$0\"; exec 3<&-; wait",
             ),
-            Around::Tomorrow => {
+            Wrapping::Tomorrow => {
                 let mut command = self.command("unshare");
                 command.args(["--time", "--fork", "--monotonic", "86400", "--boottime", "86400"]);
                 command.args(["sh", "-c", "echo $$ >\"$0\"; exec \"$@\""]);
                 command
             }
         };
-        match around {
-            Around::Nothing => command.args(&line[1..]),
-            _ => command.arg(&told).args(&line),
+        match wrapping {
+            Wrapping::Nothing => command.args(&line[1..]),
+            _ => command.arg(&output).args(&line),
         };
-        // What apps pass on or not, and what must not keep their sessions apart.
+        // Variables that apps pass on or not, and that must not keep their sessions apart.
         if (how >> 32).is_multiple_of(2) {
             command
                 .env("XDG_RUNTIME_DIR", "/nowhere")
                 .env("TERM", "chaos")
                 .env("DISPLAY", format!(":{number}"));
         }
-        let ear = self.ear();
-        let mut app = App::start(number, (shared, kind, around), command, &told, ear)?;
+        let line_sender = self.line_sender();
+        let mut app = App::start(
+            number,
+            (shared, kind, wrapping),
+            command,
+            &output,
+            line_sender,
+        )?;
         if self.commands.iter().any(|command| command.stops) {
-            app.excuse("kennel stop is under way");
+            app.allow_end("kennel stop is under way");
         }
         self.apps.push(app);
         let share = if shared { "shared" } else { "solo" };
-        Ok(format!("app {number}, {share}, {kind:?}, {around:?}"))
+        Ok(format!("app {number}, {share}, {kind:?}, {wrapping:?}"))
     }
 
-    /// An app begins a session with a server of its own that starts a detached service. Each server has its own, so that
-    /// no service of a dead one is in the way.
-    pub(crate) fn join_backed(&mut self) -> std::io::Result<String> {
+    /// An app starts a session with a server that starts a detached service. Each server has a different service, so that a
+    /// service of a dead server is not in the way.
+    pub(crate) fn start_backed_session(&mut self) -> std::io::Result<String> {
         let number = self.apps.len();
         let mut command = self.command(self.stash.path("kennel"));
         command
@@ -265,24 +276,23 @@ impl World {
             .arg(self.stash.path("tk-backend"))
             .arg(self.stash.path(format!("backend-{number}")))
             .arg(self.stash.path("roll"));
-        let what = (false, Kind::Backed, Around::Nothing);
-        let told = self.stash.path(format!("shim-{number}"));
-        let mut app = App::start(number, what, command, &told, self.ear())?;
+        let what = (false, Kind::Backed, Wrapping::Nothing);
+        let output = self.stash.path(format!("shim-{number}"));
+        let mut app = App::start(number, what, command, &output, self.line_sender())?;
         if self.commands.iter().any(|command| command.stops) {
-            app.excuse("kennel stop is under way");
+            app.allow_end("kennel stop is under way");
         }
         self.apps.push(app);
         Ok(format!("app {number}, with a service"))
     }
 
-    /// Whether nobody has begun to end the tree that a service is in: its server, warden and session are there, and were
-    /// not told to end.
-    pub(crate) fn tree_is_whole(&mut self, cast: &Cast, service: &Member) -> bool {
-        let above: Vec<&Member> = cast.above(service).collect();
+    /// Whether the tree of a service is still running: its server, warden and session exist, and were not asked to end.
+    pub(crate) fn tree_is_whole(&mut self, processes: &Processes, service: &Member) -> bool {
+        let above: Vec<&Member> = processes.above(service).collect();
         let is_well = |role| {
             above.iter().any(|it| {
-                let told = self.ended.contains(&it.process.identity().to_string());
-                it.role == role && !told && !it.stopped && it.process.is_alive()
+                let output = self.ended.contains(&it.process.identity().to_string());
+                it.role == role && !output && !it.stopped && it.process.is_alive()
             })
         };
         let well = [Role::Server, Role::Warden, Role::Shim]
@@ -290,7 +300,9 @@ impl World {
             .all(is_well);
         let mut apps = self.apps.iter_mut().filter(|app| app.kind == Kind::Backed);
         well && apps.any(|app| {
-            let its = above.iter().any(|it| app.is_of(&it.process));
+            let its = above
+                .iter()
+                .any(|it| app.is_session_or_starter(&it.process));
             its && app.ready && app.may_end.is_none() && app.is_open()
         })
     }
@@ -315,17 +327,17 @@ impl World {
         Ok(text)
     }
 
-    /// Starts a command of Kennel's; nobody waits for it here.
+    /// Starts a command of Kennel without waiting for it.
     pub(crate) fn run(&mut self, words: &[&str]) -> std::io::Result<()> {
         let stops = words[0] == "stop";
         if stops {
             let went_solo = self.some_went_solo;
             for app in &mut self.apps {
                 if !app.shared || went_solo {
-                    app.excuse("kennel stop");
+                    app.allow_end("kennel stop");
                 }
             }
-            self.guards.iter_mut().for_each(Guarded::excuse);
+            self.guards.iter_mut().for_each(Guarded::allow_end);
             self.used.iter_mut().for_each(|it| it.may_end = true);
         }
         let removes = words[0] == "purge";
@@ -340,7 +352,7 @@ impl World {
         Ok(())
     }
 
-    /// A command of Kennel's that may look at nobody outside of this world.
+    /// A command of Kennel that examines only processes of this world.
     pub(crate) fn kennel(&self, words: &[&str]) -> Command {
         let mut command = self.command(self.stash.path("kennel"));
         let mark = command
@@ -360,41 +372,41 @@ impl World {
         command
     }
 
-    /// Signals one, by identity, and remembers what that excuses.
+    /// Signals a process, by identity, and records what that excuses.
     pub(crate) fn signal(&mut self, member: &Member, signal: Signal) -> String {
         let pid = member.process.pid();
         let ends = signal != Signal::STOP;
         if ends {
             self.ended.insert(member.process.identity().to_string());
             if signal == Signal::KILL {
-                self.graves.push(pid);
+                self.dead_pids.push(pid);
             }
             if member.role == Role::Warden {
-                self.note_whom_it_outlived(member);
+                self.note_outlived(member);
             }
             let why = format!("{:?} {pid} was ended", member.role);
             for app in &mut self.apps {
-                if app.is_of(&member.process) {
-                    app.excuse(&why);
+                if app.is_session_or_starter(&member.process) {
+                    app.allow_end(&why);
                 }
             }
             for guard in &mut self.guards {
-                // Its server's end is its own.
+                // The end of its server is expected.
                 if guard.pid() == pid || matches!(member.role, Role::Server | Role::Warden) {
-                    guard.excuse();
+                    guard.allow_end();
                 }
             }
         }
         if member.role == Role::Daemon {
             self.some_went_solo = true;
         }
-        // One that is gone already is as good.
+        // It may be gone already.
         let _ = member.process.signal(signal);
         format!("{:?} {pid}", member.role)
     }
 
-    /// A warden that has another parent than the one it served has outlived it, and was ending the tree.
-    fn note_whom_it_outlived(&mut self, warden: &Member) {
+    /// Records a warden that has outlived the process it served, and was ending the tree.
+    fn note_outlived(&mut self, warden: &Member) {
         let identity = warden.process.identity();
         let chains = self.chains.values();
         let served = chains.filter(|(its, _)| its.same_process(identity));
@@ -403,17 +415,17 @@ impl World {
         self.ended.extend(outlived);
     }
 
-    /// Both who could have ended this one were ended, or never seen: the next start does it.
+    /// Whether both processes that could have ended this server were ended, or never seen: then the next start ends it.
     pub(crate) fn is_excused(&self, server: &Member) -> bool {
         let ended = |identity: &Identity| self.ended.contains(&identity.to_string());
         match self.chains.get(&server.process.pid()) {
             Some((warden, served)) => ended(warden) && ended(served),
-            // It came and lost them between two looks.
+            // They started and ended between two looks.
             None => !self.ended.is_empty(),
         }
     }
 
-    /// Whether its tree is on record. Without one, whoever lost warden and served process is out of reach.
+    /// Whether its tree is on record. Without a record, a server that lost its warden and served process cannot be found.
     pub(crate) fn is_recorded(&self, server: &Member) -> bool {
         let variables = std::fs::read(format!("/proc/{}/environ", server.process.pid()));
         let variables = String::from_utf8_lossy(&variables.unwrap_or_default()).into_owned();
@@ -424,16 +436,15 @@ impl World {
         cookie.is_some_and(|cookie| trees.join(cookie).exists())
     }
 
-    /// How many keys there can be: one for each server that somebody wants to share, and one for each session in a time
-    /// namespace of its own.
+    /// Maximum number of keys: one for each shared server, and one for each session in another time namespace.
     pub(crate) fn keys_wanted(&self) -> usize {
         let kinds = [Kind::Many, Kind::Plain, Kind::Family];
         let wanted = |kind: &&Kind| self.apps.iter().any(|app| app.kind == **kind);
-        let apart = |app: &&App| app.around == Around::Tomorrow;
+        let apart = |app: &&App| app.wrapping == Wrapping::Tomorrow;
         kinds.iter().filter(wanted).count() + self.apps.iter().filter(apart).count()
     }
 
-    /// What was done with side effects, and how often.
+    /// The side effects that happened, and how often.
     pub(crate) fn tally(&self) -> BTreeMap<String, u32> {
         let text = std::fs::read_to_string(self.stash.path("tally")).unwrap_or_default();
         let mut tally = BTreeMap::new();
@@ -443,26 +454,26 @@ impl World {
         tally
     }
 
-    /// Where an app's thread tells what it hears.
-    pub(crate) fn ear(&self) -> Sender<Heard> {
-        self.heard.0.clone()
+    /// The channel on which an app's thread sends lines.
+    pub(crate) fn line_sender(&self) -> Sender<SessionLine> {
+        self.lines.0.clone()
     }
 
-    /// Takes what the apps have heard, for at most so long if it is nothing.
-    pub(crate) fn hear(&mut self, wait: Duration) -> Result<(), Broken> {
-        let mut heard = self.heard.1.recv_timeout(wait).ok();
-        while let Some((number, line)) = heard {
+    /// Handles the lines of the apps; waits at most `wait` for the first one.
+    pub(crate) fn handle_lines(&mut self, wait: Duration) -> Result<(), Broken> {
+        let mut lines = self.lines.1.recv_timeout(wait).ok();
+        while let Some((number, line)) = lines {
             match line {
-                Some(line) => self.apps[number].hear(&line)?,
+                Some(line) => self.apps[number].handle_lines(&line)?,
                 None => self.apps[number].end(),
             }
-            heard = self.heard.1.try_recv().ok();
+            lines = self.lines.1.try_recv().ok();
         }
         Ok(())
     }
 }
 
-/// Where Kennel would write if it mistook the world.
+/// The directories that Kennel would write to if it mistook the world.
 fn outside() -> Vec<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let mut places = vec![

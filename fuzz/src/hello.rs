@@ -15,11 +15,13 @@ pub(crate) fn check(bytes: &[u8]) {
         let line = one_line(hello.line());
         assert_eq!(DaemonHello::parse(&line), Ok(hello));
     }
-    match Control::parse(bytes) {
-        None => assert!(!bytes.starts_with(b"!"), "Kennel's own"),
-        Some(control) => {
-            let line = one_line(control.line());
-            assert_eq!(Control::parse(&line), Some(control));
+    for parse in [Control::parse_from_client, Control::parse_from_daemon] {
+        match parse(bytes) {
+            None => assert!(!bytes.starts_with(b"!"), "Kennel's own"),
+            Some(control) => {
+                let line = one_line(control.line());
+                assert_eq!(parse(&line), Some(control));
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kennel_core::message::{Key, Message, Outcome, Response, repaired};
+use kennel_core::message::{Key, Message, Outcome, Response, repaired, with_finite_numbers};
 
 /// The requests of one side.
 #[derive(Debug, Default)]
@@ -91,4 +91,15 @@ pub(crate) fn as_read(line: &[u8]) -> Vec<u8> {
         .err()
         .and_then(|why| repaired(line, why));
     repaired.unwrap_or_else(|| line.to_vec())
+}
+
+/// A line of a dedicated server as an app may read it: with `NaN` and `Infinity`, unless it is a batch.
+pub(crate) fn as_app_reads(line: &[u8]) -> Vec<u8> {
+    let why = Message::parse(line).err();
+    let finite = why.and_then(|why| with_finite_numbers(line, why));
+    let is_batch =
+        |line: &Vec<u8>| matches!(Message::parse(line.as_slice()), Ok(Message::Batch(_)));
+    finite
+        .filter(|line| !is_batch(line))
+        .unwrap_or_else(|| line.to_vec())
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kennel_core::message::{Key, Message, Owned, Scan, splice_id};
-use kennel_core::mux::{Class, ClientId, Lane, Mux, Opening, Out, Policy, opening};
+use kennel_core::mux::{Class, ClientId, Lane, Mux, MuxPolicy, Opening, Output, opening};
 use kennel_core::time::Moment;
 
 use crate::ledger::{Ledger, as_read, is_refusal, messages, well_formed};
@@ -100,7 +100,7 @@ impl World {
                 other => panic!("{other:?}"),
             },
         };
-        let policy = Policy {
+        let policy = MuxPolicy {
             cache: !has(b'n'),
             in_turn: has(b't'),
         };
@@ -165,7 +165,7 @@ impl World {
     }
 
     fn join(&mut self, place: u8) {
-        if self.clients.contains_key(&place) || !self.mux.takes_newcomers() {
+        if self.clients.contains_key(&place) || !self.mux.accepts_clients() {
             return;
         }
         self.joined += 1;
@@ -195,7 +195,7 @@ impl World {
         if let Some(client) = self.clients.get_mut(&place) {
             client.silent = true;
             client.questions.clear();
-            self.mux.client_eof(client.id, self.now);
+            self.mux.handle_client_eof(client.id, self.now);
             self.settle(&Allowed::default());
         }
     }
@@ -263,7 +263,7 @@ impl World {
         }
         let owned = Owned::behind_room(line.to_vec(), 0);
         self.mux
-            .from_client_owned(id, owned, &Scan::default(), self.now);
+            .handle_owned_client_line(id, owned, &Scan::default(), self.now);
         if cancelled {
             let after = asked_of(&self.mux, id);
             let count = |asked: &[Key], key: &Key| asked.iter().filter(|it| *it == key).count();
@@ -315,7 +315,7 @@ impl World {
         }
         let owned = Owned::behind_room([b"12", line].concat(), 2);
         self.mux
-            .from_server_owned(owned, &Scan::default(), self.now);
+            .handle_owned_server_line(owned, &Scan::default(), self.now);
         self.settle(&allowed);
     }
 
@@ -365,18 +365,18 @@ impl World {
     }
 
     fn settle(&mut self, allowed: &Allowed) {
-        while let Some(out) = self.mux.poll() {
+        while let Some(out) = self.mux.poll_output() {
             match out {
-                Out::ToServer { lane, line } => self.server_hears(lane, &line),
-                Out::ToClient { client, line } => {
+                Output::ToServer { lane, line } => self.server_hears(lane, &line),
+                Output::ToClient { client, line } => {
                     self.client_hears(client, &line, allowed);
                 }
-                Out::ToClients { clients, line } => {
+                Output::ToClients { clients, line } => {
                     for client in clients {
                         self.client_hears(client, &line, allowed);
                     }
                 }
-                Out::Dismiss { client, .. } => {
+                Output::Dismiss { client, .. } => {
                     let count = self.clients.len();
                     self.clients.retain(|_, it| it.id != client);
                     assert_eq!(self.clients.len() + 1, count, "it was there");
@@ -430,8 +430,8 @@ impl World {
         };
         let (method, id) = (request.method.name(), request.id);
         let alone = !method.ends_with("/list") && !method.ends_with("/templates/list");
-        let askers = self.mux.askers(line);
-        let key = match &askers[..] {
+        let waiters_of_line = self.mux.waiters_of_line(line);
+        let key = match &waiters_of_line[..] {
             [(asker, spelled)] if alone && client.is_some_and(|it| it.id == *asker) => {
                 let back = splice_id(line, &id, spelled);
                 if let Some((saying, said)) = &self.saying
@@ -447,7 +447,7 @@ impl World {
         if let Lane::Of(_) = lane
             && alone
             && client.is_some()
-            && !askers.is_empty()
+            && !waiters_of_line.is_empty()
         {
             assert!(key.is_some(), "who asked this: {message:?}");
         }
@@ -522,7 +522,7 @@ impl World {
         }
         // Who tells no roots, be it that the server made it believe that nobody asks any more, goes solo in the end.
         self.now = self.now + Duration::from_secs(60);
-        self.mux.tick(self.now);
+        self.mux.advance(self.now);
         self.settle(&Allowed::default());
         while let Some(id) = self.nth_open(0) {
             self.server_says(&error_line(id));
@@ -531,7 +531,7 @@ impl World {
             let waiting = client.ledger.waiting();
             assert!(waiting.is_empty(), "{} waits for {waiting:?}", client.id.0);
             assert!(self.mux.in_flight_of(client.id).is_empty());
-            assert_eq!(self.mux.waits_for(client.id), 0);
+            assert_eq!(self.mux.pending_requests_of(client.id), 0);
         }
         for place in 0..CLIENTS {
             self.leave(place);
@@ -560,7 +560,7 @@ fn as_one(line: &[u8]) -> String {
 fn asked_of(mux: &Mux, client: ClientId) -> Vec<Key> {
     let in_flight = mux.in_flight_of(client);
     let in_flight = in_flight.iter().filter_map(|id| Key::of(id));
-    in_flight.chain(mux.held_of(client)).collect()
+    in_flight.chain(mux.queued_requests_of(client)).collect()
 }
 
 fn initialize(version: &str) -> Vec<u8> {

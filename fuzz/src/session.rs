@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kennel_core::message::{Key, Message, Request, result_reply};
 use kennel_core::session::{Replay, SERVER_RESTARTED, Session, Unsent, Verdict};
 
-use crate::ledger::{Ledger, as_read, is_refusal, messages, well_formed};
+use crate::ledger::{Ledger, as_app_reads, as_read, is_refusal, messages, well_formed};
 
 /// What may be done twice, whoever says so.
 const HARMLESS: [&str; 11] = [
@@ -70,7 +70,7 @@ impl World {
             b'<' => self.upstream_says(rest),
             b'+' => {
                 self.lost();
-                self.session.upstream_attached();
+                self.session.handle_upstream_attached();
             }
             b'_' if self.session.is_attached() => {
                 let unsent: Vec<Key> = self.open.keys().cloned().collect();
@@ -80,27 +80,27 @@ impl World {
                     }
                 }
                 self.lost();
-                self.session.upstream_lost(
+                self.session.handle_upstream_lost(
                     SERVER_RESTARTED,
                     Unsent::Told {
                         ids: &unsent,
-                        heard: None,
+                        received: None,
                     },
                 );
             }
             b'-' => {
                 self.lost();
                 self.session
-                    .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+                    .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
             }
             b'!' => {
                 self.lost();
                 self.session.give_up("it is away", "oh");
             }
-            b'?' => self.session.upstream_expected(),
+            b'?' => self.session.expect_upstream(),
             b'.' => {
                 self.done = true;
-                self.session.app_eof();
+                self.session.handle_app_eof();
             }
             b'~' => reads = false,
             b'a' => {
@@ -156,7 +156,7 @@ impl World {
                 }
             }
         }
-        match self.session.from_app(line) {
+        match self.session.handle_app_line(line) {
             Verdict::Forward => self.upstream_hears(line),
             Verdict::Replace(line) => self.upstream_hears(&line),
             Verdict::Drop => {}
@@ -167,7 +167,7 @@ impl World {
     }
 
     fn upstream_says(&mut self, line: &[u8]) {
-        let read = as_read(line);
+        let read = as_app_reads(&as_read(line));
         if let Ok(message) = Message::parse(&read)
             && self.session.is_attached()
         {
@@ -188,7 +188,7 @@ impl World {
                 }
             }
         }
-        match self.session.from_upstream(line) {
+        match self.session.handle_upstream_line(line) {
             Verdict::Forward => self.app_hears(line),
             Verdict::Replace(line) => self.app_hears(&line),
             Verdict::Drop => {}
@@ -214,7 +214,7 @@ impl World {
     }
 
     fn app_hears(&mut self, line: &[u8]) {
-        for message in messages(&well_formed(line)) {
+        for message in messages(&well_formed(&as_app_reads(line))) {
             match message {
                 Message::Request(request) => {
                     let id = request.id;
@@ -278,7 +278,7 @@ impl World {
         self.settle(true);
         self.lost();
         // Else it would go on listening.
-        self.session.app_eof();
+        self.session.handle_app_eof();
         self.session.give_up("it is away", "oh");
         self.settle(true);
         assert_eq!(self.session.in_flight(), 0);

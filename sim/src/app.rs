@@ -1,16 +1,21 @@
-//! An app: it asks, cancels, answers what it is asked, and writes down all that it hears.
+//! An app: sends requests, cancels them, answers server requests, and records the responses.
 
 use serde_json::{Value, json};
 
-use crate::books::{Answer, Tool};
-use crate::kernel::{Heard, Kernel, Pid, PipeId};
+use crate::kernel::{Kernel, Pid, PipeId};
+use crate::lines::{Inbox, Outbox};
+use crate::request_log::{Answer, Tool};
+use crate::{part, shortened};
+
+/// Bytes of text in a long call.
+const LONG: usize = 1500;
 
 /// How its session begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Era {
     /// With a handshake.
     Legacy,
-    /// Every request says all.
+    /// Without a handshake.
     Modern,
 }
 
@@ -21,11 +26,15 @@ pub(crate) struct App {
     stdout: PipeId,
     next_id: i64,
     handshake: Handshake,
-    /// What it wants, once it has shaken hands.
-    wishes: Vec<(Tool, u64)>,
+    /// Requests that wait for the handshake.
+    waiting_requests: Vec<(Tool, u64)>,
+    from: Inbox,
+    to: Outbox,
     pub(crate) closed: bool,
-    /// How many results it got.
+    /// Number of results received.
     pub(crate) results: u64,
+    /// Number of malformed lines written, less those that were answered.
+    no_messages: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +45,7 @@ enum Handshake {
 }
 
 impl App {
-    /// `stdin` and `stdout` are its shim's.
+    /// `stdin` and `stdout` are those of its shim.
     pub(crate) fn new(pid: Pid, era: Era, stdin: PipeId, stdout: PipeId) -> App {
         App {
             pid,
@@ -45,14 +54,21 @@ impl App {
             stdout,
             next_id: 0,
             handshake: Handshake::None,
-            wishes: Vec::new(),
+            waiting_requests: Vec::new(),
+            from: Inbox::default(),
+            to: Outbox::default(),
             closed: false,
             results: 0,
+            no_messages: 0,
         }
     }
 
     pub(crate) fn is_ready(&self, kernel: &Kernel) -> bool {
-        kernel.waiting(self.stdout) > 0
+        self.from.has_line() || kernel.waiting(self.stdout) > 0 || self.may_write(kernel)
+    }
+
+    fn may_write(&self, kernel: &Kernel) -> bool {
+        self.to.may_flush(self.stdin, kernel)
     }
 
     pub(crate) fn ask(&mut self, tool: Tool, millis: u64, kernel: &mut Kernel) {
@@ -65,21 +81,21 @@ impl App {
         };
         match (self.era, self.handshake) {
             (Era::Modern, _) | (_, Handshake::Done) => self.request(tool, millis, kernel),
-            (Era::Legacy, Handshake::Asked(_)) => self.wishes.push((tool, millis)),
+            (Era::Legacy, Handshake::Asked(_)) => self.waiting_requests.push((tool, millis)),
             (Era::Legacy, Handshake::None) => {
-                self.wishes.push((tool, millis));
-                self.shake_hands(kernel);
+                self.waiting_requests.push((tool, millis));
+                self.send_initialize(kernel);
             }
         }
     }
 
     pub(crate) fn cancel(&mut self, nth: usize, kernel: &mut Kernel) {
-        let open: Vec<i64> = kernel.books.open(self.pid);
+        let open: Vec<i64> = kernel.request_log.open(self.pid);
         let handshake = match self.handshake {
             Handshake::Asked(id) => Some(id),
             _ => None,
         };
-        // A handshake is not cancelled.
+        // A handshake is never cancelled.
         let open: Vec<i64> = open
             .into_iter()
             .filter(|id| Some(*id) != handshake)
@@ -88,59 +104,95 @@ impl App {
             return;
         }
         let id = open[nth % open.len()];
-        kernel.books.cancelled(self.pid, id);
+        kernel.request_log.cancelled(self.pid, id);
         let line = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
             "params": {"requestId": id}});
-        self.say(&line, kernel);
+        self.send(&line, kernel);
     }
 
-    /// It will say no more, and still listens.
-    pub(crate) fn close(&mut self, kernel: &mut Kernel) {
-        if !self.closed {
-            self.closed = true;
-            kernel.close_write(self.stdin);
-            kernel.say(self.pid, || "closes its side".to_owned());
+    /// Writes a long line that begins like a call but is malformed.
+    pub(crate) fn write_malformed(&mut self, kernel: &mut Kernel) {
+        if !self.closed && self.handshake == Handshake::Done {
+            self.no_messages += 1;
+            let text = "x".repeat(LONG);
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"tools/call","params":{{"{text}]"#);
+            kernel.trace(self.pid, || "writes a line that is no message".to_owned());
+            self.to.push(line.as_bytes(), kernel);
         }
     }
 
-    pub(crate) fn turn(&mut self, kernel: &mut Kernel) {
-        let Heard::Line(line) = kernel.read(self.stdout) else {
-            return;
-        };
-        let text = String::from_utf8_lossy(&line).into_owned();
-        kernel.say(self.pid, || format!("hears {}", crate::shortened(&text)));
-        let message: Value = match serde_json::from_slice(&line) {
+    /// Closes its side; it still reads.
+    pub(crate) fn close(&mut self, kernel: &mut Kernel) {
+        if !self.closed {
+            self.closed = true;
+            self.close_when_flushed(kernel);
+            kernel.trace(self.pid, || "closes its side".to_owned());
+        }
+    }
+
+    fn close_when_flushed(&self, kernel: &mut Kernel) {
+        if self.closed && self.to.is_empty() {
+            kernel.close_write(self.stdin);
+        }
+    }
+
+    pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) {
+        let hears = self.from.has_line() || kernel.waiting(self.stdout) > 0;
+        if self.may_write(kernel) && (!hears || salt.is_multiple_of(2)) {
+            self.to.flush_some(self.stdin, part(salt), kernel);
+            return self.close_when_flushed(kernel);
+        }
+        if !self.from.has_line() {
+            self.from.read(self.stdout, part(salt), kernel);
+        }
+        if let Some(line) = self.from.next_line() {
+            self.handle_line(&line, kernel);
+        }
+    }
+
+    fn handle_line(&mut self, line: &[u8], kernel: &mut Kernel) {
+        let text = String::from_utf8_lossy(line).into_owned();
+        kernel.trace(self.pid, || format!("hears {}", shortened(&text)));
+        let message: Value = match serde_json::from_slice(line) {
             Ok(message) => message,
-            Err(error) => return kernel.must(false, || format!("an app hears no JSON: {error}")),
+            Err(error) => return kernel.check(false, || format!("an app hears no JSON: {error}")),
         };
         let kept = match message["method"].as_str() {
             Some("notifications/progress") => {
                 let params = &message["params"];
                 let number = params["progressToken"].as_u64().unwrap_or(0);
                 let progress = params["progress"].as_u64().unwrap_or(0);
-                kernel.books.progress(self.pid, number, progress)
+                kernel.request_log.progress(self.pid, number, progress)
             }
-            Some("elicitation/create") => self.is_asked(&message, kernel),
+            Some("elicitation/create") => self.answer_server_request(&message, kernel),
             Some(_) => Ok(()),
-            None => self.is_answered(&message, kernel),
+            None => self.record_response(&message, kernel),
         };
         if let Err(broken) = kept {
-            kernel.must(false, || broken);
+            kernel.check(false, || broken);
         }
     }
 
-    fn is_asked(&mut self, message: &Value, kernel: &mut Kernel) -> Result<(), String> {
+    fn answer_server_request(
+        &mut self,
+        message: &Value,
+        kernel: &mut Kernel,
+    ) -> Result<(), String> {
         let about = message["params"]["message"].as_str().unwrap_or("0");
         let about = about.parse().unwrap_or(0);
         if !self.closed {
             let answer =
                 json!({"jsonrpc": "2.0", "id": message["id"], "result": {"action": "accept"}});
-            self.say(&answer, kernel);
+            self.send(&answer, kernel);
         }
-        kernel.books.question(self.pid, about)
+        kernel.request_log.question(self.pid, about)
     }
 
-    fn is_answered(&mut self, message: &Value, kernel: &mut Kernel) -> Result<(), String> {
+    fn record_response(&mut self, message: &Value, kernel: &mut Kernel) -> Result<(), String> {
+        if message["id"].is_null() && self.no_messages > 0 {
+            self.no_messages -= 1;
+            return Ok(());
+        }
         let id = message["id"].as_i64().unwrap_or(-1);
         let answer = match &message["error"] {
             Value::Null => {
@@ -155,17 +207,17 @@ impl App {
         };
         if self.handshake == Handshake::Asked(id) {
             match answer {
-                Answer::Done(_) => self.shook_hands(kernel),
+                Answer::Done(_) => self.handle_initialized(kernel),
                 Answer::Refused { .. } => {
                     self.handshake = Handshake::None;
-                    self.wishes.clear();
+                    self.waiting_requests.clear();
                 }
             }
         }
-        kernel.books.answered(self.pid, id, &answer)
+        kernel.request_log.answered(self.pid, id, &answer)
     }
 
-    fn shake_hands(&mut self, kernel: &mut Kernel) {
+    fn send_initialize(&mut self, kernel: &mut Kernel) {
         let id = self.next_id(Tool::List, kernel).0;
         self.handshake = Handshake::Asked(id);
         let line = json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
@@ -173,19 +225,19 @@ impl App {
             "capabilities": {"elicitation": {}},
             "clientInfo": {"name": "app", "version": "1"},
         }});
-        self.say(&line, kernel);
+        self.send(&line, kernel);
     }
 
-    fn shook_hands(&mut self, kernel: &mut Kernel) {
+    fn handle_initialized(&mut self, kernel: &mut Kernel) {
         self.handshake = Handshake::Done;
         if self.closed {
             return;
         }
-        self.say(
+        self.send(
             &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             kernel,
         );
-        for (tool, millis) in std::mem::take(&mut self.wishes) {
+        for (tool, millis) in std::mem::take(&mut self.waiting_requests) {
             self.request(tool, millis, kernel);
         }
     }
@@ -203,16 +255,19 @@ impl App {
                     .map(|meta| meta.remove("progressToken"));
                 ("tools/list", json!({"_meta": meta}))
             }
-            Tool::Read | Tool::Pay | Tool::Ask | Tool::Crash => {
+            Tool::Read | Tool::Pay | Tool::Long | Tool::Ask | Tool::Crash => {
                 let name = format!("{tool:?}").to_lowercase();
-                let arguments = json!({"n": number, "ms": millis});
+                let mut arguments = json!({"n": number, "ms": millis});
+                if tool == Tool::Long {
+                    arguments["text"] = "x".repeat(LONG).into();
+                }
                 (
                     "tools/call",
                     json!({"name": name, "arguments": arguments, "_meta": meta}),
                 )
             }
         };
-        self.say(
+        self.send(
             &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}),
             kernel,
         );
@@ -221,12 +276,12 @@ impl App {
     fn next_id(&mut self, tool: Tool, kernel: &mut Kernel) -> (i64, u64) {
         let id = self.next_id;
         self.next_id += 1;
-        (id, kernel.books.asked(self.pid, id, tool))
+        (id, kernel.request_log.asked(self.pid, id, tool))
     }
 
-    fn say(&self, line: &Value, kernel: &mut Kernel) {
+    fn send(&mut self, line: &Value, kernel: &mut Kernel) {
         let line = line.to_string();
-        kernel.say(self.pid, || format!("says {}", crate::shortened(&line)));
-        kernel.write(self.stdin, line.as_bytes());
+        kernel.trace(self.pid, || format!("says {}", shortened(&line)));
+        self.to.push(line.as_bytes(), kernel);
     }
 }

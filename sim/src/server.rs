@@ -1,21 +1,26 @@
-//! A tool server, as scripted as can be: it does what it is asked, and writes down that it did.
+//! A scripted tool server, which records the calls that it processes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kennel_core::hello::VOID;
 use kennel_core::time::Moment;
 use serde_json::{Value, json};
 
-use crate::kernel::{Heard, Kernel, Pid, PipeId};
+use crate::kernel::{Kernel, Pid, PipeId};
+use crate::lines::{Inbox, Outbox};
+use crate::part;
 
 pub(crate) struct Server {
     pid: Pid,
     stdin: PipeId,
     stdout: PipeId,
-    /// What it will say, and to which request that belongs.
+    /// Lines to send later, and the requests that they belong to.
     later: Vec<(Moment, Value, Value)>,
-    /// What it asked, and which call waits for the answer.
+    /// Its open requests, and the calls that wait for the responses.
     asked: BTreeMap<u64, (Value, u64)>,
+    from: Inbox,
+    to: Outbox,
     stdin_open: bool,
 }
 
@@ -27,48 +32,66 @@ impl Server {
             stdout,
             later: Vec::new(),
             asked: BTreeMap::new(),
+            from: Inbox::default(),
+            to: Outbox::default(),
             stdin_open: true,
         }
     }
 
     pub(crate) fn is_ready(&self, kernel: &Kernel) -> bool {
+        if !self.to.is_empty() {
+            return self.to.may_flush(self.stdout, kernel);
+        }
         let due = self.wake().is_some_and(|at| at <= kernel.now);
-        due || (self.stdin_open && kernel.readable(self.stdin))
+        due || self.from.has_line() || (self.stdin_open && kernel.readable(self.stdin))
     }
 
     pub(crate) fn wake(&self) -> Option<Moment> {
         self.later.iter().map(|(at, ..)| *at).min()
     }
 
-    pub(crate) fn turn(&mut self, kernel: &mut Kernel) {
+    pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) {
+        // Like a server with a single thread: it writes everything before it does anything else.
+        if !self.to.is_empty() {
+            return self.to.flush_some(self.stdout, part(salt), kernel);
+        }
         let due = |(at, ..): &(Moment, Value, Value)| *at <= kernel.now;
         if let Some(place) = self.later.iter().position(due) {
             let (_, _, line) = self.later.remove(place);
-            self.say(&line, kernel);
-        } else if self.stdin_open {
-            match kernel.read(self.stdin) {
-                Heard::Line(line) => match serde_json::from_slice(&line) {
-                    Ok(message) => self.hear(&message, kernel),
-                    Err(error) => kernel.must(false, || format!("a server hears no JSON: {error}")),
-                },
-                Heard::Nothing => {}
-                Heard::End => {
-                    self.stdin_open = false;
-                    // Some end by themselves, the others are for their warden to end.
-                    if self.pid.is_multiple_of(2) {
-                        kernel.say(self.pid, || "ends with its input".to_owned());
-                        return kernel.end(self.pid);
-                    }
-                    // Nobody will answer what they asked: they do without.
-                    for (request, number) in std::mem::take(&mut self.asked).into_values() {
-                        self.answer(&request, done(number), kernel);
-                    }
-                }
+            return self.send(&line, kernel);
+        }
+        if !self.from.has_line() && self.stdin_open {
+            self.stdin_open = self.from.read(self.stdin, part(salt), kernel);
+            if !self.stdin_open {
+                return self.input_ended(kernel);
             }
+        }
+        let Some(line) = self.from.next_line() else {
+            return;
+        };
+        // A withdrawn line.
+        if line.ends_with(&[VOID]) {
+            return;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(message) => self.handle_line(&message, kernel),
+            Err(error) => kernel.check(false, || format!("a server hears no JSON: {error}")),
         }
     }
 
-    fn hear(&mut self, message: &Value, kernel: &mut Kernel) {
+    fn input_ended(&mut self, kernel: &mut Kernel) {
+        // Some exit by themselves, the others are ended by their warden.
+        if self.pid.is_multiple_of(2) {
+            kernel.trace(self.pid, || "ends with its input".to_owned());
+            return kernel.end(self.pid);
+        }
+        // No response will come: it goes on without.
+        for (request, number) in std::mem::take(&mut self.asked).into_values() {
+            self.answer(&request, done(number), kernel);
+        }
+    }
+
+    fn handle_line(&mut self, message: &Value, kernel: &mut Kernel) {
         let (id, params) = (message["id"].clone(), &message["params"]);
         match message["method"].as_str() {
             Some("initialize") => {
@@ -83,6 +106,7 @@ impl Server {
                 let tools = json!({"resultType": "complete", "tools": [
                     {"name": "read", "inputSchema": {}, "annotations": {"readOnlyHint": true}},
                     {"name": "pay", "inputSchema": {}},
+                    {"name": "long", "inputSchema": {}},
                     {"name": "ask", "inputSchema": {}},
                     {"name": "crash", "inputSchema": {}},
                 ]});
@@ -96,7 +120,7 @@ impl Server {
             }
             Some(_) if id.is_null() => {}
             Some(_) => self.answer(&id, json!({}), kernel),
-            // What it asked is answered, or it is told that nobody can be.
+            // A response to its request, or an error because no client can answer.
             None => {
                 let asked = id.as_u64().and_then(|id| self.asked.remove(&id));
                 if let Some((request, number)) = asked {
@@ -110,12 +134,12 @@ impl Server {
         let arguments = &params["arguments"];
         let number = arguments["n"].as_u64().unwrap_or(0);
         let takes = Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0));
-        kernel.say(self.pid, || format!("begins {} {number}", params["name"]));
-        if let Err(broken) = kernel.books.begun(number, self.pid) {
-            kernel.must(false, || broken);
+        kernel.trace(self.pid, || format!("begins {} {number}", params["name"]));
+        if let Err(broken) = kernel.request_log.begun(number, self.pid) {
+            kernel.check(false, || broken);
         }
         if params["name"] == "crash" {
-            kernel.say(self.pid, || "crashes".to_owned());
+            kernel.trace(self.pid, || "crashes".to_owned());
             return kernel.end(self.pid);
         }
         if params["name"] == "ask" {
@@ -123,7 +147,7 @@ impl Server {
             self.asked.insert(question, (id, number));
             let ask = json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create",
                 "params": {"message": number.to_string(), "requestedSchema": {}}});
-            return self.say(&ask, kernel);
+            return self.send(&ask, kernel);
         }
         let token = &params["_meta"]["progressToken"];
         for part in 1..=3u32 {
@@ -139,17 +163,18 @@ impl Server {
         self.later.sort_by_key(|(at, ..)| *at);
     }
 
-    fn answer(&self, id: &Value, result: Value, kernel: &mut Kernel) {
-        self.say(
+    fn answer(&mut self, id: &Value, result: Value, kernel: &mut Kernel) {
+        self.send(
             &json!({"jsonrpc": "2.0", "id": id, "result": result}),
             kernel,
         );
     }
 
-    fn say(&self, line: &Value, kernel: &mut Kernel) {
+    fn send(&mut self, line: &Value, kernel: &mut Kernel) {
         let line = line.to_string();
-        kernel.say(self.pid, || format!("says {}", crate::shortened(&line)));
-        kernel.write(self.stdout, line.as_bytes());
+        kernel.trace(self.pid, || format!("says {}", crate::shortened(&line)));
+        self.to.push(line.as_bytes(), kernel);
+        self.to.flush(self.stdout, kernel);
     }
 }
 

@@ -1,21 +1,27 @@
-//! A shim in the simulated world: a driver for the engine of `kennel run`. It decides nothing.
+//! The driver of the engine of `kennel run` on the simulated kernel. It decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kennel_core::engine::shim::{
-    self as engine, Action, Event, Purpose, Settings, SharingSettings,
+    self as engine, Action, Event, Listing, Purpose, Settings, SharingSettings,
 };
 use kennel_core::hello::{ClientHello, PROTOCOL, Shares, Spec, Text};
 use kennel_core::message::{Key, Message, Outcome};
-use kennel_core::session::{Ending, Replay, Verdict};
+use kennel_core::session::{Replay, ServerExit, Verdict};
 use kennel_core::time::Moment;
 
-use crate::elector::{Elected, Elector, START_TIMEOUT};
-use crate::kernel::{End, Heard, House, Kernel, Pid, PipeId};
+use crate::coverage::Situation;
+use crate::daemon_connection::DaemonConnection;
+use crate::election_driver::{Elected, ElectionDriver, START_TIMEOUT};
+use crate::kernel::{Kernel, Pid, PipeId, Shortage, WorldSettings};
+use crate::lines::{Inbox, Outbox};
+use crate::part;
 
 /// The first time of `--stop-after`, as `kennel run` has it by default.
 const AFTER_EOF: Duration = Duration::from_secs(2);
+/// Input is not read while this many bytes are queued at its destination.
+const QUEUE_LIMIT: usize = 2_000;
 
 pub(crate) struct Shim {
     pid: Pid,
@@ -24,33 +30,41 @@ pub(crate) struct Shim {
     stdin: PipeId,
     stdin_open: bool,
     stdout: PipeId,
-    link: Option<End>,
+    from_app: Inbox,
+    to_app: Outbox,
+    connection: Option<DaemonConnection>,
     /// The connection that an election made, until the engine uses it.
-    new_link: Option<End>,
+    new_connection: Option<DaemonConnection>,
     server: Option<Server>,
-    election: Option<Elector>,
-    /// A request was pending before the last event.
-    owed: bool,
+    election: Option<ElectionDriver>,
+    /// The purpose of the last election.
+    purpose: Option<Purpose>,
+    /// Whether a request was pending before the last event.
+    was_pending: bool,
+    /// Whether the daemon, which lives, has just reported the loss of the server.
+    was_told_of_loss: bool,
 }
 
-/// A server of the session's own.
+/// The dedicated server.
 struct Server {
     pid: Pid,
     stdin: PipeId,
     stdout: PipeId,
+    from: Inbox,
+    to: Outbox,
 }
 
 impl Shim {
     pub(crate) fn new(pid: Pid, app: Pid, stdin: PipeId, stdout: PipeId, kernel: &Kernel) -> Shim {
         let settings = Settings {
             replay: Replay::default(),
-            sharing: kernel.house.shared.then(|| SharingSettings {
+            sharing: kernel.settings.shared.then(|| SharingSettings {
                 modern_only: false,
                 start_timeout: START_TIMEOUT,
                 why: String::new(),
             }),
             why_dedicated: None,
-            hibernate: kernel.house.hibernate,
+            hibernate: kernel.settings.hibernate,
             after_eof: AFTER_EOF,
             app_is_watched: true,
         };
@@ -61,19 +75,24 @@ impl Shim {
             stdin,
             stdin_open: true,
             stdout,
-            link: None,
-            new_link: None,
+            from_app: Inbox::default(),
+            to_app: Outbox::default(),
+            connection: None,
+            new_connection: None,
             server: None,
             election: None,
-            owed: false,
+            purpose: None,
+            was_pending: false,
+            was_told_of_loss: false,
         }
     }
 
     pub(crate) fn is_ready(&self, kernel: &Kernel) -> bool {
         !kernel.alive(self.app)
-            || self.app_speaks(kernel)
-            || self.link.is_some_and(|link| kernel.readable(link.read))
-            || self.server_stirs(kernel)
+            || self.app_is_readable(kernel)
+            || self.daemon_is_readable(kernel)
+            || self.server_is_ready(kernel)
+            || self.may_write(kernel)
             || self.election.as_ref().is_some_and(|it| it.is_ready(kernel))
             || self
                 .engine
@@ -82,109 +101,183 @@ impl Shim {
     }
 
     pub(crate) fn wake(&self) -> Option<Moment> {
-        let election = self.election.as_ref().and_then(Elector::wake);
+        let election = self.election.as_ref().and_then(ElectionDriver::wake);
         [election, self.engine.next_timeout()]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// One of the things that happened; `false` once the session is over.
+    /// Handles one thing that happened; `false` once the session ends.
     pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
         if !kernel.alive(self.app) {
-            kernel.say(self.pid, || "its app is gone".to_owned());
+            kernel.trace(self.pid, || "its app is gone".to_owned());
             return false;
         }
-        let sources: [fn(&mut Shim, &mut Kernel) -> bool; 4] = [
+        let sources: [fn(&mut Shim, u64, &mut Kernel) -> bool; 4] = [
             Shim::read_app,
             Shim::read_daemon,
             Shim::read_server,
             Shim::continue_election,
         ];
         for nth in 0..sources.len() {
-            if sources[(nth + salt as usize) % sources.len()](self, kernel) {
+            if sources[(nth + salt as usize) % sources.len()](self, salt, kernel) {
                 break;
             }
         }
-        self.owed = self.engine.session().owes();
+        self.was_pending = self.engine.session().has_pending_requests();
         self.engine.advance(kernel.now);
         self.carry_out(kernel);
         self.pass_on(kernel);
-        self.engine.output_written(0, false, false, kernel.now);
+        self.carry_out(kernel);
         let server = &self.server;
         let has_output = || {
-            server
-                .as_ref()
-                .is_some_and(|it| kernel.waiting(it.stdout) > 0)
+            let has_output = |it: &Server| it.from.has_line() || kernel.waiting(it.stdout) > 0;
+            server.as_ref().is_some_and(has_output)
         };
         let end = self.engine.end(has_output, kernel.now);
         if let Some(end) = &end {
-            kernel.say(self.pid, || format!("ends: {end:?}"));
+            kernel.trace(self.pid, || format!("ends: {end:?}"));
         }
         end.is_none()
     }
 
     fn handle(&mut self, event: Event, kernel: &mut Kernel) {
-        self.owed = self.engine.session().owes();
+        self.was_pending = self.engine.session().has_pending_requests();
         self.engine.handle(event, kernel.now);
         self.carry_out(kernel);
     }
 
-    fn app_speaks(&self, kernel: &Kernel) -> bool {
-        let may_read = self.stdin_open && !self.engine.session().queue_is_full();
-        may_read && kernel.readable(self.stdin)
+    fn app_is_readable(&self, kernel: &Kernel) -> bool {
+        let upstream = self.connection.as_ref().map(|connection| &connection.to);
+        let upstream = upstream.or(self.server.as_ref().map(|server| &server.to));
+        let may_read = self.stdin_open
+            && !self.engine.session().queue_is_full()
+            && upstream.is_none_or(|to| to.len() < QUEUE_LIMIT)
+            && self.to_app.len() < QUEUE_LIMIT;
+        may_read && (self.from_app.has_line() || kernel.readable(self.stdin))
     }
 
-    fn server_stirs(&self, kernel: &Kernel) -> bool {
+    fn daemon_is_readable(&self, kernel: &Kernel) -> bool {
+        let connection = self.connection.as_ref();
+        self.to_app.len() < QUEUE_LIMIT
+            && connection.is_some_and(|connection| connection.is_readable(kernel))
+    }
+
+    fn server_is_ready(&self, kernel: &Kernel) -> bool {
         self.server
             .as_ref()
             .is_some_and(|server| match self.engine.has_server() {
-                true => kernel.readable(server.stdout),
+                true => {
+                    let speaks = server.from.has_line() || kernel.readable(server.stdout);
+                    speaks && self.to_app.len() < QUEUE_LIMIT
+                }
                 false => kernel.tree_is_empty(server.pid),
             })
     }
 
+    fn may_write(&self, kernel: &Kernel) -> bool {
+        let server = self.server.as_ref().filter(|_| self.engine.has_server());
+        self.to_app.may_flush(self.stdout, kernel)
+            || self
+                .connection
+                .as_ref()
+                .is_some_and(|it| it.may_flush(kernel))
+            || server.is_some_and(|it| it.to.may_flush(it.stdin, kernel))
+    }
+
     fn pass_on(&mut self, kernel: &mut Kernel) {
+        let was_told_of_loss = std::mem::take(&mut self.was_told_of_loss);
         while let Some(line) = self.engine.poll_to_app() {
             if let Ok(Message::Response(it)) = Message::parse(&line)
-                && let (Outcome::Error(_), Some(id)) = (it.outcome, it.id)
+                && let (Outcome::Error(error), Some(id)) = (it.outcome, it.id)
                 && let Key::Number(id) = id.key()
-                && let Err(broken) = kernel.books.refused(self.app, id)
             {
-                kernel.must(false, || broken);
+                let unknown = String::from_utf8_lossy(error.bytes()).contains("\"unknown\"");
+                let judged = kernel.request_log.refused(self.app, id).and_then(|()| {
+                    let unknown = unknown && was_told_of_loss;
+                    kernel
+                        .request_log
+                        .check_refusal_after_reported_loss(self.app, id, unknown)
+                });
+                if let Err(broken) = judged {
+                    kernel.check(false, || broken);
+                }
             }
-            kernel.write(self.stdout, &line);
+            self.to_app.push(&line, kernel);
         }
-        if let Some(to) = self.to_upstream() {
-            while let Some(line) = self.engine.poll_to_upstream() {
-                kernel.write(to, &line);
+        let said_all = self.engine.all_input_is_sent();
+        if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server()) {
+            while server.to.len() < QUEUE_LIMIT
+                && let Some(line) = self.engine.poll_to_upstream()
+            {
+                server.to.push_in_turn(&line, kernel);
             }
-            if self.engine.app_said_all() {
-                kernel.close_write(to);
+            // What a dead server did not read is counted when it is lost.
+            if !kernel.has_no_reader(server.stdin) {
+                server.to.flush(server.stdin, kernel);
+            }
+            if said_all && server.to.is_between_lines() {
+                kernel.close_write(server.stdin);
+            }
+        }
+        if let Some(connection) = &mut self.connection {
+            while connection.to.len() < QUEUE_LIMIT
+                && let Some(line) = self.engine.poll_to_upstream()
+            {
+                connection.to.push(&line, kernel);
+            }
+            connection.flush(kernel);
+            if said_all && connection.to.is_empty() {
+                connection.end_input(kernel);
             }
         }
         while self.engine.poll_note().is_some() {}
+        let before = self.to_app.len();
+        self.to_app.flush(self.stdout, kernel);
+        let left = self.to_app.len();
+        self.engine
+            .handle_output_written(left, left >= QUEUE_LIMIT, left < before, kernel.now);
     }
 
-    fn to_upstream(&self) -> Option<PipeId> {
-        let server = self.server.as_ref().filter(|_| self.engine.has_server());
-        let to_server = server.map(|server| server.stdin);
-        self.link.map(|link| link.write).or(to_server)
+    fn outbox(&mut self) -> Option<&mut Outbox> {
+        let has_server = self.engine.has_server();
+        let server = self.server.as_mut().filter(|_| has_server);
+        let to_server = server.map(|server| &mut server.to);
+        self.connection
+            .as_mut()
+            .map(|connection| &mut connection.to)
+            .or(to_server)
     }
 
-    fn read_app(&mut self, kernel: &mut Kernel) -> bool {
-        if !self.app_speaks(kernel) {
+    fn read_app(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
+        if !self.app_is_readable(kernel) {
             return false;
         }
-        match kernel.read(self.stdin) {
-            Heard::Line(line) => self.take_from_app(&line, kernel),
-            Heard::End => {
-                self.stdin_open = false;
-                self.handle(Event::AppClosed, kernel);
-            }
-            Heard::Nothing => {}
+        if !self.from_app.has_line() && !self.from_app.read(self.stdin, part(salt), kernel) {
+            self.stdin_open = false;
+            self.outbox().into_iter().for_each(|to| to.recall(kernel));
+            self.handle(Event::AppClosed, kernel);
+        }
+        match self.from_app.next_line() {
+            Some(line) => self.take_from_app(&line, kernel),
+            None => self.send_ahead(kernel),
         }
         true
+    }
+
+    /// Sends the beginning of a long line, if it will be forwarded.
+    fn send_ahead(&mut self, kernel: &mut Kernel) {
+        if !self.stdin_open || !self.engine.session().forwards() {
+            return;
+        }
+        if let Some(connection) = &mut self.connection {
+            connection.send_ahead(&self.from_app, kernel);
+        } else if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server())
+            && self.from_app.begins_a_call()
+        {
+            server.to.send_ahead(&self.from_app, server.stdin, kernel);
+        }
     }
 
     fn take_from_app(&mut self, line: &[u8], kernel: &mut Kernel) {
@@ -194,73 +287,86 @@ impl Shim {
         {
             let between = !self.engine.session().is_attached();
             let last = between.then(|| kernel.last_pid());
-            kernel.books.cancel_heard(self.app, id, last);
+            kernel.request_log.cancel_received(self.app, id, last);
         }
-        let verdict = self.engine.app_line(line, kernel.now);
+        let verdict = self.engine.handle_app_line(line, kernel.now);
         self.carry_out(kernel);
-        match (verdict, self.to_upstream()) {
-            (Verdict::Forward, Some(to)) => drop(kernel.write(to, line)),
-            (Verdict::Replace(line), Some(to)) => drop(kernel.write(to, &line)),
-            _ => {}
+        match (verdict, self.outbox()) {
+            (Verdict::Forward, Some(to)) => to.push_begun(line),
+            (Verdict::Replace(line), Some(to)) => to.push(&line, kernel),
+            (Verdict::Drop | Verdict::Abandon, Some(to)) => to.recall(kernel),
+            (_, None) => {}
         }
     }
 
     fn take_from_upstream(&mut self, line: &[u8], kernel: &mut Kernel) -> Verdict {
-        self.engine.upstream_spoke();
-        let verdict = self.engine.upstream_line(line, kernel.now);
+        let verdict = self.engine.handle_upstream_line(line, kernel.now);
         match &verdict {
-            Verdict::Forward => drop(kernel.write(self.stdout, line)),
-            Verdict::Replace(line) => drop(kernel.write(self.stdout, line)),
+            Verdict::Forward => self.to_app.push(line, kernel),
+            Verdict::Replace(line) => self.to_app.push(line, kernel),
             Verdict::Drop | Verdict::Abandon => {}
         }
         verdict
     }
 
-    fn read_daemon(&mut self, kernel: &mut Kernel) -> bool {
-        let Some(link) = self.link.filter(|link| kernel.readable(link.read)) else {
+    fn read_daemon(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
+        if !self.daemon_is_readable(kernel) {
+            return false;
+        }
+        let Some(connection) = &mut self.connection else {
             return false;
         };
-        match kernel.read(link.read) {
-            Heard::Nothing => return false,
-            Heard::End => self.handle(Event::DaemonClosed, kernel),
-            Heard::Line(line) => {
-                if line.starts_with(b"!") {
-                    let text = String::from_utf8_lossy(&line).into_owned();
-                    kernel.say(self.pid, || format!("is told {text}"));
-                }
-                let _ = self.take_from_upstream(&line, kernel);
+        if !connection.from.has_line() {
+            let before = connection.from.rest().len();
+            if !connection.read(part(salt), kernel) {
+                self.handle(Event::DaemonClosed, kernel);
+                return true;
             }
+            if connection.from.rest().len() > before {
+                self.engine.handle_upstream_bytes();
+            }
+        }
+        if let Some(line) = connection.from.next_line() {
+            if line.starts_with(b"!") {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                kernel.trace(self.pid, || format!("is told {text}"));
+                let words = ["!lost", "!resting", "!solo"];
+                self.was_told_of_loss = words.iter().any(|word| text.starts_with(word));
+            }
+            let _ = self.take_from_upstream(&line, kernel);
         }
         true
     }
 
-    fn read_server(&mut self, kernel: &mut Kernel) -> bool {
-        if !self.server_stirs(kernel) {
+    fn read_server(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
+        if !self.server_is_ready(kernel) {
             return false;
         }
-        let Some(server) = &self.server else {
+        let Some(server) = &mut self.server else {
             return false;
         };
         if !self.engine.has_server() {
             self.server = None;
-            self.handle(
-                Event::ServerExited {
-                    ending: Ending::Code(0),
-                    stdin_closed: true,
-                },
-                kernel,
-            );
+            let exited = Event::ServerExited {
+                ending: ServerExit::Code(0),
+                stdin_closed: true,
+            };
+            self.handle(exited, kernel);
             self.handle(Event::ServerTreeEmpty, kernel);
             return true;
         }
-        match kernel.read(server.stdout) {
-            Heard::Line(line) => {
-                if self.take_from_upstream(&line, kernel) == Verdict::Abandon {
-                    self.lose_server(kernel);
-                }
+        if !server.from.has_line() {
+            if !server.from.read(server.stdout, part(salt), kernel) {
+                self.lose_server(kernel);
+                return true;
             }
-            Heard::End => self.lose_server(kernel),
-            Heard::Nothing => return false,
+            self.engine.handle_upstream_bytes();
+        }
+        let line = self.server.as_mut().and_then(|it| it.from.next_line());
+        if let Some(line) = line
+            && self.take_from_upstream(&line, kernel) == Verdict::Abandon
+        {
+            self.lose_server(kernel);
         }
         true
     }
@@ -270,12 +376,19 @@ impl Shim {
             return;
         };
         let dead = !kernel.alive(server.pid);
+        let in_pipe = match dead {
+            // The bytes sent ahead are not a complete line.
+            true => kernel
+                .waiting(server.stdin)
+                .saturating_sub(server.to.ahead()),
+            false => 0,
+        };
         let lost = Event::ServerLost {
-            unread: match dead {
-                true => kernel.unread(server.stdin),
+            unread: match server.to.is_counted() {
+                true => server.to.len() + in_pipe,
                 false => 0,
             },
-            ending: dead.then_some(Ending::Signal(9)),
+            ending: dead.then_some(ServerExit::Signal(9)),
             stderr: String::new(),
         };
         kernel.close_write(server.stdin);
@@ -284,7 +397,7 @@ impl Shim {
         self.handle(lost, kernel);
     }
 
-    fn continue_election(&mut self, kernel: &mut Kernel) -> bool {
+    fn continue_election(&mut self, _: u64, kernel: &mut Kernel) -> bool {
         let Some(election) = self.election.as_mut().filter(|it| it.is_ready(kernel)) else {
             return false;
         };
@@ -295,9 +408,9 @@ impl Shim {
                 Elected::Solo => engine::Elected::NoDaemon {
                     why: "no daemon".to_owned(),
                 },
-                Elected::Connected(end) => {
-                    self.new_link = Some(end);
-                    engine::Elected::Connected { greeting: None }
+                Elected::Connected(connection, greeting) => {
+                    self.new_connection = Some(connection);
+                    engine::Elected::Connected { greeting }
                 }
             };
             self.handle(Event::Elected(elected), kernel);
@@ -307,20 +420,13 @@ impl Shim {
 
     fn carry_out(&mut self, kernel: &mut Kernel) {
         while let Some(action) = self.engine.poll_action() {
-            kernel.say(self.pid, || format!("does: {action:?}"));
+            kernel.trace(self.pid, || format!("does: {action:?}"));
             match action {
-                Action::StartServer => {
-                    let (pid, stdin, stdout) = kernel.start_server(self.pid, None);
-                    let left = self.server.replace(Server { pid, stdin, stdout });
-                    kernel.must(left.is_none(), || {
-                        "a shim starts a server while another one is left".to_owned()
-                    });
-                    self.engine.handle(Event::ServerStarted, kernel.now);
-                }
-                Action::LoseServer => self.lose_server(kernel),
+                Action::StartServer => self.start_server(kernel),
+                Action::DeclareServerLost => self.lose_server(kernel),
                 Action::StopServer => {
-                    let owed = self.owed;
-                    kernel.must(!owed, || {
+                    let was_pending = self.was_pending;
+                    kernel.check(!was_pending, || {
                         "rule 3: a server is stopped while a request is pending".to_owned()
                     });
                     if let Some(server) = &self.server {
@@ -328,48 +434,46 @@ impl Shim {
                         kernel.stop_tree(server.pid);
                     }
                 }
-                Action::Elect(purpose) => {
-                    let suspect = match purpose {
-                        Purpose::CheckSuspect => self.link.map(|link| link.peer),
-                        Purpose::Attach | Purpose::Return => None,
-                    };
-                    let hello = hello(self.pid, self.app, kernel.house).line();
-                    let elector = Elector::new(self.pid, hello, suspect, kernel.now);
-                    let left = self.election.replace(elector);
-                    kernel.must(left.is_none(), || "two elections of one shim".to_owned());
-                }
+                Action::Elect(purpose) => self.elect(purpose, kernel),
                 Action::AbandonElection => {
                     if let Some(election) = self.election.take() {
                         election.abandon(kernel);
                     }
                 }
                 Action::UseConnection => {
-                    let new = self.new_link.take();
-                    kernel.must(new.is_some(), || "no connection to be used".to_owned());
-                    kernel.must(self.server.is_none(), || {
+                    let new = self.new_connection.take();
+                    kernel.check(new.is_some(), || "no connection to be used".to_owned());
+                    kernel.check(self.server.is_none(), || {
                         "a shim shares while its own server is left".to_owned()
                     });
-                    if let Some(former) = std::mem::replace(&mut self.link, new) {
-                        kernel.hang_up(former);
+                    if let Some(former) = std::mem::replace(&mut self.connection, new) {
+                        former.close(kernel);
+                    }
+                    if self.purpose == Some(Purpose::Return) {
+                        kernel.occurred(Situation::Returns);
                     }
                 }
                 Action::DropConnection => {
-                    if let Some(link) = self.new_link.take() {
-                        kernel.hang_up(link);
+                    if let Some(connection) = self.new_connection.take() {
+                        connection.close(kernel);
                     }
                 }
                 Action::Disconnect => {
-                    if let Some(link) = self.link.take() {
-                        kernel.hang_up(link);
+                    if let Some(connection) = self.connection.take() {
+                        connection.close(kernel);
                     }
                 }
                 Action::Send(control) => {
-                    if let Some(link) = self.link {
-                        kernel.write(link.write, &control.line());
+                    if let Some(connection) = &mut self.connection {
+                        connection.to.push(&control.line(), kernel);
                     }
                 }
                 Action::CheckDaemon => {
-                    let work = self.link.and_then(|link| kernel.work(link.peer));
+                    let daemon = self
+                        .connection
+                        .as_ref()
+                        .map(|connection| connection.end.peer);
+                    let work = daemon.and_then(|daemon| kernel.work(daemon));
                     self.engine.handle(Event::DaemonChecked(work), kernel.now);
                 }
                 Action::CheckStopped => {
@@ -380,8 +484,20 @@ impl Shim {
                     let event = Event::InputChecked { closed: false };
                     self.engine.handle(event, kernel.now);
                 }
-                Action::TakePipes
-                | Action::ReportStopped
+                Action::TakePipes => {
+                    if let Some(connection) = &mut self.connection {
+                        connection.take_pipes(kernel);
+                    }
+                }
+                Action::List(Listing::Hibernating) if self.server.is_some() => {
+                    kernel.occurred(Situation::HibernatesDedicated);
+                }
+                Action::List(Listing::Nothing)
+                    if !self.engine.hibernates() && self.new_connection.is_none() =>
+                {
+                    kernel.occurred(Situation::Wakes);
+                }
+                Action::ReportStopped
                 | Action::Warn(_)
                 | Action::PassStderr(_)
                 | Action::List(_)
@@ -389,10 +505,58 @@ impl Shim {
             }
         }
     }
+
+    fn start_server(&mut self, kernel: &mut Kernel) {
+        if self.engine.is_dedicated_for_now() {
+            kernel.occurred(Situation::DedicatedForNow);
+        }
+        if kernel.shortage == Some(Shortage::Sessions) {
+            kernel.occurred(Situation::SessionLacks);
+            let why = "no descriptors".to_owned();
+            return self
+                .engine
+                .handle(Event::ServerNotStarted { why }, kernel.now);
+        }
+        let (pid, stdin, stdout) = kernel.start_server(self.pid, None);
+        let left = self.server.replace(Server {
+            pid,
+            stdin,
+            stdout,
+            from: Inbox::default(),
+            to: Outbox::default(),
+        });
+        kernel.check(left.is_none(), || {
+            "a shim starts a server while another one is left".to_owned()
+        });
+        self.engine.handle(Event::ServerStarted, kernel.now);
+    }
+
+    fn elect(&mut self, purpose: Purpose, kernel: &mut Kernel) {
+        let suspect = match purpose {
+            Purpose::CheckSuspect => self
+                .connection
+                .as_ref()
+                .map(|connection| connection.end.peer),
+            Purpose::Attach | Purpose::Return => None,
+        };
+        let greeting = match purpose {
+            Purpose::Return => None,
+            _ => self
+                .engine
+                .session()
+                .handshake_request()
+                .map(<[u8]>::to_vec),
+        };
+        self.purpose = Some(purpose);
+        let hello = hello(self.pid, self.app, kernel.settings).line();
+        let election_driver = ElectionDriver::new(self.pid, hello, greeting, suspect, kernel.now);
+        let left = self.election.replace(election_driver);
+        kernel.check(left.is_none(), || "two elections of one shim".to_owned());
+    }
 }
 
-fn hello(shim: Pid, app: Pid, house: House) -> ClientHello {
-    let hibernate = house.hibernate;
+fn hello(shim: Pid, app: Pid, settings: WorldSettings) -> ClientHello {
+    let hibernate = settings.hibernate;
     ClientHello {
         version: "0".to_owned(),
         protocol: PROTOCOL,
@@ -405,7 +569,7 @@ fn hello(shim: Pid, app: Pid, house: House) -> ClientHello {
             cwd: Text::from(&b"/"[..]),
             ladder: (2000, 2000),
             cache: true,
-            in_turn: house.in_turn,
+            in_turn: settings.in_turn,
             hibernate: hibernate.map(|after| after.as_millis() as u64),
             replace: false,
             detached: None,
@@ -414,7 +578,7 @@ fn hello(shim: Pid, app: Pid, house: House) -> ClientHello {
         shares: Shares::default(),
         build: String::new(),
         program: Text::from(&b""[..]),
-        pipes: false,
+        pipes: settings.pipes,
         key: None,
     }
 }

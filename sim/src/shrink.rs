@@ -1,10 +1,10 @@
-//! A schedule that breaks a rule, made as short as it can be while it still breaks one.
+//! Shortens a schedule that breaks a rule, as far as it still breaks one.
 
 use std::time::Duration;
 
 use crate::plan::{Act, Schedule};
 
-/// Leaves out and makes smaller what is not needed.
+/// Removes and reduces acts that are not needed.
 pub fn shrink(schedule: &Schedule, breaks: impl Fn(&Schedule) -> bool) -> Schedule {
     let mut best = schedule.clone();
     loop {
@@ -59,7 +59,9 @@ fn smaller(act: &Act) -> Option<Act> {
         Act::Starve(nth, length, salt) if *length > Duration::from_millis(1) => {
             Some(Act::Starve(*nth, *length / 2, *salt))
         }
-        Act::Ask(nth, tool, millis) if *millis > 0 => Some(Act::Ask(*nth, *tool, millis / 2)),
+        Act::Request(nth, tool, millis) if *millis > 0 => {
+            Some(Act::Request(*nth, *tool, millis / 2))
+        }
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Random schedules, each from the run's seed and its number.
 
-use kennel_sim::{Schedule, play, report, tell};
+use kennel_sim::{Coverage, Schedule, Situation, play, play_counted, report, trace_of};
 use kennel_testkit::{count, seed};
 
 #[test]
@@ -14,10 +14,25 @@ fn no_schedule_breaks_a_rule() {
 }
 
 #[test]
+fn every_play_occurs_within_5000_schedules() {
+    let mut coverage = Coverage::default();
+    for number in 0..5_000 {
+        play_counted(&Schedule::draw(seed(), number), &mut coverage);
+    }
+    for play in Situation::ALL {
+        assert!(coverage.schedules(play) > 0, "{play:?}\n{coverage}");
+    }
+}
+
+#[test]
 fn a_schedule_goes_the_same_way_every_time() {
     for number in 0..20 {
         let schedule = Schedule::draw(seed(), number);
-        assert_eq!(tell(&schedule), tell(&schedule), "schedule {number}");
+        assert_eq!(
+            trace_of(&schedule),
+            trace_of(&schedule),
+            "schedule {number}"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: `kennel-bench`, and Kennel as it is handed out.
+//! `cargo xtask bench`: runs `kennel-bench` with the `dist` build of Kennel.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,7 +11,7 @@ use crate::report::succeeds;
 use crate::workspace::Workspace;
 use crate::{Outcome, testbed};
 
-/// The benchmarks that need more than what is built here.
+/// Benchmarks that need programs from outside the workspace.
 const BESIDE_OTHERS: [&str; 2] = ["peers", "long-lines"];
 
 const EXAMPLES: &str = "\
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let workspace = Workspace::load()?;
-    // Beside the benchmark itself: the programs it measures.
+    // The benchmark, and the programs that it measures.
     let programs = ["kennel-bench", "kennel-testkit", "notes", "kennel"];
     let packages = programs.iter().flat_map(|program| ["--package", program]);
     let build = Build::of_this_machine()?;
@@ -50,9 +50,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             .args(build.options())
             .args(packages),
     )?;
-    // Ctrl-C is the benchmark's to hear: it ends what it has started, and we wait for that.
+    // Ctrl-C is for the benchmark: it ends its processes, and we wait for that.
     let _signals = Signals::catch(&[Signal::INT])?;
-    // What was built together with the others: by itself it would be built once more.
+    // Built together with the others: building it alone would compile it again.
     let mut run = Command::new(build.programs(&workspace.target).join("kennel-bench"));
     workspace.settle(&mut run);
     run.args(with_former_build(&workspace, &args.names)?);
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     })
 }
 
-/// The arguments with a commit behind `--against` replaced by the `kennel` that is built from it.
+/// The arguments, with a commit after `--against` replaced by the `kennel` that is built from it.
 fn with_former_build(workspace: &Workspace, names: &[String]) -> Outcome<Vec<String>> {
     let mut names = names.to_vec();
     let against = names.iter().position(|word| word == "--against");
@@ -135,10 +135,10 @@ fn former_build(workspace: &Workspace, commit: &str) -> Outcome<PathBuf> {
     Ok(program)
 }
 
-/// How a former commit was handed out.
+/// How a former commit is built for release.
 struct How {
     options: Vec<String>,
-    /// Where its programs are then.
+    /// The directory of its programs.
     programs: PathBuf,
 }
 
@@ -151,7 +151,7 @@ impl How {
                 programs: build.programs(target),
             });
         }
-        // Before there was a profile for what is handed out, `release` was it.
+        // Commits without the profile `dist` used `release`.
         let manifest = std::fs::read_to_string(source.join("Cargo.toml"))?;
         let profile = match manifest.contains("[profile.dist]") {
             true => "dist",
@@ -164,8 +164,8 @@ impl How {
     }
 }
 
-/// A ready one, or one that is installed now; none where npm or python3 is missing, and then the benchmark says what
-/// it skips.
+/// The testbed, which is installed if it is missing; `None` without npm or python3, and then the benchmark prints what it
+/// skips.
 fn bed(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
     match std::env::var_os(testbed::VARIABLE) {
         Some(bed) => Ok(Some(bed.into())),

@@ -1,7 +1,7 @@
-//! After the tests: the secret that was in the environment of all of them is written down nowhere.
+//! After the tests: checks that the secret in their environment was not written to any file.
 //!
-//! Each test looks for it in its own directories before it removes them (`kennel_testkit::Canary`). What is left to look
-//! at is what no test owns: what the tests printed, the places where Kennel works for real, and who still runs.
+//! Each test checks its own directories before it removes them (`kennel_testkit::Canary`). This checks the rest: the output
+//! of the tests, the directories of a real Kennel, and running processes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use kennel_testkit::{CANARY, Canary};
 
 use crate::workspace::Workspace;
 
-/// Whether the run's canary is nowhere; else says where.
+/// Whether the run's canary was found nowhere; otherwise prints where.
 pub(crate) fn is_nowhere(canary: &Canary, workspace: &Workspace) -> bool {
     let mut places = vec![printed(&workspace.root)];
     places.extend(std::env::home_dir().iter().flat_map(|home| kennels(home)));
@@ -17,12 +17,12 @@ pub(crate) fn is_nowhere(canary: &Canary, workspace: &Workspace) -> bool {
     told(canary, &places)
 }
 
-/// Whether the canary is nowhere in `place`; else says where.
+/// Whether the canary was not found in `place`; otherwise prints where.
 pub(crate) fn is_not_below(canary: &Canary, place: &Path) -> bool {
     told(canary, &[place.to_owned()])
 }
 
-/// Where nextest keeps what the tests of this workspace printed, wherever they were built.
+/// The directory where nextest keeps the output of this workspace's tests.
 pub(crate) fn printed(root: &Path) -> PathBuf {
     root.join("target/nextest")
 }
@@ -35,17 +35,17 @@ fn told(canary: &Canary, places: &[PathBuf]) -> bool {
         println!("the value of {CANARY} is in {place}");
     }
     if found.is_empty() {
-        println!("the value of {CANARY} is in no file and in nobody's arguments");
+        println!("the value of {CANARY} is in no file and in no arguments");
     }
     found.is_empty()
 }
 
-/// Where Kennel keeps things for somebody with this home.
+/// The directories of Kennel for a user with this home.
 fn kennels(home: &Path) -> [PathBuf; 3] {
     [".config", ".local/state", ".local/share"].map(|dir| home.join(dir).join("kennel"))
 }
 
-/// What tests, or Kennel itself, may have left among temporary files and in runtime directories.
+/// Temporary files and runtime directories that tests or Kennel may have left.
 fn temporary() -> Vec<PathBuf> {
     let ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_holds_it_is_told() {
+    fn a_file_with_the_value_is_reported() {
         let scope = Scope::new("canary");
         let canary = Canary::fresh();
         let log = scope.path("home/log");

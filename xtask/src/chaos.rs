@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: `kennel-chaos`, with the programs it needs built beside it.
+//! `cargo xtask chaos`: builds and runs `kennel-chaos`.
 
 use std::process::ExitCode;
 

@@ -19,15 +19,17 @@ Examples:
   cargo xtask fuzz                       a minute for each target
   cargo xtask fuzz mux --seconds 600     ten minutes for one
   cargo xtask fuzz mux --others 15       a minute for one, and 15 s for all the others meanwhile
-  cargo run -p kennel-fuzz -- mux FILE   one find once more, without the engine";
+  cargo run -p kennel-fuzz --bin mux -- FILE   one find once more, without the engine";
 
 /// What there is to throw at, as `fuzz/src/lib.rs` has it.
 const TARGETS: [&str; 9] = [
     "message", "mux", "session", "lines", "hello", "record", "lock", "servers", "wrap",
 ];
 
-/// What counts for reached: every branch, and what was compared there.
-const COVERAGE: &str = "-Cpasses=sancov-module \
+/// What counts for reached: every branch, and what was compared there. The engine is linked in where `fuzzing` is set, as
+/// `cargo fuzz` does.
+const COVERAGE: &str = "--cfg=fuzzing \
+    -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -119,7 +121,7 @@ impl Fuzz {
         let mut cargo = self.workspace.cargo();
         cargo
             .args(["build", "--release", "--package", "kennel-fuzz"])
-            .args(["--features", "engine", "--target", &self.host])
+            .args(["--bins", "--target", &self.host])
             .env("CARGO_TARGET_DIR", &self.place)
             .env("CARGO_ENCODED_RUSTFLAGS", encoded(COVERAGE))
             .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
@@ -157,10 +159,9 @@ impl Fuzz {
         fs::create_dir_all(&reached)?;
         fs::create_dir_all(&finds)?;
         let kept = self.workspace.root.join("fuzz");
-        let program = self.place.join(&self.host).join("release/kennel-fuzz");
+        let program = self.place.join(&self.host).join("release").join(target);
         let mut engine = Command::new(program);
         engine
-            .env("FUZZ_TARGET", target)
             .current_dir(&self.workspace.root)
             .arg(format!("-seed={seed}"))
             .arg(format!("-max_total_time={seconds}"))
@@ -241,6 +242,6 @@ mod tests {
     #[test]
     fn every_flag_of_the_compiler_is_one_to_cargo() {
         let flags = encoded(COVERAGE);
-        assert!(flags.split('\u{1f}').all(|flag| flag.starts_with("-C")));
+        assert!(flags.split('\u{1f}').all(|flag| flag.starts_with('-')));
     }
 }

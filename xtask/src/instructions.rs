@@ -1,8 +1,8 @@
-//! `cargo xtask instructions`: what a small call costs, counted and held against what it cost when somebody last looked.
+//! `cargo xtask instructions`: counts the instructions of a small call, and compares them with the baseline.
 //!
-//! Time is noise on a machine that does other things; instructions are not. What is counted is the part of shim and daemon
-//! that decides (`bench/hot-path`): it makes no system calls, so one binary gives one number. The
-//! count without any call is taken off, so that the start does not matter.
+//! Time varies on a machine that does other work; instruction counts do not. The counted code is the part of shim and
+//! daemon that decides (`bench/hot-path`): it makes no system calls, so one binary gives one number. The count without any
+//! call is subtracted, so the start does not matter.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,20 +18,21 @@ use crate::workspace::{DIST, Workspace};
 
 const PARTS: [&str; 4] = ["line", "shim", "daemon", "engine"];
 const CALLS: u64 = 1000;
-/// A call may take this much more than in the baseline.
+/// Allowed increase over the baseline in percent.
 const MORE_PERCENT: f64 = 10.0;
 const BASELINE: &str = "bench/instructions.json";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Make what is counted now the baseline
+    /// Make the current counts the baseline
     #[arg(long)]
     accept: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let Some(valgrind) = valgrind() else {
-        let words = "valgrind is missing: NOT CHECKED: what a small call costs; install it";
+        let words =
+            "valgrind is missing: NOT CHECKED: instructions of a small call; install valgrind";
         return match in_ci() {
             true => Err(format!("CI=true, and {words}").into()),
             false => {
@@ -52,10 +53,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         println!("accepted: {}", path.display());
     }
     let text = fs::read_to_string(&path).map_err(|error| {
-        format!("{BASELINE}: {error}; `cargo xtask instructions --accept` makes it")
+        format!("{BASELINE}: {error}; `cargo xtask instructions --accept` writes it")
     })?;
     let baseline = Counts::from_json(&serde_json::from_str(&text)?).ok_or_else(|| {
-        format!("{BASELINE} is odd: `cargo xtask instructions --accept` makes it anew")
+        format!("{BASELINE} cannot be parsed; `cargo xtask instructions --accept` writes a new one")
     })?;
     let verdicts = baseline.judge(&counted);
     for (part, verdict) in &verdicts {
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     }
     if baseline.compiler != counted.compiler {
         println!(
-            "the baseline is of {}: another compiler makes other instructions, so nothing is judged; accept it anew",
+            "the baseline is of {}: another compiler generates other instructions, so nothing is compared; write a new baseline with --accept",
             baseline.compiler
         );
         return Ok(ExitCode::SUCCESS);
@@ -72,21 +73,21 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         true => ExitCode::SUCCESS,
         false => {
             println!(
-                "a call costs more than {MORE_PERCENT}% more; if it has to, `cargo xtask instructions --accept`"
+                "a call needs over {MORE_PERCENT}% more instructions; to accept that: `cargo xtask instructions --accept`"
             );
             ExitCode::FAILURE
         }
     })
 }
 
-/// Instructions of a call, by part, and what compiled them.
+/// Instructions of a call, by part, and the compiler.
 #[derive(Debug, Clone, PartialEq)]
 struct Counts {
     compiler: String,
     per_call: BTreeMap<String, f64>,
 }
 
-struct Verdict {
+struct Comparison {
     holds: bool,
     words: String,
 }
@@ -106,22 +107,20 @@ impl Counts {
         })
     }
 
-    /// What is counted now, against this. What the baseline does not know is not judged.
-    fn judge(&self, now: &Counts) -> Vec<(String, Verdict)> {
+    /// Compares the current counts with this baseline. A part that the baseline lacks fails.
+    fn judge(&self, now: &Counts) -> Vec<(String, Comparison)> {
         let verdict = |(part, count): (&String, &f64)| {
             let verdict = match self.per_call.get(part) {
-                None => Verdict {
+                None => Comparison {
                     holds: false,
-                    words: format!(
-                        "{count:.0} instructions a call, and nothing to compare them with"
-                    ),
+                    words: format!("{count:.0} instructions per call, and no baseline"),
                 },
                 Some(before) => {
                     let more = (count / before - 1.0) * 100.0;
-                    Verdict {
+                    Comparison {
                         holds: count * 100.0 <= before * (100.0 + MORE_PERCENT),
                         words: format!(
-                            "{count:.0} instructions a call, {more:+.1}% of {before:.0}"
+                            "{count:.0} instructions per call, {more:+.1}% of {before:.0}"
                         ),
                     }
                 }
@@ -137,7 +136,7 @@ fn valgrind() -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Which compiler, and for which machine.
+/// The compiler version and the target.
 fn compiler() -> Outcome<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output()?;
@@ -145,7 +144,7 @@ fn compiler() -> Outcome<String> {
     let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let (version, host) = of("rustc ")
         .zip(of("host: "))
-        .ok_or("rustc does not say which it is")?;
+        .ok_or("rustc does not print its version")?;
     let version = version.split_whitespace().next().unwrap_or(version);
     Ok(format!("rustc {version}, {host}"))
 }
@@ -155,7 +154,7 @@ fn count(workspace: &Workspace) -> Outcome<BTreeMap<String, f64>> {
     build.args(["build", "--profile", DIST, "--locked"]);
     build.args(["--package", "hot-path"]);
     if !succeeds(&mut build)? {
-        return Err("hot-path does not build".into());
+        return Err("hot-path cannot be built".into());
     }
     let program = workspace.target.join(DIST).join("hot-path");
     let mut counts = BTreeMap::new();
@@ -177,7 +176,7 @@ fn instructions(program: &PathBuf, part: &str, calls: u64) -> Outcome<u64> {
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
         .args([part, &calls.to_string()])
-        // What is in it is on the stack, and where that begins moves things.
+        // The environment is on the stack, and its size changes alignment.
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .stdin(Stdio::null())
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_more_is_too_much_and_less_is_not() {
+    fn an_increase_over_a_tenth_fails_and_a_smaller_one_passes() {
         let baseline = counts(1000.0);
         for (now, holds) in [(900.0, true), (1100.0, true), (1101.0, false)] {
             assert_eq!(baseline.judge(&counts(now))[0].1.holds, holds, "{now}");
@@ -212,21 +211,21 @@ mod tests {
     }
 
     #[test]
-    fn what_the_baseline_does_not_know_does_not_pass() {
+    fn a_part_missing_in_the_baseline_fails() {
         let mut baseline = counts(1000.0);
         baseline.per_call.clear();
         assert!(!baseline.judge(&counts(1.0))[0].1.holds);
     }
 
     #[test]
-    fn a_baseline_is_read_as_it_was_written() {
+    fn a_baseline_can_be_read_back() {
         let baseline = counts(1234.5);
         assert_eq!(Counts::from_json(&baseline.to_json()), Some(baseline));
         assert_eq!(Counts::from_json(&json!({})), None);
     }
 
     #[test]
-    fn the_count_is_found_in_what_is_said() {
+    fn the_count_is_found_in_the_output() {
         let said = "==1== Events    : Ir\n==1== Collected : 123456\n==1==\n";
         assert_eq!(collected(said), Some(123_456));
         assert_eq!(collected("==1== nothing"), None);

@@ -1,18 +1,18 @@
-//! After the tests: nothing they started may still be there.
+//! After the tests: checks that no process that they started is left.
 //!
-//! Everything a run starts inherits a mark in its environment. A process that wiped its environment
-//! is beyond this net; tests that start such ones look for them themselves.
+//! Every process of a run inherits a mark in its environment. A process that removed its environment cannot be found; tests
+//! that start such processes check them themselves.
 
 use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 
-/// The variable that marks what a run started. Not a `KENNEL_…` one: those are scrubbed on the way.
+/// The variable that marks processes of a run. Not a `KENNEL_…` one, because those are removed on the way.
 pub(crate) const MARK: &str = "TESTKIT_RUN";
 
-/// How long a process that was already ended may take to be gone on a busy machine.
-const SETTLE: Duration = Duration::from_secs(2);
+/// Time for a process that was already signalled to exit on a busy machine.
+const EXIT_TIME: Duration = Duration::from_secs(2);
 
 /// A process that outlived the tests.
 #[derive(Debug)]
@@ -21,9 +21,9 @@ pub(crate) struct Leftover {
     command_line: String,
 }
 
-/// Finds what outlived the tests of the run with this mark, lists it and ends it; says whether there was nothing.
+/// Finds, lists and ends the processes with this mark that outlived the tests; returns whether there were none.
 pub(crate) fn none_left(mark: &str) -> bool {
-    let leftovers = still_there_after(SETTLE, marked(mark));
+    let leftovers = still_there_after(EXIT_TIME, marked(mark));
     if leftovers.is_empty() {
         println!("no process is left");
         return true;
@@ -36,7 +36,7 @@ pub(crate) fn none_left(mark: &str) -> bool {
     false
 }
 
-/// Those that do not go by themselves in this time, all together.
+/// Waits for all of them, and returns those that have not ended after `time`.
 fn still_there_after(time: Duration, mut leftovers: Vec<Leftover>) -> Vec<Leftover> {
     let deadline = Instant::now() + time;
     leftovers.retain(|leftover| {
@@ -47,20 +47,20 @@ fn still_there_after(time: Duration, mut leftovers: Vec<Leftover>) -> Vec<Leftov
 }
 
 fn end(mark: &str, mut leftovers: Vec<Leftover>) {
-    // What is being ended may fork meanwhile: look again until nobody is found.
+    // A process may fork before it is killed: repeat until none is found.
     for _ in 0..100 {
         for leftover in &leftovers {
             if let Err(error) = leftover.process.signal(Signal::KILL) {
                 println!("cannot end {}: {error}", leftover.process.pid());
             }
         }
-        still_there_after(SETTLE, leftovers);
+        still_there_after(EXIT_TIME, leftovers);
         leftovers = marked(mark);
         if leftovers.is_empty() {
             return;
         }
     }
-    println!("{} of them cannot be ended", leftovers.len());
+    println!("{} of them could not be ended", leftovers.len());
 }
 
 /// The living processes with this mark.
@@ -74,7 +74,7 @@ fn marked(mark: &str) -> Vec<Leftover> {
         .filter_map(|pid| {
             let process = ProcessRef::open(pid).ok()?;
             let command_line = command_line(pid);
-            // Read again behind the reference: the number alone may have changed hands (rule 6).
+            // Checked again after the process was opened: the pid may have been reused (rule 6).
             (environment_has(pid, &wanted) && process.is_alive()).then_some(Leftover {
                 process,
                 command_line,
@@ -84,7 +84,7 @@ fn marked(mark: &str) -> Vec<Leftover> {
 }
 
 fn environment_has(pid: u32, wanted: &str) -> bool {
-    // Unreadable: another user's, so not ours; or gone.
+    // Unreadable files belong to another user, so not to this run; or the process is gone.
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| {
         environ
             .split(|&byte| byte == 0)
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// Sleeps until its stdin ends, which is when the test drops the child.
+    /// Sleeps until its stdin ends, when the test drops the child.
     fn marked_process(scope: &Scope, mark: &str) -> Child {
         let mut command = scope.command("cat");
         command
@@ -124,7 +124,7 @@ mod tests {
         let scope = Scope::new("leftover");
         let mark = scope.dir().display().to_string();
         let mut child = marked_process(&scope, &mark);
-        // A process that has just become another program has no environment to be read for a moment.
+        // Right after an exec a process shows no environment for a moment.
         let found = wait_for("it is found", || {
             Some(marked(&mark)).filter(|found| !found.is_empty())
         });

@@ -1,8 +1,8 @@
-//! Kennel's chores, for people and for CI: `cargo xtask help`.
+//! Development tasks for people and for CI: `cargo xtask help`.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "xtask talks to the person who runs it; no MCP passes through it"
+    reason = "xtask prints for its user; its stdout carries no MCP"
 )]
 
 use std::error::Error;
@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod canary;
 mod chaos;
+mod deny;
 mod dist;
 mod fuzz;
 mod instructions;
@@ -26,19 +27,20 @@ mod report;
 mod sim;
 mod test;
 mod testbed;
+mod tools;
 mod unprivileged;
 mod unserved;
 mod workspace;
 
-/// What a chore gives: an error is one line for the person who started it.
+/// The result of a task. An error is one line for the user.
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Kennel's chores
+/// Development tasks of Kennel
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask", after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
-    chore: Chore,
+    task: Task,
 }
 
 const EXAMPLES: &str = "\
@@ -55,41 +57,46 @@ Examples:
   cargo xtask chaos --minutes 30         half an hour of random kills, freezes and faults
   cargo xtask sim --seed 42              a hundred thousand simulated schedules of an earlier run
   cargo xtask mutants lock               the mistakes made on purpose in locks, and who notices them
+  cargo xtask mutants --in-diff main     random mistakes in what changed since main
+  cargo xtask deny                       licences, sources and vulnerabilities of dependencies
   .ci/run                                what has to pass before a change lands";
 
 #[derive(Debug, Subcommand)]
-enum Chore {
+enum Task {
     /// Run every test: as this user, and as an unprivileged one when this user is root
     Test(test::Args),
-    /// Build Kennel as it is handed out, and install it
+    /// Build Kennel for release, and install it
     Install(dist::InstallArgs),
-    /// Build the benchmarks with the profile dist and run those named, or all of them
+    /// Build the benchmarks with the profile dist, and run all or some of them
     Bench(bench::Args),
-    /// Count what a small call costs, and compare it with bench/instructions.json
+    /// Count the instructions of a small call, and compare them with bench/instructions.json
     Instructions(instructions::Args),
-    /// Throw random lines and schedules at kennel-core, steered by what of it they reach
+    /// Fuzz kennel-core with random lines and schedules, guided by coverage
     Fuzz(fuzz::Args),
-    /// Start, use, kill, stop and starve everything at random, and check the rules after every step
+    /// Start, use, kill, stop and starve processes at random, and check the rules after every step
     Chaos(chaos::Args),
-    /// Play random schedules of all decisions together, on virtual time, and check the rules in each
+    /// Run random schedules of all decisions on virtual time, and check the rules in each
     Sim(sim::Args),
-    /// Make mistakes in a copy of the code, one at a time, and see that a test notices each
+    /// Plant mistakes in a copy of the code, one at a time, and check that a test finds each
     Mutants(mutants::Args),
+    /// Check licences, sources, bans and known vulnerabilities of the dependencies (deny.toml)
+    Deny,
     /// Check that the code still compiles for a platform Kennel does not serve yet
     Unserved,
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().chore {
-        Chore::Test(args) => test::run(&args),
-        Chore::Install(args) => dist::install(&args),
-        Chore::Bench(args) => bench::run(&args),
-        Chore::Instructions(args) => instructions::run(&args),
-        Chore::Fuzz(args) => fuzz::run(&args),
-        Chore::Chaos(args) => chaos::run(&args),
-        Chore::Sim(args) => sim::run(&args),
-        Chore::Mutants(args) => mutants::run(&args),
-        Chore::Unserved => unserved::run(),
+    let outcome = match Cli::parse().task {
+        Task::Test(args) => test::run(&args),
+        Task::Install(args) => dist::install(&args),
+        Task::Bench(args) => bench::run(&args),
+        Task::Instructions(args) => instructions::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
+        Task::Chaos(args) => chaos::run(&args),
+        Task::Sim(args) => sim::run(&args),
+        Task::Mutants(args) => mutants::run(&args),
+        Task::Deny => deny::run(),
+        Task::Unserved => unserved::run(),
     };
     match outcome {
         Ok(code) => code,

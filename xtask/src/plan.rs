@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) name: String,
-    /// Least and most seconds on two cores; `None` where nobody can tell.
+    /// Minimum and maximum seconds on two cores; `None` if unknown.
     typical: Option<(u64, u64)>,
 }
 
@@ -24,17 +24,17 @@ impl Part {
     }
 }
 
-/// The parts in their order, and the time each took when it last passed on this machine.
+/// The parts in order, and the time of each in its last successful run on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     parts: Vec<Part>,
     last: BTreeMap<String, u64>,
-    /// Where the times are kept; `None` for a run that is not like the others.
+    /// The file with the times; `None` for a run whose times are not typical.
     file: Option<PathBuf>,
 }
 
 impl Plan {
-    /// A plan that reads the times of earlier runs from `file`, and keeps its own there.
+    /// A plan with the times of earlier runs from `file`, which also records those of this run.
     pub(crate) fn new(parts: Vec<Part>, file: Option<&Path>) -> Plan {
         Plan {
             parts,
@@ -60,27 +60,27 @@ impl Plan {
         lines
     }
 
-    /// How long a part is expected to take, in words.
+    /// The expected time of a part, as text.
     pub(crate) fn expected(&self, name: &str) -> String {
         let part = self.parts.iter().find(|part| part.name == name);
         let typical = part.and_then(|part| part.typical);
         words(typical, self.last.get(name).copied())
     }
 
-    /// Which part this is, of how many.
+    /// The number of this part, and the number of parts.
     pub(crate) fn place(&self, name: &str) -> Option<(usize, usize)> {
         let at = self.parts.iter().position(|part| part.name == name)?;
         Some((at + 1, self.parts.len()))
     }
 
-    /// Keeps what a part took for the next plan.
+    /// Records the time of a part for the next plan.
     pub(crate) fn took(&mut self, name: &str, took: Duration) {
         let Some(file) = &self.file else {
             return;
         };
         self.last.insert(name.to_owned(), took.as_secs());
         let text = format!("{:#}\n", json!(self.last));
-        // The next plan then shows no time for it, and nothing else is lost.
+        // If this fails, the next plan has no time for it.
         if let Some(dir) = file.parent() {
             let _ = fs::create_dir_all(dir);
         }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_nobody_can_foresee_says_so_and_so_does_the_total() {
+    fn a_part_with_unknown_time_makes_the_total_unknown() {
         let plan = Plan::new(vec![Part::new("a", (1, 2)), Part::new("b", None)], None);
         assert_eq!(plan.expected("b"), "not known");
         let lines = plan.lines();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_plan_says_what_a_part_took_the_last_time() {
+    fn the_next_plan_shows_the_last_time_of_a_part() {
         let scope = Scope::new("plan");
         let file = scope.path("target/xtask/times.json");
         let parts = || vec![Part::new("build", (240, 840))];

@@ -1,7 +1,6 @@
-//! Before the tests: which outside tools are there, for each uid that will look for them.
+//! Before the tests: checks which external tools exist, for each uid that runs tests.
 //!
-//! A test that misses its tool skips itself, quietly. So the gap is named here, loudly, and with
-//! `CI=true` it is a failure: a skipped test proves nothing.
+//! A test without its tool skips itself. So missing tools are listed here, and with `CI=true` they are an error.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -11,7 +10,7 @@ use crate::{Outcome, unprivileged};
 /// A tool that tests look up by name.
 struct Tool {
     name: &'static str,
-    /// What goes untested without it.
+    /// What is not tested without it.
     used_for: &'static str,
 }
 
@@ -22,7 +21,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "lsof",
-        used_for: "the line that finds a holder whose pid is unknown",
+        used_for: "the command that finds a lock holder with unknown pid",
     },
     Tool {
         name: "node",
@@ -38,19 +37,19 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "script",
-        used_for: "questions on a terminal",
+        used_for: "a program below `script`, which `kennel doctor` must leave alone",
     },
     Tool {
         name: "setsid",
-        used_for: "servers in a session of their own",
+        used_for: "servers in a new session",
     },
     Tool {
         name: "systemd-tmpfiles",
-        used_for: "what a cleaner of temporary files leaves alone",
+        used_for: "files that cleaners of temporary files must not remove",
     },
     Tool {
         name: "tmux",
-        used_for: "`kennel top` in a terminal that is resized",
+        used_for: "a server of tmux, which `kennel doctor` must leave alone",
     },
     Tool {
         name: "unshare",
@@ -62,7 +61,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says what is there, and gives a line for each thing that goes untested. Where `CI=true`, that is an error.
+/// Prints the available tools, and returns a line for each missing one. With `CI=true`, that is an error.
 pub(crate) fn check() -> Outcome<Vec<String>> {
     println!("\n── preflight ──");
     let mut gaps = Vec::new();
@@ -73,26 +72,26 @@ pub(crate) fn check() -> Outcome<Vec<String>> {
         }
     }
     if !is_root() {
-        gaps.push("not root: NOT TESTED: what needs root, and a second uid".to_owned());
+        gaps.push("not root: NOT TESTED: tests that need root, and a second uid".to_owned());
     }
     for gap in &gaps {
         println!("{gap}");
     }
     if in_ci() && !gaps.is_empty() {
         return Err(
-            "CI=true, and nothing may go untested: install what is missing, and run as root".into(),
+            "CI=true requires all tests: install the missing tools, and run as root".into(),
         );
     }
     Ok(gaps)
 }
 
-/// The compiler of C++ that the fuzzing engine is built with: `CXX`, or what is called so everywhere.
+/// The C++ compiler for the fuzzing engine: `CXX`, or `c++`.
 pub(crate) fn cpp_compiler() -> Outcome<String> {
     cpp_compiler_named(&std::env::var("CXX").unwrap_or_default())
 }
 
 fn cpp_compiler_named(name: &str) -> Outcome<String> {
-    // Options may follow it.
+    // Options may follow.
     let program = name.split_whitespace().next().unwrap_or("c++");
     version(program, None).ok_or_else(|| {
         format!(
@@ -103,7 +102,7 @@ fn cpp_compiler_named(name: &str) -> Outcome<String> {
     })
 }
 
-/// The version of a tool that every pass can run.
+/// The version of a tool, if every pass can run it.
 fn look_for(tool: &str) -> Result<String, String> {
     let version = version(tool, None).ok_or("is missing")?;
     if is_root() && self::version(tool, Some(unprivileged::UID)).is_none() {
@@ -112,7 +111,7 @@ fn look_for(tool: &str) -> Result<String, String> {
     Ok(version)
 }
 
-/// What `<tool> --version` says, run as `uid` if one is given; `None` if there is nothing to run.
+/// The output of `<tool> --version`, run as `uid` if given; `None` if it cannot be run.
 fn version(tool: &str, uid: Option<u32>) -> Option<String> {
     let mut command = Command::new(tool);
     command
@@ -125,7 +124,7 @@ fn version(tool: &str, uid: Option<u32>) -> Option<String> {
     }
     let output = command.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // Not every tool knows the option; what was started is there.
+    // Some tools do not know the option, but they exist.
     Some(text.lines().next().unwrap_or("is there").to_owned())
 }
 
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tool_that_a_test_looks_up_is_looked_for_before() {
+    fn every_tool_that_a_test_uses_is_checked_before() {
         let xtask = std::env::var("CARGO_MANIFEST_DIR").expect("set for every test");
         let mut looked_up = Vec::new();
         for room in ["crates", "examples", "bench"] {
@@ -156,7 +155,7 @@ mod tests {
         }
     }
 
-    /// The names in all `tool("…")` below `dir`.
+    /// Collects the names in all `tool("…")` below `dir`.
     fn lookups(dir: &Path, names: &mut Vec<String>) {
         for entry in fs::read_dir(dir).expect("a directory of the workspace") {
             let path = entry.expect("a directory of the workspace").path();
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_compiler_is_named_with_what_to_do() {
+    fn a_missing_compiler_is_named_with_a_remedy() {
         let missing = cpp_compiler_named("no-such-compiler -O2").expect_err("it is missing");
         let missing = missing.to_string();
         assert!(
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_missing() {
+    fn a_tool_that_cannot_be_started_is_missing() {
         assert_eq!(look_for("no-such-tool"), Err("is missing".to_owned()));
         assert!(look_for("sh").is_ok());
     }

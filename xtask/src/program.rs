@@ -1,4 +1,4 @@
-//! A chore that is a program of the workspace: it is built, and run with the options that are meant for it.
+//! Tasks that are programs of the workspace: built, and run with the remaining options.
 
 use std::process::{Command, ExitCode};
 
@@ -6,10 +6,10 @@ use crate::Outcome;
 use crate::report::succeeds;
 use crate::workspace::Workspace;
 
-/// Read by the program itself.
+/// Options that the program itself parses.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Options of the program, --seed say: all of them with --help
+    /// Options of the program, such as --seed; --help lists them
     #[arg(
         value_name = "OPTION",
         trailing_var_arg = true,
@@ -18,7 +18,7 @@ pub(crate) struct Options {
     options: Vec<String>,
 }
 
-/// Builds a program, and the packages whose programs it starts; runs it to its end.
+/// Builds and runs a program. `starts` are the packages whose programs it starts.
 pub(crate) fn run(program: &str, starts: &[&str], options: &Options) -> Outcome<ExitCode> {
     let workspace = Workspace::load()?;
     let packages = [&[program], starts].concat();
@@ -40,11 +40,11 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn every_option_is_the_programs() {
+    fn every_option_is_passed_to_the_program() {
         let given = ["--seed", "42", "--help", "--", "-x"];
         let cli = crate::Cli::try_parse_from(["xtask", "sim"].into_iter().chain(given));
-        let crate::Chore::Sim(args) = cli.expect("they are not looked at").chore else {
-            panic!("another chore");
+        let crate::Task::Sim(args) = cli.expect("they are not looked at").task else {
+            panic!("another task");
         };
         assert_eq!(args.options.options, given);
     }

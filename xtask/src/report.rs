@@ -1,4 +1,4 @@
-//! The steps of a run: announced one by one with the expected time, timed, and listed at the end.
+//! The steps of a run: each is announced with its expected time, timed, and listed at the end.
 
 use std::io;
 use std::process::{Command, ExitCode};
@@ -10,8 +10,8 @@ use kennel_sys::signals::Signals;
 use crate::Outcome;
 use crate::plan::{Plan, clock};
 
-/// What a run did so far. Ctrl-C ends the step at work, which shares our process group, and skips
-/// the steps to come, but not the summary.
+/// The steps so far. Ctrl-C ends the current step, which shares our process group, and skips the following ones, but not
+/// the summary.
 #[derive(Debug)]
 pub(crate) struct Report {
     plan: Plan,
@@ -39,7 +39,7 @@ impl Report {
         })
     }
 
-    /// Runs one step under its heading; says whether it passed. A step that could not be run did not.
+    /// Runs one step under its heading; returns whether it passed. An error counts as a failure.
     pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> Outcome<bool>) -> bool {
         if self.interrupted {
             return false;
@@ -47,7 +47,7 @@ impl Report {
         self.step_even_if_interrupted(name, work)
     }
 
-    /// [`Report::step`], for what tidies up.
+    /// [`Report::step`], also after an interrupt, for cleanup.
     pub(crate) fn step_even_if_interrupted(
         &mut self,
         name: &str,
@@ -75,7 +75,7 @@ impl Report {
         passed
     }
 
-    /// Which step this is, and how long it is expected to take.
+    /// The heading of a step, with its expected time.
     fn heading(&self, name: &str) -> String {
         let expected = self.plan.expected(name);
         match self.plan.place(name) {
@@ -84,7 +84,7 @@ impl Report {
         }
     }
 
-    /// Prints what passed and what failed, and gives the exit code that says so.
+    /// Prints which steps passed and failed, and returns the exit code.
     pub(crate) fn close(&self) -> ExitCode {
         println!("\n── summary ──");
         for Step { name, took, passed } in &self.steps {
@@ -93,7 +93,7 @@ impl Report {
         }
         println!("{:>8}  in {} in total", "", clock(self.start.elapsed()));
         if self.interrupted {
-            println!("interrupted: what is not listed was not run");
+            println!("interrupted: steps that are not listed did not run");
         }
         if self.passed() {
             ExitCode::SUCCESS
@@ -107,7 +107,7 @@ impl Report {
     }
 }
 
-/// Runs a command to its end; says whether it succeeded.
+/// Runs a command; returns whether it succeeded.
 pub(crate) fn succeeds(command: &mut Command) -> Outcome<bool> {
     match command.status() {
         Ok(status) => Ok(status.success()),
@@ -135,18 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_cannot_be_run_did_not_pass() {
+    fn a_step_that_cannot_run_fails() {
         let mut report = Report::new(Plan::default()).expect("a report");
         assert!(!report.step("absent", || succeeds(&mut Command::new("/nonexistent"))));
         assert!(!report.passed());
     }
 
     #[test]
-    fn an_interrupt_skips_the_steps_to_come_but_not_the_tidying_up() {
+    fn an_interrupt_skips_later_steps_but_not_the_cleanup() {
         let mut report = Report::new(Plan::default()).expect("a report");
         let me = ProcessRef::me().expect("this process");
         assert!(me.signal(Signal::INT).expect("a signal to ourselves"));
-        // Another thread may be the one that takes the signal, in its own time.
+        // Another thread may receive the signal, a moment later.
         wait_for("the interrupt is noticed", || {
             report.step("interrupted", || Ok(true));
             report.interrupted.then_some(())

@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: `kennel-sim`, built and run.
+//! `cargo xtask sim`: builds and runs `kennel-sim`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, on a fresh machine too, as every uid this user can be.
+//! `cargo xtask test`: runs every test, also on a new machine, as each uid that is possible.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::report::{Report, succeeds};
 use crate::workspace::Workspace;
 use crate::{Outcome, canary, preflight, testbed, unprivileged, unserved};
 
-/// How many tests nextest runs at once, where its options do not say.
+/// The variable for the number of tests that nextest runs at once.
 const THREADS: &str = "NEXTEST_TEST_THREADS";
 
 const NEXTEST: &str = "cargo-nextest";
@@ -21,8 +21,8 @@ const BUILD: &str = "build";
 const TESTBED: &str = "testbed";
 const DOC_TESTS: &str = "doc tests";
 const LEFTOVERS: &str = "nothing left behind";
-const SECRET: &str = "no secret written down";
-const UNSERVED: &str = "a platform not served yet";
+const SECRET: &str = "no secret in files";
+const UNSERVED: &str = "a platform that is not served";
 
 fn tests_as(uid: u32) -> String {
     format!("tests as uid {uid}")
@@ -36,8 +36,8 @@ pub(crate) struct Args {
     /// Repeat the random choices of an earlier run [default: KENNEL_SEED, else fresh]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Name parts, -E 'filter' or other options of `cargo nextest run`; leaves out doc tests and
-    /// the check for unserved platforms
+    /// Name parts, -E 'filter' or other options of `cargo nextest run`; leaves out doc tests and the check for unserved
+    /// platforms
     #[arg(last = true, value_name = "FILTER")]
     filters: Vec<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     for line in plan.lines() {
         println!("{line}");
     }
-    println!("on two cores with nothing else to do; what is built or installed already takes less");
+    println!("on two idle cores; less if programs are already built or installed");
 
     let mut report = Report::new(plan)?;
     let Some(nextest) = found.or_else(|| {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let mut bed = None;
     report.step(TESTBED, || {
         bed = testbed::install(&workspace)?;
-        // Where a tool for it is missing, preflight has said so, and in CI has failed.
+        // If a tool for it is missing, preflight has printed that, and failed with `CI=true`.
         Ok(bed.is_some() || !gaps.is_empty())
     });
     report.step(&tests_as(rustix::process::geteuid().as_raw()), || {
@@ -100,13 +100,13 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(code)
 }
 
-/// What all tests of one run have in common.
+/// The common settings of all tests of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     seed: u64,
     full: bool,
     mark: String,
-    /// In the environment of all tests, and nowhere else.
+    /// The secret in the environment of all tests.
     pub(crate) canary: Canary,
     filters: Vec<String>,
 }
@@ -130,9 +130,9 @@ impl Run {
         })
     }
 
-    /// The parts of this run. Typical times are those of two cores, of an empty target directory at the most.
+    /// The parts of this run. Typical times are for two cores, the maximum with an empty target directory.
     fn plan(&self, target: &Path, has_nextest: bool) -> Plan {
-        // Full counts and filters take anything from seconds to hours.
+        // Full counts and filters take between seconds and hours.
         let usual = self.is_everything() && !self.full;
         let tests = |least, most| usual.then_some((least, most));
         let uid = rustix::process::geteuid().as_raw();
@@ -167,9 +167,9 @@ impl Run {
         println!("KENNEL_SEED={}, {counts}", self.seed);
     }
 
-    /// Lets a command's tests know the run they belong to, and marks whatever they start.
+    /// Sets the variables of the run for a command's tests, and marks the processes that they start.
     pub(crate) fn announce_to(&self, command: &mut Command) {
-        // Most tests do little but wait, and their deadlines are long enough for two at once on each core.
+        // Most tests wait most of the time, and their deadlines allow two at once on each core.
         if std::env::var_os(THREADS).is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env(THREADS, (2 * cores).to_string());
@@ -185,20 +185,22 @@ impl Run {
         }
     }
 
-    /// Whether nobody asked for some of it only.
+    /// Whether all tests are to run.
     pub(crate) fn is_everything(&self) -> bool {
         self.filters.is_empty()
     }
 
-    /// Adds which tests to run, and how patiently.
+    /// Adds the selection of tests and their timeouts.
     pub(crate) fn select(&self, nextest: &mut Command, root: bool, bed: bool) {
         if self.full {
             nextest.args(["--profile", "full"]);
         }
         if !self.filters.is_empty() {
-            // A filter may well name only tests that need root.
+            // A filter may select only tests that need root.
             nextest.arg("--no-tests=warn");
         }
+        // `cargo test` alone leaves out what needs root or installed servers.
+        nextest.args(["--run-ignored", "all"]);
         nextest.args(&self.filters);
         let unmet = [(root, "needs_root"), (bed, "needs_testbed")];
         let unmet = unmet.iter().filter(|(met, _)| !met).map(|(_, need)| need);
@@ -209,8 +211,8 @@ impl Run {
     }
 }
 
-/// Everything at once, so that tests find the programs beside themselves. Unmarked: a compiler
-/// cache that a build starts is nobody's leftover.
+/// Builds everything at once, so that tests find the programs beside themselves. Without the mark: a compiler cache that a
+/// build starts is not a leftover.
 fn build(workspace: &Workspace) -> Outcome<bool> {
     succeeds(
         workspace
@@ -270,16 +272,16 @@ mod tests {
 
     #[test]
     fn only_root_runs_the_tests_that_need_root() {
-        assert!(selected(&run(false, &[]), true).is_empty());
-        assert_eq!(
-            selected(&run(false, &[]), false),
-            ["--", "--skip", "needs_root"]
-        );
+        let all = ["--run-ignored", "all"];
+        assert_eq!(selected(&run(false, &[]), true), all);
+        let others = ["--run-ignored", "all", "--", "--skip", "needs_root"];
+        assert_eq!(selected(&run(false, &[]), false), others);
     }
 
     #[test]
     fn a_full_run_is_more_patient() {
-        assert_eq!(selected(&run(true, &[]), true), ["--profile", "full"]);
+        let full = ["--profile", "full", "--run-ignored", "all"];
+        assert_eq!(selected(&run(true, &[]), true), full);
     }
 
     #[test]
@@ -289,6 +291,8 @@ mod tests {
             args,
             [
                 "--no-tests=warn",
+                "--run-ignored",
+                "all",
                 "-E",
                 "test(lock)",
                 "--",
@@ -296,6 +300,34 @@ mod tests {
                 "needs_root"
             ]
         );
+    }
+
+    #[test]
+    fn cargo_test_leaves_out_tests_of_root_and_of_installed_servers() {
+        let mut dirs = ["crates", "examples", "sim", "xtask"]
+            .map(|dir| Path::new("..").join(dir))
+            .to_vec();
+        let mut seen = 0;
+        while let Some(path) = dirs.pop() {
+            if path.is_dir() {
+                let entries = std::fs::read_dir(&path).expect("a directory");
+                dirs.extend(entries.map(|entry| entry.expect("an entry").path()));
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                continue;
+            };
+            // Each test with its attributes.
+            for test in text.split("#[test]").skip(1) {
+                let (attributes, rest) = test.split_once("fn ").expect("a function");
+                let (name, _) = rest.split_once('(').expect("a name");
+                let needs = name.contains("needs_root") || name.contains("needs_testbed");
+                seen += usize::from(needs);
+                let file = path.display();
+                assert!(!needs || attributes.contains("#[ignore"), "{file}: {name}");
+            }
+        }
+        assert!(seen > 50, "{seen}");
     }
 
     #[test]
@@ -310,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_has_a_secret_of_its_own() {
+    fn every_run_has_its_own_secret() {
         let secret = || {
             let mut command = Command::new("nextest");
             run(false, &[]).announce_to(&mut command);

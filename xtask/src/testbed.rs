@@ -1,5 +1,5 @@
-//! The testbed: what tests need from npm and PyPI, at pinned versions, in `target/testbed`. And what the benchmark
-//! `peers` compares Kennel with, in `target/peers`.
+//! The testbed: packages from npm and PyPI that tests need, at pinned versions, in `target/testbed`; and the programs that
+//! the benchmark `peers` compares Kennel with, in `target/peers`.
 
 use std::fs;
 use std::io;
@@ -10,28 +10,28 @@ use crate::Outcome;
 use crate::report::succeeds;
 use crate::workspace::Workspace;
 
-/// Where tests look for it.
+/// The variable with the directory for tests.
 pub(crate) const VARIABLE: &str = "TESTKIT_BED";
 
 const NPM: &[&str] = &[
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
     "@modelcontextprotocol/sdk@1.32.2",
-    // The second generation of the SDK, of both eras.
+    // The second generation of the SDK, for both eras.
     "@modelcontextprotocol/client@2.4.0",
     "@modelcontextprotocol/inspector@2.12.0",
 ];
 const PYPI: &[&str] = &["mcp==2.3.0"];
 
-/// Where the benchmark looks for the peers.
+/// The variable with the directory for the benchmark.
 pub(crate) const PEERS_VARIABLE: &str = "KENNEL_BENCH_PEERS";
 const NPM_PEERS: &[&str] = &["supergateway@4.0.0", "mcp-remote@0.15.1"];
-/// Each in an environment of its own: they want other generations of `mcp`.
+/// Each in a separate environment, because they need different versions of `mcp`.
 const PYPI_PEERS: &[&str] = &["mcp-proxy==0.13.0"];
 const FASTMCP: &[&str] = &["fastmcp==3.4.10"];
 const CARGO_PEERS: &[&str] = &["rmcp-mux@0.4.0"];
 
-/// Installs what is not there yet; `None` if a tool for it is missing, which preflight has said.
+/// Installs missing packages; `None` if a tool for that is missing, which preflight has printed.
 pub(crate) fn install(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
     let bed = workspace.target.join("testbed");
     let npm = once(&bed.join("npm"), NPM, npm_install)?;
@@ -39,7 +39,7 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Option<PathBuf>> {
     Ok((npm && python).then_some(bed))
 }
 
-/// The same for the peers. One that cannot be installed is missing, and the benchmark says so.
+/// The same for the peers. One that cannot be installed is left out, and the benchmark prints that.
 pub(crate) fn install_peers(workspace: &Workspace) -> Outcome<PathBuf> {
     let peers = workspace.target.join("peers");
     let parts: [(&str, &[&str], Installer); 4] = [
@@ -60,7 +60,7 @@ pub(crate) fn install_peers(workspace: &Workspace) -> Outcome<PathBuf> {
 
 type Installer = fn(&Path, &[&str]) -> Outcome<bool>;
 
-/// Runs `install` in an empty `dir`, unless an earlier run did so with the same packages.
+/// Runs `install` in an empty `dir`, unless an earlier run did that with the same packages.
 fn once(
     dir: &Path,
     packages: &[&str],
@@ -70,7 +70,7 @@ fn once(
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(true);
     }
-    // Not on stdout: that may be a program's.
+    // Not on stdout, which may be a program's output.
     eprintln!("installing {} into {}", packages.join(", "), dir.display());
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
@@ -83,10 +83,7 @@ fn once(
     Ok(installed)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a chore waits for whoever reads it"
-)]
+#[expect(clippy::disallowed_methods, reason = "a task may block on its output")]
 fn npm_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
     fs::write(dir.join("package.json"), r#"{"private":true}"#)?;
     let mut npm = Command::new("npm");
@@ -107,7 +104,7 @@ fn pip_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
     Ok(made && succeeds(pip.args(packages))?)
 }
 
-/// Built here, which takes minutes: with what is left of the processors, and without what a terminal does not need.
+/// Builds it from source, which takes minutes: with low priority, and without features for terminals.
 fn cargo_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
     let mut nice = Command::new("nice");
     nice.args(["-n", "10", "cargo", "install", "--locked", "--root"])
@@ -116,7 +113,7 @@ fn cargo_install(dir: &Path, packages: &[&str]) -> Outcome<bool> {
         .args(packages)
         .env("CARGO_TARGET_DIR", dir.join("build"));
     let installed = succeeds(&mut nice)?;
-    // Only the programs are of use.
+    // Only the programs are needed.
     let _ = fs::remove_dir_all(dir.join("build"));
     Ok(installed)
 }

@@ -1,8 +1,8 @@
-//! The second pass of root's tests: the same tests as a uid without any rights, because modes and
-//! unreadable files prove nothing to root.
+//! The second pass of root's tests: the same tests as a uid without any rights, because modes and unreadable files do not
+//! restrict root.
 //!
-//! That uid can often read neither the repository nor cargo. So the built tests go into a nextest
-//! archive, and run from a directory of its own below the temporary directory.
+//! That uid often cannot read the repository or cargo. So the built tests go into a nextest archive, and run from a new
+//! directory below the temporary directory.
 
 use std::fs;
 use std::io;
@@ -20,10 +20,10 @@ use crate::workspace::Workspace;
 
 /// `nobody`, on every Linux: a uid and gid that own nothing.
 pub(crate) const UID: u32 = 65534;
-/// What makes no system call is the same for everyone: the first pass has run it.
+/// Packages without system calls, which behave the same for every uid: the first pass has tested them.
 const SEES_NO_UID: &str = "not (package(kennel-core) | package(kennel-sim))";
 
-/// What of root's environment the pass may see. The rest (homes, caches, library paths) is root's.
+/// The variables of root's environment that the pass keeps. The rest (homes, caches, library paths) is root's.
 const PASSED_ON: &[&str] = &[
     "CARGO_TERM_COLOR",
     "CI",
@@ -34,13 +34,13 @@ const PASSED_ON: &[&str] = &[
     "TERM",
 ];
 
-/// Runs the tests that do not need root as [`UID`]; says whether they passed.
+/// Runs the tests that do not need root as [`UID`]; returns whether they passed.
 pub(crate) fn pass(workspace: &Workspace, nextest: &Nextest, run: &Run) -> Outcome<bool> {
-    let place = Place::create()?;
+    let place = TestDir::create()?;
     if !archive(workspace, nextest, &place)? {
         return Err("the tests cannot be archived".into());
     }
-    place.furnish(workspace, nextest)?;
+    place.fill(workspace, nextest)?;
 
     let mut command = Command::new(place.nextest());
     command
@@ -53,15 +53,15 @@ pub(crate) fn pass(workspace: &Workspace, nextest: &Nextest, run: &Run) -> Outco
     if run.is_everything() {
         command.args(["-E", SEES_NO_UID]);
     }
-    // The testbed lies where that uid may not be able to read it; the first pass has used it.
+    // That uid may not be able to read the testbed; the first pass has used it.
     run.select(&mut command, false, false);
     place.enter(&mut command);
     run.announce_to(&mut command);
     let status = command.status().map_err(|error| {
         let place = place.dir.display();
-        format!("cannot run {place}/cargo-nextest as uid {UID}: {error}; point TMPDIR at a directory everyone can reach and run programs from")
+        format!("cannot run {place}/cargo-nextest as uid {UID}: {error}; set TMPDIR to a directory where every user can run programs")
     })?;
-    // Before it is removed: what the tests printed, and whatever they left in their homes.
+    // Before it is removed: check the output of the tests, and the files in their homes.
     let printed = canary::printed(&place.source());
     let places = [place.path("home"), place.path("t"), printed];
     let kept = places
@@ -70,9 +70,9 @@ pub(crate) fn pass(workspace: &Workspace, nextest: &Nextest, run: &Run) -> Outco
     Ok(status.success() && kept)
 }
 
-/// Archives the tests with every program of the workspace: by itself nextest takes along only the
-/// programs of packages that have integration tests.
-fn archive(workspace: &Workspace, nextest: &Nextest, place: &Place) -> Outcome<bool> {
+/// Archives the tests with every program of the workspace: by default nextest includes only the programs of packages with
+/// integration tests.
+fn archive(workspace: &Workspace, nextest: &Nextest, place: &TestDir) -> Outcome<bool> {
     let config = place.path("programs.toml");
     fs::write(&config, include_all(&workspace.programs))?;
     let mut tool_config = std::ffi::OsString::from("xtask:");
@@ -99,17 +99,17 @@ fn include_all(programs: &[String]) -> String {
 
 /// A directory that [`UID`] owns, removed at the end.
 #[derive(Debug)]
-struct Place {
+struct TestDir {
     dir: PathBuf,
 }
 
-impl Place {
-    fn create() -> Outcome<Place> {
-        // Short: the tests' sockets live below it, and a socket's path has 107 bytes.
+impl TestDir {
+    fn create() -> Outcome<TestDir> {
+        // A short path: the tests' sockets are below it, and a socket path has at most 107 bytes.
         let dir = std::env::temp_dir().join(format!("kn-{:08x}", random() as u32));
         fs::create_dir(&dir)
             .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
-        let place = Place { dir };
+        let place = TestDir { dir };
         fs::set_permissions(&place.dir, fs::Permissions::from_mode(0o700))?;
         Ok(place)
     }
@@ -130,10 +130,10 @@ impl Place {
         self.path("cargo-nextest")
     }
 
-    /// Brings in what the archive lacks, and gives it all away.
-    fn furnish(&self, workspace: &Workspace, nextest: &Nextest) -> io::Result<()> {
+    /// Adds files that the archive lacks, and gives all of them to [`UID`].
+    fn fill(&self, workspace: &Workspace, nextest: &Nextest) -> io::Result<()> {
         fs::copy(&nextest.path, self.nextest())?;
-        // Tests run in their package's directory and may read files there.
+        // Tests run in the directory of their package, and may read files there.
         copy_sources(&workspace.root, &self.source())?;
         for name in ["home", "out", "t"] {
             fs::create_dir(self.path(name))?;
@@ -141,8 +141,8 @@ impl Place {
         give_away(&self.dir)
     }
 
-    /// Makes a command run here, as [`UID`], in an environment of its own. With a uid, `Command`
-    /// also drops the supplementary groups.
+    /// Makes a command run here, as [`UID`], with a new environment. With a uid, `Command` also drops the supplementary
+    /// groups.
     fn enter(&self, command: &mut Command) {
         command
             .uid(UID)
@@ -161,7 +161,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             eprintln!("xtask: cannot remove {}: {error}", self.dir.display());
@@ -169,7 +169,7 @@ impl Drop for Place {
     }
 }
 
-/// Copies the workspace without its history and without what cargo built.
+/// Copies the workspace without its history and cargo's build directories.
 fn copy_sources(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {
@@ -177,7 +177,7 @@ fn copy_sources(from: &Path, to: &Path) -> io::Result<()> {
         let (source, copy) = (entry.path(), to.join(entry.file_name()));
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            // Cargo tags every directory it builds in.
+            // Cargo puts a tag into every build directory.
             if entry.file_name() != ".git" && !source.join("CACHEDIR.TAG").exists() {
                 copy_sources(&source, &copy)?;
             }

@@ -1,7 +1,7 @@
-//! `cargo xtask unserved`: the code still compiles for a platform Kennel does not serve yet.
+//! `cargo xtask unserved`: checks that the code compiles for a platform that is not served.
 //!
-//! `--cfg kennel_unserved` chooses `unserved.rs` where `linux/` would be chosen, so that the file that answers `Unsupported`
-//! keeps the same functions without a machine of that platform.
+//! `--cfg kennel_unserved` selects `unserved.rs` instead of `linux/`, so that the file which answers `Unsupported` keeps
+//! the same functions without a machine of such a platform.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub(crate) fn run() -> Outcome<ExitCode> {
     })
 }
 
-/// What users of an unserved platform build: the libraries and the program, without the tests.
+/// Checks the packages that users of such a platform build: the libraries and the program, without tests.
 pub(crate) fn compiles(workspace: &Workspace) -> Outcome<bool> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     succeeds(
@@ -37,7 +37,7 @@ pub(crate) fn compiles(workspace: &Workspace) -> Outcome<bool> {
                 "RUSTFLAGS",
                 format!("{flags} --cfg kennel_unserved -D warnings"),
             )
-            // Other flags are other objects: a directory of its own keeps both builds warm.
+            // Other flags make other objects: with a separate directory both builds stay warm.
             .env("CARGO_TARGET_DIR", workspace.target.join("unserved")),
     )
 }

@@ -1,4 +1,4 @@
-//! The workspace as cargo sees it: where it is, where it builds, which programs it has.
+//! The workspace as cargo reports it: its root, its target directory, its programs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::Outcome;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
-    /// Where cargo builds: `CARGO_TARGET_DIR`, else what the configuration says, else `target/`.
+    /// The target directory: `CARGO_TARGET_DIR`, else the configured one, else `target/`.
     pub(crate) target: PathBuf,
     /// The names of all binary targets, which tests find beside themselves.
     pub(crate) programs: Vec<String>,
@@ -47,26 +47,26 @@ impl Workspace {
         })
     }
 
-    /// Cargo, run from the workspace's root and building where this workspace builds.
+    /// Cargo, run in the workspace's root with its target directory.
     pub(crate) fn cargo(&self) -> Command {
         let mut cargo = plain_cargo();
         self.settle(&mut cargo);
         cargo
     }
 
-    /// Makes a command see the workspace as [`Workspace::cargo`] does.
+    /// Gives a command the directory and environment of [`Workspace::cargo`].
     pub(crate) fn settle(&self, command: &mut Command) {
-        // Absolute: a relative one would mean another place once the directory has changed.
+        // Absolute: a relative path would be wrong in another directory.
         command
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target);
     }
 }
 
-/// The profile of what is handed out ([`dist`](crate::dist)), and of the instruction count.
+/// The profile for release ([`dist`](crate::dist)) and for the instruction count.
 pub(crate) const DIST: &str = "dist";
 
-/// The cargo that started us, so that one toolchain does it all.
+/// The cargo that started us, so that all tasks use the same toolchain.
 fn plain_cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_handed_out_and_measured_is_optimized_as_a_whole() {
+    fn only_the_dist_profile_has_link_time_optimization() {
         let has = |profile: &str, line: &str| {
             let table = table(&format!("profile.{profile}"));
             table.iter().any(|it| it == line)

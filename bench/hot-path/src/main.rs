@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use kennel_core::engine::daemon::{Action, Daemon, InputLine, Introduction, Settings, SlotId};
 use kennel_core::hello::Shares;
-use kennel_core::lifetime::{Owner, Policy, Sight};
+use kennel_core::lifetime::{Liveness, Owner, Policy};
 use kennel_core::message::Message;
-use kennel_core::mux::{self, Class, ClientId, Mux, Opening, Out, opening};
+use kennel_core::mux::{self, Class, ClientId, Mux, Opening, Output, opening};
 use kennel_core::session::{Session, Verdict};
 use kennel_core::time::Moment;
 
@@ -58,15 +58,15 @@ fn line(count: u64) {
 
 fn shim(count: u64) {
     let mut session = Session::new();
-    session.upstream_attached();
-    assert_eq!(session.from_app(INITIALIZE), Verdict::Forward);
+    session.handle_upstream_attached();
+    assert_eq!(session.handle_app_line(INITIALIZE), Verdict::Forward);
     let offered = answer(b"0", OFFER);
-    assert_eq!(session.from_upstream(&*offered), Verdict::Forward);
-    assert_eq!(session.from_app(INITIALIZED), Verdict::Forward);
+    assert_eq!(session.handle_upstream_line(&*offered), Verdict::Forward);
+    assert_eq!(session.handle_app_line(INITIALIZED), Verdict::Forward);
     let (request, reply) = (call(1), answer(b"1", RESULT));
     for _ in 0..count {
-        assert_eq!(session.from_app(&*request), Verdict::Forward);
-        assert_eq!(session.from_upstream(&*reply), Verdict::Forward);
+        assert_eq!(session.handle_app_line(&*request), Verdict::Forward);
+        assert_eq!(session.handle_upstream_line(&*reply), Verdict::Forward);
     }
     assert!(session.is_idle());
 }
@@ -83,18 +83,20 @@ fn daemon(count: u64) {
             .join(ClientId(client), &format!("session {client}"));
         stage
             .mux
-            .from_client(ClientId(client), INITIALIZE, Moment::START);
+            .handle_client_line(ClientId(client), INITIALIZE, Moment::START);
         stage.settle(OFFER);
         stage
             .mux
-            .from_client(ClientId(client), INITIALIZED, Moment::START);
+            .handle_client_line(ClientId(client), INITIALIZED, Moment::START);
         stage.settle(OFFER);
     }
     stage.answered = 0;
     let request = call(1);
     for id in 0..count {
         let client = ClientId(id % CLIENTS);
-        stage.mux.from_client(client, &*request, Moment::START);
+        stage
+            .mux
+            .handle_client_line(client, &*request, Moment::START);
         stage.settle(RESULT);
     }
     assert_eq!(stage.answered, count);
@@ -109,26 +111,26 @@ struct MuxStage {
 impl MuxStage {
     fn new(class: Class) -> MuxStage {
         MuxStage {
-            mux: Mux::new(class, mux::Policy::default()),
+            mux: Mux::new(class, mux::MuxPolicy::default()),
             answered: 0,
         }
     }
 
     fn settle(&mut self, result: &str) {
-        while let Some(out) = self.mux.poll() {
+        while let Some(out) = self.mux.poll_output() {
             match out {
-                Out::ToServer { line, .. } => {
+                Output::ToServer { line, .. } => {
                     let message = Message::parse(&*line).expect("a message");
                     if let Some(id) = message.id() {
                         let reply = answer(id.raw(), result);
-                        self.mux.from_server(&*reply, Moment::START);
+                        self.mux.handle_server_line(&*reply, Moment::START);
                     }
                 }
-                Out::ToClient { line, .. } | Out::ToClients { line, .. } => {
+                Output::ToClient { line, .. } | Output::ToClients { line, .. } => {
                     black_box(line);
                     self.answered += 1;
                 }
-                Out::Dismiss { why, .. } => panic!("dismissed: {why}"),
+                Output::Dismiss { why, .. } => panic!("dismissed: {why}"),
             }
         }
     }
@@ -169,15 +171,17 @@ impl Stage {
     }
 
     fn client(&mut self, nth: u64) -> ClientId {
-        let client = self.daemon.client_arrived(Sight::Seen, Moment::START);
+        let client = self
+            .daemon
+            .handle_client_arrived(Liveness::Watchable, Moment::START);
         let introduction = Introduction {
             session: format!("session {nth}"),
             bare: false,
             shares: Shares::default(),
-            policy: mux::Policy::default(),
+            policy: mux::MuxPolicy::default(),
             hibernate_after: None,
         };
-        self.daemon.client_introduced(client, introduction);
+        self.daemon.handle_introduction(client, introduction);
         self.say(client, INITIALIZE, OFFER);
         self.say(client, INITIALIZED, OFFER);
         client
@@ -185,7 +189,7 @@ impl Stage {
 
     fn say(&mut self, client: ClientId, line: &[u8], result: &str) {
         let daemon = &mut self.daemon;
-        daemon.client_line(client, line.into(), Moment::START);
+        daemon.handle_client_line(client, line.into(), Moment::START);
         while let Some(action) = self.daemon.poll_action() {
             self.carry_out(action, result);
         }
@@ -194,7 +198,7 @@ impl Stage {
     fn carry_out(&mut self, action: Action, result: &str) {
         match action {
             Action::StartServer { slot } => {
-                self.daemon.server_started(slot);
+                self.daemon.handle_server_started(slot);
                 while let Some(chunk) = self.daemon.next_chunk(slot) {
                     self.daemon.set_writing(slot, false);
                     self.answer(slot, chunk.trim_ascii_end(), result);
@@ -205,7 +209,7 @@ impl Stage {
                 black_box(line);
                 self.answered += 1;
             }
-            Action::Settled { slot } => {
+            Action::UpdateTimer { slot } => {
                 black_box(self.daemon.slot_timeout(slot, Moment::START));
             }
             Action::OpenSlot { .. } => {}
@@ -218,7 +222,7 @@ impl Stage {
         if let Some(id) = message.id() {
             let reply = answer(id.raw(), result);
             let line = InputLine::from(&reply[..]);
-            self.daemon.server_line(slot, line, Moment::START);
+            self.daemon.handle_server_line(slot, line, Moment::START);
         }
     }
 }

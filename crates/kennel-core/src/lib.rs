@@ -1,24 +1,24 @@
-//! What Kennel decides, and nothing else.
+//! The decisions of Kennel.
 //!
-//! Here are the decisions that must be right every time, as plain state machines: no clock, no file,
-//! no socket, no thread, no environment. What happened is handed in, what follows is asked for, and
-//! **every call that depends on time takes `now`**. The same calls with the same moments always give
-//! the same answers, so a test can play a year of a server's life in a microsecond and replay the one
-//! order of events that went wrong.
+//! The decisions are plain state machines without clock, files, sockets, threads or environment. Events are passed in,
+//! actions are polled, and **every call that depends on time takes `now`**. The same calls with the same times give the
+//! same results, so a test can play a year of a server's life in a microsecond and repeat the order of events that
+//! failed.
 //!
-//! | module | what it decides |
+//! | module | decides |
 //! |---|---|
 //! | [`engine`] | what each process does: which upstream a session has, when it starts, stops and ends |
-//! | [`election`] | how a shim finds the daemon of its key, or starts it: the next step, and when to give up |
-//! | [`lifetime`] | how long a server lives: who is attached, who owns it, when it ends and why |
-//! | [`session`] | what an app hears while the upstream behind its session is replaced |
-//! | [`mux`] | who hears what while many clients share one server |
-//! | [`hello`] | nothing: the wire between a shim and a daemon, as values |
-//! | [`message`] | nothing: it finds the parts of one line, which the others decide on |
-//! | [`time`] | nothing: it is the [`Moment`](time::Moment) all others are told |
+//! | [`election`] | how a shim finds the daemon of its key, or starts it |
+//! | [`lifetime`] | how long a server lives: its clients, its owner, when it ends and why |
+//! | [`session`] | what an app gets while the upstream of its session is replaced |
+//! | [`mux`] | which client gets which message of a shared server |
+//! | [`hello`] | nothing: the protocol between a shim and a daemon |
+//! | [`message`] | nothing: it finds the parts of a JSON-RPC line |
+//! | [`note`] | nothing: notes for the log |
+//! | [`time`] | nothing: the [`Moment`](time::Moment) that the others take |
 //!
-//! The outside world (watching processes, reading sockets, sleeping until a deadline) belongs to the
-//! caller, which owns the machine alone and feeds it one event at a time.
+//! The driver owns the outside world: it watches processes, reads sockets, sleeps until a deadline, and passes in one
+//! event at a time.
 
 #![forbid(unsafe_code)]
 
@@ -28,5 +28,6 @@ pub mod hello;
 pub mod lifetime;
 pub mod message;
 pub mod mux;
+pub mod note;
 pub mod session;
 pub mod time;

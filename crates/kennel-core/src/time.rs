@@ -1,4 +1,4 @@
-//! Time as a value: whoever asks for a decision says what time it is.
+//! Time as a value: every call that decides by time takes it as an argument.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point in monotonic time: nanoseconds since a start the caller chose.
+/// A point in monotonic time: nanoseconds since a start that the caller chose.
 ///
-/// Only moments with the same start can be compared. Arithmetic saturates: no sum runs past
-/// [`Moment::END`], and a difference to a later moment is zero. A program makes them from its own
-/// monotonic clock, a test from nothing:
+/// Only moments with the same start can be compared. Arithmetic saturates: a sum ends at [`Moment::END`], and the
+/// difference to a later moment is zero. A program derives moments from its monotonic clock, a test makes them up:
 ///
 /// ```
 /// use kennel_core::time::Moment;
@@ -25,10 +24,10 @@ use serde::{Deserialize, Serialize};
 pub struct Moment(u64);
 
 impl Moment {
-    /// The start itself.
+    /// The start.
     pub const START: Moment = Moment(0);
 
-    /// The last moment there is, some 584 years after the start.
+    /// The last moment, some 584 years after the start.
     pub const END: Moment = Moment(u64::MAX);
 
     /// The moment `nanos` nanoseconds after the start.
@@ -41,7 +40,7 @@ impl Moment {
         self.0
     }
 
-    /// The moment `length` later, or `None` if that is past [`Moment::END`].
+    /// The moment `length` later. `None`: it is past [`Moment::END`].
     pub fn checked_add(self, length: Duration) -> Option<Moment> {
         let nanos = u64::try_from(length.as_nanos()).ok()?;
         self.0.checked_add(nanos).map(Moment)
@@ -64,11 +63,11 @@ impl Sub for Moment {
     }
 }
 
-/// A duration as a person would say it: `250 ms`, `1.5 s`, `60 s`, `30 min`, `2 h 5 min`.
-/// Rounded down, so that it never claims more than was waited.
-pub(crate) struct Spoken(pub(crate) Duration);
+/// A duration for people: `250 ms`, `1.5 s`, `60 s`, `30 min`, `2 h 5 min`. Rounded down, so that it never claims more
+/// than has passed.
+pub(crate) struct HumanDuration(pub(crate) Duration);
 
-impl fmt::Display for Spoken {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, tenths) = (self.0.as_secs(), self.0.subsec_millis() / 100);
         match (seconds, tenths) {
@@ -131,7 +130,10 @@ mod tests {
             (2 * 3_600_000, "2 h"),
             (2 * 3_600_000 + 5 * 60_000, "2 h 5 min"),
         ] {
-            assert_eq!(Spoken(Duration::from_millis(millis)).to_string(), words);
+            assert_eq!(
+                HumanDuration(Duration::from_millis(millis)).to_string(),
+                words
+            );
         }
     }
 }

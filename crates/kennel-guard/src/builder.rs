@@ -1,4 +1,4 @@
-//! What a guard is to guard, and how.
+//! The builder of a guard.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,10 +16,10 @@ use crate::refusal::Refusal;
 use crate::store::{HeldAt, Seized, Store};
 use crate::watch::Watch;
 
-/// Disarms the watch over whoever started us; see [`starter::watch_enabled`].
+/// The variable that disables the watch over the process that started us; see [`starter::watch_enabled`].
 const PARENT_WATCH: &str = "KENNEL_PARENT_WATCH";
 
-/// Says what a [`Guard`] is to guard. Made by [`Guard::builder`].
+/// Configures a [`Guard`]. Made by [`Guard::builder`].
 #[derive(Debug)]
 #[must_use = "nothing is guarded before `acquire`"]
 pub struct GuardBuilder {
@@ -45,7 +45,7 @@ struct OwnerVariable {
 impl GuardBuilder {
     pub(crate) fn new(name: &str) -> GuardBuilder {
         GuardBuilder {
-            // First of all, before the answer can change (lesson 19).
+            // First, before the answer can change (lesson 19).
             starter: starter::capture(),
             name: name.to_owned(),
             store: None,
@@ -63,43 +63,43 @@ impl GuardBuilder {
         }
     }
 
-    /// The store this server writes: the scope of its lock. It need not exist yet. Two spellings of
-    /// one path are one store; so are two environments of one user.
+    /// The store that this server writes: the scope of its lock. It need not exist yet. All spellings of a path, in all
+    /// environments of a user, are the same store.
     pub fn store(mut self, path: impl AsRef<Path>) -> Self {
         self.store = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Nobody else may have the store: the default.
+    /// No other process may have the store: the default.
     pub fn exclusive(mut self) -> Self {
         self.mode = Mode::Exclusive;
         self
     }
 
-    /// Others that coexist may have the store too, but nobody who wants it alone.
+    /// Other processes that also coexist may have the store, but none that is exclusive.
     pub fn coexist(mut self) -> Self {
         self.mode = Mode::Shared;
         self
     }
 
-    /// Where older releases of this server kept their lock. Missing, it is not created; held by an
-    /// older one, the guard is refused; else it keeps older ones out for as long as the guard lives.
+    /// The lock file of older releases of this server. If it is missing, it is not created. If an older release holds it,
+    /// the guard is refused; otherwise the guard keeps older releases out while it lives.
     pub fn legacy_lock(mut self, path: impl AsRef<Path>) -> Self {
         self.legacy.push(path.as_ref().to_owned());
         self
     }
 
-    /// The owner, as given on the command line: a pid. A bad value refuses the guard. It counts before
+    /// The owner from the command line: a pid. An invalid value refuses the guard. It takes precedence over
     /// [`owner_from_env`](Self::owner_from_env).
     pub fn owner(mut self, pid: impl Into<String>) -> Self {
         self.owner_flag = Some(pid.into());
         self
     }
 
-    /// The owner, if the environment names one: taken out of it, so that nothing started later inherits
-    /// it. A bad value is ignored, with a [notice](Guard::notices).
+    /// The owner from an environment variable, which is removed, so that no child process inherits it. An invalid value is
+    /// ignored, with a [notice](Guard::notices).
     ///
-    /// Call it before other threads run: where they do, the variable has to stay, and a notice says so.
+    /// Call it before there are other threads: otherwise the variable has to stay, and a notice says so.
     pub fn owner_from_env(mut self, name: &str) -> Self {
         self.owner_variable = kennel_sys::env::take(name).map(|taken| OwnerVariable {
             name: name.to_owned(),
@@ -109,39 +109,39 @@ impl GuardBuilder {
         self
     }
 
-    /// Whether to end with whoever started us (default: yes). `KENNEL_PARENT_WATCH=off` disarms it too.
+    /// Whether to end with the process that started us (default: yes). `KENNEL_PARENT_WATCH=off` disables it too.
     pub fn watch_parent(mut self, watch: bool) -> Self {
         self.watch_parent = watch;
         self
     }
 
-    /// Whether SIGTERM, SIGINT and SIGHUP end in the one shutdown (default: yes). A second one, a second
-    /// later or more, does what it always does: a server that hangs in its farewell can be ended.
+    /// Whether SIGTERM, SIGINT and SIGHUP start the shutdown (default: yes). A second signal, a second later or more, has
+    /// its default effect: it ends a server that hangs during shutdown.
     pub fn catch_signals(mut self, catch: bool) -> Self {
         self.catch_signals = catch;
         self
     }
 
-    /// How long to live without any [`Lease`](crate::Lease). Not set: having none is no reason to end.
+    /// How long to live without a [`Lease`](crate::Lease). If it is not set, the server does not end for that reason.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.policy.linger = Some(linger);
         self
     }
 
-    /// How long the owner must be gone, with no lease all the while (default: 5 s).
+    /// How long the owner must be gone, without any lease, before the server ends (default: 5 s).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.policy.grace = grace;
         self
     }
 
-    /// The backstop: leases that show no [traffic](crate::Lease::traffic) for so long count as dead.
-    /// Not set: never. Set it only where every lease reports its traffic.
+    /// The time after which a lease without [traffic](crate::Lease::traffic) counts as dead. Not set: never. Set it only if
+    /// every lease reports its traffic.
     pub fn max_idle(mut self, max_idle: Duration) -> Self {
         self.policy.max_idle = Some(max_idle);
         self
     }
 
-    /// Takes the guard, or says at once why not and who is in the way.
+    /// Takes the store and starts the watch, or returns at once why not and which process is in the way.
     pub fn acquire(mut self) -> Result<Guard, Refusal> {
         let mut notices = Vec::new();
         let owner = self.captured_owner(&mut notices)?;
@@ -151,30 +151,29 @@ impl GuardBuilder {
             None => None,
         };
         let watch = Watch::new(self.policy, owner, starter, self.catch_signals)
-            .map_err(Refusal::io("watch over signals and processes"))?;
+            .map_err(Refusal::io("watch signals and processes"))?;
         Guard::start(watch, held, notices).map_err(Refusal::io("start the watching thread"))
     }
 
-    /// Who has the store, at its own place or a legacy one; nobody, if the answer is empty. Creates nothing.
+    /// The holders of the store, at its own lock or a legacy one. Creates nothing.
     pub fn probe(&self) -> Result<Vec<HeldAt>, Refusal> {
         self.required_store()?.probe()
     }
 
-    /// The files of the store's lock, as far as they exist: what [`Seized::remove_runtime`] removes.
-    /// Creates nothing.
+    /// The existing files of the store's lock, which [`Seized::remove_runtime`] removes. Creates nothing.
     pub fn runtime_files(&self) -> Result<Vec<PathBuf>, Refusal> {
         self.required_store()?.runtime_files()
     }
 
-    /// Takes the store against everyone, at every place, for a destructive act; or says who has it.
+    /// Takes the store at all its locks, exclusively, for a destructive operation; or returns the holder.
     pub fn seize(&self) -> Result<Seized, Refusal> {
         self.required_store()?.seize()
     }
 
     fn required_store(&self) -> Result<Store, Refusal> {
-        let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "no store was named");
+        let unnamed = || io::Error::new(io::ErrorKind::InvalidInput, "no store was set");
         let path = self.store.as_ref().ok_or_else(unnamed);
-        Store::at(path.map_err(Refusal::io("look for a store"))?, &self.legacy)
+        Store::at(path.map_err(Refusal::io("find the store"))?, &self.legacy)
     }
 
     fn captured_owner(&self, notices: &mut Vec<String>) -> Result<Option<Owner>, Refusal> {
@@ -185,7 +184,7 @@ impl GuardBuilder {
         }) = &self.owner_variable
         {
             notices.push(format!(
-                "{name} stays in the environment, where other threads already run: what is started later may take it for its own"
+                "{name} stays in the environment because other threads run: child processes inherit it"
             ));
         }
         let named = match (&self.owner_flag, &self.owner_variable) {
@@ -208,7 +207,7 @@ impl GuardBuilder {
                 notices.push(format!("the owner is not watched: {error}"));
                 Ok(None)
             }
-            Err(error) => Err(Refusal::io("look at the owner")(error)),
+            Err(error) => Err(Refusal::io("check the owner")(error)),
         }
     }
 
@@ -216,18 +215,18 @@ impl GuardBuilder {
         let switch = std::env::var_os(PARENT_WATCH).filter(|switch| !switch.is_empty());
         if let Some(odd) = switch.as_ref().filter(|it| env::switch(it).is_none()) {
             notices.push(format!(
-                "{PARENT_WATCH} is ignored, so the end of the app ends this server: {odd:?} is neither on nor off"
+                "{PARENT_WATCH} is ignored, so this server ends with its app: {odd:?} is neither on nor off"
             ));
         }
         if !self.watch_parent || !starter::watch_enabled(switch.as_deref()) {
-            return Starter::Nobody;
+            return Starter::NoProcess;
         }
-        let captured = std::mem::replace(&mut self.starter, Ok(Starter::Nobody));
+        let captured = std::mem::replace(&mut self.starter, Ok(Starter::NoProcess));
         captured.unwrap_or_else(|error| {
             notices.push(format!(
-                "cannot tell who started this server, so only EOF ends it: {error}"
+                "cannot find the process that started this server, so only EOF ends it: {error}"
             ));
-            Starter::Nobody
+            Starter::NoProcess
         })
     }
 }

@@ -1,21 +1,21 @@
-//! The guard itself, and what its holder can do with it.
+//! The guard.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kennel_core::lifetime::{ClientId, Sight};
+use kennel_core::lifetime::{ClientId, Liveness};
 
 use crate::builder::GuardBuilder;
 use crate::shutdown::{Reason, Stopping};
 use crate::store::Held;
 use crate::watch::{Shared, Watch, Watcher};
 
-/// Holds the store, and hears of every reason to end. Dropping it stops the watch, then frees the store.
+/// Holds the store and watches for every reason to end. Dropping it stops the watch, then releases the store.
 #[derive(Debug)]
-#[must_use = "the store is free again as soon as the guard is dropped"]
+#[must_use = "dropping the guard releases the store"]
 pub struct Guard {
-    // In this order: the watch ends while the store is still ours.
+    // In this order: the watch ends before the store is released.
     _watcher: Watcher,
     _held: Option<Held>,
     shared: Arc<Shared>,
@@ -23,8 +23,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard for the server called `name`, the name that others are told. Looks at once who started
-    /// this process: call it first thing in `main`.
+    /// A builder for a guard of the server `name`, which other processes see. Finds the process that started this one: call
+    /// it first in `main`.
     pub fn builder(name: &str) -> GuardBuilder {
         GuardBuilder::new(name)
     }
@@ -43,24 +43,24 @@ impl Guard {
         })
     }
 
-    /// What a person should be told, each as one line for stderr. Usually nothing.
+    /// Messages for the user, each one line for stderr. Usually none.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
 
-    /// A connected session: while it lives, neither linger nor a lost owner ends the server.
+    /// Registers a connected session: while a lease lives, neither linger nor a lost owner ends the server.
     pub fn lease(&self) -> Lease {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = ClientId(NEXT.fetch_add(1, Ordering::Relaxed));
         self.shared
-            .tell(|lifetime, now| lifetime.client_attached(id, Sight::Unseen, now));
+            .tell(|lifetime, now| lifetime.handle_client_attached(id, Liveness::Unwatchable, now));
         Lease {
             shared: self.shared.clone(),
             id,
         }
     }
 
-    /// Blocks until the end is decided.
+    /// Blocks until the server is to end.
     pub fn wait(&self) -> Reason {
         self.shared.shutdown.wait()
     }
@@ -70,23 +70,23 @@ impl Guard {
         Stopping(self.shared.shutdown.clone())
     }
 
-    /// Why the server is to end, if that is decided.
+    /// Why the server is to end, once that is decided.
     pub fn reason(&self) -> Option<Reason> {
         self.shared.shutdown.reason()
     }
 
-    /// Decides the end oneself.
+    /// Ends the server with [`Reason::Asked`].
     pub fn stop(&self) {
         self.stopper().stop();
     }
 
-    /// [`stop`](Guard::stop) for another thread.
+    /// A handle that can call [`stop`](Guard::stop) from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())
     }
 }
 
-/// Decides the end from wherever it is handed to.
+/// A handle that ends the server from another thread.
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<Shared>);
 
@@ -94,30 +94,29 @@ impl Stopper {
     /// Ends the server with [`Reason::Asked`], unless another reason came first.
     pub fn stop(&self) {
         self.0.shutdown.decide(Reason::Asked);
-        self.0.tell(|lifetime, now| lifetime.stop_asked(now));
+        self.0.tell(|lifetime, now| lifetime.handle_stop(now));
     }
 }
 
-/// A connected session; dropped when it ends.
+/// A connected session. Drop it when the session ends.
 #[derive(Debug)]
-#[must_use = "the session counts as ended as soon as its lease is dropped"]
+#[must_use = "dropping the lease ends the session"]
 pub struct Lease {
     shared: Arc<Shared>,
     id: ClientId,
 }
 
 impl Lease {
-    /// Says that the session showed signs of life. Only a guard with
-    /// [`max_idle`](GuardBuilder::max_idle) needs it.
+    /// Reports activity of the session. Only needed with [`max_idle`](GuardBuilder::max_idle).
     pub fn traffic(&self) {
         self.shared
-            .mention(|lifetime, now| lifetime.traffic(self.id, now));
+            .tell_without_waking(|lifetime, now| lifetime.handle_traffic(self.id, now));
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.shared
-            .tell(|lifetime, now| lifetime.client_gone(self.id, now));
+            .tell(|lifetime, now| lifetime.handle_client_gone(self.id, now));
     }
 }

@@ -1,11 +1,10 @@
-//! For authors of local tool servers: one writer per store, gone with whoever started it, one
-//! graceful end.
+//! For authors of local tool servers: one writer per store, an end with the app, and one shutdown path.
 //!
-//! A server that takes a [`Guard`] first thing in `main`
-//! - is the only writer on its store, whatever the environment and however the path is spelled; a
-//!   second one is told at once who holds it;
-//! - ends when its parent or the app behind its launchers dies, though another process keeps its
-//!   stdin open; when its owner is gone and nobody is connected; when nobody came for a while;
+//! A server that takes a [`Guard`] first in `main`
+//! - is the only writer of its store, in every environment and with every spelling of the path; a second server gets an
+//!   error with the pid of the first one;
+//! - ends when its parent or the app behind its launchers dies, even if another process keeps its stdin open; when its
+//!   owner is gone and no session is connected; when there was no session for a time;
 //! - ends in one way only: SIGTERM, SIGINT, SIGHUP and all of the above arrive as one [`Reason`].
 //!
 //! A complete server:
@@ -41,7 +40,7 @@
 //! Under an async runtime await [`Guard::stopping`] instead; it needs none in particular. Take the
 //! guard before the runtime starts its threads.
 //!
-//! Servers with sessions of their own (sockets, HTTP) hold a [`Lease`] for each and set
+//! Servers that accept connections themselves (sockets, HTTP) hold a [`Lease`] for each and set
 //! [`linger`](GuardBuilder::linger); a server bound to an editor names it as its
 //! [`owner`](GuardBuilder::owner_from_env), and tells with [`port_holders`] who has its port. `examples/ws` is
 //! such a server, whole. `uninstall` uses [`GuardBuilder::probe`] and
@@ -64,7 +63,7 @@ pub use refusal::Refusal;
 pub use shutdown::{Reason, Stopping};
 pub use store::{Declared, Held, HeldAt, Seized, hold_store, probe_store, real_path, store_key};
 
-/// The code that people read is compiled.
+/// Compiles the examples in the documentation.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]

@@ -1,4 +1,4 @@
-//! The owner: a process outside whose life bounds the server's.
+//! The owner: a process outside the server's tree whose end ends the server.
 
 use std::io;
 use std::process::Command;
@@ -7,62 +7,62 @@ use kennel_sys::process::{Identity, ProcessRef};
 
 use crate::refusal::Refusal;
 
-/// Why a value names no owner.
+/// Why a value is not a valid owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OwnerError {
-    /// 0 or negative: that means a group of processes, or nobody.
-    #[error("{0} is no process: give the pid of the process that owns this server")]
-    NoProcess(i64),
+    /// 0 or negative, which means a group of processes.
+    #[error("{0} is not a pid: give the pid of the process that owns this server")]
+    NotPositive(i64),
     /// The server itself.
     #[error(
         "pid {0} is this server itself, which cannot own itself: give the pid of the process that started it"
     )]
     Myself(u32),
-    /// Neither a pid nor a written-down identity.
+    /// Neither a pid nor a process identity.
     #[error("{0:?} is not a pid: give the pid of the process that owns this server")]
     Malformed(String),
 }
 
-/// An owner as it was found. A [`Guard`](crate::Guard) finds its own; this is for programs that watch
-/// over a server from outside.
+/// The state of an owner. A [`Guard`](crate::Guard) finds its own; this is for programs that watch over a server from
+/// outside.
 #[derive(Debug)]
 pub enum Owner {
-    /// It lives, and is this one, whoever has its pid later.
+    /// It is alive. The reference stays valid even if its pid is reused.
     Alive(ProcessRef),
-    /// Gone before we looked.
+    /// It was already gone.
     Gone,
 }
 
 impl Owner {
-    /// The owner that a flag or variable names: by its pid, or as [`announce_owner`] wrote it.
+    /// The owner in the value of a flag or variable: a pid, or the text of [`announce_owner`].
     pub fn named(text: &str) -> Result<Owner, Refusal> {
         parse(text)?
             .capture()
-            .map_err(Refusal::io("look at the owner"))
+            .map_err(Refusal::io("check the owner"))
     }
 }
 
-/// What a flag or variable says: a pid, or an identity as [`announce_owner`] writes it.
+/// Parses the value of a flag or variable: a pid, or an identity as [`announce_owner`] writes it.
 pub(crate) fn parse(text: &str) -> Result<Named, OwnerError> {
     let malformed = || OwnerError::Malformed(text.to_owned());
     if let Ok(identity) = text.parse::<Identity>() {
         return match identity.pid() {
-            0 => Err(OwnerError::NoProcess(0)),
+            0 => Err(OwnerError::NotPositive(0)),
             pid if pid == std::process::id() => Err(OwnerError::Myself(pid)),
             _ => Ok(Named::Identity(identity)),
         };
     }
     let number: i64 = text.trim().parse().map_err(|_| malformed())?;
     match u32::try_from(number) {
-        Ok(0) => Err(OwnerError::NoProcess(0)),
-        Err(_) if number < 0 => Err(OwnerError::NoProcess(number)),
+        Ok(0) => Err(OwnerError::NotPositive(0)),
+        Err(_) if number < 0 => Err(OwnerError::NotPositive(number)),
         Err(_) => Err(malformed()),
         Ok(pid) if pid == std::process::id() => Err(OwnerError::Myself(pid)),
         Ok(pid) => Ok(Named::Pid(pid)),
     }
 }
 
-/// An owner as it was named, to be captured at once.
+/// An owner that was parsed, and not opened yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
     Pid(u32),
@@ -73,7 +73,7 @@ impl Named {
     pub(crate) fn capture(self) -> io::Result<Owner> {
         let found = match self {
             Named::Identity(identity) => ProcessRef::find(&identity)?,
-            // Many a tool shows the number of a thread.
+            // Many tools show the id of a thread instead.
             Named::Pid(pid) => match ProcessRef::of_thread(pid) {
                 Ok(process) => Some(process),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -84,11 +84,10 @@ impl Named {
     }
 }
 
-/// For the side that spawns: makes this process the owner of what `command` starts, through the
-/// variable `name`. Of this one command only: neither our own environment nor a later command's has it.
+/// Makes this process the owner of the server that `command` starts, by setting the variable `name` for this command only.
 ///
-/// The value is more than the pid: should we end, and our pid be used again before the server looks,
-/// it still sees that its owner is gone.
+/// The value contains more than the pid: if this process ends and its pid is reused before the server reads the variable,
+/// the server still sees that its owner is gone.
 pub fn announce_owner(command: &mut Command, name: &str) -> io::Result<()> {
     command.env(name, ProcessRef::me()?.identity().to_string());
     Ok(())
@@ -99,11 +98,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_positive_number_that_is_not_ours_names_an_owner() {
+    fn only_a_positive_pid_of_another_process_is_an_owner() {
         assert_eq!(parse("4711"), Ok(Named::Pid(4711)));
         assert_eq!(parse(" 4711\n"), Ok(Named::Pid(4711)));
-        assert_eq!(parse("0"), Err(OwnerError::NoProcess(0)));
-        assert_eq!(parse("-1"), Err(OwnerError::NoProcess(-1)));
+        assert_eq!(parse("0"), Err(OwnerError::NotPositive(0)));
+        assert_eq!(parse("-1"), Err(OwnerError::NotPositive(-1)));
         let me = std::process::id();
         assert_eq!(parse(&me.to_string()), Err(OwnerError::Myself(me)));
         for text in [
@@ -120,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_thread_names_its_process() {
-        // A test runs in a thread of its own.
+    fn the_id_of_a_thread_means_its_process() {
+        // A test runs in its own thread.
         let thread = std::fs::read_link("/proc/thread-self").unwrap();
         let thread = thread.file_name().unwrap().to_str().unwrap();
         let me = std::process::id();
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_owner_is_an_identity_and_only_the_one_command_has_it() {
+    fn an_announced_owner_is_an_identity_and_only_that_command_gets_it() {
         let mut command = Command::new("true");
         announce_owner(&mut command, "DIARY_OWNER").unwrap();
         let value = command.get_envs().find(|(name, _)| *name == "DIARY_OWNER");
@@ -140,7 +139,7 @@ mod tests {
         assert_eq!(identity.pid(), std::process::id());
         assert!(std::env::var_os("DIARY_OWNER").is_none());
         assert_eq!(Command::new("true").get_envs().count(), 0);
-        // Read by ourselves it is refused: nobody owns itself.
+        // The value of this process is refused: a process cannot own itself.
         assert_eq!(parse(value), Err(OwnerError::Myself(std::process::id())));
     }
 }

@@ -1,29 +1,29 @@
-//! Who has a port, in words for the person whose server could not have it (lesson 41).
+//! The processes that listen on a port, as text for the user whose server could not bind it (lesson 41).
 
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
 
+use kennel_sys::duration::rounded;
 use kennel_sys::escape;
 use kennel_sys::net;
 use kennel_sys::process::ProcessRef;
 
-/// More of a command is not shown.
-const LONGEST_COMMAND: usize = 200;
+/// Maximum length of a displayed command line.
+const MAX_COMMAND: usize = 200;
 
-/// Somebody who listens on a port. Displayed: `pid 4711 (python3 -m http.server 8080, for 5 min)`.
+/// A process that listens on a port. Displayed: `pid 4711 (python3 -m http.server 8080, for 5 min)`.
 #[derive(Debug)]
 pub struct PortHolder {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: IpAddr,
-    /// Whose the socket is.
+    /// The uid of the socket's owner.
     pub uid: u32,
-    /// The process; `None` if it does not let us see that.
+    /// The process; `None` if we may not see it.
     pub process: Option<ProcessRef>,
 }
 
-/// Who listens on `port`, on whichever address: one for each socket and process.
+/// The listeners on `port`, at any address: one for each socket and process.
 pub fn port_holders(port: u16) -> io::Result<Vec<PortHolder>> {
     let mut holders = Vec::new();
     for listener in net::listeners()? {
@@ -37,7 +37,7 @@ pub fn port_holders(port: u16) -> io::Result<Vec<PortHolder>> {
         };
         let processes = net::holders(&[listener.inode])?;
         match processes.is_empty() {
-            // Closed since, or held by somebody who hides.
+            // The socket was closed since, or its process is hidden.
             true if !is_open(listener.inode)? => {}
             true => holders.push(holder(None)),
             false => holders.extend(processes.into_iter().map(|process| holder(Some(process)))),
@@ -52,10 +52,10 @@ fn is_open(inode: u64) -> io::Result<bool> {
 }
 
 impl PortHolder {
-    /// What the process was started as, cut to a line's length and escaped for a terminal.
+    /// The command line of the process, truncated and escaped for a terminal.
     pub fn command(&self) -> Option<String> {
         let line = self.process.as_ref()?.command_line()?.join(" ");
-        let line: String = line.chars().take(LONGEST_COMMAND).collect();
+        let line: String = line.chars().take(MAX_COMMAND).collect();
         Some(escape::printable(&line))
     }
 }
@@ -63,7 +63,7 @@ impl PortHolder {
 impl fmt::Display for PortHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(process) = &self.process else {
-            return write!(f, "a process of uid {} that we may not look at", self.uid);
+            return write!(f, "a hidden process of uid {}", self.uid);
         };
         write!(f, "pid {}", process.pid())?;
         let command = self.command().unwrap_or_else(|| "?".to_owned());
@@ -74,22 +74,12 @@ impl fmt::Display for PortHolder {
     }
 }
 
-/// A duration as people say it.
-fn rounded(duration: Duration) -> String {
-    match duration.as_secs() {
-        seconds @ ..120 => format!("{seconds} s"),
-        seconds @ ..7_200 => format!("{} min", seconds / 60),
-        seconds @ ..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} days", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_a_port_is_named_with_pid_and_command() {
+    fn a_port_holder_is_shown_with_pid_and_command() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let holders = port_holders(port).unwrap();
@@ -99,22 +89,19 @@ mod tests {
             words.starts_with(&format!("pid {} (", std::process::id())),
             "{words}"
         );
-        assert!(words.contains("whoever_has_a_port"), "{words}");
+        assert!(words.contains("kennel_guard"), "{words}");
         assert!(words.ends_with(" s)"), "{words}");
         drop(listener);
         assert!(port_holders(port).unwrap().is_empty());
     }
 
     #[test]
-    fn one_that_hides_is_told_by_its_uid() {
+    fn a_hidden_process_is_shown_by_its_uid() {
         let holder = PortHolder {
             address: "::1".parse().unwrap(),
             uid: 7,
             process: None,
         };
-        assert_eq!(
-            holder.to_string(),
-            "a process of uid 7 that we may not look at"
-        );
+        assert_eq!(holder.to_string(), "a hidden process of uid 7");
     }
 }

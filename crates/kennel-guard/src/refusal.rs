@@ -1,4 +1,4 @@
-//! Why there is no guard.
+//! Why a guard was refused.
 
 use std::fmt;
 use std::io;
@@ -10,48 +10,48 @@ use kennel_sys::runtime_dir::DirError;
 
 use crate::owner::OwnerError;
 
-/// Why a guard could not be had. Its text is the whole message for a person: what is the matter, who
-/// is concerned, what to do. Its debug text is the same: that is what `fn main() -> Result<(), Refusal>` prints.
+/// Why a guard was refused. Its text is the complete message for a person: the problem, the process involved, and the
+/// remedy. Its debug text is the same, because `fn main() -> Result<(), Refusal>` prints that.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Somebody else has the store.
+    /// Another process holds the store.
     #[error(
         "the store {} is in use: {lock}; a second process on it could corrupt it, so stop that one first or use another store",
         escape::path(store)
     )]
     InUse {
-        /// The store's real path.
+        /// The real path of the store.
         store: PathBuf,
-        /// Which lock, and who holds it.
+        /// The lock, with its holder.
         lock: LockError,
     },
-    /// A process of an earlier release has the store, at the place where that one kept its lock.
+    /// A process of an earlier release holds the store, at the lock of that release.
     #[error(
         "the store {} is in use by an older release: {lock}; the two would corrupt it, so stop that one first",
         escape::path(store)
     )]
     InUseByOlder {
-        /// The store's real path.
+        /// The real path of the store.
         store: PathBuf,
-        /// Which lock, and who holds it.
+        /// The lock, with its holder.
         lock: LockError,
     },
-    /// The lock could not be looked at: no statement about a holder.
+    /// The lock could not be examined, so a holder is unknown.
     #[error(transparent)]
     Lock(LockError),
-    /// The place where locks live cannot be trusted or had.
+    /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] DirError),
-    /// The owner given on the command line is none.
+    /// The owner on the command line is invalid.
     #[error("bad owner: {0}")]
     Owner(#[from] OwnerError),
-    /// The system said no.
+    /// A system error.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was being done, as a verb with its object.
+        /// The operation that failed, as a verb with its object.
         what: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for Refusal {
 }
 
 impl Refusal {
-    /// Whether somebody else has the store: another attempt may work later.
+    /// Whether another process holds the store: a later attempt may succeed.
     pub fn is_in_use(&self) -> bool {
         matches!(self, Refusal::InUse { .. } | Refusal::InUseByOlder { .. })
     }
@@ -79,11 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_main_prints_of_a_refusal_is_its_text() {
+    fn main_prints_the_text_of_a_refusal() {
         let refusal = Refusal::io("open the store diary.db")(io::ErrorKind::NotFound.into());
         let text = "cannot open the store diary.db: entity not found";
         assert_eq!(refusal.to_string(), text);
-        // The standard library prints the debug text of what `main` returns.
+        // The standard library prints the debug text of an error that `main` returns.
         assert_eq!(format!("Error: {refusal:?}"), format!("Error: {text}"));
     }
 }

@@ -1,4 +1,4 @@
-//! The one end: decided once, with its reason, and heard by everyone who waits.
+//! The shutdown: decided once, with a reason that all waiting threads get.
 
 use std::fmt;
 use std::future::Future;
@@ -15,9 +15,9 @@ use kennel_sys::starter::Role;
 pub enum Reason {
     /// A signal asked for it: SIGTERM, SIGINT or SIGHUP.
     Signal(Signal),
-    /// Whoever started it is gone.
+    /// The process that started it is gone.
     StarterGone(Role),
-    /// Nobody needs it any more: by linger, owner and grace, or the backstop.
+    /// It is not needed any more: by linger, by owner and grace, or by idle leases.
     Unneeded(lifetime::Reason),
     /// [`Guard::stop`](crate::Guard::stop), or the guard was dropped.
     Asked,
@@ -39,7 +39,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The latch all reasons end in. The first one counts.
+/// The decision to end. The first reason counts.
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown {
     state: Mutex<State>,
@@ -93,13 +93,13 @@ impl Shutdown {
         Poll::Pending
     }
 
-    /// A thread that panicked while it held the lock left nothing half done: each change is one assignment.
+    /// Locks the state, even after a panic: each change is one assignment, so the state is always consistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Resolves to the [`Reason`] once the end is decided. Any runtime can await it, any number of times.
+/// Resolves to the [`Reason`] once the server is to end. Works in any runtime, and can be awaited repeatedly.
 #[derive(Debug, Clone)]
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Stopping(pub(crate) Arc<Shutdown>);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_reason_counts_and_is_told_once_and_for_all() {
+    fn the_first_reason_counts_for_all_waiters() {
         let shutdown = Arc::new(Shutdown::default());
         assert_eq!(shutdown.reason(), None);
         let waiting = std::thread::spawn({
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latch_works_on_after_a_panic_in_its_holder() {
+    fn the_shutdown_works_after_a_panic_while_it_is_locked() {
         let shutdown = Arc::new(Shutdown::default());
         let poisoner = shutdown.clone();
         let panicked = std::thread::spawn(move || {

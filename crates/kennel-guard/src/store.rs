@@ -1,5 +1,5 @@
-//! Where a store's lock lives: at the user's meeting place, named by the store's real path, so that
-//! two spellings or two environments are still one writer (rule 8).
+//! The lock of a store: in the user's runtime directory, with a name that follows from the store's real path, so that all
+//! spellings and environments share one lock (rule 8).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,20 +12,20 @@ use kennel_sys::text::os_string;
 
 use crate::refusal::Refusal;
 
-/// The directory of all stores, at the user's meeting place.
+/// The directory of all stores in the runtime directory.
 const STORES: &str = "stores";
-/// The lock, in a directory of the store's own.
+/// The lock file, in the directory of a store.
 const LOCK: &str = "lock";
-/// Beside it, what [`Held::declare`] wrote down.
+/// The file beside it with the record of [`Held::declare`].
 const DECLARED: &str = "declared";
-/// No name and path together are longer.
-const LONGEST_DECLARED: usize = 64 << 10;
-/// How many links a path may lead through, as the kernel has it.
-const MOST_LINKS: usize = 40;
-/// How often a store's directory may vanish under our hands (an uninstall) before that is an error.
+/// Maximum length of name and path together.
+const MAX_DECLARED: usize = 64 << 10;
+/// Maximum number of links in a path, as in the kernel.
+const MAX_LINKS: usize = 40;
+/// Maximum number of times that a store's directory may be removed (by an uninstall) during one attempt.
 const ATTEMPTS: usize = 16;
 
-/// A store, by its real path, with the places where older releases locked it.
+/// A store: its real path, and the lock files of older releases.
 #[derive(Debug)]
 pub(crate) struct Store {
     real: PathBuf,
@@ -33,20 +33,20 @@ pub(crate) struct Store {
     legacy: Vec<PathBuf>,
 }
 
-/// Takes the store at `path` alone, without a [`Guard`](crate::Guard): for a program that watches over a
-/// server from outside. Others are told that `name` has it.
+/// Takes the store at `path` exclusively, without a [`Guard`](crate::Guard): for a program that watches over a server from
+/// outside. `name` is shown to other processes.
 pub fn hold_store(path: impl AsRef<Path>, name: &str) -> Result<Held, Refusal> {
     Store::at(path.as_ref(), &[])?.take(Mode::Exclusive, name)
 }
 
-/// Who has the store at `path`; nobody, if the answer is empty. Creates nothing.
+/// The holders of the store at `path`. Creates nothing.
 pub fn probe_store(path: impl AsRef<Path>) -> Result<Vec<HeldAt>, Refusal> {
     Store::at(path.as_ref(), &[])?.probe()
 }
 
-/// A store that is held. Dropped, it is free for others.
+/// A store that is held. Dropping it releases the store.
 #[derive(Debug)]
-#[must_use = "the store is free again as soon as this is dropped"]
+#[must_use = "dropping this releases the store"]
 pub struct Held {
     real: PathBuf,
     own: RuntimeDir,
@@ -56,13 +56,13 @@ pub struct Held {
 }
 
 impl Held {
-    /// The store's real path.
+    /// The real path of the store.
     pub fn path(&self) -> &Path {
         &self.real
     }
 
-    /// Writes down beside the lock that this is the state of a server called `name`: whoever removes that server for
-    /// good finds it there, with [`Declared::at`].
+    /// Writes beside the lock that the store is the state of the server `name`. A program that removes that server can read
+    /// it with [`Declared::at`].
     pub fn declare(&self, name: &str) -> Result<(), Refusal> {
         let mut note = name.replace('\0', "").into_bytes();
         note.push(0);
@@ -72,19 +72,19 @@ impl Held {
     }
 }
 
-/// A store that was declared to be a server's state. Only what is read while holding its lock is sure to be so.
+/// A store that was declared as the state of a server. The declaration is reliable only while the lock is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Declared {
-    /// What the server was called.
+    /// The name of the server.
     pub name: String,
-    /// The store's real path.
+    /// The real path of the store.
     pub path: PathBuf,
 }
 
 impl Declared {
-    /// What was declared of the store whose lock is in `own`. A note about another store says nothing.
+    /// The declaration of the store whose lock is in `own`. A declaration of another store is ignored.
     pub fn at(own: &RuntimeDir) -> Option<Declared> {
-        let note = own.read_small(DECLARED, LONGEST_DECLARED).ok()??;
+        let note = own.read_small(DECLARED, MAX_DECLARED).ok()??;
         let end = note.iter().position(|&byte| byte == 0)?;
         let path = PathBuf::from(os_string(&note[end + 1..]));
         let its_key = own.path().file_name()?.to_str()?;
@@ -108,15 +108,16 @@ impl Store {
         })
     }
 
-    /// Takes the store, exclusively or beside others, or says at once who has it.
+    /// Takes the store, exclusively or shared, or returns its holder at once.
     pub(crate) fn take(&self, mode: Mode, name: &str) -> Result<Held, Refusal> {
         let dir = RuntimeDir::of_user()?;
         let hold = dir.hold()?;
         let (own, lock) = self.lock(&dir, mode)?;
         let legacy = self.legacy_locks(|path| legacy::hold(path))?;
         if mode == Mode::Exclusive {
-            // Everything is won: now, and not before, it is written down (rule 7).
-            let record = Record::of_me(name).map_err(Refusal::io("look at this process"))?;
+            // The record is written only after all locks were taken (rule 7).
+            let record =
+                Record::of_me(name).map_err(Refusal::io("read the identity of this process"))?;
             lock.write_record(&record).map_err(Refusal::Lock)?;
         }
         Ok(Held {
@@ -128,7 +129,7 @@ impl Store {
         })
     }
 
-    /// Takes the store for a destructive act: against everyone, at every place.
+    /// Takes the store at all its locks, exclusively, for a destructive operation.
     pub(crate) fn seize(&self) -> Result<Seized, Refusal> {
         let dir = RuntimeDir::of_user()?;
         let (own, lock) = self.lock(&dir, Mode::Exclusive)?;
@@ -177,7 +178,7 @@ impl Store {
             })
     }
 
-    /// Who has the store, at whichever place. Creates nothing.
+    /// The holders of the store, at any of its locks. Creates nothing.
     pub(crate) fn probe(&self) -> Result<Vec<HeldAt>, Refusal> {
         let mut held = Vec::new();
         if let Some(own) = self.existing_dir()? {
@@ -190,7 +191,7 @@ impl Store {
         Ok(held)
     }
 
-    /// What there is of the store at the user's meeting place. Creates nothing.
+    /// The existing files of the store in the runtime directory. Creates nothing.
     pub(crate) fn runtime_files(&self) -> Result<Vec<PathBuf>, Refusal> {
         let Some(own) = self.existing_dir()? else {
             return Ok(Vec::new());
@@ -211,14 +212,14 @@ impl Store {
     }
 }
 
-/// A place where somebody has the store. Displayed, it completes "in use: ".
+/// A lock through which a process holds the store. Displayed, it completes "in use: ".
 #[derive(Debug)]
 pub struct HeldAt {
-    /// The lock's file.
+    /// The lock file.
     pub place: PathBuf,
-    /// Whether that is where an older release locked.
+    /// Whether it is the lock of an older release.
     pub legacy: bool,
-    /// Who, if that can be told.
+    /// The holder, if known.
     pub holder: Option<Holder>,
     words: String,
 }
@@ -255,7 +256,7 @@ impl fmt::Display for HeldAt {
     }
 }
 
-/// A store that nobody else has, at any place, as long as this lives: for uninstall and the like.
+/// A store that is held exclusively at all its locks, for uninstall and similar operations.
 #[derive(Debug)]
 pub struct Seized {
     stores: RuntimeDir,
@@ -266,7 +267,7 @@ pub struct Seized {
 }
 
 impl Seized {
-    /// Removes the store's lock while holding it, and its directory if nothing else is in there.
+    /// Removes the store's lock while holding it, and its directory if it is then empty.
     pub fn remove_runtime(self) -> Result<(), Refusal> {
         self.own.unlink(DECLARED)?;
         self.lock.remove(&self.own).map_err(Refusal::Lock)?;
@@ -275,9 +276,9 @@ impl Seized {
     }
 }
 
-/// Where `path` really leads, though its last parts may not exist yet: the path a store is known by.
+/// The real path of `path`, even if its last parts do not exist yet: it identifies a store.
 pub fn real_path(path: impl AsRef<Path>) -> io::Result<PathBuf> {
-    resolve(std::path::absolute(path.as_ref())?, MOST_LINKS)
+    resolve(std::path::absolute(path.as_ref())?, MAX_LINKS)
 }
 
 fn resolve(path: PathBuf, links_left: usize) -> io::Result<PathBuf> {
@@ -285,7 +286,7 @@ fn resolve(path: PathBuf, links_left: usize) -> io::Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => return other,
     }
-    // Not there yet, or a link to what is not there yet.
+    // It does not exist yet, or is a link to a file that does not exist yet.
     if let Ok(target) = path.read_link() {
         let links_left = links_left
             .checked_sub(1)
@@ -303,9 +304,8 @@ fn resolve(path: PathBuf, links_left: usize) -> io::Result<PathBuf> {
     })
 }
 
-/// The name of the directory in `stores/` that has the lock of the store at this real path: a hash of fixed length (FNV-1a,
-/// 128 bits). Nothing rests on nobody finding two paths with
-/// one key: whoever could, would only refuse themselves a store.
+/// The name of the directory in `stores/` with the lock of the store at this real path: a hash of fixed length (FNV-1a, 128
+/// bits). It need not be collision-resistant: a user who finds two paths with the same hash only locks themselves out.
 pub fn store_key(real: &Path) -> String {
     let hash = real.as_os_str().as_encoded_bytes().iter().fold(
         0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128,
@@ -322,7 +322,7 @@ mod tests {
     use kennel_testkit::Scope;
 
     #[test]
-    fn every_spelling_of_a_store_is_one_path_whether_it_exists_or_not() {
+    fn every_spelling_of_a_store_is_one_path_even_if_it_does_not_exist() {
         let scope = Scope::new("real-path");
         let real = scope.path("dir");
         std::fs::create_dir(&real).unwrap();

@@ -1,4 +1,4 @@
-//! The one thread that watches: signals, whoever started us, the owner, and time.
+//! The watching thread: signals, the process that started us, the owner, and time limits.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use kennel_core::lifetime::{self, Lifetime, Policy};
 use kennel_core::time::Moment;
 use kennel_sys::Signal;
-use kennel_sys::events::{self, Bell, Source};
+use kennel_sys::events::{self, Waker};
+use kennel_sys::io::Waitable;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
 use kennel_sys::starter::{Starter, Watched};
@@ -18,19 +19,19 @@ use kennel_sys::starter::{Starter, Watched};
 use crate::owner::Owner;
 use crate::shutdown::{Reason, Shutdown};
 
-/// How long the watch rests when the system refuses to let it sleep (no memory): better than to spin.
-const REST: Duration = Duration::from_millis(100);
+/// Pause if the system cannot block the thread (no memory), which avoids a busy loop.
+const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long further signals are swallowed once the end is decided.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Time for which further signals are ignored after the end was decided.
+const IGNORE_SIGNALS: Duration = Duration::from_secs(1);
 
-/// What the watching thread and everyone who holds a lease share.
+/// The state that the watching thread and the leases share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) shutdown: Arc<Shutdown>,
     lifetime: Mutex<Lifetime>,
     epoch: Instant,
-    bell: Bell,
+    waker: Waker,
     dismissed: AtomicBool,
 }
 
@@ -39,14 +40,14 @@ impl Shared {
         Moment::START + self.epoch.elapsed()
     }
 
-    /// Tells the lifetime something, and the watch that its deadline may have changed.
+    /// Reports an event to the lifetime, and wakes the watch because its deadline may have changed.
     pub(crate) fn tell(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
         news(&mut self.lifetime(), self.now());
-        self.bell.ring();
+        self.waker.wake();
     }
 
-    /// [`tell`](Self::tell) without waking the watch: for news that only move the deadline away.
-    pub(crate) fn mention(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
+    /// [`tell`](Self::tell) without waking the watch, for events that only postpone the deadline.
+    pub(crate) fn tell_without_waking(&self, news: impl FnOnce(&mut Lifetime, Moment)) {
         news(&mut self.lifetime(), self.now());
     }
 
@@ -55,7 +56,7 @@ impl Shared {
     }
 }
 
-/// Everything that is watched, ready to be handed to the thread.
+/// All watched objects, to be handed to the thread.
 #[derive(Debug)]
 pub(crate) struct Watch {
     shared: Arc<Shared>,
@@ -79,7 +80,7 @@ impl Watch {
         let owner = match owner {
             Some(Owner::Alive(process)) => Some(process),
             Some(Owner::Gone) => {
-                lifetime.owner_gone(Moment::START);
+                lifetime.handle_owner_gone(Moment::START);
                 None
             }
             None => None,
@@ -94,7 +95,7 @@ impl Watch {
                 shutdown: Arc::new(Shutdown::default()),
                 lifetime: Mutex::new(lifetime),
                 epoch: Instant::now(),
-                bell: Bell::new()?,
+                waker: Waker::new()?,
                 dismissed: AtomicBool::new(false),
             }),
             signals,
@@ -107,40 +108,39 @@ impl Watch {
         self.shared.clone()
     }
 
-    /// Watches until the end is decided or the watch is dismissed.
+    /// Watches until the end is decided or the watch is stopped.
     pub(crate) fn run(mut self) {
         loop {
-            self.shared.bell.quiet();
+            self.shared.waker.clear();
             if let Some(reason) = self.look() {
                 self.shared.shutdown.decide(reason);
             }
             if self.shared.shutdown.reason().is_some() {
-                return self.linger_over_signals();
+                return self.ignore_further_signals();
             }
             if self.shared.dismissed.load(Ordering::SeqCst) {
                 return;
             }
             if self.sleep().is_err() {
-                let _ = events::sleep(&[], &[], Some(REST));
+                let _ = events::sleep(&[], &[], Some(PAUSE));
             }
         }
     }
 
-    /// One Ctrl-C often comes twice: to the whole group, and passed on by a launcher. For a moment after
-    /// the decision another signal changes nothing; then their former dispositions return, and a second
-    /// Ctrl-C ends a server that hangs in its farewell.
-    fn linger_over_signals(&self) {
-        let until = Instant::now() + FAREWELL;
+    /// Ignores further signals for a moment: one Ctrl-C often arrives twice, sent to the whole group and passed on by a
+    /// launcher. Then the former dispositions return, and a second Ctrl-C ends a server that hangs during shutdown.
+    fn ignore_further_signals(&self) {
+        let until = Instant::now() + IGNORE_SIGNALS;
         while !self.shared.dismissed.load(Ordering::SeqCst) {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || events::wait(&[&self.shared.bell], &[], Some(left)).is_err() {
+            if left.is_zero() || events::sleep(&[&self.shared.waker], &[], Some(left)).is_err() {
                 return;
             }
-            self.shared.bell.quiet();
+            self.shared.waker.clear();
         }
     }
 
-    /// Looks at everything once; the first reason to end, if there is one.
+    /// Checks all reasons to end; returns the first one, if any.
     fn look(&mut self) -> Option<Reason> {
         if let Some(signal) = self.signals.as_ref().and_then(Signals::next) {
             return Some(Reason::Signal(signal));
@@ -156,33 +156,37 @@ impl Watch {
         let now = self.shared.now();
         let mut lifetime = self.shared.lifetime();
         if self.owner.as_ref().is_some_and(|owner| !owner.is_alive()) {
-            lifetime.owner_gone(now);
+            lifetime.handle_owner_gone(now);
             self.owner = None;
         }
-        lifetime.tick(now);
+        lifetime.advance(now);
         Some(Reason::Unneeded(lifetime.verdict()?.reason))
     }
 
     fn sleep(&self) -> io::Result<()> {
-        let mut sources: Vec<&dyn Source> = vec![&self.shared.bell];
-        sources.extend(self.signals.as_ref().map(|signals| signals as &dyn Source));
+        let mut sources: Vec<&dyn Waitable> = vec![&self.shared.waker];
+        sources.extend(
+            self.signals
+                .as_ref()
+                .map(|signals| signals as &dyn Waitable),
+        );
         let mut processes: Vec<&ProcessRef> = Vec::new();
-        processes.extend(self.watched().iter().map(|watched| &watched.process));
+        processes.extend(self.watched().iter().map(|watched| &*watched.process));
         processes.extend(&self.owner);
-        let deadline = self.shared.lifetime().deadline();
+        let deadline = self.shared.lifetime().next_timeout();
         let timeout = deadline.map(|deadline| deadline - self.shared.now());
-        events::wait(&sources, &processes, timeout)
+        events::sleep(&sources, &processes, timeout)
     }
 
     fn watched(&self) -> &[Watched] {
         match &self.starter {
             Starter::Watch(origin) => &origin[..],
-            Starter::Gone(_) | Starter::Nobody => &[],
+            Starter::Gone(_) | Starter::NoProcess => &[],
         }
     }
 }
 
-/// The thread, joined when this is dropped, whatever became of it.
+/// The watching thread, joined when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
@@ -190,8 +194,8 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Runs `watch` on a thread of its own. Should it panic, the server goes on as if it had no guard
-    /// over its life: signals do again what they always did, and the store stays locked to the end.
+    /// Runs `watch` on a new thread. If it panics, the server continues without a watch: signals have their default effect
+    /// again, and the store stays locked until the end.
     pub(crate) fn start(
         shared: Arc<Shared>,
         watch: impl FnOnce() + Send + 'static,
@@ -199,7 +203,7 @@ impl Watcher {
         let thread = std::thread::Builder::new()
             .name("kennel-guard".to_owned())
             .spawn(move || {
-                // What a panic leaves behind is shared through a latch and a lifetime, both whole at any time.
+                // After a panic the shared state is consistent: each change is one assignment.
                 let _ = catch_unwind(AssertUnwindSafe(watch));
             })?;
         Ok(Watcher {
@@ -212,11 +216,11 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         self.shared.dismissed.store(true, Ordering::SeqCst);
-        self.shared.bell.ring();
+        self.shared.waker.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Whoever still waits for the end is let go.
+        // Threads that still wait for the end are released.
         self.shared.shutdown.decide(Reason::Asked);
     }
 }
@@ -231,11 +235,11 @@ mod tests {
             grace: lifetime::GRACE,
             max_idle: None,
         };
-        Watch::new(policy, None, Starter::Nobody, false).unwrap()
+        Watch::new(policy, None, Starter::NoProcess, false).unwrap()
     }
 
     #[test]
-    fn a_watch_that_panics_is_joined_and_lets_everyone_go() {
+    fn a_watch_that_panics_is_joined_and_releases_all_waiters() {
         let watch = watch();
         let shared = watch.shared();
         let watcher = Watcher::start(shared.clone(), move || {
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_panicked_with_the_lifetime_in_its_hands_does_not_stop_a_lease() {
+    fn a_watch_that_panicked_with_the_lifetime_locked_does_not_block_a_lease() {
         let watch = watch();
         let shared = watch.shared();
         let watcher = Watcher::start(shared.clone(), {
@@ -258,11 +262,11 @@ mod tests {
             }
         });
         drop(watcher.unwrap());
-        shared.tell(|lifetime, now| lifetime.tick(now));
+        shared.tell(|lifetime, now| lifetime.advance(now));
     }
 
     #[test]
-    fn a_starter_that_was_gone_before_we_looked_ends_us_at_once() {
+    fn a_starter_that_was_already_gone_ends_the_server_at_once() {
         let mut watch = watch();
         watch.starter = Starter::Gone(kennel_sys::starter::Role::Parent);
         let shared = watch.shared();

@@ -193,8 +193,8 @@ fn the_backstop_ends_a_silent_session_only_where_it_was_set() {
 fn a_bad_owner_on_the_command_line_refuses_and_in_the_environment_is_ignored_with_a_notice() {
     let scope = Scope::new("bad-owner");
     for (value, word) in [
-        ("0", "no process"),
-        ("-1", "no process"),
+        ("0", "not a pid"),
+        ("-1", "not a pid"),
         ("12x", "not a pid"),
         ("", "not a pid"),
     ] {

@@ -1,51 +1,52 @@
-//! What keeps a process from doing what other processes of its user can do.
+//! The confinement of a process: restrictions that other processes of its user may not have.
 //!
-//! A process that acts on behalf of another one must not lift that one's confinement. So both sides read the same facts by
-//! the same function: a process about itself, and a daemon about whoever connects to it. The facts come from the kernel,
-//! never from the other process.
+//! A process that acts on behalf of another one must not lift that one's restrictions. So both sides read the same facts by
+//! the same function: a process about itself, and a daemon about a client. The facts come from the kernel, never from the
+//! other process.
 //!
-//! | fact | where it is read |
+//! | fact | read from |
 //! |---|---|
 //! | the eight kinds of namespaces, `time` included, and those for children (`pid`, `time`) | `/proc/<pid>/ns/…` |
 //! | the root directory (device, inode and mount) | `/proc/<pid>/root` |
-//! | the user and group ids, and the further groups | `/proc/<pid>/status` |
+//! | the user and group ids, and the supplementary groups | `/proc/<pid>/status` |
 //! | the five capability sets | `/proc/<pid>/status` |
-//! | the umask, as far as it hides files from others | `/proc/<pid>/status` |
+//! | the umask bits that hide files from others | `/proc/<pid>/status` |
 //! | `NoNewPrivs`, the seccomp mode and the number of filters | `/proc/<pid>/status` |
 //! | the label of the security module | `/proc/<pid>/attr/current` |
 //!
-//! Not compared: resource limits (what a process may use up, not what it may do; a reading would cost as much as all the
-//! others), and what the kernel shows nobody: securebits, and the devices and network that BPF programs of its cgroup allow.
+//! Not compared: resource limits (they limit use, not access, and reading them would cost as much as all other facts), and
+//! facts that the kernel does not show: securebits, and the devices and network that BPF programs of its cgroup allow.
 //!
-//! What a seccomp filter or a Landlock domain forbids cannot be read: [`is_filtered`](Confinement::is_filtered) says that there
-//! may be one. To make a Landlock domain, a process needs `NoNewPrivs` or `CAP_SYS_ADMIN`; a domain that was made with the
-//! capability alone leaves no trace here.
+//! The rules of a seccomp filter or a Landlock domain cannot be read: [`is_filtered`](Confinement::is_filtered) says that
+//! there may be one. To create a Landlock domain, a process needs `NoNewPrivs` or `CAP_SYS_ADMIN`; a domain that was created
+//! with the capability alone cannot be seen.
 
 use std::io;
 
 use crate::os;
 use crate::process::ProcessRef;
 
-/// Every kind the kernel has. `time` counts: a process in another time namespace writes down other start times.
+/// Every kind of namespace. `time` counts because a process in another time namespace sees other start times.
 pub(crate) const NAMESPACES: [&str; 8] =
     ["mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time"];
 
-/// Stands for a root that was not read: no file has it.
+/// Stands for a root that was not read; no file has these numbers.
 pub(crate) const UNREAD_ROOT: (u64, u64, u64) = (0, 0, 0);
 
-/// The facts about one process. Two processes with equal facts are equally confined, unless one is
+/// The restrictions of one process. Two processes with equal values are equally confined, unless one is
 /// [filtered](Self::is_filtered).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confinement {
     /// The inodes of the [`NAMESPACES`]; 0 for a kind that this kernel does not have.
     pub(crate) namespaces: [u64; NAMESPACES.len()],
-    /// Device, inode and the id of the mount; [`UNREAD_ROOT`] if other facts differ from those it was compared with.
+    /// Device, inode and mount id; [`UNREAD_ROOT`] if it was not read because other values already differed.
     pub(crate) root: (u64, u64, u64),
-    /// User ids, group ids and further groups, as the kernel spells them.
+    /// User ids, group ids and supplementary groups, in the kernel's format.
     pub(crate) ids: [String; 3],
     /// Inheritable, permitted, effective, bounding, ambient.
     pub(crate) capabilities: [u64; 5],
-    /// The bits of its umask by which others may neither read nor use its files; 0 before Linux 4.7, which does not show it.
+    /// The bits of its umask by which others may neither read nor use its files; 0 before Linux 4.7, which does not show
+    /// them.
     pub(crate) hides_files: u32,
     pub(crate) label: Vec<u8>,
     pub(crate) no_new_privs: bool,
@@ -54,13 +55,13 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// The confinement of a process, read while it lived, to be compared with `ours`: its root is read only if everything else
-    /// is equal, and counts as another one if not. An error if the process ended, or cannot be seen.
+    /// The confinement of a living process, to be compared with `ours`: its root is read only if all other values are
+    /// equal. An error if the process ended or cannot be seen.
     pub fn of(process: &ProcessRef, ours: &Confinement) -> io::Result<Confinement> {
         Self::read(process, false, ours)
     }
 
-    /// The same, and what it starts has it too: an error if its children would be in other namespaces than its own.
+    /// The same for a process and its children: an error if they would be in other namespaces.
     pub fn of_it_and_its_children(
         process: &ProcessRef,
         ours: &Confinement,
@@ -71,7 +72,7 @@ impl Confinement {
     fn read(process: &ProcessRef, children: bool, ours: &Confinement) -> io::Result<Confinement> {
         os::pid_of(process.pid())?;
         let read = os::confinement(&process.pid().to_string(), children, Some(ours));
-        // Alive after the reading: so the reading was about this one (rule 6).
+        // The process lives after the reading, so the facts are about it (rule 6).
         match process.is_alive() {
             true => read,
             false => Err(io::ErrorKind::NotFound.into()),
@@ -83,13 +84,13 @@ impl Confinement {
         os::confinement("self", false, None)
     }
 
-    /// Whether it has restrictions that cannot be compared with another's: a seccomp filter, or `NoNewPrivs`, which may come
-    /// with a Landlock domain. Not every domain comes with it: see the top of this file.
+    /// Whether it has restrictions that cannot be compared: a seccomp filter, or `NoNewPrivs`, which may come with a
+    /// Landlock domain. Some domains come without it: see the module documentation.
     pub fn is_filtered(&self) -> bool {
         self.no_new_privs || self.seccomp_mode != 0 || self.seccomp_filters != 0
     }
 
-    /// Whether all facts but the root are the same.
+    /// Whether all values except the root are equal.
     pub(crate) fn equals_but_for_root(&self, other: &Confinement) -> bool {
         let with_other_root = Confinement {
             root: other.root,
@@ -98,7 +99,7 @@ impl Confinement {
         with_other_root == *other
     }
 
-    /// Whether it can do all that a process with `other`'s confinement can.
+    /// Whether it permits all that `other` permits.
     pub fn is_as_free_as(&self, other: &Confinement) -> bool {
         let mut sets = self.capabilities.iter().zip(&other.capabilities);
         !self.is_filtered()
@@ -110,7 +111,7 @@ impl Confinement {
             && sets.all(|(ours, others)| ours & others == *others)
     }
 
-    /// The facts as text, always in the same order: to be hashed.
+    /// The values as text, always in the same order, as input for a hash.
     pub fn facts(&self) -> Vec<String> {
         let Confinement {
             namespaces,
@@ -142,7 +143,7 @@ impl Confinement {
         facts
     }
 
-    /// The inode of a namespace, such as `pid`; `None` where this kernel does not have that kind.
+    /// The inode of a namespace, such as `pid`; `None` if this kernel does not have that kind.
     pub fn namespace(&self, kind: &str) -> Option<u64> {
         let at = NAMESPACES.iter().position(|it| *it == kind)?;
         Some(self.namespaces[at]).filter(|inode| *inode != 0)
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_and_whoever_looks_at_it_read_the_same() {
+    fn a_process_and_an_observer_read_the_same_facts() {
         let me = ProcessRef::me().expect("we are here");
         let of_me = Confinement::of(&me, &ours());
         assert_eq!(ours(), of_me.expect("we can be seen"));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_read_only_where_all_else_is_equal() {
+    fn the_root_is_read_only_if_all_other_facts_are_equal() {
         let me = ProcessRef::me().expect("we are here");
         let mut others = vec![ours(); 5];
         others[0].namespaces[0] = 1;

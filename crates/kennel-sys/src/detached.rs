@@ -1,18 +1,17 @@
-//! What becomes of a server's detached services when its tree ends: a setting.
+//! The policy for detached services, and the reasons to keep one.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which detached processes outlive their server's tree. Detached is a process that left the server's session
-/// (`setsid`).
+/// Which detached processes outlive their server's tree. A process is detached if it left the server's session (`setsid`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Detached {
-    /// Those that listen on a socket and serve a process outside the tree, and known services (`gpg-agent`, `adb`,
+    /// Processes that listen on a socket and serve a process outside the tree, and known services (`gpg-agent`, `adb`,
     /// build daemons).
     #[default]
     Auto,
-    /// As [`Auto`](Detached::Auto), for a server with ports, which may detach itself: once its direct process is gone,
-    /// detached processes are the server, and only known services are kept.
+    /// As [`Auto`](Detached::Auto), for a server with ports, which may detach itself: after its direct process has ended,
+    /// its detached processes are the server, and only known services are kept.
     AutoGuard,
     /// All of them.
     Keep,
@@ -20,9 +19,9 @@ pub enum Detached {
     End,
 }
 
-/// Text that is no [`Detached`].
+/// The error for text that is not a [`Detached`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of auto, keep and end")]
+#[error("{0:?} is not one of auto, keep, end")]
 pub struct UnknownDetached(String);
 
 impl fmt::Display for Detached {
@@ -57,9 +56,9 @@ pub enum Reason {
     Used,
     /// It is a service that is known to be shared.
     Known,
-    /// It listens where connections cannot be seen: in another network namespace, or without `sock_diag`.
+    /// It listens, but its connections cannot be seen: it is in another network namespace, or there is no `sock_diag`.
     Unseen,
-    /// Whoever started the server wanted it kept.
+    /// The policy is [`Detached::Keep`].
     Asked,
 }
 

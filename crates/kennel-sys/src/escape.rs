@@ -1,24 +1,24 @@
-//! Text from outside, made harmless for a terminal or a log: names, commands, paths and what servers say may hold
-//! characters that move the cursor, change the terminal, or turn the line around.
+//! Escapes text from outside for a terminal or a log: names, commands, paths and server output may contain characters that
+//! move the cursor, change the terminal, or reverse the text direction.
 
 use std::path::Path;
 
-/// On one line.
+/// Escapes text for one line.
 pub fn printable(text: &str) -> String {
     escaped(text, |_| false, push_plain)
 }
 
-/// What may have several lines.
+/// Escapes text that may have several lines.
 pub fn printable_lines(text: &str) -> String {
     escaped(text, |char| matches!(char, '\n' | '\t'), push_plain)
 }
 
-/// A text of JSON, with the same meaning. Only strings can hold such characters there.
+/// Escapes JSON text without changing its meaning. Only strings can contain such characters.
 pub fn json(text: &str) -> String {
     escaped(text, |char| char == '\n', push_json)
 }
 
-/// A path on one line.
+/// Escapes a path for one line.
 pub fn path(path: &Path) -> String {
     printable(&path.display().to_string())
 }
@@ -37,7 +37,7 @@ fn escaped(text: &str, but: impl Fn(char) -> bool, push: impl Fn(&mut String, ch
     shown
 }
 
-/// Control characters of both kinds (C0 and C1), and what changes the direction of a text or ends a line of it.
+/// Control characters (C0 and C1), and characters that change the text direction or end a line.
 fn is_unsafe(char: char) -> bool {
     let turns = matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     char.is_control() || turns || matches!(char, '\u{2028}' | '\u{2029}')
@@ -58,7 +58,7 @@ mod tests {
     const NASTY: &str = "a\x1b]0;b\x07\u{9b}31m\r\u{202e}c\u{7f}\td\n";
 
     #[test]
-    fn nothing_is_left_that_a_terminal_would_obey() {
+    fn no_terminal_control_sequence_is_left() {
         assert_eq!(
             printable(NASTY),
             "a\\u{1b}]0;b\\u{7}\\u{9b}31m\\r\\u{202e}c\\u{7f}\\td\\n"
@@ -66,13 +66,13 @@ mod tests {
         let lines = printable_lines(NASTY);
         assert!(lines.ends_with("\td\n"), "{lines:?}");
         assert!(!lines.chars().any(|char| char == '\x1b' || char == '\r'));
-        // Nothing is done to it a second time, and nothing to what is harmless.
+        // Escaping twice changes nothing, and harmless text stays as it is.
         assert_eq!(printable(&printable(NASTY)), printable(NASTY));
         assert_eq!(printable("größe 日本 🐕"), "größe 日本 🐕");
     }
 
     #[test]
-    fn json_means_the_same() {
+    fn escaped_json_has_the_same_meaning() {
         let text = json(&format!(
             "{{\"name\": \"{}\"}}\n",
             "\u{9b}31m\u{202e}\u{7f}"

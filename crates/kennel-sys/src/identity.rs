@@ -1,38 +1,38 @@
-//! Who a process is, as a value that can be written down and checked later (rule 6).
+//! The identity of a process, as a value that can be written to a record and checked later (rule 6).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which process was meant: a pid with what makes it unmistakable.
+/// The identity of a process: a pid with facts that no later process with the same pid has.
 ///
-/// Its text is one word that starts with the pid, made to be written into a record and read back
-/// by another process of the same machine: `pid:unique:boot:start:namespace`, with `-` for what is not known.
+/// Its text form is one word for records, which other processes of this machine can parse:
+/// `pid:unique:boot:start:namespace`, with `-` for unknown parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// 0 where the process lives in a pid namespace we cannot see into.
+    /// 0 if the process is in a pid namespace that we cannot see.
     pub(crate) pid: u32,
-    /// The kernel's own number for it, never used twice in one boot (the pidfs inode on Linux 6.9+).
+    /// The kernel's own number for the process, never reused in one boot (the pidfs inode on Linux 6.9+).
     pub(crate) unique: Option<u64>,
-    /// Which boot the other numbers belong to.
+    /// The boot to which the other numbers belong.
     pub(crate) boot: Option<u128>,
-    /// When it started, in clock ticks since boot.
+    /// The start time in clock ticks since boot.
     pub(crate) start: Option<u64>,
-    /// The pid namespace in which `pid` is its number.
+    /// The pid namespace in which `pid` is valid.
     pub(crate) namespace: Option<u64>,
 }
 
 impl Identity {
-    /// Its pid, for people to read. Never signal or believe it by this number.
+    /// The pid, for people. Never signal or trust a process by this number alone.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether both are *proven* to mean the same process. What cannot be compared is not the same.
+    /// Whether both are *proven* to be the same process. `false` if they cannot be compared.
     pub fn same_process(&self, other: &Identity) -> bool {
         if self.pid != other.pid || self.boot.is_none() || self.boot != other.boot {
             return false;
         }
-        // The same number in two pid namespaces is two processes.
+        // The same pid in two pid namespaces means two processes.
         if let (Some(mine), Some(theirs)) = (self.namespace, other.namespace)
             && mine != theirs
         {
@@ -67,7 +67,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Text that is no [`Identity`].
+/// The error for text that is not an [`Identity`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a process identity (expected `pid:unique:boot:start:namespace`)")]
 pub struct ParseIdentityError;

@@ -1,32 +1,31 @@
-//! Which features this kernel has: probed once, and each can be switched off in tests.
+//! The features of this kernel: probed once, and each can be switched off in tests.
 //!
-//! `KENNEL_FEATURES_OFF=pidfs,peer-pidfd,pidfd,pass-rights,sock-diag,proc-syscall` makes a process behave as on a kernel without them,
-//! so that every fallback is tested on every machine.
+//! `KENNEL_FEATURES_OFF=pidfs,peer-pidfd,pidfd,pass-rights,sock-diag,proc-syscall` makes a process behave as on a kernel
+//! without them, so that every fallback is tested on every machine.
 
 use std::sync::OnceLock;
 
 use crate::os;
 
-/// What the kernel offers.
+/// The features of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// Process file descriptors (Linux 5.3): exit as an event, signals without races.
     pub pidfd: bool,
-    /// Process file descriptors with an inode that is never used twice (Linux 6.9).
+    /// Process file descriptors with an inode that is never reused (Linux 6.9).
     pub pidfs: bool,
-    /// A socket tells its peer as a process file descriptor (Linux 6.5).
+    /// A socket returns a process file descriptor of its peer (Linux 6.5).
     pub peer_pidfd: bool,
-    /// A socket can refuse descriptors that its peer passes (Linux 6.16). Not probed: the
-    /// first attempt to refuse them tells.
+    /// A socket can refuse descriptors that its peer passes (Linux 6.16). Not probed: the first attempt shows it.
     pub pass_rights: bool,
-    /// Sockets can be asked for by netlink. Not probed: where the answer is no, whoever asks reads `/proc`.
+    /// Sockets can be listed by netlink. Not probed: the fallback for an error is `/proc`.
     pub sock_diag: bool,
-    /// `/proc/<pid>/syscall` of processes that we may not trace. Not probed: Yama denies it process by process.
+    /// `/proc/<pid>/syscall` of processes that we may not trace. Not probed: Yama decides for each process.
     pub proc_syscall: bool,
 }
 
 impl Features {
-    /// No feature at all.
+    /// No features.
     #[cfg(any(not(target_os = "linux"), kennel_unserved))]
     pub(crate) const NONE: Features = Features {
         pidfd: false,
@@ -38,7 +37,7 @@ impl Features {
     };
 }
 
-/// The features in force for this process.
+/// The features that this process uses.
 pub fn features() -> Features {
     static FEATURES: OnceLock<Features> = OnceLock::new();
     *FEATURES.get_or_init(|| {
@@ -75,42 +74,20 @@ mod tests {
 
     #[test]
     fn each_feature_can_be_switched_off() {
+        type Switch = fn(&mut Features);
         assert_eq!(without(ALL, ""), ALL);
-        assert_eq!(
-            without(ALL, "pidfs"),
-            Features {
-                pidfs: false,
-                ..ALL
-            }
-        );
-        assert_eq!(
-            without(ALL, "peer-pidfd"),
-            Features {
-                peer_pidfd: false,
-                ..ALL
-            }
-        );
-        assert_eq!(
-            without(ALL, "pass-rights"),
-            Features {
-                pass_rights: false,
-                ..ALL
-            }
-        );
-        assert_eq!(
-            without(ALL, "sock-diag"),
-            Features {
-                sock_diag: false,
-                ..ALL
-            }
-        );
-        assert_eq!(
-            without(ALL, "proc-syscall"),
-            Features {
-                proc_syscall: false,
-                ..ALL
-            }
-        );
+        let switches: [(&str, Switch); 5] = [
+            ("pidfs", |it| it.pidfs = false),
+            ("peer-pidfd", |it| it.peer_pidfd = false),
+            ("pass-rights", |it| it.pass_rights = false),
+            ("sock-diag", |it| it.sock_diag = false),
+            ("proc-syscall", |it| it.proc_syscall = false),
+        ];
+        for (name, switch_off) in switches {
+            let mut expected = ALL;
+            switch_off(&mut expected);
+            assert_eq!(without(ALL, name), expected, "{name}");
+        }
         let no_process = Features {
             pidfd: false,
             pidfs: false,

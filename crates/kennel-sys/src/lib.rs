@@ -1,50 +1,46 @@
-//! What the operating system knows: who a process is and when it ends, what belongs to its tree,
-//! where one user's processes meet, who holds a lock, who is at the other end of a socket.
+//! The interface to the operating system: process identity, process trees, the runtime directory, locks, socket peers.
 //!
-//! This room states facts and carries out orders; it decides nothing and knows nothing of MCP.
-//! It is the only room with `unsafe` in it.
+//! This crate states facts and carries out actions; it decides nothing and knows nothing of MCP. All `unsafe` code is here.
 //!
-//! | module | what it gives |
+//! | module | contains |
 //! |---|---|
-//! | [`process`] | [`ProcessRef`](process::ProcessRef): a process as a reference, not a number |
-//! | [`starter`] | who started us, and whom to watch so that we end with it |
-//! | [`peer`] | who is at the other end of a unix socket |
-//! | [`passing`] | descriptors that a peer passes: refused, or closed without waiting |
-//! | [`confinement`] | what keeps a process from doing what other processes of its user can do |
-//! | [`net`] | who listens on a port, and who is connected to it |
+//! | [`process`] | [`ProcessRef`](process::ProcessRef): a reference to a process that survives pid reuse |
+//! | [`starter`] | the process that started us, and which processes to watch so that we end with it |
+//! | [`peer`] | the process at the other end of a Unix socket |
+//! | [`passing`] | descriptors that a peer passes: refused, or closed without blocking |
+//! | [`confinement`] | restrictions of a process that others of its user do not have |
+//! | [`net`] | listening TCP sockets and their connections |
 //! | [`tree`] | one server with all its descendants, under a warden |
-//! | [`orphans`] | servers nobody can talk to any more, whoever started them |
-//! | [`detach`] | starting a process that is nobody's |
-//! | [`handover`] | becoming another program and staying the same process |
-//! | [`runtime_dir`] | the user's meeting place, checked before it is believed |
-//! | [`lock`] | locks that say who holds them |
-//! | [`fs`] | files and directories, used through what was opened |
+//! | [`orphans`] | servers that no process can talk to any more |
+//! | [`detach`] | starting a detached process; adopting inherited descriptors |
+//! | [`handover`] | executing another program in the same process |
+//! | [`runtime_dir`] | the user's runtime directory, checked before it is used |
+//! | [`lock`] | locks that name their holder |
+//! | [`fs`] | files and directories, accessed through open descriptors |
 //! | [`user`] | users of this machine |
-//! | [`program`] | the program of this process, and becoming another |
-//! | [`stdio`] | stdin, stdout and stderr as they were inherited |
-//! | [`terminal`] | the terminal that they are |
-//! | [`text`] | words of the operating system and their bytes |
-//! | [`random`] | words that nobody can guess |
-//! | [`events`] | sleeping until something happens |
-//! | [`signals`] | caught signals as something to poll |
-//! | [`escape`] | text from outside, made harmless for a terminal |
-//! | [`env`](mod@env) | variables that must not travel on |
-//! | [`limits`] | as many descriptors as are allowed |
+//! | [`program`] | the program of this process, and executing another one |
+//! | [`stdio`] | the inherited stdin, stdout and stderr |
+//! | [`terminal`] | the terminal at stdin and stdout |
+//! | [`text`] | strings of the operating system and their bytes |
+//! | [`random`] | random values |
+//! | [`events`] | blocking until an event |
+//! | [`io`] | a reactor for many sources, and sockets |
+//! | [`signals`] | caught signals as an event source |
+//! | [`duration`](mod@duration) | durations as text for people |
+//! | [`escape`] | escaping text from outside for a terminal |
+//! | [`env`](mod@env) | environment variables that must not be inherited |
+//! | [`limits`] | the limit on open descriptors |
 //! | [`memory`] | large pages for long lines |
-//! | [`kernel`] | which features this kernel has, and the switch that turns them off in tests |
+//! | [`kernel`] | features of this kernel, and the switch that turns them off in tests |
 //!
 //! # Platforms
-//! Linux is served. What only one kernel can be asked is in `linux`, which the rest of the crate calls `os`. Everywhere else
-//! `unserved` takes its place: every way to make a process, a tree, a lock or a runtime directory answers
-//! [`std::io::ErrorKind::Unsupported`]; nothing pretends. A new platform is a new folder beside `linux`.
+//! Linux is served. Code that only one kernel supports is in `linux`, which the rest of the crate calls `os`. On other
+//! platforms `unserved` takes its place: every function that creates a process, a tree, a lock or a runtime directory fails
+//! with [`std::io::ErrorKind::Unsupported`]. A new platform is a new folder beside `linux`.
 
 #![cfg_attr(
     any(not(target_os = "linux"), kennel_unserved),
-    expect(
-        dead_code,
-        unused_imports,
-        reason = "what only a served platform calls"
-    )
+    expect(dead_code, unused_imports, reason = "only called on a served platform")
 )]
 
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
@@ -60,16 +56,20 @@ pub use unix::{fs, program, random, stdio, terminal, text, user};
 pub mod confinement;
 pub mod detach;
 mod detached;
+pub mod duration;
 pub mod env;
 pub mod escape;
 pub mod events;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod for_fuzzing;
 pub mod handover;
 mod identity;
+pub mod io;
 pub mod kernel;
 pub mod limits;
 pub mod lock;
 pub mod net;
-#[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub mod orphans;
 pub mod passing;
 pub mod peer;
@@ -91,6 +91,6 @@ mod unserved;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 use unserved as os;
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
-pub use unserved::{memory, orphans};
+pub use unserved::memory;
 
 pub use rustix::process::Signal;

@@ -1,7 +1,7 @@
-//! What this network namespace knows of TCP: who listens on a port, and who is connected to it.
+//! TCP in this network namespace: listening sockets and connections.
 //!
-//! The kernel tells nobody that a connection ended, but to those who may administer the network
-//! (`CAP_NET_ADMIN`). So whoever wants to know looks again (rule 10 names this).
+//! The kernel reports the end of a connection only to processes that may administer the network (`CAP_NET_ADMIN`). So
+//! callers must poll (an exception that rule 10 names).
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -12,27 +12,32 @@ use crate::os;
 pub use crate::os::{ephemeral_ports, listens_at};
 use crate::process::ProcessRef;
 
-/// The kernel's numbers for the states that anybody here asks for.
-pub(crate) const ESTABLISHED: u8 = 1;
-/// It has said that no more comes; the other end may have heard it.
-pub(crate) const FIN_WAIT: [u8; 2] = [4, 5];
-/// The connection is closed, and this end remembers it.
-pub(crate) const TIME_WAIT: u8 = 6;
-/// The other end has said that no more comes.
-pub(crate) const CLOSE_WAIT: u8 = 8;
-pub(crate) const LISTEN: u8 = 10;
+/// The state of a TCP socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TcpState {
+    Established,
+    /// This end sends no more, and the other end has not acknowledged that.
+    FinWait1,
+    /// This end sends no more, and the other end has acknowledged that.
+    FinWait2,
+    /// The connection is closed. This end, which closed it first, keeps it for a minute.
+    TimeWait,
+    /// The other end sends no more.
+    CloseWait,
+    Listen,
+}
 
-/// What is asked for.
+/// Which TCP sockets to list.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Query {
-    pub(crate) state: u8,
+    pub(crate) state: TcpState,
     pub(crate) ports: Ports,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ports {
     Any,
-    /// Cheap to filter by; whoever asks is exact afterwards.
+    /// A range, which the kernel can filter by. It may contain other ports than those wanted.
     Within {
         side: Side,
         least: u16,
@@ -47,54 +52,54 @@ pub(crate) enum Side {
 }
 
 impl Query {
-    pub(crate) fn wants(&self, row: &Row) -> bool {
+    pub(crate) fn wants(&self, socket: &TcpSocket) -> bool {
         let within = match self.ports {
             Ports::Any => true,
             Ports::Within { side, least, most } => {
                 let port = match side {
-                    Side::Local => row.local.port(),
-                    Side::Remote => row.remote.port(),
+                    Side::Local => socket.local.port(),
+                    Side::Remote => socket.remote.port(),
                 };
                 (least..=most).contains(&port)
             }
         };
-        within && row.state == self.state
+        within && socket.state == self.state
     }
 }
 
-/// A socket, as either source tells of it.
+/// A TCP socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct TcpSocket {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
-    pub(crate) state: u8,
-    /// How long its timer still runs.
+    pub(crate) state: TcpState,
+    /// The time until its timer fires.
     pub(crate) timer: Duration,
     pub(crate) uid: u32,
     pub(crate) inode: u64,
 }
 
-/// How long the side that closed first remembers a connection.
-const REMEMBERED: Duration = Duration::from_secs(60);
+/// Time for which the side that closed first keeps a closed connection.
+const TIME_WAIT: Duration = Duration::from_secs(60);
 
-/// A socket that takes connections.
+/// A listening socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
-    /// The socket's inode: what ties it to the processes that have it open.
+    /// The inode of the socket, by which its holders are found.
     pub inode: u64,
-    /// Whose it is.
+    /// The uid of its owner.
     pub uid: u32,
 }
 
-/// An established connection, from the side that was connected to.
+/// An established connection, seen from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// The address that was connected to, in the form that the listener has: IPv4 through a socket of IPv6 is
+    /// The address that the client connected to, in the form of the listener: IPv4 through an IPv6 socket is
     /// `::ffff:a.b.c.d`.
     pub local: SocketAddr,
-    /// Where it came from.
+    /// The address of the client.
     pub peer: SocketAddr,
     /// The inode of its socket; 0 until it is accepted.
     pub inode: u64,
@@ -102,105 +107,109 @@ pub struct Connection {
     pub peer_inode: Option<u64>,
 }
 
-/// A connection that ended a moment ago, as the side that closed it first remembers it: for a minute, and not where it was
-/// torn down by a reset, or closed by a client elsewhere.
+/// A connection that was closed within the last minute. The side that closed it first keeps it for a minute, unless it was
+/// reset or that side is on another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed {
-    /// The address that was connected to.
+    /// The address that the client connected to.
     pub address: SocketAddr,
-    /// How long ago it closed.
+    /// The time since it was closed.
     pub ago: Duration,
-    /// Whether the client remembers it, and not the server: the address is in the form that the client used.
+    /// Whether the client closed it first: then the address is in the form that the client used.
     pub by_client: bool,
 }
 
-/// Every listening socket there is.
+/// Lists all listening sockets.
 pub fn listeners() -> io::Result<Vec<Listener>> {
     let rows = os::tcp_sockets(&Query {
-        state: LISTEN,
+        state: TcpState::Listen,
         ports: Ports::Any,
     })?;
     Ok(rows
         .into_iter()
-        .map(|row| Listener {
-            address: row.local,
-            inode: row.inode,
-            uid: row.uid,
+        .map(|socket| Listener {
+            address: socket.local,
+            inode: socket.inode,
+            uid: socket.uid,
         })
         .collect())
 }
 
-/// Connections to any of `ports`, from the side of the ports. One whose client has closed is none; one whose client on this
-/// machine has only said that no more comes, and waits for an answer, is one.
+/// Connections to any of `ports`, seen from the server. A connection that its client has closed does not count. It counts
+/// if the client, on this machine, only sends no more, and waits for an answer.
 pub fn connections(ports: &[u16]) -> io::Result<Vec<Connection>> {
-    let mut open = ask(ESTABLISHED, Side::Local, ports)?;
-    let mut half_closed = ask(CLOSE_WAIT, Side::Local, ports)?;
+    let mut open = ask(TcpState::Established, Side::Local, ports)?;
+    let mut half_closed = ask(TcpState::CloseWait, Side::Local, ports)?;
     let mut waiting = Vec::new();
     if !half_closed.is_empty() {
-        // What a client that is gone has left is nobody's.
-        for state in FIN_WAIT {
+        // A connection end without an inode belongs to a client that is gone.
+        for state in [TcpState::FinWait1, TcpState::FinWait2] {
             waiting.extend(ask(state, Side::Remote, ports)?);
         }
-        waiting.retain(|row: &Row| row.inode != 0);
+        waiting.retain(|socket: &TcpSocket| socket.inode != 0);
     }
-    let waits = |row: &Row| {
+    let waits = |socket: &TcpSocket| {
         let mut ends = waiting.iter();
         ends.any(|end| {
-            plain(end.remote) == plain(row.local) && plain(end.local) == plain(row.remote)
+            plain(end.remote) == plain(socket.local) && plain(end.local) == plain(socket.remote)
         })
     };
     half_closed.retain(waits);
     open.extend(half_closed);
-    // A table is not read in one moment: while others change it, a row may come twice.
-    open.sort_by_key(|row| (row.local, row.remote));
-    open.dedup_by_key(|row| (row.local, row.remote));
+    // The table changes while it is read, so a socket may be listed twice.
+    open.sort_by_key(|socket| (socket.local, socket.remote));
+    open.dedup_by_key(|socket| (socket.local, socket.remote));
     if open.is_empty() {
         return Ok(Vec::new());
     }
-    // The other ends that are in this namespace: the same pair of addresses, turned round.
-    let ends = ask(ESTABLISHED, Side::Remote, ports)?;
+    // The other ends in this namespace have the same two addresses, swapped.
+    let ends = ask(TcpState::Established, Side::Remote, ports)?;
     let ends: HashMap<(SocketAddr, SocketAddr), u64> = ends
         .into_iter()
         .chain(waiting)
-        .map(|row| ((plain(row.remote), plain(row.local)), row.inode))
+        .map(|socket| ((plain(socket.remote), plain(socket.local)), socket.inode))
         .collect();
-    let connection = |row: Row| Connection {
-        peer_inode: ends.get(&(plain(row.local), plain(row.remote))).copied(),
-        local: row.local,
-        peer: row.remote,
-        inode: row.inode,
+    let connection = |socket: TcpSocket| Connection {
+        peer_inode: ends
+            .get(&(plain(socket.local), plain(socket.remote)))
+            .copied(),
+        local: socket.local,
+        peer: socket.remote,
+        inode: socket.inode,
     };
     Ok(open.into_iter().map(connection).collect())
 }
 
 /// Connections to any of `ports` that ended within the last minute.
 pub fn closed(ports: &[u16]) -> io::Result<Vec<Closed>> {
-    let by_server = ask(TIME_WAIT, Side::Local, ports)?;
-    let by_client = ask(TIME_WAIT, Side::Remote, ports)?;
-    let by_server = by_server.iter().map(|row| Closed {
-        address: row.local,
-        ago: closed_ago(row),
+    let by_server = ask(TcpState::TimeWait, Side::Local, ports)?;
+    let by_client = ask(TcpState::TimeWait, Side::Remote, ports)?;
+    let by_server = by_server.iter().map(|socket| Closed {
+        address: socket.local,
+        ago: closed_ago(socket),
         by_client: false,
     });
-    // One to the same port of another machine is none of ours.
-    let by_client = by_client.iter().filter(|row| is_here(row.remote.ip()));
-    let by_client = by_client.map(|row| Closed {
-        address: row.remote,
-        ago: closed_ago(row),
+    // Leave out clients of the same port on another machine.
+    let by_client = by_client
+        .iter()
+        .filter(|socket| is_here(socket.remote.ip()));
+    let by_client = by_client.map(|socket| Closed {
+        address: socket.remote,
+        ago: closed_ago(socket),
         by_client: true,
     });
     Ok(by_server.chain(by_client).collect())
 }
 
-/// The listeners, of all there are, that a connection to `address` reaches: those bound to that address, else those
-/// bound to every address. Several only where they share a port (`SO_REUSEPORT`).
+/// The listeners that a connection to `address` reaches: those bound to that address, else those bound to every address.
+/// There are several only if they share a port (`SO_REUSEPORT`).
 pub fn reached(all: &[Listener], address: SocketAddr, as_client: bool) -> Vec<&Listener> {
     let rank = |listener: &Listener| -> Option<u8> {
         let (bound, ip) = (listener.address.ip(), address.ip());
         match (bound, ip) {
             _ if listener.address.port() != address.port() => None,
             _ if bound == ip => Some(0),
-            // Whoever connects by IPv4 may reach a socket of IPv6, and does not see that.
+            // A client that connects by IPv4 may reach an IPv6 socket, and does not see that.
             (IpAddr::V6(_), IpAddr::V4(_)) if as_client && bound.to_canonical() == ip => Some(0),
             (IpAddr::V4(_), IpAddr::V4(_)) if bound.is_unspecified() => Some(1),
             (IpAddr::V6(_), IpAddr::V6(_)) if bound.is_unspecified() => Some(1),
@@ -213,7 +222,7 @@ pub fn reached(all: &[Listener], address: SocketAddr, as_client: bool) -> Vec<&L
     all.iter().filter(is_best).collect()
 }
 
-fn ask(state: u8, side: Side, ports: &[u16]) -> io::Result<Vec<Row>> {
+fn ask(state: TcpState, side: Side, ports: &[u16]) -> io::Result<Vec<TcpSocket>> {
     let (Some(&least), Some(&most)) = (ports.iter().min(), ports.iter().max()) else {
         return Ok(Vec::new());
     };
@@ -223,14 +232,14 @@ fn ask(state: u8, side: Side, ports: &[u16]) -> io::Result<Vec<Row>> {
         ports: wanted,
     })?;
     let ports: HashSet<u16> = ports.iter().copied().collect();
-    rows.retain(|row| match side {
-        Side::Local => ports.contains(&row.local.port()),
-        Side::Remote => ports.contains(&row.remote.port()),
+    rows.retain(|socket| match side {
+        Side::Local => ports.contains(&socket.local.port()),
+        Side::Remote => ports.contains(&socket.remote.port()),
     });
     Ok(rows)
 }
 
-/// The address without the difference between IPv4 and IPv4 through IPv6.
+/// The address with IPv4 through IPv6 written as IPv4.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -241,7 +250,7 @@ fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// The processes that have one of these sockets open, as far as they let us see.
+/// The visible processes that have one of these sockets open.
 pub fn holders(inodes: &[u64]) -> io::Result<Vec<ProcessRef>> {
     let holds = |pid| {
         let sockets = os::sockets_of(pid);
@@ -250,7 +259,7 @@ pub fn holders(inodes: &[u64]) -> io::Result<Vec<ProcessRef>> {
     let mut holders = Vec::new();
     for pid in os::processes()? {
         if holds(pid) {
-            // Asked again behind the reference: now the answer is about this very process (rule 6).
+            // Checked again after the process was opened, so the answer is about this process (rule 6).
             let process = ProcessRef::open(pid).ok();
             holders.extend(process.filter(|process| holds(pid) && process.is_alive()));
         }
@@ -258,7 +267,7 @@ pub fn holders(inodes: &[u64]) -> io::Result<Vec<ProcessRef>> {
     Ok(holders)
 }
 
-/// The inodes of the sockets a process has open.
+/// The inodes of the open sockets of a process.
 pub fn sockets_of(process: &ProcessRef) -> io::Result<Vec<u64>> {
     let sockets = os::sockets_of(process.pid())?;
     match process.is_alive() {
@@ -267,7 +276,8 @@ pub fn sockets_of(process: &ProcessRef) -> io::Result<Vec<u64>> {
     }
 }
 
-/// Whether connections wait in the queue of a Unix socket that `process` listens at. An error if it ended, or cannot be seen.
+/// Whether connections are in the queue of a Unix socket on which `process` listens. An error if it ended or cannot be
+/// seen.
 pub fn unix_connections_wait(process: &ProcessRef) -> io::Result<bool> {
     let all = os::Sockets::all();
     let sockets = sockets_of(process)?.into_iter();
@@ -275,9 +285,9 @@ pub fn unix_connections_wait(process: &ProcessRef) -> io::Result<bool> {
     Ok(sockets.any(|socket| socket.listening && socket.unread))
 }
 
-/// How long ago a connection that is only remembered was closed.
-fn closed_ago(row: &Row) -> Duration {
-    REMEMBERED.saturating_sub(row.timer)
+/// The time since a connection in TIME-WAIT was closed.
+fn closed_ago(socket: &TcpSocket) -> Duration {
+    TIME_WAIT.saturating_sub(socket.timer)
 }
 
 #[cfg(test)]
@@ -287,24 +297,24 @@ mod tests {
     use super::*;
     use crate::os::each_source;
 
-    fn at_port(state: u8, port: u16, side: Side) -> Query {
+    fn at_port(state: TcpState, port: u16, side: Side) -> Query {
         let (least, most) = (port, port);
         let ports = Ports::Within { side, least, most };
         Query { state, ports }
     }
 
     #[test]
-    fn both_sources_know_a_listener_by_address_inode_and_owner() {
+    fn both_sources_list_a_listener_with_address_inode_and_owner() {
         for place in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let listener = TcpListener::bind(place).unwrap();
             let address = listener.local_addr().unwrap();
             let me = ProcessRef::me().unwrap();
-            for rows in each_source(&at_port(LISTEN, address.port(), Side::Local)) {
-                let row = rows.iter().find(|row| row.local == address);
-                let row = row.unwrap_or_else(|| panic!("{place}: {rows:?}"));
-                assert_eq!(row.uid, rustix::process::geteuid().as_raw());
-                assert!(sockets_of(&me).unwrap().contains(&row.inode));
-                let holders = holders(&[row.inode]).unwrap();
+            for rows in each_source(&at_port(TcpState::Listen, address.port(), Side::Local)) {
+                let socket = rows.iter().find(|socket| socket.local == address);
+                let socket = socket.unwrap_or_else(|| panic!("{place}: {rows:?}"));
+                assert_eq!(socket.uid, rustix::process::geteuid().as_raw());
+                assert!(sockets_of(&me).unwrap().contains(&socket.inode));
+                let holders = holders(&[socket.inode]).unwrap();
                 assert_eq!(holders.len(), 1);
                 assert_eq!(holders[0].pid(), me.pid());
             }
@@ -312,11 +322,11 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_counts_once_whatever_family_it_came_by() {
+    fn a_connection_counts_once_for_each_address_family() {
         for (place, client) in [
             ("127.0.0.1:0", "127.0.0.1"),
             ("[::1]:0", "::1"),
-            // IPv4 through a socket of IPv6.
+            // IPv4 through an IPv6 socket.
             ("[::]:0", "127.0.0.1"),
             ("[::]:0", "::1"),
         ] {
@@ -324,9 +334,9 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let client = TcpStream::connect((client, port)).unwrap();
             let (server, _) = listener.accept().unwrap();
-            for mut rows in each_source(&at_port(ESTABLISHED, port, Side::Local)) {
-                // A table is not read in one moment: while others change it, a row may come twice.
-                rows.dedup_by_key(|row| row.inode);
+            for mut rows in each_source(&at_port(TcpState::Established, port, Side::Local)) {
+                // The table changes while it is read, so a socket may be listed twice.
+                rows.dedup_by_key(|socket| socket.inode);
                 assert_eq!(rows.len(), 1, "{place}: {rows:?}");
             }
             let found = connections(&[port, 1]).unwrap();
@@ -336,7 +346,7 @@ mod tests {
             let sockets = sockets_of(&me).unwrap();
             assert!(sockets.contains(&found[0].inode));
             assert!(sockets.contains(&found[0].peer_inode.expect("the client is here")));
-            // Ports between those asked for are not asked for; these two are nobody's.
+            // Ports between those in the list are not in the answer; these two are unused.
             assert_eq!(connections(&[1, u16::MAX]).unwrap(), []);
             client.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(
@@ -348,8 +358,8 @@ mod tests {
             let left = connections(&[port]).unwrap();
             assert_eq!(left, [], "the client closed it, though we did not");
             drop(server);
-            for mut rows in each_source(&at_port(TIME_WAIT, port, Side::Remote)) {
-                rows.dedup_by_key(|row| (row.local, row.remote));
+            for mut rows in each_source(&at_port(TcpState::TimeWait, port, Side::Remote)) {
+                rows.dedup_by_key(|socket| (socket.local, socket.remote));
                 assert_eq!(rows.len(), 1, "{place}: the client remembers: {rows:?}");
                 assert!(
                     closed_ago(&rows[0]) < Duration::from_secs(30),
@@ -391,7 +401,7 @@ mod tests {
             ("127.0.0.2:9501", false, &[4]),
             ("[::1]:9502", false, &[5]),
             ("[::ffff:127.0.0.1]:9502", false, &[5]),
-            // What a socket of IPv4 accepted was not meant for one of IPv6; a client cannot tell.
+            // A connection that an IPv4 socket accepted cannot be for an IPv6 socket; a client cannot see the difference.
             ("127.0.0.1:9502", false, &[]),
             ("127.0.0.1:9502", true, &[5]),
             ("127.0.0.1:9503", true, &[7]),
@@ -409,12 +419,12 @@ mod tests {
     fn an_address_of_another_machine_is_not_here() {
         assert!(is_here("127.0.0.1".parse().unwrap()));
         assert!(is_here("::ffff:127.0.0.2".parse().unwrap()));
-        // Set aside for documentation.
+        // Reserved for documentation.
         assert!(!is_here("192.0.2.1".parse().unwrap()));
     }
 
     #[test]
-    fn what_we_closed_first_is_remembered_by_us() {
+    fn a_connection_that_we_closed_first_is_kept_on_our_side() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(connections(&[port]).unwrap(), []);
@@ -422,9 +432,9 @@ mod tests {
         let address = client.local_addr().unwrap();
         drop(listener.accept().unwrap());
         drop(client);
-        for rows in each_source(&at_port(TIME_WAIT, port, Side::Local)) {
-            // The port may have been another test's within the last minute.
-            let ours = rows.iter().filter(|row| row.remote == address);
+        for rows in each_source(&at_port(TcpState::TimeWait, port, Side::Local)) {
+            // Another test may have used the port within the last minute.
+            let ours = rows.iter().filter(|socket| socket.remote == address);
             assert_eq!(ours.count(), 1, "{rows:?}");
         }
         let closed = closed(&[port]).unwrap();

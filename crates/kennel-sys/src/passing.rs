@@ -1,76 +1,78 @@
-//! Descriptors that a peer passes through a unix socket (`SCM_RIGHTS`).
+//! Descriptors that a peer passes through a Unix socket (`SCM_RIGHTS`).
 //!
-//! A passed descriptor that its sender has closed is closed by whoever drops it, be it by a `recv` that does not ask for it or
-//! by the end of the connection. That can take as long as the sender wants: a TCP socket with unsent data and `SO_LINGER`,
-//! a file on a FUSE mount whose server does not answer. So a process that serves strangers refuses them, and where the kernel
-//! cannot do that (before Linux 6.16), it has them closed by a thread that nobody waits for.
+//! If the sender has closed a passed descriptor, the receiving process closes it: in a `recv` that does not ask for it, or
+//! at the end of the connection. That can block for as long as the sender wants: on a TCP socket with unsent data and
+//! `SO_LINGER`, or a file on a FUSE mount whose server does not answer. So a process with untrusted clients refuses
+//! descriptors, or, if the kernel cannot do that (before Linux 6.16), closes them on another thread.
 
 use std::os::fd::{AsFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::net::Shutdown;
 
+use crate::io::Handle;
 use crate::kernel::features;
 use crate::os;
 
-/// Maximum number of threads that close descriptors at one time. What comes beyond that stays open.
-const MOST_CLOSING: usize = 64;
+/// Maximum number of threads that close descriptors at a time. Above that, descriptors stay open.
+const MAX_CLOSING: usize = 64;
 
 /// Whether a peer can pass descriptors to this socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passing {
     /// It cannot, and never could.
     Refused,
-    /// It cannot from now on. What it passed before may wait to be received.
+    /// It cannot any more. Descriptors that it passed before may be in the queue.
     RefusedFromNow,
-    /// It can: the kernel has no way to refuse it.
+    /// It can: this kernel cannot refuse descriptors.
     Possible,
+    /// It can, and is trusted.
+    Allowed,
 }
 
-/// Refuses descriptors: a peer that passes some gets an error (`EPERM`).
-pub fn refuse(socket: impl AsFd) -> Passing {
+/// Refuses descriptors: a peer that passes one gets an error (`EPERM`).
+pub(crate) fn refuse(socket: impl AsFd) -> Passing {
     let socket = socket.as_fd();
     match features()
         .pass_rights
-        .then(|| os::may_pass_descriptors(socket))
+        .then(|| os::descriptors_allowed(socket))
     {
         Some(Ok(false)) => Passing::Refused,
-        Some(Ok(true)) if os::let_pass_descriptors(socket, false).is_ok() => {
-            Passing::RefusedFromNow
-        }
+        Some(Ok(true)) if os::allow_descriptors(socket, false).is_ok() => Passing::RefusedFromNow,
         _ => Passing::Possible,
     }
 }
 
-/// Takes descriptors again, for a peer that is trusted. Where they could not be refused, they are taken anyway.
-pub fn allow(socket: impl AsFd) {
+/// Accepts descriptors again, from a trusted peer. If they could not be refused, they are accepted anyway.
+pub(crate) fn allow(socket: impl AsFd) {
     if features().pass_rights {
-        let _ = os::let_pass_descriptors(socket.as_fd(), true);
+        let _ = os::allow_descriptors(socket.as_fd(), true);
     }
 }
 
-/// Closes a connection without waiting for descriptors that its peer passed and nobody received.
-pub fn close(socket: OwnedFd) {
-    // From now on the peer can send nothing more. A descriptor comes with a byte at least.
+/// Closes a connection without blocking on descriptors that its peer passed and that were not received.
+pub(crate) fn close(socket: OwnedFd) {
+    // The peer can send no more from here on. Each descriptor comes with at least one byte.
     let _ = rustix::net::shutdown(&socket, Shutdown::Read);
     match rustix::io::ioctl_fionread(&socket) {
         Ok(0) => drop(socket),
-        _ => close_elsewhere(vec![socket]),
+        _ => close_elsewhere(vec![Handle::new(socket)]),
     }
 }
 
-/// Closes descriptors on a thread that nobody waits for. Where no thread can be had they stay open: better than to wait.
-pub fn close_elsewhere(descriptors: Vec<OwnedFd>) {
+/// Closes descriptors on another thread. If no thread can be started they stay open, which is better than to block.
+pub fn close_elsewhere(handles: Vec<Handle>) {
     static CLOSING: AtomicUsize = AtomicUsize::new(0);
-    // As numbers: a thread that cannot be started would close them here.
-    let numbers: Vec<RawFd> = descriptors.into_iter().map(OwnedFd::into_raw_fd).collect();
-    if CLOSING.fetch_add(1, Ordering::Relaxed) >= MOST_CLOSING {
+    // As numbers: if the thread cannot be started, dropping the descriptors would close them here.
+    let handles = handles.into_iter().map(Handle::into_inner);
+    let numbers: Vec<RawFd> = handles.map(OwnedFd::into_raw_fd).collect();
+    if CLOSING.fetch_add(1, Ordering::Relaxed) >= MAX_CLOSING {
         CLOSING.fetch_sub(1, Ordering::Relaxed);
         return;
     }
     let close = move || {
         for number in numbers {
-            // SAFETY: it was an `OwnedFd` that was given up above, so it is open and nobody else's.
+            // SAFETY: it was an `OwnedFd` that was given up above, so it is open and has no other owner.
             drop(unsafe { OwnedFd::from_raw_fd(number) });
         }
         CLOSING.fetch_sub(1, Ordering::Relaxed);
@@ -81,7 +83,7 @@ pub fn close_elsewhere(descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// Whether this kernel can refuse them.
+/// Whether this kernel can refuse descriptors.
 pub fn can_be_refused() -> bool {
     let pair = std::os::unix::net::UnixStream::pair();
     pair.is_ok_and(|(ours, _theirs)| refuse(ours) != Passing::Possible)
@@ -101,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Passes a descriptor, together with a byte.
+    /// Passes a descriptor with one byte.
     fn pass(through: &UnixStream, descriptor: BorrowedFd<'_>) -> rustix::io::Result<usize> {
         let descriptors = [descriptor];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -115,7 +117,7 @@ mod tests {
         )
     }
 
-    /// A socket whose close takes this long, and its other end.
+    /// A socket whose close blocks for this time, and its other end.
     fn lingering(time: Duration) -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -158,9 +160,9 @@ mod tests {
         let begin = Instant::now();
         close(near.into());
         let (full, _other) = lingering(Duration::from_secs(30));
-        close_elsewhere(vec![full.into()]);
+        close_elsewhere(vec![Handle::new(full)]);
         assert!(begin.elapsed() < Duration::from_secs(10), "it waited");
-        // An end, or a reset because of the byte that nobody read: it may come as late as the descriptor is closed.
+        // End of input, or a reset because of the unread byte, which may come only when the descriptor is closed.
         far.set_nonblocking(true).expect("a socket");
         let _ = far.read(&mut [0]);
     }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a unix socket.
+//! The process at the other end of a Unix socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,25 +11,25 @@ use crate::kernel::features;
 use crate::os;
 use crate::process::ProcessRef;
 
-/// The process at the other end, as the kernel noted it when the two ends were joined.
+/// The process at the other end, as the kernel recorded it when the two ends were connected.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its user: what decides whether it may speak to us at all (rule 9).
+    /// Its uid, which decides whether it may connect at all (rule 9).
     pub uid: u32,
-    /// Its pid; 0 where it lives in a pid namespace we cannot see into.
+    /// Its pid; 0 if it is in a pid namespace that we cannot see.
     pub pid: u32,
-    /// The process itself; `None` if it is gone, or cannot be told from another bearer of its pid.
+    /// The process; `None` if it is gone, or its pid may have been reused.
     pub process: Option<ProcessRef>,
 }
 
 impl Peer {
-    /// The peer of a connected unix socket.
+    /// The peer of a connected Unix socket.
     pub fn of(socket: impl AsFd) -> io::Result<Peer> {
         let socket = socket.as_fd();
         // Not rustix's wrapper: a peer in another pid namespace has pid 0, which its type cannot hold.
         let (pid, uid) = os::peer_credentials(socket)?;
         let process = if features().peer_pidfd {
-            // Both are of the one who made its end.
+            // Pid and pidfd are both of the process that created the other end.
             os::peer_process(socket).and_then(|handle| ProcessRef::from_handle(pid, handle))
         } else {
             ProcessRef::open(pid).and_then(|process| still_joined(socket, process))
@@ -41,7 +41,7 @@ impl Peer {
         })
     }
 
-    /// The peer of our stdin, where stdin is a unix socket; `None` where it is anything else.
+    /// The peer of our stdin; `None` if stdin is not a Unix socket.
     pub fn of_stdin() -> io::Result<Option<Peer>> {
         let stdin = rustix::stdio::stdin();
         if !is_unix_socket(stdin) {
@@ -59,7 +59,7 @@ fn is_unix_socket(fd: BorrowedFd<'_>) -> bool {
             .is_ok_and(|address| address.address_family() == AddressFamily::UNIX)
 }
 
-/// A pid alone could be somebody else's by now; while the connection stands, its maker's end is held.
+/// Fails if the connection has ended: then the pid may have been reused. While it is open, its creator's end is held.
 fn still_joined(socket: BorrowedFd<'_>, process: ProcessRef) -> io::Result<ProcessRef> {
     let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
     poll(&mut fds, Some(&rustix::time::Timespec::default()))?;

@@ -1,12 +1,12 @@
-//! A process as a reference, not a number.
+//! A reference to a process, not a number.
 //!
-//! A [`ProcessRef`] is made of a process that lives, and goes on meaning that one whatever becomes
-//! of its pid. Where the kernel has process file descriptors (Linux 5.3) it holds one: exit is an
-//! event, a signal cannot reach anybody else. Without them it falls back to boot id and start time.
+//! A [`ProcessRef`] is made of a living process, and refers to that process even after its pid is reused. If the kernel has
+//! process file descriptors (Linux 5.3), it holds one: exit is an event, and a signal cannot reach another process.
+//! Otherwise it compares boot id and start time.
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -14,34 +14,20 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 pub use crate::identity::{Identity, ParseIdentityError};
+use crate::io::Handle;
 use crate::kernel::features;
 use crate::os;
+pub use crate::os::HOW_TO_SEE_PROCESSES;
 use crate::user::UserId;
 
-/// How often a process is looked at where the kernel offers no event for its exit (rule 10).
+/// Interval for checking a process if the kernel offers no event for its exit (rule 10).
 pub const SWEEP: Duration = Duration::from_millis(100);
 
-/// Who this process was found to be.
-static MINE: OnceLock<Identity> = OnceLock::new();
+/// The identity of this process.
+static OWN_IDENTITY: OnceLock<Identity> = OnceLock::new();
 
-/// How often a race against the process table is run before it is called lost.
+/// Maximum number of attempts to read a parent that changes.
 const ATTEMPTS: usize = 64;
-
-/// Programs that adopt processes of others below pid 1: a user's session, or a container's init.
-const REAPERS: [&str; 6] = [
-    "systemd",
-    "init",
-    "tini",
-    "dumb-init",
-    "docker-init",
-    "catatonit",
-];
-
-/// Whether a process is known to adopt what others leave behind. Any other parent in another session may have left the one
-/// in which it started the child, or adopt its own services, as a supervisor does.
-pub(crate) fn is_reaper(pid: u32) -> bool {
-    pid == 1 || REAPERS.contains(&os::command_name(pid).unwrap_or_default().as_str())
-}
 
 /// The state of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,21 +44,36 @@ pub(crate) struct ProcessStat {
 }
 
 impl ProcessStat {
-    /// Ended, as far as the letter can tell: a first thread may be `Z` while others live.
+    /// Whether it has ended. A first thread may be a zombie while others live.
     pub(crate) fn ended(&self) -> bool {
         self.zombie && self.threads <= 1
     }
 }
 
-/// A reference to one process, living or dead since.
+/// The activity of a process: see [`ProcessRef::work`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessWork {
+    /// The letter of its state, such as running, sleeping or stopped.
+    pub state: char,
+    /// Its CPU time in clock ticks.
+    pub cpu_ticks: u64,
+}
+
+/// A reference to a process that lives, or has ended since.
 #[derive(Debug)]
 pub struct ProcessRef {
     identity: Identity,
     handle: Option<OwnedFd>,
 }
 
-/// The pid of a process of this user that runs `program`, or an interpreter with a script of that name, and that was started
-/// with this value of a variable.
+impl AsRef<ProcessRef> for ProcessRef {
+    fn as_ref(&self) -> &ProcessRef {
+        self
+    }
+}
+
+/// The pid of a process of this user that runs `program`, or an interpreter with a script of that name, and that has this
+/// value of a variable in its initial environment.
 pub fn find_running(program: &OsStr, variable: &str, value: &OsStr) -> Option<u32> {
     let us = UserId::current().number();
     let is_called = |pid: u32| {
@@ -90,12 +91,12 @@ pub fn find_running(program: &OsStr, variable: &str, value: &OsStr) -> Option<u3
     })
 }
 
-/// Bytes of memory that a process has; `None` if it has none, as when it ended.
+/// The resident memory of a process in bytes; `None` if it has none, as after its end.
 pub fn resident_memory(pid: u32) -> Option<u64> {
     Some(os::resident(pid)).filter(|&bytes| bytes > 0)
 }
 
-/// The children of a process that live; a snapshot that may miss some.
+/// The living children of a process. A snapshot that may miss some.
 pub fn children(parent: u32) -> io::Result<Vec<ProcessRef>> {
     let children = os::children(parent)?.into_iter();
     Ok(children
@@ -104,7 +105,7 @@ pub fn children(parent: u32) -> io::Result<Vec<ProcessRef>> {
 }
 
 impl ProcessRef {
-    /// The process that has `pid` now. `NotFound` if no living one has: a zombie is dead.
+    /// The process that has `pid` now. `NotFound` if there is no living one; a zombie is dead.
     pub fn open(pid: u32) -> io::Result<ProcessRef> {
         if !features().pidfd {
             return ProcessRef::open_by_start(pid);
@@ -114,25 +115,24 @@ impl ProcessRef {
         ProcessRef::identified(pid, unique, handle)
     }
 
-    /// The process that `task` is a thread of. A number of a process is that of its first thread.
+    /// The process of the thread `task`. The id of a first thread is the pid of its process.
     pub fn of_thread(task: u32) -> io::Result<ProcessRef> {
         let group = |task| os::thread_group(task).ok().flatten().unwrap_or(task);
         let process = ProcessRef::open(group(task))?;
-        // Asked again behind the reference: the thread may have ended, and its number be used again (rule 6).
+        // Checked again after the process was opened: the thread may have ended, and its id be reused (rule 6).
         match process.pid() == group(task) {
             true => Ok(process),
             false => Err(gone(task)),
         }
     }
 
-    /// The process behind a descriptor the kernel made, and its pid, which is 0 where we cannot see it.
+    /// The process of a pidfd that the kernel returned. `pid` becomes 0 if we cannot see the process.
     pub(crate) fn from_handle(pid: u32, handle: OwnedFd) -> io::Result<ProcessRef> {
         let unique = os::unique_of(handle.as_fd(), features().pidfs)?;
-        ProcessRef::identified(os::seen_in_proc(pid), unique, handle)
+        ProcessRef::identified(os::visible_pid(pid), unique, handle)
     }
 
-    /// A child of this process that nobody has reaped yet. It may have ended already; until it is
-    /// reaped, its pid is its own.
+    /// An unreaped child of this process. It may have ended, but its pid is not reused until it is reaped.
     pub(crate) fn of_child(pid: u32) -> io::Result<ProcessRef> {
         let (handle, unique) = if features().pidfd {
             let handle = os::open_process(pid)?;
@@ -147,7 +147,7 @@ impl ProcessRef {
 
     fn identified(pid: u32, unique: Option<u64>, handle: OwnedFd) -> io::Result<ProcessRef> {
         let identity = read_identity(pid, unique);
-        // Alive after the reading: so the reading was about this one (rule 6).
+        // The process lives after the reading, so the facts are about it (rule 6).
         if os::exited(handle.as_fd()) {
             return Err(gone(pid));
         }
@@ -158,7 +158,7 @@ impl ProcessRef {
     fn open_by_start(pid: u32) -> io::Result<ProcessRef> {
         os::pid_of(pid)?;
         let before = os::stat(pid).map_err(|error| hidden(pid, error))?;
-        let_the_tick_pass(before.start);
+        wait_for_next_tick(before.start);
         let after = os::stat(pid)?;
         if after.ended() || after.start != before.start {
             return Err(gone(pid));
@@ -175,24 +175,23 @@ impl ProcessRef {
         })
     }
 
-    /// This process. Where neither the kernel nor `/proc` can say more than its pid, nobody will be
-    /// able to prove later that it is the one.
+    /// This process. If neither the kernel nor `/proc` gives more than its pid, nothing can prove its identity later.
     pub fn me() -> io::Result<ProcessRef> {
-        let me = ProcessRef::look_at_me()?;
-        // Whoever set it before found the same, or was the process that this one is a copy of.
-        let _ = MINE.set(me.identity);
+        let me = ProcessRef::find_this_process()?;
+        // An earlier call found the same identity, or was in the process that forked this one.
+        let _ = OWN_IDENTITY.set(me.identity);
         Ok(me)
     }
 
-    /// Who this process is. Looked up once.
+    /// The identity of this process, read once.
     pub fn my_identity() -> io::Result<Identity> {
-        match MINE.get() {
+        match OWN_IDENTITY.get() {
             Some(mine) if mine.pid == std::process::id() => Ok(*mine),
             _ => Ok(ProcessRef::me()?.identity),
         }
     }
 
-    fn look_at_me() -> io::Result<ProcessRef> {
+    fn find_this_process() -> io::Result<ProcessRef> {
         let pid = std::process::id();
         match ProcessRef::open(pid) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(ProcessRef {
@@ -209,16 +208,16 @@ impl ProcessRef {
         }
     }
 
-    /// The parent of this process; `None` if it has none to see (pid 1 of a namespace, ppid 0).
+    /// The parent of this process; `None` if it cannot be seen (pid 1 of a namespace, ppid 0).
     ///
-    /// Call it first thing in `main`: a parent that ends before the call cannot be told from one
-    /// that never was (lesson 19). The answer is stable: it was the parent while it was referenced.
+    /// Call it first in `main`: if the parent ends before the call, only its adopter is seen (lesson 19). The answer is
+    /// consistent: the process was the parent while it was referenced.
     pub fn parent() -> io::Result<Option<ProcessRef>> {
         let parent = || Ok(rustix::process::getppid().map_or(0, |pid| pid.as_raw_pid() as u32));
         stable_parent(parent)
     }
 
-    /// The parent of `child`; `None` if it has none to see, `NotFound` if `child` is gone.
+    /// The parent of `child`; `None` if it cannot be seen, `NotFound` if `child` is gone.
     pub fn parent_of(child: &ProcessRef) -> io::Result<Option<ProcessRef>> {
         stable_parent(|| {
             let stat = os::stat(child.pid())?;
@@ -230,9 +229,9 @@ impl ProcessRef {
         })
     }
 
-    /// The living ancestors of `child`, nearest first, `most` of them at most. An ancestor that cannot be seen ends the
-    /// search. Costs one reading of `/proc` each: a process that got the pid of a dead parent is told by its start, which
-    /// is after the child's.
+    /// The living ancestors of `child`, nearest first, at most `most`. Stops at an ancestor that cannot be seen. Reads one
+    /// file of `/proc` for each: a process with the reused pid of a dead parent is recognized by its start, which is after
+    /// the child's.
     pub(crate) fn ancestors_of(child: &ProcessRef, most: usize) -> Vec<Identity> {
         let mut ancestors = Vec::new();
         let Ok(mut below) = os::stat(child.pid()) else {
@@ -245,7 +244,7 @@ impl ProcessRef {
             let pid = below.parent;
             match os::stat(pid) {
                 Ok(stat) if !stat.ended() && stat.start <= below.start => {
-                    // Not the wait of `identity_of`: an ancestor also has to hold our pipe before it counts.
+                    // Without the wait of `identity_of`: an ancestor counts only if it also holds our pipe.
                     ancestors.push(Identity {
                         pid,
                         unique: None,
@@ -261,8 +260,8 @@ impl ProcessRef {
         ancestors
     }
 
-    /// The process that was written down, if it is still alive; `None` if it is gone, whoever has its
-    /// pid now. `Unsupported` if it was written down in another pid namespace: from here it cannot be told.
+    /// The process with this identity if it is alive, else `None`, even if another process has its pid. `Unsupported` if
+    /// the identity is from another pid namespace.
     pub fn find(identity: &Identity) -> io::Result<Option<ProcessRef>> {
         if let (Some(theirs), Some(ours)) = (identity.namespace, os::pid_namespace())
             && theirs != ours
@@ -278,23 +277,24 @@ impl ProcessRef {
         }
     }
 
-    /// A reference that was made before this process became another program: whom it meant, and the
-    /// descriptor of [`exit_fd`](Self::exit_fd) if it had one.
-    pub fn taken_over(identity: Identity, handle: Option<OwnedFd>) -> ProcessRef {
+    /// A reference from before an exec of this process: its identity, and the descriptor of its end if
+    /// it had one.
+    pub fn taken_over(identity: Identity, handle: Option<Handle>) -> ProcessRef {
+        let handle = handle.map(Handle::into_inner);
         ProcessRef { identity, handle }
     }
 
-    /// Its pid: for people, and for reading `/proc`, after which [`is_alive`](Self::is_alive) tells whether the reading counts.
+    /// The pid, for people and for reading `/proc`. [`is_alive`](Self::is_alive) must be true after the reading.
     pub fn pid(&self) -> u32 {
         self.identity.pid
     }
 
-    /// Who it is, to be written down.
+    /// The identity, for a record.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Whether it still runs. A zombie does not; where the answer cannot be had, it does.
+    /// Whether it still runs. A zombie does not. If that is unknown, the result is `true`.
     pub fn is_alive(&self) -> bool {
         match &self.handle {
             Some(handle) => !os::exited(handle.as_fd()),
@@ -306,7 +306,7 @@ impl ProcessRef {
         match os::stat(self.pid()) {
             Ok(stat) => !stat.ended() && Some(stat.start) == self.identity.start,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A /proc that hides other users' processes says the same: the kernel has the last word.
+                // A `/proc` that hides processes of other users gives the same error. The kernel knows.
                 os::pid_of(self.pid()).is_ok_and(|pid| {
                     rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::PERM)
                 })
@@ -315,25 +315,40 @@ impl ProcessRef {
         }
     }
 
-    /// How long ago it was started; `None` where that cannot be told.
+    /// The time since it was started, if known.
     pub fn age(&self) -> Option<Duration> {
         self.identity.start.map(os::since)
     }
 
-    /// What its program calls itself, for people; `None` where that cannot be told.
+    /// The name of its program, for people, if known.
     pub fn name(&self) -> Option<String> {
         os::command_name(self.pid())
     }
 
-    /// What it was started as, for people; `None` where that cannot be told.
+    /// Its command line, for people, if known.
     pub fn command_line(&self) -> Option<Vec<String>> {
         let words = os::command_line(self.pid())?;
         self.is_alive().then_some(words)
     }
 
-    /// Readable once the process has ended: for an event loop. `None` where the kernel offers no
-    /// such event; look every [`SWEEP`] then.
-    pub fn exit_fd(&self) -> Option<BorrowedFd<'_>> {
+    /// Its activity; `None` if that cannot be seen. Checked afterwards, because the pid may be reused (rule 6).
+    pub fn work(&self) -> Option<ProcessWork> {
+        let work = os::work(self.pid())?;
+        self.is_alive().then_some(work)
+    }
+
+    /// The number of the descriptor that reports its exit, for the program that this process executes.
+    pub fn exit_number(&self) -> Option<i32> {
+        self.exit_fd().map(|fd| fd.as_raw_fd())
+    }
+
+    /// Whether the system reports its exit as an event: see [`Exit`](crate::io::Exit). If not, check every [`SWEEP`].
+    pub fn has_exit_event(&self) -> bool {
+        self.handle.is_some()
+    }
+
+    /// A descriptor that becomes readable when the process has ended. `None` if the kernel offers no such event.
+    pub(crate) fn exit_fd(&self) -> Option<BorrowedFd<'_>> {
         self.handle.as_ref().map(|handle| handle.as_fd())
     }
 
@@ -353,10 +368,10 @@ impl ProcessRef {
         Ok(true)
     }
 
-    /// Sends a signal to this very process; `false` if it is gone, and then nobody got it.
+    /// Sends a signal to this process; `false` if it is gone, and then no process gets the signal.
     ///
-    /// Without process file descriptors the identity is checked right before the call; between the
-    /// two lies a moment the kernel gives no means against.
+    /// Without process file descriptors the identity is checked right before the call. The kernel offers no way to close
+    /// the gap between the two.
     pub fn signal(&self, signal: Signal) -> io::Result<bool> {
         if !self.is_alive() {
             return Ok(false);
@@ -366,7 +381,7 @@ impl ProcessRef {
         }
         #[expect(
             clippy::disallowed_methods,
-            reason = "the one place for kernels without pidfd, right behind the check of the identity"
+            reason = "for kernels without pidfd, right after the identity was checked"
         )]
         match rustix::process::kill_process(os::pid_of(self.pid())?, signal) {
             Ok(()) => Ok(true),
@@ -376,14 +391,14 @@ impl ProcessRef {
     }
 }
 
-/// What can be said about `pid`. The caller makes sure that it stays with one process meanwhile.
+/// The identity of the process with `pid`. The caller makes sure that the pid is not reused meanwhile.
 fn read_identity(pid: u32, unique: Option<u64>) -> Identity {
     identity_of(pid, unique, os::stat(pid).ok().map(|stat| stat.start))
 }
 
 fn identity_of(pid: u32, unique: Option<u64>, start: Option<u64>) -> Identity {
     if let (None, Some(start)) = (unique, start) {
-        let_the_tick_pass(start);
+        wait_for_next_tick(start);
     }
     Identity {
         pid,
@@ -394,7 +409,7 @@ fn identity_of(pid: u32, unique: Option<u64>, start: Option<u64>) -> Identity {
     }
 }
 
-/// Asks for a parent until the one that was referenced is still the answer afterwards.
+/// Reads the parent until it is the same before and after it was opened.
 fn stable_parent(parent: impl Fn() -> io::Result<u32>) -> io::Result<Option<ProcessRef>> {
     for _ in 0..ATTEMPTS {
         let pid = parent()?;
@@ -408,12 +423,14 @@ fn stable_parent(parent: impl Fn() -> io::Result<u32>) -> io::Result<Option<Proc
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("the parent changed with every look at it"))
+    Err(io::Error::other(
+        "the parent changed on every attempt to read it",
+    ))
 }
 
-/// Start times are counted in ticks of 10 ms, and a pid can be used twice within one. A process that
-/// was seen alive after its own tick had passed cannot share it with a later bearer of its pid.
-fn let_the_tick_pass(start: u64) {
+/// Waits until the clock tick of a start time is over. Ticks take 10 ms, and a pid can be reused within one: a process that
+/// lives after its own tick has another start time than a later process with the same pid.
+fn wait_for_next_tick(start: u64) {
     while os::now_in_ticks() <= start {
         pause(Duration::from_millis(1));
     }
@@ -427,7 +444,7 @@ fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// A process that the kernel knows and `/proc` does not show, as with `hidepid`, is not gone: ambiguous means alive.
+/// Converts the error for a process that `/proc` hides, as with `hidepid`: it is not gone.
 fn hidden(pid: u32, error: io::Error) -> io::Error {
     match error.kind() == io::ErrorKind::NotFound && os::exists(pid) {
         true => io::Error::new(

@@ -1,7 +1,6 @@
-//! Caught signals as something to poll.
+//! Caught signals as an event source.
 //!
-//! A handler does the only thing a handler may: it writes the signal's number into a pipe. Whoever
-//! caught it reads it from there, in its own time.
+//! The handler writes the signal's number into a pipe, which is async-signal-safe. The process reads the pipe later.
 
 use std::io;
 use std::mem;
@@ -15,14 +14,14 @@ use rustix::process::Signal;
 use crate::os;
 use crate::stdio::set_nonblocking;
 
-/// How many parts of one process may listen at the same time.
+/// Maximum number of [`Signals`] in a process at the same time.
 const SLOTS: usize = 16;
-/// Signals are counted from 1 to 64.
+/// Signal numbers are 1 to 64.
 const SIGNALS: usize = 65;
 
-/// A set of caught signals; their former dispositions return when the last one who caught them is dropped.
+/// A set of caught signals. The former dispositions are restored when the last set that catches a signal is dropped.
 ///
-/// A signal that was ignored when we came stays ignored: `nohup` and `&` mean it.
+/// A signal that was ignored at the start stays ignored, as `nohup` and `&` require.
 #[derive(Debug)]
 pub struct Signals {
     slot: usize,
@@ -47,7 +46,7 @@ impl Signals {
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    // Dropping what was caught so far takes the table again.
+                    // Dropping `caught` locks the table again.
                     drop(table);
                     return Err(error);
                 }
@@ -56,7 +55,7 @@ impl Signals {
         Ok(caught)
     }
 
-    /// The next signal that came, if one did. Never blocks.
+    /// The next caught signal, if any. Never blocks.
     pub fn next(&self) -> Option<Signal> {
         let mut number = [0u8];
         match rustix::io::read(self.as_fd(), &mut number) {
@@ -67,7 +66,7 @@ impl Signals {
 }
 
 impl AsFd for Signals {
-    /// Readable while a caught signal waits to be taken.
+    /// Readable while there is a caught signal.
     fn as_fd(&self) -> BorrowedFd<'_> {
         let pipe = PIPES[self.slot].get();
         pipe.expect("a slot in use has its pipe").0.as_fd()
@@ -81,7 +80,7 @@ impl Drop for Signals {
         for &signal in &self.caught {
             table.uninstall(signal);
         }
-        // The pipe stays for the slot's next user: a handler may be writing to it at this moment.
+        // The pipe stays for the next user of the slot: a handler may be writing to it at this moment.
         while self.next().is_some() {}
         TAKEN[self.slot].store(false, Ordering::SeqCst);
     }
@@ -93,7 +92,7 @@ static WANTED: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 static WRITE_ENDS: [AtomicI32; SLOTS] = [const { AtomicI32::new(-1) }; SLOTS];
 static PIPES: [OnceLock<(OwnedFd, OwnedFd)>; SLOTS] = [const { OnceLock::new() }; SLOTS];
 
-/// Which dispositions are ours, and what they replaced.
+/// Which dispositions are ours, and the former ones.
 struct Table {
     users: [usize; SIGNALS],
     former: [Option<libc::sigaction>; SIGNALS],
@@ -123,13 +122,13 @@ impl Table {
         Ok(slot)
     }
 
-    /// `false` if the signal is ignored, and stays so.
+    /// Returns `false` if the signal is ignored, and stays ignored.
     fn install(&mut self, signal: Signal) -> io::Result<bool> {
         let number = signal.as_raw();
         let index = number as usize;
         if self.users[index] == 0 {
             let former = disposition(number, None)?;
-            // Ignored, its children would be reaped by nobody's hand: SIGCHLD is always caught.
+            // SIGCHLD is always caught: if it is ignored, the kernel reaps children.
             if former.sa_sigaction == libc::SIG_IGN && signal != Signal::CHILD {
                 return Ok(false);
             }
@@ -147,7 +146,7 @@ impl Table {
         if self.users[index] > 0 {
             return;
         }
-        // Somebody may have put a handler of theirs over ours since: then it is theirs to keep.
+        // Another library may have replaced our handler: then its handler stays.
         let ours = disposition(number, None)
             .is_ok_and(|current| current.sa_sigaction == our_action().sa_sigaction);
         if let (true, Some(former)) = (ours, self.former[index].take()) {
@@ -156,12 +155,12 @@ impl Table {
     }
 }
 
-/// Whoever started us may have ignored SIGCHLD, which survives an exec: then the kernel reaps our
-/// children, their pids are given away under our hands, and waiting for them fails. Async-signal-safe.
+/// Restores the default of SIGCHLD if it is not caught here. The starter may have ignored it, which survives an exec: then
+/// the kernel reaps our children, their pids may be reused at any time, and waiting for them fails. Async-signal-safe.
 pub(crate) fn reap_children_ourselves() {
     let current = disposition(libc::SIGCHLD, None);
     let is_caught = |it: libc::sigaction| it.sa_sigaction == our_action().sa_sigaction;
-    // Who catches it goes on hearing of it.
+    // If it is caught here, it stays caught.
     if !current.is_ok_and(is_caught) {
         // SAFETY: setting a disposition to the default installs no code of ours.
         unsafe {
@@ -171,19 +170,19 @@ pub(crate) fn reap_children_ourselves() {
 }
 
 fn our_action() -> libc::sigaction {
-    // SAFETY: a sigaction is plain numbers, and all-zero is a valid one.
+    // SAFETY: a sigaction contains plain numbers, and all-zero is a valid one.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
-    action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
+    action.sa_sigaction = write_signal as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
     action
 }
 
-/// Reads a signal's disposition, and replaces it if there is a new one.
+/// Returns a signal's disposition, and replaces it if `new` is given.
 fn disposition(number: i32, new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     // SAFETY: as above.
     let mut former: libc::sigaction = unsafe { mem::zeroed() };
     let new = new.map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `new` is null or points to a whole sigaction whose handler is async-signal-safe (`note`,
+    // SAFETY: `new` is null or points to a whole sigaction whose handler is async-signal-safe (`write_signal`,
     // or what was installed before); `former` is written by the kernel; both outlive the call.
     match unsafe { libc::sigaction(number, new, &raw mut former) } {
         0 => Ok(former),
@@ -191,12 +190,12 @@ fn disposition(number: i32, new: Option<&libc::sigaction>) -> io::Result<libc::s
     }
 }
 
-/// The handler: async-signal-safe calls only (getpid, write), errno kept.
-extern "C" fn note(number: libc::c_int) {
+/// The handler: makes only async-signal-safe calls (getpid, write), and restores errno.
+extern "C" fn write_signal(number: libc::c_int) {
     // SAFETY: getpid, write and the access to errno are async-signal-safe; the descriptors are pipes
     // that are never closed once they are in the table, and the byte outlives the call.
     unsafe {
-        // Between a fork and its exec the child shares this pipe: its signals are not ours.
+        // Between fork and exec the child shares this pipe, and its signals are not ours.
         if libc::getpid() != OWNER.load(Ordering::SeqCst) {
             return;
         }
@@ -205,7 +204,7 @@ extern "C" fn note(number: libc::c_int) {
         for slot in 0..SLOTS {
             if WANTED[slot].load(Ordering::SeqCst) & bit(number) != 0 {
                 let fd = WRITE_ENDS[slot].load(Ordering::SeqCst);
-                // A full pipe holds news enough.
+                // If the pipe is full, it is readable anyway.
                 libc::write(fd, (&raw const byte).cast(), 1);
             }
         }
@@ -214,21 +213,21 @@ extern "C" fn note(number: libc::c_int) {
 }
 
 fn bit(number: i32) -> u64 {
-    // Signal 64 shares its bit with none: there is no signal 0.
+    // Signal 64 has bit 0: there is no signal 0.
     1 << (number as u64 & 63)
 }
 
-/// A file that may not grow any more (`ulimit -f`) is an error to whoever writes it from now on, and not the end of this
-/// process. What is executed inherits that; the warden undoes it for the server.
-pub fn survive_file_size_limit() {
+/// Ignores SIGXFSZ: a write beyond the file size limit (`ulimit -f`) then fails, instead of killing the process. Executed
+/// programs inherit that; the warden undoes it for the server.
+pub fn ignore_file_size_signal() {
     // SAFETY: ignoring a signal installs no code of ours.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
     }
 }
 
-/// Sets the disposition of every signal to the default: for a server, before it is executed. What our starter ignored,
-/// and what we ignore, survives an exec otherwise. Async-signal-safe.
+/// Sets the disposition of every signal to the default, for a server before its exec. Otherwise signals that our starter or
+/// we ignore stay ignored. Async-signal-safe.
 pub(crate) fn default_dispositions() {
     for number in 1..SIGNALS as libc::c_int {
         // SAFETY: setting a disposition to the default installs no code of ours. Numbers that have none are refused.
@@ -238,19 +237,19 @@ pub(crate) fn default_dispositions() {
     }
 }
 
-/// Unblocks all signals in this thread, and in those that it starts from now on. A mask survives an exec: a starter that
-/// blocks SIGTERM would make this process deaf to it.
+/// Unblocks all signals in this thread and its future threads. The mask survives an exec: if the starter blocks SIGTERM,
+/// this process would never get it.
 pub fn unblock_all() {
     let mut none = mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is initialised before it is read; the former mask is not asked for.
+    // SAFETY: the set is initialised before it is read; the former mask is not requested.
     unsafe {
         libc::sigemptyset(none.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
     }
 }
 
-/// For commands that print and end: whoever closes our output ends us, as every shell expects.
-pub fn end_with_the_reader() {
+/// Lets SIGPIPE end this process when the reader of its output is gone, as shells expect of commands that print.
+pub fn end_on_broken_pipe() {
     // SAFETY: the default action replaces what the runtime set; no handler is involved.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
@@ -268,14 +267,14 @@ mod tests {
             let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
             u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap()
         };
-        crate::handover::hold_signals();
+        crate::handover::block_end_signals();
         assert_ne!(blocked(), 0);
         unblock_all();
         assert_eq!(blocked(), 0);
     }
 
     #[test]
-    fn a_signal_that_cannot_be_caught_is_an_error_and_lets_go_of_the_others() {
+    fn a_signal_that_cannot_be_caught_is_an_error_and_releases_the_others() {
         assert!(Signals::catch(&[Signal::USR1, Signal::KILL]).is_err());
         let default = disposition(Signal::USR1.as_raw(), None).unwrap();
         assert_eq!(default.sa_sigaction, libc::SIG_DFL);

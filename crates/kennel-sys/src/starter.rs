@@ -1,31 +1,30 @@
-//! Who started us, and whom to watch so that we end when it does.
+//! The process that started us, and which processes to watch so that we end with it.
 //!
-//! EOF on stdin is not enough: another process may hold the pipe of a killed app (lesson 17). Nor is
-//! the parent alone: it may be a launcher (`sh -c`, `npm exec`, a script) that outlives its app. So:
+//! EOF on stdin is not enough: another process may hold the pipe of a killed app (lesson 17). The parent alone is not enough
+//! either: it may be a launcher (`sh -c`, `npm exec`, a script) that outlives its app. So:
 //!
 //! - the **parent** is watched;
-//! - ancestors are looked through while their fd 0 is the same pipe or socket as ours, for such a one
-//!   only passed its stdin on; the first whose fd 0 differs is the **app**, and is watched too;
-//! - where stdin is a unix socket, the process at its **other end** is watched as well.
+//! - an ancestor with the same pipe or socket as its fd 0 only passed its stdin on; the first ancestor with another fd 0 is
+//!   the **app**, and is watched too;
+//! - if stdin is a Unix socket, the process at its **other end** is watched as well.
 //!
-//! A parent that is init has adopted us, which means that the real one is gone, unless it can be seen
-//! to share our stdio with us (an app may be pid 1 of its container) or `SYSTEMD_EXEC_PID` says that
-//! it started us. So with any other parent whose session is not ours, though we did not leave it: a
-//! `systemd --user`, or another subreaper.
+//! If init is our parent it has adopted us, so the original parent is gone, unless init shares our stdio (an app may be pid 1
+//! of its container) or `SYSTEMD_EXEC_PID` says that it started us. The same holds for any other parent in another session if
+//! we did not leave ours: a `systemd --user`, or another subreaper.
 //!
-//! When one of them ends, the app may live on: a helper started us, and exits. So ancestors above the app are recorded soon
-//! after the start, and not watched. At the end of a watched process, and only then, descriptors are looked at: the nearest
-//! ancestor **above** it that holds the far end of our stdin or stdout is the app, and is watched from then on. Nobody else
-//! who holds it counts: a daemonized child of the app cannot be told from a helper that keeps a dead app's pipe open.
+//! When one of them ends, the app may still live: perhaps a helper started us and exited. So the ancestors above the app are
+//! recorded soon after the start, but not watched. Only when a watched process ends, descriptors are read: the nearest
+//! ancestor **above** it that holds the far end of our stdin or stdout is the app, and is watched from then on. Other holders
+//! do not count: a daemonized child of the app cannot be told from a helper that keeps a dead app's pipe open.
 //!
-//! With neither a pipe nor a socket on stdin nobody talks to us. Then a process that leads a session of
-//! its own was detached on purpose, and a child of init in init's own session was started by it: nobody
-//! is watched. Any other parent is.
+//! If stdin is neither a pipe nor a socket, no app talks to us. Then a process that leads a session was detached on purpose,
+//! and a child of init in init's session was started by init: no process is watched. Any other parent is watched.
 
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 
@@ -33,13 +32,13 @@ use crate::os;
 use crate::peer::Peer;
 use crate::process::{Identity, ProcessRef};
 
-/// How many launchers may stand between an app and us.
-const MOST_LAUNCHERS: usize = 32;
+/// Maximum number of launchers between an app and us.
+const MAX_LAUNCHERS: usize = 32;
 
-/// How many ancestors above the app are recorded, in case it is not the app.
-const MOST_ANCESTORS: usize = 6;
+/// Maximum number of recorded ancestors above the app, in case it is not the app.
+const MAX_ANCESTORS: usize = 6;
 
-/// Below all of them: any ancestor may outlive it as the app, and it outlives nobody as such.
+/// The height of a process that is not an ancestor: every ancestor is above it.
 const NO_ANCESTOR: isize = -1;
 
 /// Why a process is watched.
@@ -53,23 +52,23 @@ pub enum Role {
     StdinPeer,
 }
 
-/// A process whose end is our end.
+/// A process whose end ends this session.
 #[derive(Debug)]
 pub struct Watched {
     /// Why it is watched.
     pub role: Role,
     /// The process.
-    pub process: ProcessRef,
-    /// How far it is above us among our ancestors: 0 for the parent, [`NO_ANCESTOR`] for others.
+    pub process: Arc<ProcessRef>,
+    /// Its height among our ancestors: 0 for the parent, [`NO_ANCESTOR`] for others.
     height: isize,
 }
 
-/// Who is watched, and who may turn out to be the app.
+/// The watched processes, and the ancestors that may turn out to be the app.
 #[derive(Debug)]
 pub struct Origin {
     watched: Vec<Watched>,
-    /// The ancestors above the app, nearest first, with their heights, once they were looked for. By identity: descriptors
-    /// of all of them would be as many again as a session has.
+    /// The ancestors above the app, nearest first, with their heights, once they were recorded. By identity: descriptors of
+    /// all of them would double those of a session.
     ancestors: Option<Vec<(isize, Identity)>>,
 }
 
@@ -82,8 +81,8 @@ impl Deref for Origin {
 }
 
 impl Origin {
-    /// Records the ancestors above the app, unless that was done. Not by [`capture`]: it takes as long as all the rest of it,
-    /// and an app that starts us is to be served first.
+    /// Records the ancestors above the app, once. Not part of [`capture`], which would take twice as long while the app
+    /// waits.
     pub fn record_ancestors(&mut self) {
         if self.ancestors.is_none() {
             let watched = self.watched.iter().filter(|it| it.role != Role::StdinPeer);
@@ -92,9 +91,9 @@ impl Origin {
         }
     }
 
-    /// Looks whether the app lives on though a watched process has ended. If an ancestor above that one holds the far end
-    /// of our stdin or stdout, it is the app, and alone is watched from now on. An error names the role of the one whose
-    /// end is our end.
+    /// Checks whether the app still lives after a watched process has ended. If an ancestor above that process holds the
+    /// far end of our stdin or stdout, it is the app, and the only watched process from then on. Otherwise returns the role
+    /// of the process that ended.
     pub fn outlive_ended(&mut self) -> Result<(), Role> {
         let ended = self.watched.iter().filter(|it| !it.process.is_alive());
         let Some((height, role)) = ended.map(|it| (it.height, it.role)).max_by_key(|it| it.0)
@@ -119,7 +118,7 @@ impl Origin {
         self.ancestors = Some(candidates.split_off(place + 1));
         self.watched = vec![Watched {
             role: Role::App,
-            process,
+            process: Arc::new(process),
             height: candidates[place].0,
         }];
         Ok(())
@@ -128,7 +127,7 @@ impl Origin {
 
 /// The other ends of our stdin and stdout.
 struct FarEnds {
-    /// Pipes, and what a descriptor of the far end may do: write into our stdin, read from our stdout.
+    /// Pipes, with the access mode of the far end: write for our stdin, read for our stdout.
     pipes: Vec<((u64, u64), os::Access)>,
     /// The inodes of sockets.
     sockets: Vec<u64>,
@@ -161,7 +160,7 @@ impl FarEnds {
         ends
     }
 
-    /// Whether a process has one of them open. One whose descriptors may not be seen has not.
+    /// Whether a process has one of them open. A process with hidden descriptors counts as not having them.
     fn are_held_by(&self, process: &ProcessRef) -> bool {
         let pid = process.pid();
         let pipe = |(pipe, access): &((u64, u64), os::Access)| {
@@ -175,33 +174,33 @@ impl FarEnds {
     }
 }
 
-/// What a look at our origin found.
+/// The result of [`capture`].
 #[derive(Debug)]
 pub enum Starter {
-    /// Watch these: the end of any one of them means that the app is gone.
+    /// Watch these processes: the end of any of them means that the app is gone.
     Watch(Origin),
-    /// The process of this role was gone already when we looked.
+    /// The process with this role was already gone.
     Gone(Role),
-    /// There is nobody to watch: only EOF on stdin counts.
-    Nobody,
+    /// There is no process to watch: only EOF on stdin counts.
+    NoProcess,
 }
 
-/// Finds out who started us. Call it first thing in `main`, before the answer can change.
+/// Finds the process that started us. Call it first in `main`, before the answer can change.
 pub fn capture() -> io::Result<Starter> {
     let stdio = Stdio::of_this_process();
     let peer = Peer::of_stdin().ok().flatten();
     let Some(parent) = ProcessRef::parent()? else {
-        return Ok(match stdin_maker(peer, &[], &[]) {
-            Some(maker) => Starter::Watch(Origin {
-                watched: vec![maker],
+        return Ok(match stdin_creator(peer, &[], &[]) {
+            Some(creator) => Starter::Watch(Origin {
+                watched: vec![creator],
                 ancestors: None,
             }),
-            None => Starter::Nobody,
+            None => Starter::NoProcess,
         });
     };
     let me = ProcessRef::me()?;
-    if !stdio.is_conversation() && is_on_its_own(&me, &parent) {
-        return Ok(Starter::Nobody);
+    if !stdio.is_from_an_app() && is_detached(&me, &parent) {
+        return Ok(Starter::NoProcess);
     }
     if adopted(&me, &parent, &stdio, peer.as_ref()) {
         return Ok(Starter::Gone(Role::Parent));
@@ -210,10 +209,10 @@ pub fn capture() -> io::Result<Starter> {
     let mut line = vec![parent];
     let app_gone = loop {
         let youngest = line.last().expect("starts with the parent");
-        if line.len() > MOST_LAUNCHERS || !stdio.passed_on_by(youngest) {
+        if line.len() > MAX_LAUNCHERS || !stdio.passed_on_by(youngest) {
             break false;
         }
-        // A launcher that ends under our eyes is the parent's exit event, or soon an adoption.
+        // If a launcher ends at this moment, its exit event or an adoption follows.
         let Ok(Some(ancestor)) = ProcessRef::parent_of(youngest) else {
             break false;
         };
@@ -227,39 +226,39 @@ pub fn capture() -> io::Result<Starter> {
     }
 
     let top = line.len() as isize - 1;
-    // The maker of a socket may be one of them.
+    // The creator of the socket may be one of them.
     let ancestors = peer.is_some().then(|| above(&line[line.len() - 1], top));
-    let maker = stdin_maker(peer, &line, ancestors.as_deref().unwrap_or_default());
+    let creator = stdin_creator(peer, &line, ancestors.as_deref().unwrap_or_default());
     let mut watched = Vec::new();
     let app = if top > 0 { line.pop() } else { None };
     let parent = line.into_iter().next();
     watched.extend(parent.map(|process| Watched {
         role: Role::Parent,
-        process,
+        process: Arc::new(process),
         height: 0,
     }));
     watched.extend(app.map(|process| Watched {
         role: Role::App,
-        process,
+        process: Arc::new(process),
         height: top,
     }));
-    watched.extend(maker);
+    watched.extend(creator);
     Ok(Starter::Watch(Origin { watched, ancestors }))
 }
 
 /// The ancestors above a process of this height, with their heights.
 fn above(process: &ProcessRef, height: isize) -> Vec<(isize, Identity)> {
-    let above = ProcessRef::ancestors_of(process, MOST_ANCESTORS);
+    let above = ProcessRef::ancestors_of(process, MAX_ANCESTORS);
     (height + 1..).zip(above).collect()
 }
 
-/// Whether the switch leaves the watch on: one that is off ([`crate::env::switch`]) disarms it; any other value, or
-/// none, does not.
+/// Whether the watch is enabled: a value that means "off" ([`crate::env::switch`]) disables it; any other value, or none,
+/// does not.
 pub fn watch_enabled(switch: Option<&OsStr>) -> bool {
     switch.and_then(crate::env::switch).unwrap_or(true)
 }
 
-/// The pipes and sockets we were given to talk through, as (device, inode).
+/// Our stdin and stdout if they are pipes or sockets, as (device, inode).
 struct Stdio {
     input: Option<(u64, u64)>,
     output: Option<(u64, u64)>,
@@ -273,17 +272,18 @@ impl Stdio {
         }
     }
 
-    /// Whether somebody talks to us. A pipe on stdout alone may be a logger's.
-    fn is_conversation(&self) -> bool {
+    /// Whether an app talks to us. A pipe on stdout alone may lead to a logger.
+    fn is_from_an_app(&self) -> bool {
         self.input.is_some()
     }
 
-    /// Whether `ancestor` merely handed its own stdin down. A tty or a file never tells: everyone has it.
+    /// Whether `ancestor` has the same stdin, and only passed it on. A terminal or a file proves nothing: many processes
+    /// have it.
     fn passed_on_by(&self, ancestor: &ProcessRef) -> bool {
         let Some(ours) = self.input else {
             return false;
         };
-        // Unreadable (another user's launcher): as far as we can see, that one is the app.
+        // If it cannot be read (a launcher of another user), that process counts as the app.
         let same = os::fd_identity(ancestor.pid(), 0).is_ok_and(|theirs| theirs == ours);
         same && ancestor.is_alive()
     }
@@ -299,9 +299,9 @@ fn pipe_or_socket(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     matches!(kind, FileType::Fifo | FileType::Socket).then_some((stat.st_dev, stat.st_ino))
 }
 
-/// What the sessions of a process and its parent say. The kernel tells, whatever `/proc` hides.
+/// The sessions of a process and its parent compared. The kernel answers even if `/proc` hides them.
 struct Sessions {
-    /// The child leads a session of its own: it left its parent's.
+    /// The child leads a session, so it left its parent's.
     left: bool,
     /// Both are in one session.
     shared: bool,
@@ -317,15 +317,15 @@ impl Sessions {
     }
 }
 
-/// Whether we were detached on purpose, or started by init, with nobody to talk to us.
-fn is_on_its_own(me: &ProcessRef, parent: &ProcessRef) -> bool {
+/// Whether we were detached on purpose, or started by init, without an app.
+fn is_detached(me: &ProcessRef, parent: &ProcessRef) -> bool {
     match Sessions::of(me, parent) {
         Some(sessions) => sessions.left || (parent.pid() == 1 && sessions.shared),
         None => parent.pid() == 1,
     }
 }
 
-/// Whether `parent` came to `child` only because the real parent is gone.
+/// Whether `parent` adopted `child` because its original parent is gone.
 fn adopted(child: &ProcessRef, parent: &ProcessRef, stdio: &Stdio, peer: Option<&Peer>) -> bool {
     let sessions = Sessions::of(child, parent);
     let same_session = sessions.as_ref().is_some_and(|sessions| sessions.shared);
@@ -333,31 +333,22 @@ fn adopted(child: &ProcessRef, parent: &ProcessRef, stdio: &Stdio, peer: Option<
     if parent.pid() != 1 && proves_nothing {
         return false;
     }
-    if started_by_systemd(child) {
+    if os::started_by_service_manager(child.pid()) {
         return false;
     }
-    let made_our_stdin = peer
+    let created_our_stdin = peer
         .and_then(|peer| peer.process.as_ref())
         .is_some_and(|maker| maker.identity().same_process(parent.identity()));
     match os::holds_file(parent.pid(), &stdio.files()) {
-        Ok(shares_our_stdio) => !shares_our_stdio && !made_our_stdin,
-        // Its table is closed to us. In our own session it may well be the app: ambiguous means alive.
-        Err(_) => !same_session && !made_our_stdin,
+        Ok(shares_our_stdio) => !shares_our_stdio && !created_our_stdin,
+        // Its descriptors are hidden. In our own session it may be the app: then it counts as that.
+        Err(_) => !same_session && !created_our_stdin,
     }
 }
 
-/// By its own environment, not ours: a launcher in between may have changed that.
-fn started_by_systemd(process: &ProcessRef) -> bool {
-    os::environ_has(
-        process.pid(),
-        &format!("SYSTEMD_EXEC_PID={}", process.pid()),
-    )
-}
-
-/// The living maker of our stdin. One that is gone already is no evidence: a helper may have made
-/// the pair and left. Known by pid alone it counts only as one of our ancestors: a number may have
-/// changed hands since.
-fn stdin_maker(
+/// The living creator of our stdin. If it is gone, that proves nothing: a helper may have created the pair and exited. If
+/// only its pid is known, it counts only if it is one of our ancestors, because the pid may have been reused.
+fn stdin_creator(
     peer: Option<Peer>,
     line: &[ProcessRef],
     above: &[(isize, Identity)],
@@ -372,7 +363,7 @@ fn stdin_maker(
     let height = place.unwrap_or(NO_ANCESTOR);
     (believed && !myself).then_some(Watched {
         role: Role::StdinPeer,
-        process,
+        process: Arc::new(process),
         height,
     })
 }
@@ -382,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_is_off_only_for_the_four_words_in_any_case() {
+    fn the_switch_is_off_only_for_four_words_in_any_case() {
         for off in [
             "off", "OFF", "Off", "0", "false", "False", "FALSE", "no", "No", "NO",
         ] {

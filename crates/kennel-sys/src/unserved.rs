@@ -1,11 +1,10 @@
-//! A platform that is not served yet: the functions that the rest of the crate asks of one kernel. Each answers
-//! `Unsupported`, or that nothing can be seen; so no process, tree, lock or runtime directory is ever made. Nothing here
-//! pretends.
+//! The backend of a platform that is not served yet. Each function returns `Unsupported`, or that nothing can be seen, so
+//! no process, tree, lock or runtime directory is ever created.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, OsStr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,16 +14,18 @@ use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal};
 
 use crate::confinement::Confinement;
+use crate::io::{Event, Interest, Token, Wait};
 use crate::kernel::Features;
-use crate::net::{Query, Row};
-use crate::process::{ProcessRef, ProcessStat};
+use crate::net::{Query, TcpSocket};
+use crate::orphans::{Ended, Orphan};
+use crate::process::{ProcessRef, ProcessStat, ProcessWork};
 
 fn unsupported<T>() -> io::Result<T> {
     let words = "kennel does not serve this platform yet";
     Err(io::Error::new(io::ErrorKind::Unsupported, words))
 }
 
-/// Of this type there is no value.
+/// A type without values.
 #[derive(Debug, Clone, Copy)]
 enum Never {}
 
@@ -48,9 +49,10 @@ functions! {
     pid_of(u32) -> io::Result<Pid> = unsupported();
     exists(u32) -> bool = false;
     stat(u32) -> io::Result<ProcessStat> = unsupported();
+    work(u32) -> Option<ProcessWork> = None;
     now_in_ticks() -> u64 = 0;
     since(u64) -> Duration = Duration::ZERO;
-    seen_in_proc(u32) -> u32 = 0;
+    visible_pid(u32) -> u32 = 0;
     processes() -> io::Result<Vec<u32>> = unsupported();
     children(u32) -> io::Result<Vec<u32>> = unsupported();
     children_of_this_process() -> io::Result<Vec<u32>> = unsupported();
@@ -63,7 +65,10 @@ functions! {
     command_name(u32) -> Option<String> = None;
     command_line(u32) -> Option<Vec<String>> = None;
     environ_value(u32, &str) -> io::Result<Option<Vec<u8>>> = unsupported();
-    environ_has(u32, &str) -> bool = false;
+    is_reaper(u32) -> bool = false;
+    started_by_service_manager(u32) -> bool = false;
+    find_orphans(Option<&str>) -> io::Result<Vec<Orphan>> = unsupported();
+    end_orphans(&[Orphan], Duration) -> io::Result<Vec<Ended>> = unsupported();
     is_kennel(u32) -> bool = false;
     has_own_proc() -> bool = false;
     confinement(&str, bool, Option<&Confinement>) -> io::Result<Confinement> = unsupported();
@@ -74,13 +79,19 @@ functions! {
     holds_file_with(u32, (u64, u64), Access) -> io::Result<bool> = unsupported();
 
     sockets_of(u32) -> io::Result<Vec<u64>> = unsupported();
-    tcp_sockets(&Query) -> io::Result<Vec<Row>> = unsupported();
+    tcp_sockets(&Query) -> io::Result<Vec<TcpSocket>> = unsupported();
     listening_in_namespace_of(u32) -> io::Result<HashSet<u64>> = unsupported();
     network_namespace_of(&str) -> io::Result<u64> = unsupported();
     peer_process(BorrowedFd<'_>) -> io::Result<OwnedFd> = unsupported();
     peer_credentials(BorrowedFd<'_>) -> io::Result<(u32, u32)> = unsupported();
-    may_pass_descriptors(BorrowedFd<'_>) -> io::Result<bool> = unsupported();
-    let_pass_descriptors(BorrowedFd<'_>, bool) -> io::Result<()> = unsupported();
+    descriptors_allowed(BorrowedFd<'_>) -> io::Result<bool> = unsupported();
+    allow_descriptors(BorrowedFd<'_>, bool) -> io::Result<()> = unsupported();
+
+    pipe_size(BorrowedFd<'_>) -> Option<usize> = None;
+    set_pipe_size(BorrowedFd<'_>, usize) -> bool = false;
+    buffer_size(BorrowedFd<'_>) -> Option<usize> = None;
+    set_buffer_size(BorrowedFd<'_>, usize) -> bool = false;
+    unread_by_peer(BorrowedFd<'_>) -> Option<usize> = None;
 
     message_channel() -> io::Result<(OwnedFd, OwnedFd)> = unsupported();
     send(BorrowedFd<'_>, &[u8], SendFlags) -> Result<usize, Errno> = Err(Errno::NOSYS);
@@ -88,6 +99,8 @@ functions! {
     is_subreaper() -> bool = false;
     set_subreaper(bool) -> io::Result<()> = unsupported();
     die_with_parent() -> io::Result<()> = unsupported();
+    outlive_parent() -> io::Result<()> = unsupported();
+    is_first_thread() -> bool = true;
     close_at_exec_from(u32) -> io::Result<()> = unsupported();
     set_process_name(&CStr) -> () = ();
     errno() -> i32 = 0;
@@ -100,7 +113,9 @@ functions! {
     reopen(BorrowedFd<'_>, OFlags) -> Result<OwnedFd, Errno> = Err(Errno::NOSYS);
     reopen_to_read(BorrowedFd<'_>) -> io::Result<OwnedFd> = unsupported();
     reopen_to_write(BorrowedFd<'_>) -> io::Result<OwnedFd> = unsupported();
+    stdout_was_closed() -> bool = false;
     write_without_waiting(BorrowedFd<'_>, &[u8]) -> io::Result<usize> = unsupported();
+    anonymous_file(&str) -> io::Result<OwnedFd> = unsupported();
     chmod_entry(BorrowedFd<'_>, Mode) -> Result<(), Errno> = Err(Errno::NOSYS);
     descriptor_path(BorrowedFd<'_>) -> String = String::new();
     exchange(BorrowedFd<'_>, &OsStr, &OsStr) -> io::Result<()> = unsupported();
@@ -108,34 +123,40 @@ functions! {
         unsupported().map_err(|error| (String::new(), error));
 }
 
-/// Unsupported.
+/// Not supported.
 pub fn listens_at(_: &Path, _: &ProcessRef) -> io::Result<bool> {
     unsupported()
 }
 
-/// Not known.
+/// The ports are unknown.
 pub fn ephemeral_ports() -> std::ops::RangeInclusive<u16> {
     0..=u16::MAX
 }
 
-/// Not known.
+/// The mount points are unknown.
 pub fn mount_points() -> Vec<PathBuf> {
     Vec::new()
 }
 
-/// Not known.
+/// The remedy if the processes of this machine cannot be seen.
+pub const HOW_TO_SEE_PROCESSES: &str = "use a platform that kennel serves";
+/// Unknown on this platform.
 pub const SYSTEM_DIRECTORIES: &[&str] = &[];
-/// Not known.
+/// Unknown on this platform.
 pub const SHARED_DIRECTORIES: &[&str] = &[];
 
-/// What a descriptor of another process is used for.
+/// The access mode of a descriptor of another process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// Sockets and their peers.
+/// The facts about an orphan.
+#[derive(Debug)]
+pub(crate) struct OrphanLook;
+
+/// Connections of sockets.
 #[derive(Debug)]
 pub(crate) struct Connections(Never);
 
@@ -151,7 +172,7 @@ impl Connections {
     }
 }
 
-/// Unix sockets: none that could be seen.
+/// Unix sockets: none can be seen.
 pub(crate) struct Sockets;
 
 /// A Unix socket.
@@ -169,6 +190,19 @@ impl Sockets {
     }
 }
 
+/// A search for children, which finds none.
+#[derive(Debug, Default)]
+pub(crate) struct ChildSearch;
+
+impl ChildSearch {
+    pub(crate) fn step(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
+    pub(crate) fn is_complete(&self) -> bool {
+        true
+    }
+}
+
 macro_rules! wakers {
     ($($(#[$doc:meta])* $name:ident::$make:ident($($made_of:ty)?), $method:ident($($argument:ty)?);)*) => {
         $(
@@ -177,11 +211,11 @@ macro_rules! wakers {
             pub struct $name(Never);
 
             impl $name {
-                /// Unsupported.
+                /// Not supported.
                 pub fn $make($(_: $made_of)?) -> io::Result<$name> {
                     unsupported()
                 }
-                /// There is none to do this.
+                /// There is no value to call this on.
                 pub fn $method(&self $(, _: $argument)?) {
                     match self.0 {}
                 }
@@ -197,28 +231,45 @@ macro_rules! wakers {
 }
 
 wakers! {
-    /// Wakes a sleeper from another thread.
-    Bell::new(), ring();
-    /// Wakes a sleeper when it is time.
-    Alarm::new(), set(Option<Duration>);
-    /// Changes of the files in a directory.
+    /// Wakes a blocked thread from another thread.
+    Waker::new(), wake();
+    /// Changes of the files in a directory, as an event.
     DirChanges::watch(&Path), clear();
 }
 
-impl Bell {
-    /// Silences it.
-    pub fn quiet(&self) {
+impl Waker {
+    /// Makes it unreadable again.
+    pub fn clear(&self) {
         match self.0 {}
     }
 }
 
-impl AsRawFd for Alarm {
-    fn as_raw_fd(&self) -> RawFd {
+/// What a reactor waits with: nothing.
+#[derive(Debug)]
+pub(crate) struct Poller(Never);
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Poller> {
+        unsupported()
+    }
+    pub(crate) fn add(&self, _: BorrowedFd<'_>, _: Token, _: Interest) -> io::Result<bool> {
+        match self.0 {}
+    }
+    pub(crate) fn change(&self, _: BorrowedFd<'_>, _: Token, _: Interest) -> io::Result<()> {
+        match self.0 {}
+    }
+    pub(crate) fn remove(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        match self.0 {}
+    }
+    pub(crate) fn cancel_alarm(&self) {
+        match self.0 {}
+    }
+    pub(crate) fn wait(&self, _: Wait, _: &mut Vec<Event>) -> io::Result<bool> {
         match self.0 {}
     }
 }
 
-/// Who holds a lock: nobody that could be seen.
+/// The holders of a lock: none can be seen.
 pub(crate) mod file_locks {
     use std::path::Path;
 
@@ -236,87 +287,19 @@ pub(crate) mod file_locks {
         holds_by(&ProcessRef, u32, FileId) -> bool = false;
         holds_any(&ProcessRef, impl Fn(FileId, &Path) -> bool) -> bool = false;
         takers(FileId) -> Vec<Taker> = Vec::new();
-        heirs(FileId, impl Fn(u32) -> bool) -> impl Iterator<Item = ProcessRef> =
+        holders(FileId, impl Fn(u32) -> bool) -> impl Iterator<Item = ProcessRef> =
             std::iter::empty();
     }
 }
 
-/// Memory for what is long.
+/// Memory hints, which do nothing here.
 pub mod memory {
-    /// Nothing is asked for here.
+    /// Does nothing.
     pub fn in_large_pages(_: &mut [std::mem::MaybeUninit<u8>]) {}
 
     /// Does nothing.
-    pub fn give_back_free() {}
+    pub fn release_free_memory() {}
 
     /// Does nothing.
-    pub fn return_large() {}
-}
-
-/// Servers nobody can talk to any more.
-pub mod orphans {
-    use std::io;
-    use std::time::Duration;
-
-    use super::unsupported;
-    use crate::process::ProcessRef;
-
-    /// A server nobody can talk to.
-    #[derive(Debug)]
-    pub struct Orphan {
-        /// The server.
-        pub process: ProcessRef,
-        /// What is below it.
-        pub below: Vec<ProcessRef>,
-        /// What proves it.
-        pub evidence: Evidence,
-        /// Reasons to spare it.
-        pub doubts: Vec<String>,
-        /// Whether root sees more.
-        pub hidden: bool,
-        /// What it was started as.
-        pub command: Vec<String>,
-        /// Its memory in bytes.
-        pub memory: u64,
-        /// How long ago it was started.
-        pub age: Duration,
-        /// Whose it is.
-        pub user: Option<u32>,
-    }
-
-    /// What proves that nobody can talk to a process.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Evidence {
-        /// Who adopted it.
-        pub adopted_by: u32,
-        /// Nobody can write to its stdin.
-        pub no_writer: bool,
-        /// Nobody can read its stdout.
-        pub no_reader: bool,
-    }
-
-    /// What was done.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    pub struct Ended {
-        /// Gone.
-        pub gone: usize,
-        /// Left.
-        pub left: usize,
-    }
-
-    impl Orphan {
-        /// There is no orphan here.
-        pub fn is_certain(&self) -> bool {
-            false
-        }
-    }
-
-    /// Unsupported.
-    pub fn end(_orphans: &[Orphan], _after_term: Duration) -> io::Result<Vec<Ended>> {
-        unsupported()
-    }
-    /// Unsupported.
-    pub fn find(_only: Option<&str>) -> io::Result<Vec<Orphan>> {
-        unsupported()
-    }
+    pub fn release_large_blocks() {}
 }

@@ -1,5 +1,5 @@
-//! A secret in the environment of everything that tests start, and the search for it: Kennel hands it on to servers,
-//! and writes it down nowhere.
+//! A secret in the environment of all programs that tests start, and the search for it: Kennel passes it to servers, and
+//! must not write it to any file.
 
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
@@ -7,43 +7,43 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The variable that holds it: called like those that hold secrets, and no different to Kennel.
+/// The variable with the secret, named like other secrets. Kennel treats it like any variable.
 pub const CANARY: &str = "SECRET_CANARY_TOKEN";
 
-/// Nothing of Kennel's is longer than this; what a test made itself may be.
+/// Maximum size of a searched file. No file of Kennel's is larger.
 const LONGEST: u64 = 64 << 20;
 
-/// Where the canary was found while tests ran.
+/// Where the canary was found during tests.
 static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// A value that is nowhere but where somebody put it.
+/// A random value that appears only where a program wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Canary(String);
 
 impl Canary {
-    /// One that nobody has seen yet.
+    /// A new value.
     pub fn fresh() -> Canary {
         let random = || RandomState::new().hash_one(std::process::id());
         Canary(format!("{:016x}{:016x}", random(), random()))
     }
 
-    /// The one of this run: of all tests under `cargo xtask test`, else of this test alone.
+    /// The value of this run: of all tests under `cargo xtask test`, else of this test.
     pub fn of_run() -> &'static Canary {
         static OF_RUN: OnceLock<Canary> = OnceLock::new();
         OF_RUN.get_or_init(|| std::env::var(CANARY).map_or_else(|_| Canary::fresh(), Canary))
     }
 
-    /// The value itself. Not for showing.
+    /// The value. Do not print it.
     pub fn value(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is in this.
+    /// Whether the value is in `content`.
     pub fn is_in(&self, content: &[u8]) -> bool {
         String::from_utf8_lossy(content).contains(&self.0)
     }
 
-    /// What has it in its name, its content or, of a link, its target: below `path`, and `path` itself.
+    /// The files below `path` (and `path` itself) that contain the value in their name, content or link target.
     pub fn below(&self, path: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
         self.search(path, &mut found);
@@ -51,7 +51,7 @@ impl Canary {
     }
 
     fn search(&self, path: &Path, found: &mut Vec<PathBuf>) {
-        // What is gone meanwhile, or closed to us, is not looked at: nothing of Kennel's is closed to its user.
+        // Files that are gone or unreadable are skipped: a file of Kennel's is readable for its user.
         let Ok(meta) = path.symlink_metadata() else {
             return;
         };
@@ -73,7 +73,7 @@ impl Canary {
         }
     }
 
-    /// The processes that have it among their arguments, which every user can read.
+    /// The processes with the value among their arguments, which every user can read.
     pub fn among_arguments(&self) -> Vec<String> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -88,21 +88,21 @@ impl Canary {
         pids.filter(has_it).map(told).collect()
     }
 
-    /// Remembers, for [`seen`], who has it among their arguments now.
+    /// Records, for [`seen`], the processes with the value among their arguments now.
     pub(crate) fn look_at_arguments(&self) {
         for place in self.among_arguments() {
             remember(place);
         }
     }
 
-    /// Remembers, for [`seen`], what has it there now: it may be gone before the test ends.
+    /// Records, for [`seen`], the files with the value now: they may be gone before the test ends.
     pub(crate) fn look_below<'a>(&self, places: impl Iterator<Item = &'a PathBuf>) {
         for path in places.flat_map(|place| self.below(place)) {
             remember(path.display().to_string());
         }
     }
 
-    /// Remembers, for [`seen`], that this line of `source` has it. A line of MCP may: it is between server and app.
+    /// Records, for [`seen`], that this line of `source` has the value. A line of MCP may contain it.
     pub(crate) fn hear(&self, source: &str, line: &str) {
         if line.contains(&self.0) && !line.contains("\"jsonrpc\"") {
             remember(source.to_owned());
@@ -110,7 +110,7 @@ impl Canary {
     }
 }
 
-/// Where the canary was found while this test ran.
+/// Where the canary was found during this test.
 pub(crate) fn seen() -> Vec<String> {
     std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -122,7 +122,7 @@ fn remember(place: String) {
     }
 }
 
-/// The content of a file that is no program: tests copy those by the dozen, and nobody writes into one.
+/// The content of a file, unless it is a program: tests copy many of those.
 fn text_of(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = fs::File::open(path)?.take(LONGEST);
     let mut content = Vec::new();

@@ -1,4 +1,4 @@
-//! How often, and how random: `--full` decides the counts, one printed seed decides the rest.
+//! How often, and how random: `--full` sets the counts, and one printed seed the random choices.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ pub fn count(full_count: u32) -> u32 {
     }
 }
 
-/// The run's seed: `KENNEL_SEED` if set, else a fresh one. Printed once, so that a failure can be run again.
+/// The seed of this run: `KENNEL_SEED` if set, else a new one. Printed once, so that a failure can be repeated.
 pub fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
@@ -31,7 +31,7 @@ pub fn seed() -> u64 {
     })
 }
 
-/// A small deterministic generator (splitmix64): the same seed and label give the same choices.
+/// A deterministic random generator (splitmix64): the same seed and label give the same choices.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -41,7 +41,7 @@ impl Rng {
         Rng::of(seed(), label)
     }
 
-    /// The generator of this seed for one purpose, whatever the run's seed is.
+    /// The generator of this seed for one purpose, independent of the seed of the run.
     pub fn of(seed: u64, label: &str) -> Rng {
         let mix = label.bytes().fold(seed, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

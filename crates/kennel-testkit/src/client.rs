@@ -12,7 +12,7 @@ use crate::canary::Canary;
 use crate::keeper::Keeper;
 use crate::wait::{DEADLINE, wait_for};
 
-/// A started process, spoken to on its stdin and heard on its stdout and stderr.
+/// A started process with pipes at stdin, stdout and stderr.
 #[derive(Debug)]
 pub struct Client {
     child: Child,
@@ -20,23 +20,23 @@ pub struct Client {
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     next_id: u64,
-    /// Where Kennel writes down what runs, if it was told.
+    /// The runtime directory that the process uses, if it was set.
     runtime_dir: Option<PathBuf>,
     _keeper: Option<Keeper>,
 }
 
-/// How a process ended, and what it had said that nobody had read yet.
+/// The end of a process, with its unread output.
 #[derive(Debug)]
 pub struct Ended {
     /// Its exit status.
     pub status: ExitStatus,
-    /// The lines of its stdout that were not asked for before.
+    /// The unread lines of its stdout.
     pub stdout: String,
     /// All of its stderr.
     pub stderr: String,
 }
 
-/// Runs a command that ends by itself, with nothing on its stdin.
+/// Runs a command that ends by itself, with empty stdin.
 #[track_caller]
 pub fn run(command: &mut Command) -> Ended {
     let mut client = Client::start(command);
@@ -78,7 +78,7 @@ impl Client {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-        // The command keeps the ends it was given until it gets others.
+        // The command keeps its pipe ends until it gets others.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Client {
             stdin: Some(pipes.writer),
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Starts the command and goes through the MCP handshake with it.
+    /// Starts the command and performs the MCP handshake.
     #[track_caller]
     pub fn begin(command: &mut Command) -> Client {
         let mut client = Client::start(command);
@@ -115,7 +115,7 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// While everyone is there who has a part in it, shim, daemon, warden and server, and their records are.
+    /// Searches for the canary while shim, daemon, warden and server are alive and their records exist.
     fn look_for_the_canary(&self) {
         let canary = Canary::of_run();
         canary.look_at_arguments();
@@ -169,13 +169,13 @@ impl Client {
 
     /// Writes text to the process's stdin as it is.
     pub fn say(&mut self, text: &str) {
-        // One that is gone does not read: that shows in the missing answer.
+        // A process that is gone does not read. The missing answer shows that.
         if let Some(stdin) = &mut self.stdin {
             let _ = stdin.write_all(text.as_bytes());
         }
     }
 
-    /// The answer to the request `id`; what comes before it is dropped.
+    /// The answer to the request `id`; lines before it are dropped.
     #[track_caller]
     pub fn answer(&mut self, id: u64) -> Value {
         self.try_answer(id).unwrap_or_else(|| {
@@ -200,7 +200,7 @@ impl Client {
         }
     }
 
-    /// The next line of stdout, whatever it is; `None` at its end.
+    /// The next line of stdout; `None` at its end.
     #[track_caller]
     pub fn line(&mut self) -> Option<String> {
         next(&self.stdout, "a line of stdout")
@@ -218,14 +218,14 @@ impl Client {
         self.child.wait().expect("an own child can be reaped");
     }
 
-    /// How the process ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         self.child
             .try_wait()
             .expect("an own child can be waited for")
     }
 
-    /// Waits for the process to end by itself; its stdin stays as it is.
+    /// Waits for the process to end by itself, with its stdin still open.
     #[track_caller]
     pub fn wait(mut self) -> Ended {
         let label = format!("process {} ends", self.pid());
@@ -237,14 +237,14 @@ impl Client {
         }
     }
 
-    /// What stderr has said and nobody has asked for.
+    /// The unread lines of stderr.
     pub fn stderr_so_far(&self) -> String {
         self.stderr.try_iter().map(|line| line + "\n").collect()
     }
 }
 
 impl Ended {
-    /// The exit code; a signal has none.
+    /// The exit code; `None` after a signal.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }

@@ -1,30 +1,31 @@
-//! Processes that hold the pipes of another process, so that neither EOF nor a lost reader tells it that its app died.
+//! Processes that hold the pipes of another process open, so that neither EOF nor a lost reader reports the death of its
+//! app.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::process::{Child, Command, Stdio};
 
-/// Two processes that hold the far ends of a session's stdin and stdout, and pass on what goes through. The process that
-/// starts a session must not hold them itself: an ancestor that does is the session's app (`kennel_sys::starter`). Dropping
-/// it ends both.
+/// Two processes that hold the far ends of a session's stdin and stdout, and forward the data. The process that starts a
+/// session must not hold them itself: an ancestor that does is the session's app (`kennel_sys::starter`). Dropping it ends
+/// both.
 #[derive(Debug)]
 pub struct Keeper([Child; 2]);
 
-/// The four ends that a [`Keeper`] leaves to others.
+/// The four pipe ends around a [`Keeper`].
 #[derive(Debug)]
 pub struct KeptPipes {
     /// For the session's stdin.
     pub input: PipeReader,
     /// For the session's stdout.
     pub output: PipeWriter,
-    /// What is written here arrives at `input`.
+    /// Data written here arrives at `input`.
     pub writer: PipeWriter,
-    /// What is written to `output` arrives here.
+    /// Data written to `output` arrives here.
     pub reader: PipeReader,
 }
 
 impl Keeper {
-    /// Starts both. They belong to no [`Scope`](crate::Scope), for they are none of what must not be left: without us they
-    /// end by themselves, when `writer` closes and when nobody has `output` any more.
+    /// Starts both. They belong to no [`Scope`](crate::Scope) and are not leftovers: they end by themselves when `writer`
+    /// is closed and no process has `output` any more.
     pub fn start() -> io::Result<(Keeper, KeptPipes)> {
         let cat = |source: PipeReader, sink: PipeWriter| {
             Command::new("cat")

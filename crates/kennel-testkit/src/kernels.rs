@@ -1,27 +1,27 @@
-//! One test, on several kernels: this one, and this one with features switched off.
+//! Running one test on several kernels: this one, and this one with features switched off.
 
 use std::any::type_name_of_val;
 use std::process::{Child, Command};
 
-/// What is switched off in each round; see `kennel_sys::kernel`.
+/// The features that are switched off in each round; see `kennel_sys::kernel`.
 const ROUNDS: [&str; 4] = ["", "pidfs", "peer-pidfd", "pidfd"];
 
-/// Set in the processes that are rounds.
+/// Environment variable of the processes that run a round.
 const ROUND: &str = "TESTKIT_ROUND";
 
-/// Runs `test` once per kind of kernel, each in a process of its own. Call it as the test's only
-/// statement: the process is the test's program, started again for this one test.
+/// Runs `test` once per kind of kernel, each in a new process. Call it as the test's only statement: the process is the
+/// test program, started again for this one test.
 #[track_caller]
 pub fn on_each_kernel<F: FnOnce()>(test: F) {
     rounds(&[], test);
 }
 
-/// [`on_each_kernel`], in pid namespaces of its own: nobody else takes pids there, so that
-/// [`with_pid`] gets the one it wants. Needs root.
+/// [`on_each_kernel`], in new pid namespaces: no other process takes pids there, so [`with_pid`] gets the pid that it
+/// wants. Needs root.
 #[track_caller]
 pub fn on_each_kernel_alone<F: FnOnce()>(test: F) {
     if std::env::var_os(ROUND).is_some() {
-        // A fresh namespace counts from 1: numbers that small turn up anywhere in a message.
+        // A new namespace counts from 1: such small numbers could appear anywhere in a message.
         choose_next_pid(20_000);
     }
     rounds(
@@ -44,7 +44,7 @@ fn rounds<F: FnOnce()>(before: &[&str], test: F) {
     for off in ROUNDS {
         let output = Command::new(&line[0])
             .args(&line[1..])
-            .args(["--exact", name, "--nocapture"])
+            .args(["--exact", name, "--nocapture", "--include-ignored"])
             .env(ROUND, "1")
             .env("KENNEL_FEATURES_OFF", off)
             .output()
@@ -58,14 +58,13 @@ fn rounds<F: FnOnce()>(before: &[&str], test: F) {
     }
 }
 
-/// Starts processes until one has `pid`. Needs root, and [`on_each_kernel_alone`], else others may
-/// be quicker.
+/// Starts processes until one has `pid`. Needs root, and [`on_each_kernel_alone`], else another process may take the pid.
 #[track_caller]
 pub fn with_pid(pid: u32, start: impl FnMut() -> Child) -> Child {
     try_with_pid(pid, start).unwrap_or_else(|| panic!("pid {pid} was not given out again"))
 }
 
-/// [`with_pid`] where others take pids too: `None` if somebody else has it.
+/// [`with_pid`] where other processes take pids too: `None` if another one has it.
 pub fn try_with_pid(pid: u32, mut start: impl FnMut() -> Child) -> Option<Child> {
     for _ in 0..200 {
         choose_next_pid(pid);

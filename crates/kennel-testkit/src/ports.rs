@@ -1,4 +1,4 @@
-//! Ports that no other test takes meanwhile.
+//! Free ports for tests that run at the same time.
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
@@ -7,15 +7,15 @@ use std::sync::Mutex;
 
 use crate::Rng;
 
-/// Below what the kernel gives to sockets that name no port: neither a listener on port 0 nor an outgoing connection of
-/// another test gets one of these.
+/// Below the ports that the kernel assigns: neither a listener on port 0 nor an outgoing connection of another test gets
+/// one of these.
 const FIRST: u64 = 16_000;
 const COUNT: u64 = 16_000;
 
-/// What tells other tests that a port is taken: a name of the network namespace that goes with this process.
+/// Marks a port as taken for other tests: an abstract socket name, which disappears with this process.
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// A port that nobody listens on, and that no other test is given as long as this process lives.
+/// A port without a listener, which no other test gets while this process lives.
 pub fn free_port() -> u16 {
     let mut rng = Rng::of(u64::from(std::process::id()), "ports");
     crate::wait_for("a port that nobody has", || {

@@ -1,5 +1,5 @@
-//! A place for one test: its own directories, and a mark on every process it starts, so that
-//! nothing of it survives the test, even one that fails.
+//! The scope of one test: its own directories, and a mark on every process that it starts, so that nothing survives the
+//! test, even if it fails.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +11,13 @@ use kennel_sys::Signal;
 use kennel_sys::process::{Identity, ProcessRef};
 
 use crate::canary::{self, CANARY, Canary};
-use crate::wait::wait_until;
+use crate::wait::{skipped, wait_until};
 
-/// The variable that marks what a scope started. Not a `KENNEL_…` one: those are scrubbed on the way.
+/// The variable that marks processes of a scope. Not a `KENNEL_…` one, because those are removed on the way.
 const MARK: &str = "TESTKIT_SCOPE";
 
-/// One test's directories and processes. Dropping it ends the processes and removes the directories. A test whose
-/// secret is found there fails.
+/// The directories and processes of one test. Dropping it ends the processes and removes the directories. The test fails if
+/// the canary is found there.
 #[derive(Debug)]
 pub struct Scope {
     dir: PathBuf,
@@ -25,7 +25,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A fresh scope; `label` shows up in the directory's name.
+    /// Creates a scope; `label` is part of the directory's name.
     pub fn new(label: &str) -> Scope {
         let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), label);
         let mark = format!("{label}-{}-{nonce:016x}", std::process::id());
@@ -53,7 +53,7 @@ impl Scope {
         self.dir.join("run")
     }
 
-    /// Takes the runtime directory away, whoever still writes into it.
+    /// Removes the runtime directory, even while processes write to it.
     #[track_caller]
     pub fn remove_runtime_dir(&self) {
         crate::wait_for("the runtime directory to be gone", || {
@@ -61,8 +61,8 @@ impl Scope {
         });
     }
 
-    /// A command that carries the scope's mark, home, temporary and runtime directory, the [`CANARY`], and
-    /// nothing of the caller's XDG or Kennel variables.
+    /// A command with the scope's mark, home, temporary and runtime directory, the [`CANARY`], and none of the caller's XDG
+    /// or Kennel variables.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -81,12 +81,12 @@ impl Scope {
         command
     }
 
-    /// Where processes sign that may lose the scope's mark (see `tk-stubborn`).
+    /// The file to which processes append their identity that may lose the scope's mark (see `tk-stubborn`).
     pub fn roll(&self) -> PathBuf {
         self.dir.join("roll")
     }
 
-    /// Everyone who signed the roll so far.
+    /// The identities in the roll.
     pub fn signed(&self) -> Vec<Identity> {
         let text = std::fs::read_to_string(self.roll()).unwrap_or_default();
         let whole = text
@@ -97,7 +97,7 @@ impl Scope {
             .collect()
     }
 
-    /// The living processes that carry this scope's mark or signed its roll. Zombies are dead.
+    /// The living processes with this scope's mark or in its roll. Zombies are dead.
     pub fn survivors(&self) -> Vec<ProcessRef> {
         let mut survivors = self.marked();
         let marked: Vec<u32> = survivors.iter().map(ProcessRef::pid).collect();
@@ -111,19 +111,19 @@ impl Scope {
     }
 
     fn marked(&self) -> Vec<ProcessRef> {
-        // A daemon keeps nothing of a client's environment, but knows where its clients meet.
+        // A daemon has no variable of a client in its environment, but the runtime directory.
         let place = format!("KENNEL_RUNTIME_DIR={}", self.runtime_dir().display());
         let wanted = [format!("{MARK}={}", self.mark), place];
         processes()
             .filter(|&pid| pid != std::process::id())
             .filter(|&pid| environment_has(pid, &wanted))
             .filter_map(|pid| ProcessRef::open(pid).ok())
-            // Read again behind the reference: the number alone may have changed hands (rule 6).
+            // Checked again after the process was opened: the pid may have been reused (rule 6).
             .filter(|process| environment_has(process.pid(), &wanted) && process.is_alive())
             .collect()
     }
 
-    /// Panics, naming them, if processes of this scope are still alive after `deadline`.
+    /// Panics, with their names, if processes of this scope still live after `deadline`.
     #[track_caller]
     pub fn nothing_left_within(&self, label: &str, deadline: Duration) {
         wait_until(&format!("{label}: no survivor"), deadline, || {
@@ -132,8 +132,8 @@ impl Scope {
     }
 
     fn end_survivors(&self) {
-        // What is being ended may fork meanwhile, and a process shows no environment while it becomes another program: look
-        // again until nobody is found twice in a row.
+        // A process may fork before it is killed, and shows no environment during an exec: repeat until no process is found
+        // twice in a row.
         let mut clean = 0;
         for _ in 0..100 {
             let survivors = self.survivors();
@@ -146,7 +146,7 @@ impl Scope {
                 let _ = kennel_sys::events::sleep(&[], &[], Some(Duration::from_millis(2)));
             }
             for process in &survivors {
-                // One that is gone already is what was wanted.
+                // A process that is gone needs no signal.
                 let _ = process.signal(Signal::KILL);
             }
             for process in &survivors {
@@ -158,7 +158,7 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        // What they have written down by now, and what they write when they end.
+        // The files that exist now, and those that processes write when they end.
         Canary::of_run().look_at_arguments();
         Canary::of_run().look_below([&self.dir].into_iter());
         self.end_survivors();
@@ -193,17 +193,21 @@ pub fn bin(name: &str) -> PathBuf {
         })
 }
 
-/// The path of an outside tool (node, npm, python3, unshare…), or `None` where it is missing.
-/// `cargo xtask test` says loudly which are missing, and fails on it where `CI=true`.
+/// The path of an external tool (node, npm, python3, unshare…), or `None` if it is missing. `cargo xtask test` lists the
+/// missing ones, and fails if `CI=true`.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
+    let found = std::env::split_paths(&path)
         .map(|dir| dir.join(name))
         .find(|candidate| {
             candidate
                 .metadata()
                 .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-        })
+        });
+    if found.is_none() {
+        skipped(&format!("{name} is missing"));
+    }
+    found
 }
 
 fn processes() -> impl Iterator<Item = u32> {
@@ -212,12 +216,11 @@ fn processes() -> impl Iterator<Item = u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// Whether it has just begun to be another program: for a moment it has no environment that could be read, whoever
-/// started it.
+/// Whether a process is in the middle of an exec: for a moment its environment cannot be read.
 fn is_becoming_a_program(pid: u32) -> bool {
     let dir = format!("/proc/{pid}");
     let has_none = || std::fs::read(format!("{dir}/environ")).is_ok_and(|it| it.is_empty());
-    // A zombie has none either, and a kernel's thread never had one.
+    // A zombie has no environment either, and a kernel thread never has one.
     let runs = || std::fs::read_link(format!("{dir}/exe")).is_ok();
     let young = || ProcessRef::open(pid).ok()?.age();
     has_none() && runs() && young().is_some_and(|age| age < Duration::from_secs(2))

@@ -1,8 +1,9 @@
-//! Labelled waits (lesson 42): a test waits for the event, with a deadline no busy machine reaches.
+//! Waits with a label (lesson 42): a test waits for an event, with a deadline that no busy machine reaches.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-/// How long a wait may take before the test gives up. Generous: it is only ever reached by a bug.
+/// Maximum duration of a wait. Only a bug reaches it.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits until `look` finds something, and returns it; panics with `label` after [`DEADLINE`].
@@ -11,7 +12,7 @@ pub fn wait_for<T>(label: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_until(label, DEADLINE, look)
 }
 
-/// [`wait_for`] with a deadline of its own.
+/// [`wait_for`] with another deadline.
 #[track_caller]
 pub fn wait_until<T>(label: &str, deadline: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -33,7 +34,13 @@ pub fn wait_until<T>(label: &str, deadline: Duration, mut look: impl FnMut() -> 
     }
 }
 
-/// Says that a test does not run here, and why. It passes all the same.
+/// Reports that a test is skipped, and why. The test passes.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what a test that passes prints with `eprintln` is not shown"
+)]
 pub fn skipped(why: &str) {
-    eprintln!("SKIPPED: {why}");
+    let test = std::thread::current();
+    let test = test.name().unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "NOT TESTED: {test}: {why}");
 }

@@ -299,6 +299,7 @@ fn where_connections_cannot_be_seen_what_listens_is_kept() {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_a_service_in_another_network_namespace_is_kept() {
     let scope = Scope::new("netns");
     let records = scope.path("trees");
@@ -383,6 +384,7 @@ fn a_known_service_is_kept_without_a_user() {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_rule_9_a_record_of_another_user_keeps_nobody() {
     for theirs in [true, false] {
         let scope = Scope::new("foreign-kept");

@@ -3,11 +3,11 @@
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_sys::tree::{self, Families, Stopped};
+use kennel_sys::tree::{self, ProcessTable, Stopped};
 use kennel_testkit::{Client, Scope, wait_for};
 
 fn stopped_below(pid: u32) -> Option<Stopped> {
-    tree::stopped(&[pid], &Families::now().unwrap())
+    tree::stopped(&[pid], &ProcessTable::now().unwrap())
 }
 
 /// Sends a signal, and waits until the process has this state.
@@ -43,7 +43,9 @@ fn a_stopped_server_behind_a_launcher_is_found_and_a_stopped_child_of_it_is_not(
     let stdin = |pid: u32| std::fs::read_link(format!("/proc/{pid}/fd/0")).ok();
     let cat = |has_our_stdin: bool| {
         wait_for("the launcher started both", || {
-            let all = Families::now().unwrap().of(launcher.pid());
+            let all = ProcessTable::now()
+                .unwrap()
+                .with_descendants(launcher.pid());
             let is_cat = |pid: &u32| {
                 let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
                 name.is_ok_and(|name| name == "cat\n")

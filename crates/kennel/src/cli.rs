@@ -1,4 +1,5 @@
-//! The command line. `kennel warden` is not here: it is started by Kennel itself, and `main` sees to it.
+//! The command line. `kennel warden`, `kennel daemon` and `kennel guardian` are not part of it: only Kennel starts
+//! them, and `kennel::main` runs them.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -8,16 +9,18 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
+use kennel_sys::limits::with_enough_stack;
 use kennel_sys::signals;
 
+use crate::exit_code::USAGE;
 use crate::sharing::{Named, ServersToml};
-use crate::shim::Origin;
-use crate::{complaint, demo, doctor, guard, logs, ps, purge, reference, run, stop, top, wrap};
+use crate::shim::FoundStarter;
+use crate::{demo, doctor, guard, logs, ps, purge, reference, run, stderr, stop, top, wrap};
 
-/// Help is the same wherever it is read, and no wider than the least of terminals.
+/// Width of help texts, in columns: fits the narrowest usual terminal, and does not depend on the terminal.
 const COLUMNS: usize = 80;
 
-/// Keep local tool servers alive exactly as long as somebody needs them
+/// Run local MCP servers exactly as long as they are needed
 ///
 /// One process where ten would run, none where nobody is left, and a session that goes on when the
 /// server behind it dies.
@@ -33,117 +36,114 @@ enum Command {
     #[command(flatten)]
     Session(Session),
 
-    /// Run a server with ports (HTTP, WebSocket), bound to its owner
+    /// Run a server with ports, and stop it with its owner
     ///
-    /// When its owner is gone, however it went, and nobody is connected for a while, the server ends with
-    /// everything it started. A connection keeps it. Whoever comes to a port that is taken is told by whom.
+    /// For servers that clients reach by HTTP or WebSocket. When the owner has exited for any reason and no client is connected, the server and everything it started are
+    /// stopped. If the port is in use, the error names the process that holds it.
     #[command(after_help = GUARD_EXAMPLES)]
     Guard(Box<guard::Args>),
 
-    /// Show what runs
+    /// List running servers
     ///
-    /// One line for each daemon, session of its own and guarded server: its state, how many servers and which apps it
-    /// has, what its servers hold in memory and what sharing them saves, how often they were asked something, and how old
-    /// it is. Lines below it tell what is not as usual.
+    /// Prints one line for each daemon, dedicated session and guarded server: state, servers, apps, memory, memory saved
+    /// by sharing, requests and age. Lines below it report anything unusual.
     #[command(after_help = PS_EXAMPLES)]
     Ps(ps::Args),
 
-    /// Watch what runs, full-screen
+    /// Monitor running servers, full-screen
     ///
-    /// Everything that `kennel ps` shows, once a second: servers and clients of the chosen one, its memory and requests
-    /// over time, its last events and its log. `?` has the keys.
+    /// Shows the list of `kennel ps` once a second and, for the selected row, its servers and clients, memory and requests
+    /// over time, recent events and log. Press `?` for the keys.
     #[command(after_help = TOP_EXAMPLES)]
     Top(top::Args),
 
-    /// Stop a server by its name or key, for all its sessions
+    /// Stop a server for all its sessions
     ///
-    /// A session of a daemon starts its server again when it next needs it, also one that has a server of its own only
-    /// until it finds a daemon; any other solo session ends, and so does a guarded server.
+    /// Sessions that share the server stay open, and their next request starts it again. A dedicated session ends with
+    /// its server, unless it is dedicated only because no daemon could be reached. A guarded server ends.
     #[command(after_help = STOP_EXAMPLES)]
     Stop(stop::Args),
 
-    /// Show what happened and what the server said, in one timeline
+    /// Show the log of a server
     ///
-    /// Each line has its time and who speaks: kennel, or the server on its stderr (a detached server's stdout too).
-    /// A session on its own has no log: what its server says goes to its app.
+    /// Each line has its time and its source: Kennel, or stderr of the server (for a detached server also its stdout).
+    /// Dedicated sessions have no log: the stderr of their server goes to the app.
     #[command(after_help = LOGS_EXAMPLES)]
     Logs(logs::Args),
 
-    /// Put Kennel before the servers in your apps' configurations
+    /// Run the servers in your apps' configurations through Kennel
     ///
-    /// Finds the configurations, yours and this project's, shows what it proposes for each server and
-    /// why, and asks. Only `command` and `args` change; everything else keeps its bytes, and `kennel unwrap` gives
-    /// all of them back.
+    /// Finds your configurations and those of this project, shows the change for each server with the reason, and asks
+    /// for confirmation. Changes only `command` and `args`; `kennel unwrap` restores every byte.
     #[command(after_help = WRAP_EXAMPLES)]
     Wrap(wrap::Args),
 
-    /// Take Kennel out of your apps' configurations again
+    /// Undo `kennel wrap`
     ///
-    /// A file that nobody edited since gets back every byte; in one that was edited, just Kennel's own change is
-    /// undone.
+    /// A file that was not edited since gets back every byte. In an edited file only Kennel's change is undone.
     #[command(after_help = UNWRAP_EXAMPLES)]
     Unwrap(wrap::Args),
 
-    /// Find what is not as it should be
+    /// Check for problems and suggest fixes
     ///
-    /// Looks at the runtime directory, daemons, records, your servers.toml and your apps' configurations, and for
-    /// orphans on this machine, also those that Kennel did not start. Each finding comes with the command that mends
-    /// it. Changes nothing. Exit code 0 if all is well, 1 if not.
+    /// Checks the runtime directory, daemons, records, servers.toml and your apps' configurations, and searches for
+    /// orphaned servers, including those that Kennel did not start. Each problem is shown with the command that fixes it.
+    /// Changes nothing. Exits with 0 if there are no problems, else with 1.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(doctor::DoctorArgs),
 
-    /// End what nobody needs any more
+    /// Kill orphaned servers
     ///
-    /// What is left of servers that Kennel started; with --foreign, after showing the evidence and asking, also servers
-    /// that others started: their starter is gone, and nobody can write to their stdin or read their stdout.
+    /// Kills processes left over from servers that Kennel started. With --foreign, also kills servers that other programs
+    /// started, after showing the evidence and asking: their starter has exited, and no process can write to their stdin
+    /// or read their stdout.
     #[command(after_help = REAP_EXAMPLES)]
     Reap(doctor::ReapArgs),
 
-    /// Remove everything that Kennel keeps
+    /// Remove all files of Kennel
     ///
-    /// Shows what there is (runtime files, logs, caches, state that was declared with `kennel guard --state`, backups of
-    /// configurations), asks, and removes it. Each declared state is asked for by its path; --yes keeps it unless
-    /// --with-state names it. Refused with exit code 2 while anybody uses it. Your apps' configurations are not
-    /// touched: `kennel unwrap` does that.
+    /// Shows the files (runtime files, logs, caches, state declared with `kennel guard --state`, backups of
+    /// configurations), asks for confirmation, and removes them. Asks for each declared state by its path; --yes keeps it
+    /// unless --with-state names it. Exits with 2 and removes nothing while a server runs. Does not change your apps'
+    /// configurations: `kennel unwrap` does that.
     #[command(after_help = PURGE_EXAMPLES)]
     Purge(purge::Args),
 
-    /// Print a script that completes commands and options
+    /// Print a shell completion script
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(reference::CompletionsArgs),
 
-    /// Print the manual, or write a page for each command
+    /// Print the man page, or write one page per command
     #[command(after_help = MAN_EXAMPLES)]
     Man(reference::ManArgs),
 
-    /// Show what Kennel does, with nothing else installed
+    /// Show crash recovery and cleanup
     ///
-    /// Starts ten sessions that share a server that is built in, kills the server, the daemon and an app under them, and
-    /// measures how long it takes until they go on, or until nothing is left. Takes a few seconds, in a
-    /// directory of its own, and leaves nothing behind.
+    /// Starts ten sessions that share a built-in server, kills the server, the daemon and an app, and measures the time
+    /// until the sessions go on, or until no process is left. Takes a few seconds, needs nothing else installed, and
+    /// removes its temporary directory.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo,
 }
 
-/// Made once, and never freed: the parser wants to keep it.
+/// The version text that clap keeps for the life of the process; leaked once.
 fn version() -> &'static str {
     String::leak(crate::this_build::text())
 }
 
-/// What apps start, again and again.
+/// The command that apps run, once per session.
 #[derive(Debug, Subcommand)]
 enum Session {
-    /// Run an MCP server that speaks on stdin and stdout
+    /// Run an MCP server that uses stdin and stdout
     ///
-    /// Put it in front of the command in your client's configuration. The server runs as before; when it
-    /// crashes, the session goes on with a new one, and when the app is gone, however it went, nothing of
-    /// the server is left.
+    /// Put `kennel run --` before the command in your app's configuration. If the server crashes, the session goes on
+    /// with a new one. When the app exits or is killed, the server and everything it started are stopped.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<run::Args>),
 }
 
-/// A command line that begins a session. Read without the rest of the definition, which is of no use to a process that
-/// there are many of.
+/// The command line of `kennel run` alone. Parsed without the other commands: there is one such process per session,
+/// and their definitions would only use its memory.
 #[derive(Debug, Parser)]
 #[command(name = "kennel", version = version(), term_width = COLUMNS)]
 struct SessionCli {
@@ -152,14 +152,14 @@ struct SessionCli {
 }
 
 const EXAMPLES: &str = "Examples:
-  kennel demo                   see sessions survive, and nothing survive them
-  kennel wrap                   put kennel before the servers of your apps
-  kennel run -- npx some-server run an MCP server behind kennel
+  kennel demo                   show crash recovery and cleanup
+  kennel wrap                   run the servers of your apps through kennel
+  kennel run -- npx some-server run one MCP server through kennel
   kennel guard --owner-pid $PPID --port 8080 -- python3 -m http.server 8080
-                                run a server that ends with its owner
-  kennel doctor                 find what is not as it should be
+                                run a server that stops with its owner
+  kennel doctor                 check for problems and suggest fixes
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 nothing found, 98 port held by another.";
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 nothing found, 98 port in use.";
 
 const RUN_EXAMPLES: &str = "Examples:
   kennel run -- npx -y @modelcontextprotocol/server-everything
@@ -167,64 +167,62 @@ const RUN_EXAMPLES: &str = "Examples:
   kennel run --share always --linger 5m -- uvx some-server
   kennel run memory                     a server with this name in servers.toml
 
-Sessions with the same command, directory and environment share one server where that is known to be safe \
-(--share auto): docs/SHARING.md has the table, ~/.config/kennel/servers.toml has the last word, and `kennel \
-ps --wide` says why a session is on its own.
+Sharing: sessions with the same command, directory and environment share one server if it is known to be \
+safe to share (--share auto). docs/SHARING.md has the table of such servers, ~/.config/kennel/servers.toml \
+overrides it, and `kennel ps --wide` shows why a session has a dedicated server.
 
-The timers: --linger is how long a shared server outlives its last client; --grace how long its owner must \
-be gone before it ends without clients; --max-idle ends clients that nobody can see or hear; --stop-after is \
-how long a server may take to end; --hibernate stops a server nobody asks, until somebody does. Durations \
-are written 500ms, 1.5s, 30s, 5m, 2h.
+Durations are written 500ms, 1.5s, 30s, 5m, 2h; sizes 512K, 8M, 1G.
 
-When the server dies, its sessions go on with the next one. What was under way is asked again where that \
-does no harm (--replay safe), and otherwise answered with an error that says that nobody knows whether it \
-was done.
+Crashes: sessions go on with the next server. Requests in flight are retried if that is safe (--replay \
+safe); the others get an error which says that their outcome is unknown.
 
-When the server's program, script or package changes on disk, a shared server is replaced while nobody waits \
-for it, and one session's own is only marked (--on-change). A newer kennel takes over its daemons while they \
-run.
+Updates: if the program, script or package of a server changes on disk, a shared server is replaced when no \
+request is in flight; a dedicated server is only shown as stale (--on-change). A newer kennel replaces \
+running daemons without ending their sessions.
 
-Environment: each timer is also a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, ...), and so \
-are KENNEL_REPLAY and KENNEL_ON_CHANGE; KENNEL_OFF=1 runs the server as if kennel were not there; \
-KENNEL_PARENT_WATCH=off leaves the end of the session to stdin alone. A switch is 1, true, yes or on, or 0, \
-false, no or off. A variable that cannot be read is ignored, with a warning.
+Environment: each timer can also be set by a variable (KENNEL_LINGER, KENNEL_STOP_AFTER, KENNEL_OWNER_PID, \
+...), and so can KENNEL_REPLAY and KENNEL_ON_CHANGE. KENNEL_OFF=1 runs the server directly, without kennel. \
+KENNEL_PARENT_WATCH=off ends the session only at the end of stdin, not when the app exits. A switch is 1, \
+true, yes or on, or 0, false, no or off. A variable with an invalid value is ignored with a warning.
 
-Exit codes: the server's own after the app closed stdin; 127 command not found, 126 not executable.";
+Exit codes: that of the server after the app closed stdin; 127 command not found, 126 not executable.";
 
 const GUARD_EXAMPLES: &str = "Examples:
   kennel guard --owner-pid $PPID --port 8080 -- python3 -m http.server 8080
   kennel guard --detach --json --port 6505 --owner-pid 4711 -- node server.js
   kennel guard --takeover older --port 7000 --state ~/.local/share/thing -- thing serve
 
-The owner: when it is gone (killed, exited, a zombie) and nobody has been connected for --grace, the whole \
-server ends: SIGTERM, and what is left after --stop-after is killed. A connection that comes cancels that; \
-its end begins the grace anew. Without an owner, kennel passes signals and the exit code on, and cleans up.
+Owner: when the owner has exited and no client was connected for --grace, the server and everything it \
+started get SIGTERM, and SIGKILL after --stop-after. A new connection cancels this; the grace starts again \
+when it ends. Without an owner, kennel forwards signals and the exit code, and cleans up.
 
-A port that is taken: a guarded server of the same command in the same directory whose owner is gone and \
-that nobody uses is replaced (--takeover orphan); with --takeover older, so is one whose program or script \
-has changed on disk. One that is wanted is `already running`: exit code 0 and its facts. Anybody else keeps \
-the port: exit code 98, with who it is. The successor is checked before the incumbent is stopped: that its \
-program is there and executable, that its interpreter is, that its script parses.
+Port in use: if a guarded server with the same command and directory holds the port, but its owner has \
+exited and no client is connected, the new server replaces it (--takeover orphan); with --takeover older, \
+also if its program or script has changed on disk. If that server is still needed, kennel prints `already \
+running` with its pid and ports, and exits with 0. If another process holds the port, kennel names it and \
+exits with 98. Before the old server is stopped, kennel checks that the program and the interpreter of the \
+new one exist and that its script parses.
 
-With --detach, `kennel ps`, `kennel logs` and `kennel stop` show it, what it said, and its end.
+Detached servers (--detach) are listed by `kennel ps`; `kennel logs` shows their output, `kennel stop` stops \
+them.
 
-Environment: KENNEL_OWNER_PID names the owner, and does not reach the server; KENNEL_OFF=1 runs the server \
-as if kennel were not there.
+Environment: KENNEL_OWNER_PID names the owner and is not passed to the server. KENNEL_OFF=1 runs the server \
+directly, without kennel.
 
-Exit codes: the server's own, 128 and its number if a signal ended it; 0 if nobody needed it any more, or if \
-it runs already; 98 port held by another; 127 command not found, 126 not executable; 1 anything else.";
+Exit codes: that of the server, or 128 plus the signal that killed it; 0 if the server was no longer needed, \
+or is already running; 98 port in use; 127 command not found, 126 not executable; 1 any other failure.";
 
 const PS_EXAMPLES: &str = "Examples:
   kennel ps
-  kennel ps --wide                      keys, versions, pids, and why a session is on its own
-  kennel ps --watch                     until Ctrl-C
+  kennel ps --wide                      with keys, versions and pids
+  kennel ps --watch                     refresh until Ctrl-C
   kennel ps --json | jq '.[].name'";
 
 const TOP_EXAMPLES: &str = "Examples:
   kennel top
-  kennel top memory                     only what has this in its name, key, state or app
+  kennel top memory                     only rows that contain `memory`
 
-Colours are left out where NO_COLOR is set.";
+NO_COLOR turns colours off.";
 
 const STOP_EXAMPLES: &str = "Examples:
   kennel stop server-memory
@@ -232,7 +230,7 @@ const STOP_EXAMPLES: &str = "Examples:
 
 const LOGS_EXAMPLES: &str = "Examples:
   kennel logs server-memory
-  kennel logs server-memory -f          go on as more is written
+  kennel logs server-memory -f          print new lines as they are written
   kennel logs server-memory --since 10m";
 
 const DEMO_EXAMPLES: &str = "Example:
@@ -244,59 +242,65 @@ const COMPLETIONS_EXAMPLES: &str = "Examples:
   kennel completions fish > ~/.config/fish/completions/kennel.fish";
 
 const MAN_EXAMPLES: &str = "Examples:
-  kennel man | man -l -                 read it now
+  kennel man | man -l -                 show the man page
   kennel man --out ~/.local/share/man/man1";
 
 const WRAP_EXAMPLES: &str = "Examples:
-  kennel wrap --dry-run                 see what would change, in all apps
-  kennel wrap --client cursor           one app
-  kennel wrap --file ~/x/mcp.json --yes one file, without asking
+  kennel wrap --dry-run                 show what would change in all apps
+  kennel wrap --client cursor           change one app
+  kennel wrap --file ~/x/mcp.json --yes change one file, without asking
 
-shared: its sessions use one server, where that is known to be safe. solo: each session has a server of its \
-own, and still survives its crashes and leaves nothing behind. skip: nothing to put Kennel before.";
+shared: all sessions use one server. solo: each session has a dedicated server; crash recovery and cleanup \
+work too. skip: the entry cannot run through Kennel.";
 
 const UNWRAP_EXAMPLES: &str = "Examples:
-  kennel unwrap --dry-run               see what would change
-  kennel unwrap --yes                   everywhere, without asking";
+  kennel unwrap --dry-run               show what would change
+  kennel unwrap --yes                   undo all changes, without asking";
 
 const DOCTOR_EXAMPLES: &str = "Examples:
   kennel doctor
-  kennel doctor --json | jq '.findings[].mend'";
+  kennel doctor --json | jq '.findings[].fix'";
 
 const REAP_EXAMPLES: &str = "Examples:
-  kennel reap                           end what is left of Kennel's own servers
-  kennel reap --foreign --dry-run       see which orphans others left, and the evidence
-  kennel reap --foreign                 the same, then asks, then ends them
+  kennel reap                           kill leftovers of Kennel's servers
+  kennel reap --foreign --dry-run       show all orphans with the evidence
+  kennel reap --foreign                 show them, ask, and kill them
 
-A process that computes, writes, or may be of use to another process is shown
-with the reason, and never ended.";
+A process that computes, writes, or may be in use by another process is shown
+with the reason, and never killed.";
 
 const PURGE_EXAMPLES: &str = "Examples:
-  kennel purge --dry-run                see what there is
-  kennel stop --all && kennel purge     remove all of it, after a question
-  kennel purge some-server --yes        only what belongs to one server
+  kennel purge --dry-run                show all files of Kennel
+  kennel stop --all && kennel purge     remove all of them, after a question
+  kennel purge some-server --yes        remove the files of one server
   kennel purge --yes --with-state /srv/notes
-                                        all of it, with that server's state";
+                                        remove all, and this server's state";
 
-pub(crate) fn run(origin: Origin) -> ExitCode {
+/// Parses the command line; `Err` is the exit code once its fault was explained. Takes a few hundred KB of stack.
+fn parse() -> Result<Command, ExitCode> {
     if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
         return match SessionCli::try_parse() {
-            Ok(SessionCli {
-                command: Session::Run(args),
-            }) => run::run(*args, origin),
-            Err(error) => not_understood(&error, &SessionCli::command()),
+            Ok(session) => Ok(Command::Session(session.command)),
+            Err(error) => Err(explain_usage(&error, &SessionCli::command())),
         };
     }
-    let command = match Cli::try_parse() {
-        Ok(cli) => cli.command,
-        Err(error) => return not_understood(&error, &Cli::command()),
+    match Cli::try_parse() {
+        Ok(cli) => Ok(cli.command),
+        Err(error) => Err(explain_usage(&error, &Cli::command())),
+    }
+}
+
+pub(crate) fn run(origin: FoundStarter) -> ExitCode {
+    let command = match with_enough_stack(parse) {
+        Ok(command) => command,
+        Err(code) => return code,
     };
     if !matches!(
         command,
         Command::Session(_) | Command::Guard(_) | Command::Demo
     ) {
-        signals::end_with_the_reader();
-        complaint::may_wait();
+        signals::end_on_broken_pipe();
+        stderr::allow_blocking();
     }
     match command {
         Command::Session(Session::Run(args)) => run::run(*args, origin),
@@ -312,37 +316,35 @@ pub(crate) fn run(origin: Origin) -> ExitCode {
         Command::Purge(args) => purge::purge(&args),
         Command::Completions(args) => reference::completions(&args, Cli::command()),
         Command::Man(args) => reference::man(&args, Cli::command()),
-        Command::Demo => demo::show(),
+        Command::Demo => demo::run(),
     }
 }
 
-/// Help and version, which were asked for, or what is wrong with the line.
-fn not_understood(error: &clap::Error, definition: &clap::Command) -> ExitCode {
+/// Prints help or version if they were requested, else the error of the command line.
+fn explain_usage(error: &clap::Error, definition: &clap::Command) -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(advice) = advice_on_name(error, &words, definition) {
-        crate::fail(&advice);
-        return ExitCode::from(2);
+        return crate::fail_with(USAGE, &advice);
     }
     if error.kind() == ErrorKind::UnknownArgument
         && server_word(&words, definition).is_none_or(|at| named(&words[at]).is_none())
         && let Some(line) = with_dashes(&words, definition)
     {
         let what =
-            "the server's command comes after `--`, so that its options are not taken for kennel's";
-        crate::fail(&format!("{what}:\n  {line}"));
-        return ExitCode::from(2);
+            "write the server's command after `--`, so that its options are not taken for kennel's";
+        return crate::fail_with(USAGE, &format!("{what}:\n  {line}"));
     }
     let nothing_to_run = error.kind() == ErrorKind::MissingRequiredArgument;
     if nothing_to_run && words.first().is_some_and(|word| word == "run") {
-        crate::fail(
-            "what is to run? `kennel run -- COMMAND`, or `kennel run NAME` with a name in servers.toml; \
+        return crate::fail_with(
+            USAGE,
+            "no command is given: write `kennel run -- COMMAND`, or `kennel run NAME` with a name in servers.toml; \
              `kennel run --help` has examples",
         );
-        return ExitCode::from(2);
     }
     if error.use_stderr() {
-        complaint::say(error.render().to_string().trim_end());
-        return ExitCode::from(2);
+        stderr::print(error.render().to_string().trim_end());
+        return ExitCode::from(USAGE);
     }
     let printed = error.print().and_then(|()| io::stdout().flush());
     match printed {
@@ -352,7 +354,7 @@ fn not_understood(error: &clap::Error, definition: &clap::Command) -> ExitCode {
     }
 }
 
-/// What to do instead of `kennel run NAME EXTRA`, where servers.toml has the name.
+/// The hint for `kennel run NAME EXTRA`, where NAME is a name in servers.toml.
 fn advice_on_name(
     error: &clap::Error,
     words: &[OsString],
@@ -371,7 +373,7 @@ fn advice_on_name(
     let command: Vec<OsString> = named.command.iter().map(OsString::from).collect();
     let line = [&command, rest].concat();
     Some(format!(
-        "{name} is run as servers.toml says, without more arguments: write them into its `command` there, or run \
+        "{name} is a name in servers.toml and takes no more arguments: write them into its `command` there, or run \
          the program itself:\n  kennel run -- {}",
         quoted(&line)
     ))
@@ -381,7 +383,7 @@ fn named(word: &OsString) -> Option<Named> {
     ServersToml::named_by_user(word.to_str()?)
 }
 
-/// The line as it was meant, where `run` or `guard` was given a command without `--`.
+/// The corrected command line of a `run` or `guard` whose command was given without `--`.
 fn with_dashes(words: &[OsString], definition: &clap::Command) -> Option<String> {
     let (ours, its) = words.split_at_checked(server_word(words, definition)?)?;
     Some(format!("kennel {} -- {}", quoted(ours), quoted(its)))
@@ -392,7 +394,7 @@ fn quoted(words: &[OsString]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Where the first word of `run` or `guard` is that is neither an option nor the value of one.
+/// The index of the first word of `run` or `guard` that is neither an option nor the value of an option.
 fn server_word(words: &[OsString], definition: &clap::Command) -> Option<usize> {
     let name = words
         .first()?

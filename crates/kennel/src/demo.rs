@@ -1,7 +1,7 @@
-//! `kennel demo`: what Kennel does, shown on apps, shims, servers and a daemon of its own, in a private runtime
-//! directory, with times measured here. It leaves nothing behind.
+//! `kennel demo`: shows what Kennel does, with apps, shims, servers and a daemon of its own in a private runtime
+//! directory, and measures the times. Leaves nothing behind.
 
-mod stage;
+mod dir;
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
@@ -14,30 +14,31 @@ use kennel_sys::process::{ProcessRef, children};
 use kennel_sys::signals::Signals;
 use kennel_sys::{Signal, events};
 
-use crate::meeting::DaemonRecord;
-use stage::Stage;
+use crate::exit_code;
+use crate::key_dir::DaemonRecord;
+use dir::DemoDir;
 
-/// How many apps there are.
+/// Number of apps in the demo.
 const APPS: usize = 10;
-/// Nothing in the show takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time for each step of the demo; longer means that it is broken.
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A line of the show. Not `println!`: where it cannot be told, it is over, and cleared away.
-macro_rules! tell {
+/// Prints a line of the demo. Not `println!`, which panics: if stdout cannot be written, the demo ends and cleans up.
+macro_rules! demo_line {
     ($($words:tt)*) => { writeln!(io::stdout(), $($words)*) };
 }
 
-/// A process of the show.
+/// A process of the demo.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
-    /// An MCP server that answers everything with its pid.
+    /// An MCP server that answers every request with its pid.
     Server,
-    /// A server that ignores EOF and SIGTERM, and has a detached process.
+    /// A server that ignores the end of its stdin and SIGTERM, and has a detached process.
     Stubborn,
 }
 
 impl Part {
-    /// The part that a word on the command line names; for the demo itself.
+    /// The part that this word on the command line names; used only by the demo.
     pub(crate) fn called(word: &OsStr) -> Option<Part> {
         match word.to_str()? {
             "server" => Some(Part::Server),
@@ -47,150 +48,166 @@ impl Part {
     }
 }
 
-/// Somebody wants it to end: no session begins any more, and no daemon is waited for.
-static OVER: AtomicBool = AtomicBool::new(false);
+/// Whether the demo was interrupted: no new session starts, and no daemon is waited for.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-fn goes_on() -> io::Result<()> {
-    match OVER.load(Ordering::Relaxed) {
+fn check_interrupted() -> io::Result<()> {
+    match INTERRUPTED.load(Ordering::Relaxed) {
         true => Err(io::ErrorKind::Interrupted.into()),
         false => Ok(()),
     }
 }
 
-/// Runs the show.
-pub(crate) fn show() -> ExitCode {
+/// Runs the demo.
+pub(crate) fn run() -> ExitCode {
     let signals = match Signals::catch(&[Signal::INT, Signal::TERM, Signal::HUP]) {
         Ok(signals) => signals,
         Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
     };
-    let shown = Stage::set(&std::env::temp_dir()).and_then(|stage| {
-        let performed = perform(&stage, &signals);
-        let cleared = stage.clear();
-        performed.and_then(|signal| cleared.map(|()| signal))
+    let shown = DemoDir::create(&std::env::temp_dir()).and_then(|dir| {
+        let ran = run_steps(&dir, &signals);
+        let removed = dir.remove();
+        ran.and_then(|signal| removed.map(|()| signal))
     });
     match shown {
         Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(signal)) => ExitCode::from(128u8.wrapping_add(signal.as_raw() as u8)),
-        Err(error) => crate::fail(&format!("the demo went wrong: {error}")),
+        Ok(Some(signal)) => ExitCode::from(exit_code::of_signal(signal)),
+        Err(error) => crate::fail(&format!("the demo failed: {error}")),
     }
 }
 
-/// The acts on a thread, so that they can be broken off; the signal that did.
-fn perform(stage: &Stage, signals: &Signals) -> io::Result<Option<Signal>> {
+/// Runs the steps on a thread, so that they can be interrupted. Returns the signal that did so.
+fn run_steps(dir: &DemoDir, signals: &Signals) -> io::Result<Option<Signal>> {
     let (done, closes_when_done) = io::pipe()?;
-    let own = stage.path().to_owned();
-    let acts = std::thread::spawn(move || {
-        let played = acts(&own);
+    let own = dir.path().to_owned();
+    let thread = std::thread::spawn(move || {
+        let result = steps(&own);
         drop(closes_when_done);
-        played
+        result
     });
-    events::wait(&[signals, &done], &[], None)?;
+    events::sleep(&[signals, &done], &[], None)?;
     let signal = signals.next();
     if signal.is_some() {
-        OVER.store(true, Ordering::Relaxed);
+        INTERRUPTED.store(true, Ordering::Relaxed);
         for child in children(std::process::id())? {
-            // Whoever speaks to it hears that it is gone, and Kennel does the rest.
+            // Its sessions notice that it is gone, and Kennel does the rest.
             child.signal(Signal::KILL)?;
         }
     }
-    let played = acts
+    let result = thread
         .join()
-        .unwrap_or_else(|_| Err(io::Error::other("an act broke down")));
-    match (signal, played) {
+        .unwrap_or_else(|_| Err(io::Error::other("a step of it panicked")));
+    match (signal, result) {
         (None, Ok(())) => Ok(None),
-        (signal, played) => {
-            stage.everybody_leaves()?;
-            signal.map_or(played.map(|()| None), |signal| Ok(Some(signal)))
+        (signal, result) => {
+            dir.end_all_processes()?;
+            signal.map_or(result.map(|()| None), |signal| Ok(Some(signal)))
         }
     }
 }
 
-fn acts(stage: &Path) -> io::Result<()> {
-    tell!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n")?;
+fn steps(dir: &Path) -> io::Result<()> {
+    demo_line!("Kennel stands between an app and its tool server:  app -> kennel run -> server\n")?;
+    let mut sessions = share_a_server(dir)?;
+    kill_the_server(&mut sessions)?;
+    kill_the_daemon(dir, &mut sessions)?;
+    kill_an_app(dir)?;
+    end_all(dir, sessions)
+}
 
-    tell!(
+fn share_a_server(dir: &Path) -> io::Result<Vec<Session>> {
+    demo_line!(
         "1. {APPS} apps begin a session with the same server. One server runs where {APPS} would."
     )?;
     let mut sessions = Vec::new();
     for _ in 0..APPS {
-        sessions.push(Session::begin(stage, Part::Server, true)?);
+        sessions.push(Session::begin(dir, Part::Server, true)?);
     }
-    let server = the_one_server(&mut sessions)?;
-    let daemon = daemon_of(stage)?;
-    tell!(
+    let (server, daemon) = (the_one_server(&mut sessions)?, daemon_of(dir)?);
+    demo_line!(
         "   running:  {APPS} sessions, one daemon ({}), one server ({})",
         daemon.pid(),
         server.pid()
     )?;
+    Ok(sessions)
+}
 
-    tell!("\n2. The server is killed with -9. All sessions go on with a new one.")?;
+fn kill_the_server(sessions: &mut [Session]) -> io::Result<()> {
+    demo_line!("\n2. The server is killed with -9. All sessions go on with a new one.")?;
+    let server = the_one_server(sessions)?;
     let killed = Instant::now();
     server.signal(Signal::KILL)?;
-    server.wait(Some(PATIENCE))?;
-    let new = the_one_server(&mut sessions)?;
-    tell!(
+    server.wait(Some(STEP_TIMEOUT))?;
+    let new = the_one_server(sessions)?;
+    demo_line!(
         "   server {} -> {}, all {APPS} answering again after {}",
         server.pid(),
         new.pid(),
         since(killed)
-    )?;
+    )
+}
 
-    tell!("\n3. The daemon is killed with -9. All sessions go on with a new daemon.")?;
+fn kill_the_daemon(dir: &Path, sessions: &mut [Session]) -> io::Result<()> {
+    demo_line!("\n3. The daemon is killed with -9. All sessions go on with a new daemon.")?;
+    let daemon = daemon_of(dir)?;
     let killed = Instant::now();
     daemon.signal(Signal::KILL)?;
-    daemon.wait(Some(PATIENCE))?;
-    the_one_server(&mut sessions)?;
-    tell!(
+    daemon.wait(Some(STEP_TIMEOUT))?;
+    the_one_server(sessions)?;
+    demo_line!(
         "   daemon {} -> {}, all {APPS} answering again after {}",
         daemon.pid(),
-        daemon_of(stage)?.pid(),
+        daemon_of(dir)?.pid(),
         since(killed)
-    )?;
+    )
+}
 
-    tell!(
+fn kill_an_app(dir: &Path) -> io::Result<()> {
+    demo_line!(
         "\n4. An app is killed with -9 while another process keeps its pipe open, so that EOF never comes;"
     )?;
-    tell!("   and its server ignores SIGTERM and has a detached process of its own.")?;
-    let stubborn = Session::begin(stage, Part::Stubborn, false)?;
+    demo_line!("   and its server ignores SIGTERM and has a detached process of its own.")?;
+    let stubborn = Session::begin(dir, Part::Stubborn, false)?;
     let everyone = stubborn.tree()?;
-    let pids: Vec<String> = everyone
-        .iter()
-        .map(|process| process.pid().to_string())
-        .collect();
-    tell!(
+    let pids = everyone.iter().map(|process| process.pid().to_string());
+    demo_line!(
         "   running:  app {}, and behind it {}",
         stubborn.app.id(),
-        pids.join(", ")
+        pids.collect::<Vec<_>>().join(", ")
     )?;
     let killed = Instant::now();
     let _held = stubborn.kill_app()?;
     for process in &everyone {
-        if !process.wait(Some(PATIENCE))? {
-            return Err(io::Error::other(format!(
-                "process {} is still there",
-                process.pid()
-            )));
-        }
+        await_end(process)?;
     }
-    tell!(
+    demo_line!(
         "   nothing left after {} (it was given 300 ms to end by itself, and 300 ms after SIGTERM)",
         since(killed)
-    )?;
+    )
+}
 
-    tell!("\n5. The apps are done. When nobody came back for a while, server and daemon go too.")?;
+fn end_all(dir: &Path, sessions: Vec<Session>) -> io::Result<()> {
+    demo_line!("\n5. The apps exit. After 500 ms without a new one, server and daemon end too.")?;
     let done = Instant::now();
-    let daemon = daemon_of(stage)?;
+    let daemon = daemon_of(dir)?;
     for session in sessions {
         session.end()?;
     }
-    if !daemon.wait(Some(PATIENCE))? {
-        return Err(io::Error::other("the daemon is still there"));
-    }
-    tell!("   nothing left after {} (it lingered 500 ms)", since(done))?;
-    Ok(())
+    await_end(&daemon)?;
+    demo_line!("   nothing left after {} (it lingered 500 ms)", since(done))
 }
 
-/// The server that answers all of them.
+fn await_end(process: &ProcessRef) -> io::Result<()> {
+    match process.wait(Some(STEP_TIMEOUT))? {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "process {} is still running",
+            process.pid()
+        ))),
+    }
+}
+
+/// The one server that answers all of these sessions.
 fn the_one_server(sessions: &mut [Session]) -> io::Result<ProcessRef> {
     let mut servers = Vec::new();
     for session in sessions {
@@ -207,33 +224,33 @@ fn since(start: Instant) -> String {
     format!("{:.1} ms", start.elapsed().as_secs_f64() * 1000.0)
 }
 
-/// An app with its session. The app is a shell that waits; we speak for it.
+/// An app with its session. The app is a shell that waits; the demo writes and reads in its place.
 struct Session {
     app: Child,
     to: Option<PipeWriter>,
     from: Option<BufReader<ChildStdout>>,
-    asked: u32,
+    last_id: u32,
 }
 
 impl Session {
-    fn begin(stage: &Path, part: Part, shared: bool) -> io::Result<Session> {
-        goes_on()?;
+    fn begin(dir: &Path, part: Part, shared: bool) -> io::Result<Session> {
+        check_interrupted()?;
         let (stdin, to): (PipeReader, PipeWriter) = io::pipe()?;
         let (part, stderr) = match part {
             Part::Server => ("server", Stdio::inherit()),
-            // A session whose app is gone says so; here that is the story.
+            // A session whose app is gone reports that on stderr; the demo shows it itself.
             Part::Stubborn => ("stubborn", Stdio::null()),
         };
         let share = if shared { "always" } else { "never" };
         let program = std::env::current_exe()?;
-        // The app's own stdin is another one: so the shim knows it for the app, and not for a launcher.
+        // The app's own stdin is not the session's, so that the shim takes it for the app and not for a launcher.
         let line = format!(
             "exec 3<&0 </dev/null; '{0}' run --share {share} --linger 500ms --stop-after 300ms,300ms -- '{0}' demo {part} <&3 & exec 3<&-; wait",
             program.display()
         );
         let mut app = Command::new("sh")
             .args(["-c", &line])
-            .env("KENNEL_RUNTIME_DIR", stage.join("run"))
+            .env("KENNEL_RUNTIME_DIR", dir.join("run"))
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -243,29 +260,29 @@ impl Session {
             app,
             to: Some(to),
             from: Some(from),
-            asked: 0,
+            last_id: 0,
         };
-        session.ask(
+        session.request(
             "initialize",
             r#"{"protocolVersion":"2025-06-18","capabilities":{}}"#,
         )?;
         Ok(session)
     }
 
-    fn ask(&mut self, method: &str, params: &str) -> io::Result<u32> {
+    fn request(&mut self, method: &str, params: &str) -> io::Result<u32> {
         let to = self.to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         let from = self.from.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        // One that was under way when a server died is answered with an error: ask again, as an app would.
+        // A request that was in flight when a server was killed gets an error: send it again, as an app would.
         for _ in 0..50 {
-            self.asked += 1;
+            self.last_id += 1;
             writeln!(
                 to,
                 r#"{{"jsonrpc":"2.0","id":{},"method":"{method}","params":{params}}}"#,
-                self.asked
+                self.last_id
             )?;
             let mut line = String::new();
             if from.read_line(&mut line)? == 0 {
-                return Err(io::Error::other("the session is gone"));
+                return Err(io::Error::other("the session has ended"));
             }
             if let Some((_, result)) = line.split_once(r#""result":{"pid":"#) {
                 let digits = result.split('}').next().unwrap_or_default();
@@ -275,13 +292,13 @@ impl Session {
         Err(io::Error::other("no answer from the server"))
     }
 
-    /// The server that answers now.
+    /// The server that answers this session now.
     fn server(&mut self) -> io::Result<ProcessRef> {
-        let pid = self.ask("tools/call", r#"{"name":"pid"}"#)?;
+        let pid = self.request("tools/call", r#"{"name":"pid"}"#)?;
         ProcessRef::open(pid)
     }
 
-    /// Everyone below the app.
+    /// All processes below the app.
     fn tree(&self) -> io::Result<Vec<ProcessRef>> {
         let mut line = children(self.app.id())?;
         let mut everyone = Vec::new();
@@ -292,8 +309,8 @@ impl Session {
         Ok(everyone)
     }
 
-    /// Kills the app. The process that is returned keeps its pipes open, and it alone: it is no ancestor of the session, as
-    /// we are, so nobody takes it for the app.
+    /// Kills the app. The returned process keeps its pipes open. It is not an ancestor of the session, as this process
+    /// is, so the session does not take it for the app.
     fn kill_app(mut self) -> io::Result<Holder> {
         let from = self.from.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let to = self.to.take().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -314,7 +331,7 @@ impl Session {
     }
 }
 
-/// A process that goes with the show.
+/// A child process that is killed when this is dropped.
 struct Holder(Child);
 
 impl Drop for Holder {
@@ -326,28 +343,28 @@ impl Drop for Holder {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Only where the show was broken off: end the app, and Kennel does the rest.
+        // Reached only if the demo was interrupted: end the app, and Kennel ends the rest.
         let _ = self.app.kill();
         let _ = self.app.wait();
     }
 }
 
-fn daemon_of(stage: &Path) -> io::Result<ProcessRef> {
+fn daemon_of(dir: &Path) -> io::Result<ProcessRef> {
     let started = Instant::now();
-    while started.elapsed() < PATIENCE {
-        goes_on()?;
-        if let Some(daemon) = daemons_of(stage)?.pop() {
+    while started.elapsed() < STEP_TIMEOUT {
+        check_interrupted()?;
+        if let Some(daemon) = daemons_of(dir)?.pop() {
             return Ok(daemon);
         }
         events::sleep(&[], &[], Some(Duration::from_millis(5)))?;
     }
-    Err(io::Error::other("no daemon is there"))
+    Err(io::Error::other("no daemon is running"))
 }
 
-/// Those that are on record and live.
-fn daemons_of(stage: &Path) -> io::Result<Vec<ProcessRef>> {
+/// The daemons that have a record and are running.
+fn daemons_of(dir: &Path) -> io::Result<Vec<ProcessRef>> {
     let mut daemons = Vec::new();
-    let keys = match std::fs::read_dir(stage.join("run/daemons")) {
+    let keys = match std::fs::read_dir(dir.join("run/daemons")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(daemons),
         keys => keys?,
     };
@@ -359,8 +376,8 @@ fn daemons_of(stage: &Path) -> io::Result<Vec<ProcessRef>> {
     Ok(daemons)
 }
 
-/// Plays a server.
-pub(crate) fn play(part: Part) -> ExitCode {
+/// Runs as one of the demo's servers.
+pub(crate) fn run_part(part: Part) -> ExitCode {
     if let Part::Stubborn = part {
         let _deaf = Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
         let detached = Command::new("setsid")
@@ -370,7 +387,7 @@ pub(crate) fn play(part: Part) -> ExitCode {
             .spawn();
         let _ = answer();
         loop {
-            // EOF means nothing to it.
+            // Ignores the end of stdin.
             let _ = events::sleep(&[], &[], None);
             let _ = &detached;
         }
@@ -388,7 +405,7 @@ fn answer() -> io::Result<()> {
             continue;
         };
         let id: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        tell!(
+        demo_line!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{{"pid":{}}}}}"#,
             std::process::id()
         )?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why a text is no duration.
+/// The error for a text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadDuration(String);
 
@@ -18,9 +18,9 @@ impl std::fmt::Display for BadDuration {
 
 impl std::error::Error for BadDuration {}
 
-/// Longer than anybody waits: the end of such a time is still a moment that can be told.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-/// Digits behind the point that count.
+/// Maximum duration: ten years. Adding it to the present time cannot overflow.
+const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+/// Number of decimal places that count.
 const DECIMALS: usize = 9;
 
 /// Reads a duration, of whole milliseconds and at most ten years. A bare `0` needs no unit.
@@ -51,10 +51,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, BadDuration> {
     };
     let billion = 10u128.pow(DECIMALS as u32);
     let billionths = u128::from(whole) * billion + u128::from(fraction);
-    // Rounded up: what is not nothing does not become nothing.
+    // Rounded up, so that a duration above zero stays above zero.
     let millis = (billionths * millis_each).div_ceil(billion);
     let millis = u64::try_from(millis).unwrap_or(u64::MAX);
-    Ok(Duration::from_millis(millis).min(LONGEST))
+    Ok(Duration::from_millis(millis).min(MAX_DURATION))
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
             ("1.0001s", 1_001),
             ("0.5ms", 1),
             ("0.0", 0),
-            ("18446744073709551615h", LONGEST.as_millis() as u64),
+            ("18446744073709551615h", MAX_DURATION.as_millis() as u64),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }

@@ -8,9 +8,9 @@ use std::path::Path;
 use kennel_sys::fs::open_without_waiting;
 use kennel_sys::text::os_string;
 
-/// How many interpreters may be scripts themselves, one behind the other.
+/// Maximum number of interpreters that are scripts for another interpreter: the kernel's limit.
 pub(crate) const DEPTH: usize = 4;
-/// Bytes of a file that tell what it is: no `#!` line that the kernel reads is longer.
+/// Bytes of a file that are read: the kernel reads no longer `#!` line.
 const HEAD: u64 = 256;
 
 /// Interpreters whose arguments are understood here.
@@ -35,7 +35,7 @@ impl Language {
         })
     }
 
-    /// The script among the arguments, where that is plain: behind nothing but flags that take no value.
+    /// The script among the arguments, if only flags without a value stand before it.
     pub(crate) fn script(self, arguments: &[OsString]) -> Option<&OsStr> {
         let flags: &[&str] = match self {
             Language::Python => &["-u", "-B", "-O", "-OO", "-s", "-S", "-E", "-I", "-q"],
@@ -56,7 +56,8 @@ pub(crate) fn head_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Opens a program to be read. Never waits for the other end of a named pipe: what is no file is refused.
+/// Opens a program for reading. Refuses all but regular files, so that it never waits for the other end of a named
+/// pipe.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let file = open_without_waiting(path)?;
     match file.metadata()?.is_file() {
@@ -68,7 +69,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The words behind `#!`, if a file begins so.
+/// The words after `#!`, if a file begins so.
 pub(crate) fn shebang(head: &[u8]) -> Option<Vec<OsString>> {
     let line = head.strip_prefix(b"#!")?;
     let line = line.split(|&byte| byte == b'\n').next()?;
@@ -77,7 +78,8 @@ pub(crate) fn shebang(head: &[u8]) -> Option<Vec<OsString>> {
     Some(words.map(os_string).collect())
 }
 
-/// The program that runs a script: the first word behind `#!`, or what `env` looks for. `None` if there is no word.
+/// The program that runs a script: the first word after `#!`, or the program that `env` looks for. `None` if there is
+/// no word.
 pub(crate) fn interpreter_of(line: &[OsString]) -> Option<&OsString> {
     let first = line.first()?;
     if Path::new(first).file_name() != Some(OsStr::new("env")) {
@@ -95,7 +97,7 @@ pub(crate) fn interpreter_of(line: &[OsString]) -> Option<&OsString> {
 mod tests {
     use super::*;
 
-    /// Nobody writes to it: an open that waits for that would never return.
+    /// An open that waits for a writer would never return: there is none.
     #[test]
     fn a_program_that_is_a_named_pipe_is_refused_without_waiting_for_a_writer() {
         let scope = kennel_testkit::Scope::new("program-pipe");

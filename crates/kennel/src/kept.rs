@@ -1,4 +1,4 @@
-//! Detached services that outlived their server, as `ps` lists and `stop` ends them.
+//! Kept services: detached services that outlived their server, as `ps` lists and `stop` ends them.
 
 use std::io;
 use std::time::Duration;
@@ -7,25 +7,23 @@ use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::tree::{self, Kept, Reason};
 
-use crate::daemon::ServerState;
-use crate::listing::{Entry, Mode, Server};
-use crate::sources::Sources;
+use crate::listing::{Entry, Mode, Server, TREES};
 
 /// How long a service has to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(5);
 
-/// All that live. Looking changes nothing.
+/// All running ones. Creates and changes nothing.
 pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
     living(user).iter().map(entry).collect()
 }
 
 pub(crate) fn living(user: &RuntimeDir) -> Vec<Kept> {
-    let trees = user.existing_subdir("trees").ok().flatten();
+    let trees = user.existing_subdir(TREES).ok().flatten();
     let kept = trees.map(|trees| tree::kept(&trees).unwrap_or_default());
     kept.unwrap_or_default()
 }
 
-/// The service that an entry lists, to be ended; `None` if it is gone. An error where it is left alone.
+/// The process of a listed service, to be ended; `None` if it has exited. An error if it must not be ended.
 pub(crate) fn process_to_end(entry: &Entry) -> io::Result<Option<ProcessRef>> {
     match on_record(entry) {
         Some((_, service)) => service.process_to_end(),
@@ -33,12 +31,12 @@ pub(crate) fn process_to_end(entry: &Entry) -> io::Result<Option<ProcessRef>> {
     }
 }
 
-/// Ends the service that an entry lists, with everything below it. Whether it is gone, or why it is left alone.
+/// Ends a listed service with its descendants. Returns whether it has ended, or why it was not touched.
 pub(crate) fn end(entry: &Entry) -> Result<bool, String> {
     let Some((user, service)) = on_record(entry) else {
         return Ok(true);
     };
-    match user.existing_subdir("trees") {
+    match user.existing_subdir(TREES) {
         Ok(Some(trees)) => match tree::end_kept(&trees, &service, AFTER_TERM) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error.to_string()),
             ended => Ok(ended.unwrap_or(false)),
@@ -62,40 +60,12 @@ fn entry(kept: &Kept) -> Entry {
         false => kept.command.clone(),
     };
     Entry {
-        key: format!("kept-{pid}"),
-        name,
         command: vec![kept.command.clone()],
-        cwd: String::new(),
-        mode: Mode::Kept,
-        daemon_pid: None,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        since: kept.since,
         state: "kept".to_owned(),
         why: Some(why(kept.reason).to_owned()),
-        dedicated_for_now: false,
-        owner: None,
-        servers: vec![Server {
-            state: ServerState {
-                pid,
-                class: None,
-                since: kept.since,
-                requests: 0,
-                latency_us: None,
-                clients: 0,
-                sources: Sources::default(),
-            },
-            rss_bytes: None,
-            stale: false,
-            stopped: None,
-        }],
-        clients: Vec::new(),
-        saved_bytes: 0,
-        restarts: 0,
-        last_restart: None,
-        idle_since: None,
-        guarded: None,
-        stopped: None,
+        servers: vec![Server::new(pid, kept.since)],
         identity: Some(kept.identity.to_string()),
+        ..Entry::new(Mode::Kept, pid, name, kept.since)
     }
 }
 
@@ -103,7 +73,7 @@ fn why(reason: Reason) -> &'static str {
     match reason {
         Reason::Used => "a process outside its server's tree was connected to it",
         Reason::Known => "it is a service that is known to be shared",
-        Reason::Unseen => "it listens, and who is connected cannot be seen",
+        Reason::Unseen => "it listens, and its connections cannot be seen",
         Reason::Asked => "--detached keep",
     }
 }

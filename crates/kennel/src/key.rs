@@ -1,68 +1,65 @@
-//! The key: who may share a daemon. The hash of what to run, where, in which environment, as whom
-//! and how confined.
+//! The key: which sessions may share a daemon. The hash of command, directory, environment, user and confinement.
 //!
-//! A shim computes it to find its daemon. The daemon computes it again for each client, from the client's hello and from
-//! what the kernel says of the client's confinement, and serves nobody whose key is not its own.
+//! A shim computes it to find its daemon. The daemon computes it again for each client, from the client's hello and
+//! from what the kernel says about the client's confinement, and refuses a client with another key.
 
 pub(crate) mod rights;
 pub(crate) mod variables;
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::confinement::Confinement;
-use kennel_sys::fs::FileFacts;
 use kennel_sys::text::os_string;
 use kennel_sys::user::UserId;
 use sha2::{Digest, Sha256};
 use variables::Always;
 
-use crate::former_key;
+use crate::{former_key, hex, search_path};
 
-/// The version of the formula: it is part of the hash, and every hello says it.
+/// The version of the formula: it is part of the hash and of every hello.
 pub(crate) const VERSION: u32 = kennel_core::hello::KEY_VERSION;
 
-/// How many of the hash's hexadecimal digits name a daemon.
+/// Number of the hash's hexadecimal digits in a key.
 const DIGITS: usize = 16;
 
-/// What a key is made of, beside the process that asks.
+/// The input of a key, apart from user and confinement.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ingredients<'a> {
+pub(crate) struct KeyInput<'a> {
     /// Program and arguments.
     pub(crate) command: &'a [OsString],
-    /// Where it is to run.
+    /// The directory the server runs in.
     pub(crate) cwd: &'a Path,
     /// Its whole environment.
     pub(crate) env: &'a [(OsString, OsString)],
-    /// The names of the variables that count ([`variables::counted`]). Those that [always count](variables::Always) do
-    /// whether they stand here or not.
+    /// The names of the variables that count ([`variables::counted`]). Those that [always count](variables::Always)
+    /// count even if they are not listed here.
     pub(crate) names: &'a [OsString],
-    /// The only names that count, set or not, if somebody said so (`--env-key`).
+    /// The names given with `--env-key`: only these count, set or not.
     pub(crate) env_key: Option<&'a [OsString]>,
-    /// Whether lists may be answered from memory.
+    /// Whether lists may be answered from the cache.
     pub(crate) cache: bool,
 }
 
-/// The key of what a process of this user, confined like this, wants to run: hexadecimal digits. Where the confinement
-/// cannot be read, the key is good for nothing but a name.
-pub(crate) fn of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> String {
+/// The key of a command for a process of this user with this confinement: hexadecimal digits. If the confinement could
+/// not be read, the key serves only as a name.
+pub(crate) fn of(what: &KeyInput<'_>, confinement: Option<&Confinement>) -> String {
     let mut hash = hash_of(what, confinement);
     hash.truncate(DIGITS);
     hash
 }
 
-/// The whole hash that the key is the beginning of.
-fn hash_of(what: &Ingredients<'_>, confinement: Option<&Confinement>) -> String {
+/// The whole hash, of which the key is the beginning.
+fn hash_of(what: &KeyInput<'_>, confinement: Option<&Confinement>) -> String {
     let facts = confinement.map_or_else(|| vec!["not seen".to_owned()], Confinement::facts);
     digest(what, UserId::current().number(), &facts)
 }
 
-/// The key of this version, where these variables counted always.
+/// The key of this version, where these variables always counted.
 pub(crate) fn of_version(
     version: u32,
-    what: &Ingredients<'_>,
+    what: &KeyInput<'_>,
     confinement: &Confinement,
     always_counts: impl Fn(&OsStr, &OsStr) -> bool,
 ) -> String {
@@ -72,23 +69,23 @@ pub(crate) fn of_version(
     hash
 }
 
-/// The key of the client that says this hello and is confined like this; `None` if its key is of another version.
+/// The key of the client with this hello and confinement; `None` if its key is of another version.
 pub(crate) fn of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
-    with_ingredients(hello, |what| of(what, Some(confinement)))
+    with_key_input(hello, |what| of(what, Some(confinement)))
 }
 
-/// The whole hash that this key is the beginning of. Two clients with one key may have different ones, if somebody searched
-/// long enough.
+/// The whole hash, of which this key is the beginning. Two clients with one key can have different hashes if somebody
+/// searched long enough for such a pair.
 pub(crate) fn hash_of_hello(hello: &ClientHello, confinement: &Confinement) -> Option<String> {
-    with_ingredients(hello, |what| hash_of(what, Some(confinement)))
+    with_key_input(hello, |what| hash_of(what, Some(confinement)))
 }
 
-/// Does something with what a hello's key is made of; `None` if the key is of another version.
-pub(crate) fn with_ingredients<T>(
+/// Calls `compute` with the input of a hello's key; `None` if the key is of another version.
+pub(crate) fn with_key_input<T>(
     hello: &ClientHello,
-    work: impl FnOnce(&Ingredients<'_>) -> T,
+    compute: impl FnOnce(&KeyInput<'_>) -> T,
 ) -> Option<T> {
-    // At a daemon of a former key, sessions say what builds with that key understand.
+    // To a daemon with a former key, sessions send a hello that builds with that key understand.
     let is_known = |version| [VERSION, former_key::VERSION].contains(&version);
     let fields = hello.key.as_ref().filter(|key| is_known(key.version))?;
     let os = |text: &Text| os_string(text.as_bytes());
@@ -96,7 +93,7 @@ pub(crate) fn with_ingredients<T>(
     let pair = |(name, value): &(Text, Text)| (os(name), os(value));
     let cwd = PathBuf::from(os(&hello.spec.cwd));
     let env_key = fields.env_key.as_deref().map(list);
-    let what = Ingredients {
+    let what = KeyInput {
         command: &list(&hello.spec.command),
         cwd: &cwd,
         env: &hello.env.iter().map(pair).collect::<Vec<_>>(),
@@ -104,37 +101,28 @@ pub(crate) fn with_ingredients<T>(
         env_key: env_key.as_deref(),
         cache: !fields.no_cache,
     };
-    Some(work(&what))
+    Some(compute(&what))
 }
 
-fn digest(what: &Ingredients<'_>, uid: u32, confinement: &[String]) -> String {
+fn digest(what: &KeyInput<'_>, uid: u32, confinement: &[String]) -> String {
     let always = Always::of(what.command);
     let always_counts = |name: &OsStr, value: &OsStr| always.counts(name, value, what.env);
     digest_of(VERSION, what, uid, confinement, always_counts)
 }
 
-/// The whole hash, by the formula of a version: they differ in which variables always count.
+/// The whole hash, by the formula of a version: versions differ in the variables that always count.
 pub(crate) fn digest_of(
     version: u32,
-    what: &Ingredients<'_>,
+    what: &KeyInput<'_>,
     uid: u32,
     confinement: &[String],
     always_counts: impl Fn(&OsStr, &OsStr) -> bool,
 ) -> String {
     let mut fields = Fields::default();
     fields.list(b"kennel key", &[&version.to_le_bytes()]);
-    fields.list(b"program", &[program(what).as_os_str().as_encoded_bytes()]);
-    let words: Vec<&[u8]> = what
-        .command
-        .iter()
-        .map(|word| word.as_encoded_bytes())
-        .collect();
-    fields.list(b"command", &words);
-    let cwd = what.cwd.canonicalize();
-    let cwd = cwd.as_deref().unwrap_or(what.cwd);
-    fields.list(b"cwd", &[cwd.as_os_str().as_encoded_bytes()]);
+    fields.command(&program(what), what);
     if let Some(names) = what.env_key {
-        // Of a name that is not set, too: a session that names others does not care whether it is.
+        // Includes the names of variables that are not set: sessions with different `--env-key` differ.
         let mut names: Vec<&[u8]> = names.iter().map(|name| name.as_encoded_bytes()).collect();
         names.sort_unstable();
         names.dedup();
@@ -148,7 +136,7 @@ pub(crate) fn digest_of(
         .filter(|(name, value)| names.binary_search(&name).is_ok() || always_counts(name, value))
         .map(|(name, value)| (name.as_encoded_bytes(), value.as_encoded_bytes()))
         .collect();
-    // Of a name that is there twice, the server gets the last value: the order of values counts.
+    // If a name is set twice, the server gets the last value: the order of values counts.
     variables.sort_by_key(|(name, _)| *name);
     for (name, value) in variables {
         fields.list(b"variable", &[name, value]);
@@ -163,7 +151,7 @@ pub(crate) fn digest_of(
     fields.whole()
 }
 
-/// Every field with its length before it: no two lists run together to the same bytes.
+/// Hashes each field with its length before it, so that no two lists give the same bytes.
 #[derive(Default)]
 pub(crate) struct Fields(Sha256);
 
@@ -173,12 +161,17 @@ impl Fields {
     }
 
     fn whole(self) -> String {
-        let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
-        let hash = self.0.finalize();
-        let digits = hash
-            .iter()
-            .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
-        digits.collect()
+        hex::text(&self.0.finalize())
+    }
+
+    /// The program, the command and its directory, in the same way in all versions.
+    pub(crate) fn command(&mut self, program: &Path, what: &KeyInput<'_>) {
+        self.list(b"program", &[program.as_os_str().as_encoded_bytes()]);
+        let words = what.command.iter().map(|word| word.as_encoded_bytes());
+        self.list(b"command", &words.collect::<Vec<_>>());
+        let cwd = what.cwd.canonicalize();
+        let cwd = cwd.as_deref().unwrap_or(what.cwd);
+        self.list(b"cwd", &[cwd.as_os_str().as_encoded_bytes()]);
     }
 
     pub(crate) fn list(&mut self, name: &[u8], members: &[&[u8]]) {
@@ -195,37 +188,22 @@ impl Fields {
     }
 }
 
-/// The program as it will be found: two names of one file are one, and a new version is another.
-fn program(what: &Ingredients<'_>) -> PathBuf {
+/// The real path of the program: two names of one file are one program, and a new version is another.
+fn program(what: &KeyInput<'_>) -> PathBuf {
     let Some(name) = what.command.first() else {
         return PathBuf::new();
     };
-    // Of a variable that is set twice, the server gets the last value.
+    // If a variable is set twice, the server gets the last value.
     let mut env = what.env.iter().rev();
     let path = env.find(|(variable, _)| variable == "PATH");
-    let found = found(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
+    let found = search_path::find(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
     let found = found.unwrap_or_else(|| name.into());
-    // The Python of a virtual environment is a link to another one, and finds its packages by its own path.
+    // The Python of a virtual environment is a link to another Python, but finds its packages by its own path.
     let environment = found.parent().and_then(Path::parent);
     if environment.is_some_and(|dir| dir.join("pyvenv.cfg").is_file()) {
         return found;
     }
     found.canonicalize().unwrap_or(found)
-}
-
-/// Where a shell would find a program.
-pub(crate) fn found(name: &OsStr, cwd: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
-    if name.as_encoded_bytes().contains(&b'/') {
-        return Some(cwd.join(name));
-    }
-    std::env::split_paths(path?)
-        .map(|dir| cwd.join(dir).join(name))
-        .find(|candidate| is_executable(candidate).unwrap_or(false))
-}
-
-fn is_executable(path: &Path) -> io::Result<bool> {
-    let facts = FileFacts::at(path)?;
-    Ok(facts.is_file() && facts.is_executable())
 }
 
 #[cfg(test)]
@@ -251,7 +229,7 @@ mod tests {
 
     fn key(command: &[&str], pairs: &[(&str, &str)], env_key: Option<&[OsString]>) -> String {
         let env = env(pairs);
-        let names = variables::counted(variables::Question {
+        let names = variables::counted(variables::VariableInput {
             env: &env,
             env_key,
             known: None,
@@ -259,7 +237,7 @@ mod tests {
             ecosystem: None,
         });
         of(
-            &Ingredients {
+            &KeyInput {
                 command: &words(command),
                 cwd: Path::new("/"),
                 env: &env,
@@ -272,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_wish_has_the_same_key_in_whatever_order_its_variables_come() {
+    fn the_key_does_not_depend_on_the_order_of_variables() {
         let key = hex(
             &["cat"],
             &[("A", "1"), ("B", "2"), ("PATH", "/usr/bin:/bin")],
@@ -288,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_terminal_to_terminal_does_not_keep_two_from_sharing() {
+    fn variables_that_differ_between_terminals_do_not_count() {
         let key = hex(&["cat"], &[("A", "1")]);
         for name in [
             "PWD",
@@ -307,7 +285,7 @@ mod tests {
     fn of_a_path_that_is_set_twice_the_last_one_finds_the_program_as_it_does_for_the_server() {
         let cat = |paths: &[&str]| {
             let env = paths.iter().map(|path| ("PATH".into(), path.into()));
-            program(&Ingredients {
+            program(&KeyInput {
                 command: &words(&["cat"]),
                 cwd: Path::new("/"),
                 env: &env.collect::<Vec<_>>(),
@@ -338,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_named_variables_count_where_somebody_named_them() {
+    fn only_the_variables_of_env_key_count_if_it_is_given() {
         let named = words(&["MINE"]);
         let key = |value, mine| key(&["cat"], &[("OTHER", value), ("MINE", mine)], Some(&named));
         assert_eq!(key("1", "t"), key("2", "t"));
@@ -346,15 +324,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_in_the_table_reads_counts_beside_the_names_of_env_key() {
+    fn variables_that_a_known_server_reads_count_in_addition_to_env_key() {
         let named = words(&["DEBUG"]);
         let of = |command: &[&str], value| {
             of(
-                &Ingredients {
+                &KeyInput {
                     command: &words(command),
                     cwd: Path::new("/"),
                     env: &env(&[("DEBUG", "1"), ("BASE_URL", value)]),
-                    // Whoever leaves it out of the names gets it counted all the same.
+                    // A session that leaves it out of the names cannot make it not count.
                     names: &named,
                     env_key: Some(&named),
                     cache: true,
@@ -369,21 +347,21 @@ mod tests {
     }
 
     #[test]
-    fn names_that_somebody_named_count_though_they_are_not_set() {
+    fn names_in_env_key_count_even_if_they_are_not_set() {
         let key = |names: &[&str]| key(&["cat"], &[("C", "1")], Some(&words(names)));
         assert_ne!(key(&["A"]), key(&["B"]));
         assert_ne!(key(&["A"]), key(&["A", "B"]));
         assert_eq!(key(&["A", "B"]), key(&["B", "A", "B"]));
-        // A session without names cares for all variables.
+        // A session without names compares all variables.
         assert_ne!(key(&["C"]), hex(&["cat"], &[("C", "1")]));
     }
 
     #[test]
-    fn credentials_count_whatever_names_somebody_named() {
-        // Whoever leaves them out of the names gets them counted all the same.
+    fn credentials_count_with_any_env_key() {
+        // A session that leaves them out of the names cannot make them not count.
         let key = |name, value| {
             of(
-                &Ingredients {
+                &KeyInput {
                     command: &words(&["cat"]),
                     cwd: Path::new("/"),
                     env: &env(&[("LOG", "1"), (name, value)]),
@@ -409,7 +387,7 @@ mod tests {
         }
     }
 
-    /// Whether two values of a variable make two keys: with `--env-key`, and without.
+    /// Whether two values of a variable give two keys: with `--env-key`, and without.
     fn counts(name: &str, values: [&str; 2]) -> (bool, bool) {
         let named = words(&["LOG"]);
         let key = |value, env_key| key(&["cat"], &[("HOME", "/home/u"), (name, value)], env_key);
@@ -434,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_reads_like_a_credential_keeps_nobody_from_sharing() {
+    fn names_that_only_look_like_a_credential_do_not_count() {
         for name in NO_CREDENTIAL {
             assert!(
                 variables::matches(VOLATILE, name.as_bytes()),
@@ -445,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_is_part_of_what_is_run() {
+    fn a_registry_counts_for_the_key() {
         let more = [
             "npm_config_registry",
             "npm_config_@acme:registry",
@@ -471,7 +449,7 @@ mod tests {
             assert_eq!(key(&[home]), key(&[home, (name, own)]), "{name}");
             assert_ne!(key(&[home]), key(&[home, (name, "/other")]), "{name}");
         }
-        // A file that exists counts, unless it belongs to the installation of node that npm runs on.
+        // A file that exists counts, unless it belongs to the node installation that runs npm.
         let scope = kennel_testkit::Scope::new("npmrc");
         std::fs::create_dir(scope.path("etc")).unwrap();
         std::fs::write(scope.path("etc/npmrc"), "").unwrap();
@@ -497,7 +475,7 @@ mod tests {
                 std::fs::write(scope.path(dir).join("pyvenv.cfg"), "").unwrap();
             }
             of(
-                &Ingredients {
+                &KeyInput {
                     command: &words(&["python3", "-m", "x"]),
                     cwd: Path::new("/"),
                     env: &env(&[("PATH", bin.to_str().unwrap())]),
@@ -515,7 +493,7 @@ mod tests {
     #[test]
     fn another_user_or_another_confinement_is_another_key() {
         let (command, env) = (words(&["cat"]), env(&[]));
-        let what = Ingredients {
+        let what = KeyInput {
             command: &command,
             cwd: Path::new("/"),
             env: &env,
@@ -542,7 +520,7 @@ mod tests {
         ] {
             let names = words(names);
             let key = of(
-                &Ingredients {
+                &KeyInput {
                     command: &words(&["cat", "-u"]),
                     cwd: Path::new("/tmp"),
                     env: &env(&[("PATH", "/usr/bin:/bin"), ("A", "1"), ("B", "2")]),

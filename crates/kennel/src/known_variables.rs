@@ -1,8 +1,9 @@
-//! Variables of Kennel's own, and those that look like one and are none: misspelled, or of another version.
+//! The environment variables of Kennel, and those that look like one but have no effect: misspelled, or of another
+//! version.
 
 use crate::timers;
 
-/// Variables that are no timers, in alphabetical order. Tests and builds of this project have some of their own.
+/// Variables without a flag, in alphabetical order. Some are only for the tests and builds of this project.
 const OTHERS: &[&str] = &[
     "KENNEL_BENCH_PEERS",
     "KENNEL_BUILD_STAMP",
@@ -19,8 +20,8 @@ const OTHERS: &[&str] = &[
     "KENNEL_SWEEP",
     "KENNEL_TREE",
 ];
-/// Letters that differ in a name that was probably misspelled.
-const MISSPELLED: usize = 2;
+/// Maximum number of letters by which a misspelled name differs.
+const MAX_TYPOS: usize = 2;
 
 /// A variable that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +31,13 @@ pub(crate) struct Unknown {
     pub(crate) meant: Option<String>,
 }
 
-/// The variables of this process that begin with `KENNEL_` and have no effect, in order. Their values are not looked at.
+/// The variables of this process that begin with `KENNEL_` and have no effect, in order. Their values are not read.
 pub(crate) fn unknown() -> Vec<Unknown> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     among(names.filter(|name| name.starts_with("KENNEL_")))
 }
 
-/// Warns about names that were probably misspelled; others may be for another program that is called the same.
+/// Warns about names that are probably misspelled; other names may belong to another program called Kennel.
 pub(crate) fn warn_of_misspelled() {
     for Unknown { name, meant } in unknown() {
         if let Some(meant) = meant {
@@ -48,16 +49,14 @@ pub(crate) fn warn_of_misspelled() {
 fn among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
     let known: Vec<String> = timers::TIMERS
         .iter()
-        .map(|name| timers::variable(name))
+        .map(|timer| timers::variable(timer.name))
         .chain(OTHERS.iter().map(|name| (*name).to_owned()))
         .collect();
     let unknown = names.filter(|name| !known.contains(name));
     let mut unknown: Vec<Unknown> = unknown
         .map(|name| {
             let distances = known.iter().map(|known| (distance(&name, known), known));
-            let closest = distances
-                .filter(|(letters, _)| *letters <= MISSPELLED)
-                .min();
+            let closest = distances.filter(|(letters, _)| *letters <= MAX_TYPOS).min();
             let meant = closest.map(|(_, known)| known.clone());
             Unknown { name, meant }
         })
@@ -66,7 +65,7 @@ fn among(names: impl Iterator<Item = String>) -> Vec<Unknown> {
     unknown
 }
 
-/// Letters to insert, remove or replace until the one is the other (Levenshtein).
+/// Number of letters to insert, remove or replace to turn one name into the other (Levenshtein distance).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelled_names_are_known_by_what_was_meant_and_right_ones_are_not_told() {
+    fn misspelled_names_are_reported_with_the_right_ones() {
         let names = [
             "KENNEL_LINGER",
             "KENNEL_LINGR",

@@ -1,4 +1,5 @@
-//! `kennel` keeps local tool servers alive exactly as long as somebody needs them.
+//! Kennel runs local MCP servers exactly as long as they are needed. This library is the program; `main.rs` calls
+//! [`main`].
 
 #![cfg_attr(
     all(target_os = "linux", kennel_unserved),
@@ -10,9 +11,9 @@
 )]
 
 #[cfg(target_os = "linux")]
-mod cli;
+mod checked_dir;
 #[cfg(target_os = "linux")]
-mod complaint;
+mod cli;
 #[cfg(target_os = "linux")]
 mod confined;
 #[cfg(target_os = "linux")]
@@ -26,29 +27,36 @@ mod duration;
 #[cfg(target_os = "linux")]
 mod election;
 #[cfg(target_os = "linux")]
+mod exit_code;
+#[cfg(all(target_os = "linux", feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod for_fuzzing;
+#[cfg(target_os = "linux")]
 mod former_key;
 #[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]
+mod hex;
+#[cfg(target_os = "linux")]
 mod interpreter;
 #[cfg(target_os = "linux")]
-mod judged_dir;
+mod json_record;
 #[cfg(target_os = "linux")]
 mod kept;
 #[cfg(target_os = "linux")]
 mod key;
 #[cfg(target_os = "linux")]
+mod key_dir;
+#[cfg(target_os = "linux")]
 mod known_variables;
+#[cfg(target_os = "linux")]
+mod lines;
 #[cfg(target_os = "linux")]
 mod listing;
 #[cfg(target_os = "linux")]
 mod logs;
 #[cfg(target_os = "linux")]
-mod meeting;
-#[cfg(target_os = "linux")]
 mod names;
-#[cfg(target_os = "linux")]
-mod output;
 #[cfg(target_os = "linux")]
 mod printed;
 #[cfg(target_os = "linux")]
@@ -56,15 +64,15 @@ mod ps;
 #[cfg(target_os = "linux")]
 mod purge;
 #[cfg(target_os = "linux")]
-mod random_word;
-#[cfg(target_os = "linux")]
 mod reference;
 #[cfg(target_os = "linux")]
 mod refused;
 #[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]
-mod say;
+mod search_path;
+#[cfg(target_os = "linux")]
+mod server_process;
 #[cfg(target_os = "linux")]
 mod sharing;
 #[cfg(target_os = "linux")]
@@ -75,6 +83,10 @@ mod size;
 mod sources;
 #[cfg(target_os = "linux")]
 mod start_error;
+#[cfg(target_os = "linux")]
+mod stderr;
+#[cfg(target_os = "linux")]
+mod stdout;
 #[cfg(target_os = "linux")]
 mod stop;
 #[cfg(target_os = "linux")]
@@ -99,17 +111,17 @@ use std::process::ExitCode;
 #[cfg(not(target_os = "linux"))]
 use kennel_sys::escape;
 
-/// What the program does with its arguments.
+/// Runs the program with the arguments of this process. Returns its exit code.
 #[cfg(all(target_os = "linux", not(kennel_unserved)))]
 pub fn main() -> ExitCode {
-    complaint::say_panics();
-    // Before anything else is looked at: a warden is started often, and is to be small and quick. All of these are
-    // started by Kennel itself, so that `ps` tells them apart; none is for people.
+    stderr::report_panics();
+    // Before anything else: a warden is started often and should be small and fast. Only Kennel starts these commands,
+    // under separate names so that `ps` tells them apart.
     let mut arguments = std::env::args_os().skip(1);
     let word = arguments.next();
     if word.as_deref().is_none_or(|word| word != "daemon") {
-        // A starter that blocks signals passes that on, and nobody could end us. A daemon that becomes a newer build
-        // holds them back on purpose until it can catch them.
+        // A starter with blocked signals passes that on, and no signal could end this process. A daemon that becomes a
+        // newer build keeps them blocked on purpose until it can catch them.
         kennel_sys::signals::unblock_all();
     }
     match word.as_deref().and_then(|word| word.to_str()) {
@@ -119,36 +131,43 @@ pub fn main() -> ExitCode {
         Some("demo") => {
             let part = arguments.next();
             if let Some(part) = part.as_deref().and_then(demo::Part::called) {
-                return demo::play(part);
+                return demo::run_part(part);
             }
         }
         _ => {}
     }
-    // While whoever started us is still there (lesson 19).
+    // While the process that started this one still runs (lesson 19).
     let origin = kennel_sys::starter::capture();
     cli::run(origin)
 }
 
-/// What the program does with its arguments.
+/// Runs the program with the arguments of this process. Returns its exit code.
 #[cfg(any(not(target_os = "linux"), kennel_unserved))]
 pub fn main() -> ExitCode {
     unserved::main()
 }
 
-/// Tells the person that it did not work. stdout belongs to MCP.
+/// Reports an error on stderr, and returns the exit code for a failure. stdout is for MCP.
 pub(crate) fn fail(message: &str) -> ExitCode {
     say(&format!("kennel: {message}"));
     ExitCode::FAILURE
 }
 
+/// Reports an error on stderr, and returns this exit code.
 #[cfg(target_os = "linux")]
-/// Tells the person something that does not keep it from working.
+pub(crate) fn fail_with(code: u8, message: &str) -> ExitCode {
+    fail(message);
+    ExitCode::from(code)
+}
+
+#[cfg(target_os = "linux")]
+/// Reports a problem on stderr that does not stop the command.
 pub(crate) fn warn(message: &str) {
     say(&format!("kennel: warning: {message}"));
 }
 
 #[cfg(target_os = "linux")]
-use complaint::say;
+use stderr::print as say;
 
 #[cfg(not(target_os = "linux"))]
 #[expect(

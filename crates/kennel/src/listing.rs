@@ -1,6 +1,6 @@
-//! Who runs: daemons by their records, solo sessions and guards by theirs. Looking creates nothing, and believes no
-//! record whose process is gone (rule 6), or does not hold the lock that it would hold: any process of the user can write a
-//! record, and `stop` signals who is listed here. The kernel says who holds a lock.
+//! Lists what runs: daemons, dedicated sessions and guards, by their records. Creates nothing. Ignores a record whose
+//! process has exited (rule 6) or does not hold the lock that it would hold: any process of the user can write a
+//! record, and `stop` signals the processes listed here, but the kernel says who holds a lock.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,21 +10,23 @@ use kennel_sys::Signal;
 use kennel_sys::lock;
 use kennel_sys::process::{self, Identity, ProcessRef};
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
-use kennel_sys::tree::{self, Families, Recorded};
+use kennel_sys::tree::{self, ProcessTable, Recorded};
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{ClientState, DaemonListing, Restart, STATE, ServerState};
 use crate::guard::record::{self as guards, Guarded};
-use crate::meeting::{DAEMON_LOCK, Meeting};
+use crate::json_record;
+use crate::key_dir::{DAEMON_LOCK, KeyDir, LEAST_LETTERS};
 use crate::sharing::ServersToml;
 use crate::sources::Sources;
 use crate::stopped::StoppedProcess;
 
-/// Where solo sessions write down who they are.
-const SOLO: &str = "solo";
-const LONGEST: usize = 1 << 20;
+/// The directory of dedicated sessions' records.
+pub(crate) const SOLO: &str = "solo";
+/// The directory of process trees' records.
+pub(crate) const TREES: &str = "trees";
 
-/// A daemon or a solo session, as `kennel ps --json` shows it.
+/// A daemon, a dedicated session, a guarded server or a kept service, as `kennel ps --json` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) key: String,
@@ -36,33 +38,33 @@ pub(crate) struct Entry {
     pub(crate) version: String,
     pub(crate) since: u64,
     pub(crate) state: String,
-    /// Why this session has a server of its own.
+    /// Why this session has a dedicated server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
-    /// This session has one only because it found no daemon, and shares again when there is one.
+    /// Whether this session is dedicated only because it found no daemon; it shares again when there is one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) dedicated_for_now: bool,
     pub(crate) owner: Option<u32>,
     pub(crate) servers: Vec<Server>,
     pub(crate) clients: Vec<ClientState>,
-    /// What as many servers as clients would hold in memory beyond what these do.
+    /// The memory that one server for each client would use, minus what these servers use.
     #[serde(default)]
     pub(crate) saved_bytes: u64,
-    /// How often another server took the place of one that sessions used.
+    /// How often a server was replaced by another one while sessions used it.
     #[serde(default)]
     pub(crate) restarts: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_restart: Option<Restart>,
-    /// Since when nobody is attached.
+    /// Since when no client is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idle_since: Option<u64>,
-    /// What only a guarded server has: ports, connections.
+    /// Fields that only a guarded server has: ports, connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) guarded: Option<Guarded>,
-    /// The process of `identity`, if it is stopped now: nobody is served by it.
+    /// The process of `identity`, if it is stopped now: it serves no client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stopped: Option<StoppedProcess>,
-    /// Who this is: the daemon, the shim of a solo session, or the guard.
+    /// The identity of the daemon, the shim of a dedicated session, or the guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,
 }
@@ -77,34 +79,93 @@ pub(crate) enum Mode {
     Kept,
 }
 
+impl Mode {
+    /// Its word in JSON and in keys.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Mode::Solo => "solo",
+            Mode::Shared => "shared",
+            Mode::Guard => "guard",
+            Mode::Kept => "kept",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Server {
     #[serde(flatten)]
     pub(crate) state: ServerState,
-    /// What its process tree holds in memory now.
+    /// The memory that its process tree uses now.
     pub(crate) rss_bytes: Option<u64>,
-    /// What it was started from has changed on disk since.
+    /// Whether a file it was started from has changed on disk since.
     #[serde(default)]
     pub(crate) stale: bool,
-    /// Its process that is stopped now, if one is.
+    /// The process of this server that is stopped now, if one is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stopped: Option<StoppedProcess>,
 }
 
-/// Stops the server of a session that is dedicated only for now.
+impl Server {
+    /// A server whose requests and clients are not counted.
+    pub(crate) fn new(pid: u32, since: u64) -> Server {
+        Server {
+            state: ServerState {
+                pid,
+                class: None,
+                since,
+                requests: 0,
+                latency_us: None,
+                clients: 0,
+                sources: Sources::default(),
+            },
+            rss_bytes: None,
+            stale: false,
+            stopped: None,
+        }
+    }
+}
+
+/// The signal that stops the server of a session that is dedicated only for now.
 pub(crate) const STOP_SERVER: Signal = Signal::USR1;
 
-/// The state of a session whose server starts again when somebody asks for something.
+/// The state of a session whose server starts again at the next request.
 pub(crate) const HIBERNATING: &str = "hibernating";
 
 impl Entry {
+    /// An entry of a process with this pid, without its server and clients.
+    pub(crate) fn new(mode: Mode, pid: u32, name: String, since: u64) -> Entry {
+        Entry {
+            key: format!("{}-{pid}", mode.word()),
+            name,
+            command: Vec::new(),
+            cwd: String::new(),
+            mode,
+            daemon_pid: None,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since,
+            state: String::new(),
+            why: None,
+            dedicated_for_now: false,
+            owner: None,
+            servers: Vec::new(),
+            clients: Vec::new(),
+            saved_bytes: 0,
+            restarts: 0,
+            last_restart: None,
+            idle_since: None,
+            guarded: None,
+            stopped: None,
+            identity: None,
+        }
+    }
+
     /// Whether there is nothing to stop.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_hibernating(&self) -> bool {
         self.state == HIBERNATING
     }
 
-    /// What the process of [`identity`](Self::identity) is.
-    pub(crate) fn keeper(&self) -> &'static str {
+    /// The kind of the process of [`identity`](Self::identity).
+    pub(crate) fn process_kind(&self) -> &'static str {
         match self.mode {
             Mode::Shared => "daemon",
             Mode::Guard => "guard",
@@ -113,19 +174,19 @@ impl Entry {
         }
     }
 
-    /// Whether clients are attached: they wait for a server, and do not rest.
-    fn serves_somebody_else(&self) -> bool {
-        !self.is_at_rest() && !self.clients.is_empty()
+    /// Whether clients are connected: they wait for a server, and do not hibernate.
+    fn has_waiting_clients(&self) -> bool {
+        !self.is_hibernating() && !self.clients.is_empty()
     }
 
-    /// The process that ends the whole entry when it ends.
+    /// The process whose end ends the whole entry.
     pub(crate) fn process(&self) -> Option<ProcessRef> {
         let identity: Identity = self.identity.as_deref()?.parse().ok()?;
         ProcessRef::find(&identity).ok().flatten()
     }
 
-    /// The signal that stops it. A session that is dedicated only for now is one of a daemon's: its server is stopped, and
-    /// the session stays. It shows that only if its build knows the signal.
+    /// The signal that stops it. Of a session that is dedicated only for now, only the server is stopped, as for a
+    /// client of a daemon. Such a session is listed as one only if its build knows the signal.
     pub(crate) fn stop_signal(&self) -> Signal {
         match self.dedicated_for_now && self.mode == Mode::Solo {
             true => STOP_SERVER,
@@ -133,16 +194,15 @@ impl Entry {
         }
     }
 
-    /// Asks `process`, which is this one's, to stop; `false` if it is gone. Continues it if somebody stopped it (SIGSTOP):
-    /// else it would not hear that.
+    /// Asks `process`, the one of this entry, to stop; `false` if it has exited. Continues it if it is stopped
+    /// (SIGSTOP): else it would not see the signal.
     pub(crate) fn ask_to_stop(&self, process: &ProcessRef) -> io::Result<bool> {
         let asked = process.signal(self.stop_signal())?;
         let _ = process.signal(Signal::CONT);
         Ok(asked)
     }
 
-    /// The processes whose end shows that it is stopped: `process` itself, or what is in charge of the servers of a session
-    /// that stays.
+    /// The processes whose end shows that it has stopped: `process` itself, or the wardens of a session that stays.
     pub(crate) fn ends_with(&self, process: &ProcessRef) -> Vec<ProcessRef> {
         if self.stop_signal() != STOP_SERVER {
             return self.process().into_iter().collect();
@@ -154,7 +214,8 @@ impl Entry {
             .collect()
     }
 
-    /// The time that `process`, which is this one's, gives its servers to end: the longest of their ladders.
+    /// The maximum time that `process`, the one of this entry, gives its servers to end: the longest of their stop
+    /// ladders.
     pub(crate) fn longest_ladder(&self, process: &ProcessRef) -> Duration {
         let theirs = |tree: &Recorded| tree.served.same_process(process.identity());
         let ladders = trees().into_iter().filter(theirs);
@@ -163,19 +224,20 @@ impl Entry {
         longest.max().unwrap_or_default()
     }
 
-    /// Whether this is its whole name or key. Several may have a name.
+    /// Whether this is its whole name or key. Several entries may have one name.
     pub(crate) fn is_called(&self, word: &str) -> bool {
         self.name == word || self.key == word
     }
 
-    /// Whether its key begins so, and can be shortened: the key of a daemon can, being a hash. The others end with a pid, and
-    /// the first digits of one are the pid of another process.
+    /// Whether its key begins with `word` and may be shortened. The key of a daemon may, because it is a hash. The
+    /// others end with a pid, and the first digits of one pid are another pid.
     fn begins_with(&self, word: &str) -> bool {
-        self.mode == Mode::Shared && word.len() >= 4 && self.key.starts_with(word)
+        self.mode == Mode::Shared && word.len() >= LEAST_LETTERS && self.key.starts_with(word)
     }
 }
 
-/// Whom a person means: all of a name, be it one that they gave in servers.toml, or the one whose key begins so.
+/// The entries that `word` names: all with this name, possibly one from servers.toml, else the one whose key begins
+/// with it.
 pub(crate) fn called<'a>(
     entries: &'a [Entry],
     word: &str,
@@ -198,13 +260,13 @@ pub(crate) fn called<'a>(
     }
 }
 
-/// Several keys begin with the same letters: nobody knows which one is meant.
+/// The entries whose keys begin with the same letters, so that it is unclear which is meant.
 #[derive(Debug)]
 pub(crate) struct Ambiguous<'a>(pub(crate) Vec<&'a Entry>);
 
-/// Everyone who runs now. What is in a directory that is refused is not listed: `refused.rs` names it.
+/// All that run now. A directory that is refused is skipped; `refused.rs` reports it.
 pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
-    let mut all: Vec<Entry> = Meeting::all()?.iter().filter_map(daemon).collect();
+    let mut all: Vec<Entry> = KeyDir::all()?.iter().filter_map(daemon).collect();
     let user = RuntimeDir::find_of_user()?;
     let guards: Vec<Entry> = user.iter().flat_map(guards::entries).collect();
     let pid = |entry: &Entry| entry.process().map(|process| process.pid());
@@ -212,27 +274,26 @@ pub(crate) fn all() -> Result<Vec<Entry>, DirError> {
     // A daemon or a guard is no session: a planted record would have it stopped under another name.
     let sessions = solo_sessions()?.into_iter();
     let sessions = sessions.filter(|it| pid(it).is_some_and(|pid| !others.contains(&pid)));
-    let (resting, solo): (Vec<Entry>, Vec<Entry>) =
+    let (hibernating, solo): (Vec<Entry>, Vec<Entry>) =
         sessions.partition(|entry| entry.mode == Mode::Shared);
-    add_resting(&mut all, resting);
+    add_hibernating(&mut all, hibernating);
     all.extend(solo);
     all.extend(guards);
     all.extend(user.iter().flat_map(crate::kept::entries));
-    weigh(&mut all, &trees());
+    add_memory(&mut all, &trees());
     all.sort_by(|one, other| (one.since, &one.key).cmp(&(other.since, &other.key)));
     Ok(all)
 }
 
-fn daemon(meeting: &Meeting) -> Option<Entry> {
-    let record = meeting.record()?;
+fn daemon(key_dir: &KeyDir) -> Option<Entry> {
+    let record = key_dir.record()?;
     let process = record.process()?;
-    if !lock::is_held_by(meeting.dir(), DAEMON_LOCK, &process, record.lock)
-        || !meeting.is_daemon(&process)
+    if !lock::is_held_by(key_dir.dir(), DAEMON_LOCK, &process, record.lock)
+        || !key_dir.is_daemon(&process)
     {
         return None;
     }
-    let state = meeting.dir().read_small(STATE, LONGEST).ok().flatten();
-    let state: Option<DaemonListing> = state.and_then(|text| serde_json::from_slice(&text).ok());
+    let state: Option<DaemonListing> = json_record::read(key_dir.dir(), STATE);
     let state = state.unwrap_or_else(|| DaemonListing {
         clients: Vec::new(),
         servers: Vec::new(),
@@ -242,29 +303,23 @@ fn daemon(meeting: &Meeting) -> Option<Entry> {
         last_restart: None,
         idle_since: None,
     });
-    let servers: Vec<Server> = state.servers.into_iter().map(looked_at).collect();
+    let servers: Vec<Server> = state.servers.into_iter().map(with_staleness).collect();
+    let entry = Entry::new(Mode::Shared, process.pid(), record.name, record.since);
     Some(Entry {
-        key: meeting.key().to_owned(),
-        name: record.name,
+        key: key_dir.key().to_owned(),
         command: record.command,
         cwd: record.cwd,
-        mode: Mode::Shared,
         daemon_pid: Some(process.pid()),
         version: record.version,
-        since: record.since,
         state: state.state,
-        why: None,
-        dedicated_for_now: false,
         owner: state.owner,
-        saved_bytes: 0,
         servers,
         clients: state.clients,
         restarts: state.restarts,
         last_restart: state.last_restart,
         idle_since: state.idle_since,
-        guarded: None,
-        stopped: None,
         identity: Some(record.identity),
+        ..entry
     })
 }
 
@@ -276,8 +331,7 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
         return Ok(Vec::new());
     };
     let read = |name: OsString| -> Option<Entry> {
-        let text = solo.read_small(&name, LONGEST).ok()??;
-        let mut entry: Entry = serde_json::from_slice(&text).ok()?;
+        let mut entry: Entry = json_record::read(&solo, &name)?;
         let process = entry.process()?;
         if *name != *process.pid().to_string() || !lock::is_dir_held_by(&user, &process) {
             return None;
@@ -285,23 +339,23 @@ fn solo_sessions() -> Result<Vec<Entry>, DirError> {
         let servers = entry
             .servers
             .into_iter()
-            .map(|server| looked_at(server.state));
+            .map(|server| with_staleness(server.state));
         entry.servers = servers.collect();
         Some(entry)
     };
-    // What is written aside takes its name a moment later: it is the same session.
+    // A temporary file is renamed a moment later: it is the same session.
     let has_its_name = |name: &OsString| !name.as_encoded_bytes().starts_with(b".");
     let names = solo.entries()?.into_iter().filter(has_its_name);
     Ok(names.filter_map(read).collect())
 }
 
-/// Sessions whose shared server hibernates, and that have no daemon or left theirs: one entry for those of a key.
-fn add_resting(daemons: &mut Vec<Entry>, resting: Vec<Entry>) {
-    for mut entry in resting {
+/// Adds sessions whose shared server hibernates and that have no daemon, or have left it: one entry for each key.
+fn add_hibernating(daemons: &mut Vec<Entry>, hibernating: Vec<Entry>) {
+    for mut entry in hibernating {
         let same = |other: &&mut Entry| other.key == entry.key;
         match daemons.iter_mut().find(same) {
-            // One that lingers without a server waits for them.
-            Some(daemon) if daemon.servers.is_empty() && !daemon.serves_somebody_else() => {
+            // A daemon without a server that lingers waits for them.
+            Some(daemon) if daemon.servers.is_empty() && !daemon.has_waiting_clients() => {
                 daemon.state = HIBERNATING.to_owned();
                 daemon.idle_since = None;
                 daemon.clients.extend(entry.clients);
@@ -318,7 +372,7 @@ fn add_resting(daemons: &mut Vec<Entry>, resting: Vec<Entry>) {
     }
 }
 
-/// Against one server for each client.
+/// Compared with one server for each client.
 fn saved(servers: &[Server]) -> u64 {
     let beyond_the_first = |server: &Server| {
         let others = server.state.clients.saturating_sub(1) as u64;
@@ -327,18 +381,18 @@ fn saved(servers: &[Server]) -> u64 {
     servers.iter().map(beyond_the_first).sum()
 }
 
-/// The process trees on record.
+/// The process trees that have a record.
 fn trees() -> Vec<Recorded> {
     let user = RuntimeDir::find_of_user().ok().flatten();
-    let trees = user.and_then(|user| user.existing_subdir("trees").ok()?);
+    let trees = user.and_then(|user| user.existing_subdir(TREES).ok()?);
     let recorded = trees.map(|trees| tree::recorded(&trees));
     recorded.and_then(Result::ok).unwrap_or_default()
 }
 
 /// What each server holds, with its whole process tree. Where the process that was started is gone, a launcher that left a
 /// server behind, the server is shown in its place.
-fn weigh(entries: &mut [Entry], trees: &[Recorded]) {
-    let families = Families::now().ok();
+fn add_memory(entries: &mut [Entry], trees: &[Recorded]) {
+    let table = ProcessTable::now().ok();
     for entry in entries {
         let identity = entry.identity.as_deref();
         let served: Option<Identity> = identity.and_then(|text| text.parse().ok());
@@ -349,20 +403,24 @@ fn weigh(entries: &mut [Entry], trees: &[Recorded]) {
                 tree.first == pid && served.as_ref().is_some_and(is_theirs)
             });
             let warden = tree.and_then(|tree| ProcessRef::find(&tree.warden).ok().flatten());
-            let family = |pid| families.as_ref().map_or(vec![pid], |all| all.of(pid));
+            let family = |pid| {
+                table
+                    .as_ref()
+                    .map_or(vec![pid], |table| table.with_descendants(pid))
+            };
             let family_rss = |pid| {
                 family(pid)
                     .into_iter()
                     .filter_map(process::resident_memory)
                     .sum::<u64>()
             };
-            let tops = match (&warden, &families) {
-                (Some(warden), Some(families)) => families.children(warden.pid()),
+            let tops = match (&warden, &table) {
+                (Some(warden), Some(table)) => table.children(warden.pid()).to_vec(),
                 _ => vec![pid],
             };
             let held = tops.iter().map(|&top| family_rss(top)).sum::<u64>();
             server.rss_bytes = (held > 0).then_some(held);
-            let stopped = families.as_ref().and_then(|all| tree::stopped(&tops, all));
+            let stopped = table.as_ref().and_then(|table| tree::stopped(&tops, table));
             server.stopped = stopped.map(StoppedProcess::from);
             if !tops.contains(&pid)
                 && let Some(largest) = tops.into_iter().max_by_key(|&top| family_rss(top))
@@ -376,7 +434,7 @@ fn weigh(entries: &mut [Entry], trees: &[Recorded]) {
     }
 }
 
-pub(crate) fn looked_at(state: ServerState) -> Server {
+pub(crate) fn with_staleness(state: ServerState) -> Server {
     let stale = state.sources.are_stale();
     Server {
         state: ServerState {
@@ -389,7 +447,8 @@ pub(crate) fn looked_at(state: ServerState) -> Server {
     }
 }
 
-/// A solo session's own record, as long as it lives. One that a kill leaves behind is not believed.
+/// The record of a dedicated session, which exists as long as the session. `ps` ignores a record that a killed session
+/// left behind.
 #[derive(Debug)]
 pub(crate) struct SoloRecord {
     dir: RuntimeDir,
@@ -405,10 +464,9 @@ impl SoloRecord {
         Ok(record)
     }
 
-    /// Whole, or not at all: whoever looks sees this or what was there before.
+    /// Replaces the record atomically: readers see the old or the new one.
     pub(crate) fn rewrite(&self, entry: &Entry) -> Result<(), DirError> {
-        let text = serde_json::to_vec(entry).expect("strings and numbers have a text");
-        self.dir.write_whole(&self.name, &text)
+        json_record::write(&self.dir, &self.name, entry)
     }
 }
 
@@ -424,7 +482,7 @@ mod tests {
     use crate::ps::tests::entry;
 
     #[test]
-    fn only_the_key_of_a_daemon_is_known_by_its_first_letters() {
+    fn only_the_key_of_a_daemon_may_be_shortened() {
         let with = |key: &str, mode| Entry {
             key: key.to_owned(),
             mode,

@@ -1,4 +1,4 @@
-//! The program `kennel`. All of it is in the library.
+//! The program `kennel`; the library contains all of it.
 
 use std::process::ExitCode;
 

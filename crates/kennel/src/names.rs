@@ -1,13 +1,13 @@
-//! Lists of names in one text each.
+//! Lists of names, each in one text.
 
 /// Names, separated by white space.
 ///
-/// The loader writes the address of every text of a list when a program starts, so a list of texts takes memory in every
+/// The loader writes the address of every text of a list when a program starts, so a list of texts uses memory in every
 /// process, used or not. One text does not.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Names(pub(crate) &'static str);
 
-/// Directories of version control: what holds one is a work tree.
+/// Directories of version control: a directory that has one is a work tree.
 pub(crate) const WORK_TREES: Names = Names(".git .hg .svn .jj .bzr");
 
 impl Names {

@@ -1,76 +1,84 @@
-//! Text that a server prints on its stdout, where only messages belong: it reaches no app, but must not vanish without
-//! trace. It is told shortened, and so many lines a minute.
+//! Text that a server prints on its stdout, where only messages belong. It reaches no app, but it is logged: shortened,
+//! and a limited number of lines per minute.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Characters of a line that are told.
-const LONGEST: usize = 200;
-/// Lines that are told within [`SPAN`].
-const LINES: usize = 20;
-const SPAN: Duration = Duration::from_secs(60);
+use crate::daemon::Quota;
 
-/// The lines that one server printed.
-#[derive(Debug, Default)]
+/// Maximum number of characters of a line that are logged.
+const MAX_CHARACTERS: usize = 200;
+/// Maximum number of lines that are logged within a minute.
+const MAX_LINES: usize = 20;
+
+/// Counts the text lines of one server.
+#[derive(Debug)]
 pub(crate) struct Printed {
-    begun: Option<Instant>,
-    told: usize,
-    untold: usize,
-    ever: bool,
+    quota: Quota,
+    is_first: bool,
+    /// The next text is not logged.
+    hides_next: bool,
 }
 
-/// A line to be told.
+/// A line to be logged.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Telling {
+pub(crate) struct TextLine {
     /// Its beginning.
     pub(crate) text: String,
-    /// How many lines before it were not told.
-    pub(crate) untold: usize,
-    /// Whether it is the first of this server.
+    /// Number of lines before it that were not logged.
+    skipped: usize,
+    /// Whether it is the first one of this server.
     pub(crate) is_first: bool,
 }
 
+impl Default for Printed {
+    fn default() -> Printed {
+        Printed {
+            quota: Quota::new(MAX_LINES),
+            is_first: true,
+            hides_next: false,
+        }
+    }
+}
+
 impl Printed {
-    /// What to tell of a line that the server wrote to stdout and that was dropped as no message; `None` if it is one
-    /// after all (an answer that nobody waits for), is empty, or comes after too many others.
-    pub(crate) fn line(&mut self, line: &[u8], now: Instant) -> Option<Telling> {
+    /// Does not log the next text: it may be the rest of a message, with anything in it.
+    pub(crate) fn hide_next(&mut self) {
+        self.hides_next = true;
+    }
+
+    /// The text to log for a line that the server wrote to stdout and that was dropped because it is no message. `None`
+    /// if it is a message after all (an answer to no request), is empty, or exceeds the limit.
+    pub(crate) fn line(&mut self, line: &[u8], now: Instant) -> Option<TextLine> {
         let line = line.trim_ascii();
-        if line.is_empty() || is_meant_as_message(line) {
+        let is_hidden = std::mem::take(&mut self.hides_next);
+        if is_hidden || line.is_empty() || is_meant_as_message(line) {
             return None;
         }
-        let is_over = |begun: Instant| now.saturating_duration_since(begun) >= SPAN;
-        if self.begun.is_none_or(is_over) {
-            self.begun = Some(now);
-            self.told = 0;
-        }
-        if self.told == LINES {
-            self.untold += 1;
-            return None;
-        }
-        self.told += 1;
-        // Of a long line no more is looked at than is told: a character has four bytes at most.
-        let head = &line[..line.len().min(LONGEST * 4)];
+        let skipped = self.quota.next(now)?;
+        // Only this much of a long line is read: a character has at most four bytes.
+        let head = &line[..line.len().min(MAX_CHARACTERS * 4)];
         let text = String::from_utf8_lossy(head);
-        let mut short: String = text.chars().take(LONGEST).collect();
+        let mut short: String = text.chars().take(MAX_CHARACTERS).collect();
         if short.len() < line.len() {
             short.push('…');
         }
-        Some(Telling {
+        Some(TextLine {
             text: short,
-            untold: std::mem::take(&mut self.untold),
-            is_first: !std::mem::replace(&mut self.ever, true),
+            skipped,
+            is_first: std::mem::take(&mut self.is_first),
         })
     }
 }
 
-impl Telling {
-    /// Words that go before the line, where lines were left out.
+impl TextLine {
+    /// A note to log before the line, if lines were left out.
     pub(crate) fn left_out(&self) -> Option<String> {
-        let untold = self.untold;
-        (untold > 0).then(|| format!("{untold} more lines of text on stdout were not logged"))
+        let skipped = self.skipped;
+        (skipped > 0).then(|| format!("{skipped} more lines of text on stdout were not logged"))
     }
 }
 
-/// What speaks JSON-RPC, well or badly, is between the server and its app.
+/// Whether a line is JSON-RPC, valid or not; such lines are the business of the server and its app.
 fn is_meant_as_message(line: &[u8]) -> bool {
     const NAME: &[u8] = b"\"jsonrpc\"";
     matches!(line[0], b'{' | b'[') && line.windows(NAME.len()).any(|part| part == NAME)
@@ -78,13 +86,17 @@ fn is_meant_as_message(line: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
     #[test]
-    fn text_is_told_shortened_and_messages_are_not() {
+    fn text_is_logged_shortened_and_messages_are_not() {
         let now = Instant::now();
         let mut printed = Printed::default();
-        let mut text = |line: &[u8]| printed.line(line, now).map(|telling| telling.text);
+        let mut text = |line: &[u8]| printed.line(line, now).map(|line| line.text);
         assert_eq!(text(b"Server ready\r").as_deref(), Some("Server ready"));
         assert_eq!(text(b"{\"level\": 30}").as_deref(), Some("{\"level\": 30}"));
         assert_eq!(text(b" "), None);
@@ -97,18 +109,18 @@ mod tests {
             None
         );
         let long = text("€".repeat(1 << 20).as_bytes()).unwrap();
-        assert_eq!(long.chars().count(), LONGEST + 1);
+        assert_eq!(long.chars().count(), MAX_CHARACTERS + 1);
         assert!(text(b"not \xff UTF-8").unwrap().starts_with("not \u{fffd}"));
     }
 
     #[test]
-    fn a_flood_is_told_by_its_number() {
+    fn a_flood_is_logged_by_its_number_of_lines() {
         let begun = Instant::now();
         let mut printed = Printed::default();
         let told = (0..1000).filter(|_| printed.line(b"x", begun).is_some());
-        assert_eq!(told.count(), LINES);
-        let next = printed.line(b"x", begun + SPAN).unwrap();
-        assert_eq!((next.untold, next.is_first), (1000 - LINES, false));
+        assert_eq!(told.count(), MAX_LINES);
+        let next = printed.line(b"x", begun + MINUTE).unwrap();
+        assert_eq!((next.skipped, next.is_first), (1000 - MAX_LINES, false));
         assert!(next.left_out().unwrap().starts_with("980 more lines"));
     }
 }

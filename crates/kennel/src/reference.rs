@@ -1,4 +1,5 @@
-//! `kennel completions` and `kennel man`: made of the one definition of the command line that also makes `--help`.
+//! `kennel completions` and `kennel man`: generated from the definition of the command line that also generates
+//! `--help`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use clap::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// The shell to print the script for
     shell: Shell,
 }
 
@@ -35,13 +36,13 @@ pub(crate) fn completions(args: &CompletionsArgs, mut definition: Command) -> Ex
         Shell::Zsh => generate(shells::Zsh, definition, name, &mut script),
         Shell::Fish => generate(shells::Fish, definition, name, &mut script),
     }
-    told(io::stdout().write_all(&script), "print the script")
+    finished(io::stdout().write_all(&script), "print the script")
 }
 
 pub(crate) fn man(args: &ManArgs, definition: Command) -> ExitCode {
     let Some(dir) = &args.out else {
         let page = page(definition);
-        return told(
+        return finished(
             page.and_then(|page| io::stdout().write_all(&page)),
             "print the manual",
         );
@@ -52,10 +53,10 @@ pub(crate) fn man(args: &ManArgs, definition: Command) -> ExitCode {
             .into_iter()
             .try_for_each(|(name, page)| std::fs::write(dir.join(name), page))
     });
-    told(written, &format!("write the manual to {}", dir.display()))
+    finished(written, &format!("write the manual to {}", dir.display()))
 }
 
-/// Every page with its file's name.
+/// All pages with their file names.
 fn pages(definition: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = Vec::new();
     for command in definition
@@ -63,7 +64,7 @@ fn pages(definition: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
         .filter(|command| !command.is_hide_set())
     {
         let name = format!("kennel-{}", command.get_name());
-        // A page is called like its file, whatever the command is called on a line.
+        // The name of a page is that of its file.
         let named = command
             .clone()
             .name(leaked(&name))
@@ -74,7 +75,7 @@ fn pages(definition: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// The parser keeps names for as long as the program runs; there are a dozen of them.
+/// clap keeps names as `&'static str`; a dozen of them are leaked.
 fn leaked(name: &str) -> &'static str {
     name.to_owned().leak()
 }
@@ -85,10 +86,10 @@ fn page(definition: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-fn told(done: io::Result<()>, what: &str) -> ExitCode {
+fn finished(done: io::Result<()>, what: &str) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has seen enough.
+        // The reader closed its end: it has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => crate::fail(&format!("cannot {what}: {error}")),
     }

@@ -1,9 +1,9 @@
-//! Directories in the runtime directory that are not used, because their mode, owner or kind is not as it must be. One of
-//! them hides what is in it and nothing else: commands list the others, and name it on stderr.
+//! Directories in the runtime directory that are not used, because their mode, owner or kind is wrong. Only their own
+//! content is affected: commands list the others and name these on stderr.
 
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 
-/// The directories of Kennel's, and whether there is a directory for each key or process in them.
+/// The names of Kennel's directories, and whether each contains directories.
 const DIRECTORIES: [(&str, bool); 5] = [
     ("daemons", true),
     ("guards", true),
@@ -12,7 +12,7 @@ const DIRECTORIES: [(&str, bool); 5] = [
     ("trees", false),
 ];
 
-/// All that is refused now, with what to do about each. Creates nothing.
+/// All refused directories, with what to do about each. Creates nothing.
 pub(crate) fn all() -> Vec<DirError> {
     let mut refused = Vec::new();
     let Ok(Some(user)) = RuntimeDir::find_of_user() else {
@@ -35,8 +35,8 @@ pub(crate) fn all() -> Vec<DirError> {
     refused
 }
 
-/// Names them on stderr.
-pub(crate) fn tell() {
+/// Warns about them on stderr.
+pub(crate) fn warn_all() {
     for error in all() {
         crate::warn(&format!("skipped: {error}"));
     }

@@ -1,9 +1,9 @@
-//! `kennel run`: a stdio server behind a shim.
+//! `kennel run`: runs a stdio server behind a shim.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,49 +18,45 @@ use kennel_sys::tree::Ladder;
 
 use crate::confined;
 use crate::election::{FormerKey, Policy};
-use crate::key::variables::{self, Ecosystem, Question};
-use crate::key::{self, Ingredients};
+use crate::exit_code::{CANNOT_START, NOTHING_FOUND, USAGE};
+use crate::key::variables::{self, Ecosystem, VariableInput};
+use crate::key::{self, KeyInput};
 use crate::known_variables;
-use crate::random_word::random_word;
-use crate::sharing::{self, Decision, Fate, Remembered, Rule, ServersToml, Wish, eras, table};
-use crate::shim::{self, Origin, Sharing, Spec};
-use crate::start_error::{self, Attempt};
+use crate::sharing::{
+    self, Decision, Placement, Remembered, Rule, ServersToml, SharingInput, eras, table,
+};
+use crate::shim::{self, FoundStarter, Sharing, Spec};
+use crate::start_error;
 use crate::this_build;
 use crate::timers::{self, Timers};
 use crate::values;
 
-/// Exit code for "nothing found".
-const NOTHING: u8 = 3;
-/// Exit code for a server that is there and cannot be started.
-const CANNOT_START: u8 = 126;
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Whether sessions share one server
+    /// When sessions share one server
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     share: Share,
 
-    /// Ask the server for every list anew
+    /// Do not cache lists of tools, prompts and resources
     ///
-    /// Else lists of tools, prompts and resources are asked for once and kept for all who share the server,
-    /// for as long as the protocol allows.
+    /// By default, a shared server is asked for each list once, and all its clients get the cached list for as long as the
+    /// protocol allows.
     #[arg(long)]
     no_cache: bool,
 
-    /// Which requests are sent again when the server dies under them: safe, all or none [default: safe]
+    /// Which requests to retry after the server crashed: safe, all or none [default: safe]
     ///
-    /// safe: what does no harm a second time, which is lists, reads, prompts, completions, and calls of tools
-    /// that the server itself calls read-only or idempotent. all: everything; for servers whose every
-    /// call may be made twice. none: nothing. What is not sent again is answered with an error that says that
-    /// its outcome is unknown. What never reached the server is always sent, and what was cancelled never.
+    /// safe: lists, reads, prompts, completions, and calls of tools that the server declares read-only or idempotent.
+    /// all: every request, for servers whose calls may all be made twice. none: no request. A request that is not
+    /// retried gets an error which says that its outcome is unknown. A request that never reached the server is always
+    /// sent to the next one, a cancelled request never.
     #[arg(long, value_name = "WHAT")]
     replay: Option<String>,
 
-    /// What becomes of a server whose program, script or package changed on disk: replace or keep
+    /// Replace or keep a server whose program, script or package changed on disk
     ///
-    /// replace: when nobody waits for it, it is stopped, and its sessions go on with a new one; what it kept in memory
-    /// is gone. keep: it goes on, and `kennel ps` calls it stale. [default: replace where sessions share it,
-    /// keep where it is one session's own]
+    /// replace: stop the server when no request is in flight, and start the new one; its sessions go on, but its memory
+    /// is lost. keep: let it run; `kennel ps` shows it as stale. [default: replace a shared server, keep a dedicated one]
     #[arg(long, value_name = "WHAT")]
     on_change: Option<String>,
 
@@ -68,14 +64,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
 
-    /// The only environment variables that tell one daemon from another, beside those named like credentials
+    /// Compare only these variables, and credentials, when deciding whether to share
     #[arg(long, value_name = "A,B")]
     env_key: Option<OsString>,
 
     #[command(flatten)]
     timers: Timers,
 
-    /// A server by its name in servers.toml
+    /// The name of a server in servers.toml
     #[arg(
         required_unless_present = "command",
         conflicts_with = "command",
@@ -83,34 +79,33 @@ pub(crate) struct Args {
     )]
     name: Option<String>,
 
-    /// The server and its arguments
+    /// The command of the server, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Share {
-    /// What is known to be safe; else each session has a server of its own
+    /// Share servers that are known to be safe to share
     Auto,
-    /// One server for all sessions with the same key
+    /// Share one server among all sessions with the same key
     Always,
-    /// A server for each session
+    /// Start a dedicated server for each session
     Never,
 }
 
-pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
+pub(crate) fn run(mut args: Args, origin: FoundStarter) -> ExitCode {
     let off = values::kennel_is_off();
     if off && args.name.is_none() {
-        return become_the_server(&args);
+        return start_error::become_server(&args.command, args.cwd.as_deref());
     }
     known_variables::warn_of_misspelled();
     let config = ServersToml::of_user();
     if let Err(error) = args.take_name(&config) {
-        crate::fail(&error);
-        return ExitCode::from(NOTHING);
+        return crate::fail_with(NOTHING_FOUND, &error);
     }
     if off {
-        return become_the_server(&args);
+        return start_error::become_server(&args.command, args.cwd.as_deref());
     }
     args.timers.fill(config.timers_for(&args.command));
     let settled = args.timers.settle().and_then(|timers| {
@@ -129,26 +124,22 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
     });
     let (timers, replay, replace, env_key): (_, Replay, _, _) = match settled {
         Ok(settled) => settled,
-        Err(error) => {
-            crate::fail(&error);
-            return ExitCode::from(2);
-        }
+        Err(error) => return crate::fail_with(USAGE, &error),
     };
     let ladder = Ladder {
         after_eof: timers.stop_after.0,
         after_term: timers.stop_after.1,
     };
     if let Some(cwd) = args.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-        let words = "is no directory: create it, or name another with --cwd";
-        crate::fail(&format!("{} {words}", cwd.display()));
-        return ExitCode::from(CANNOT_START);
+        let words = "is not a directory: create it, or name another with --cwd";
+        return crate::fail_with(CANNOT_START, &format!("{} {words}", cwd.display()));
     }
-    let place = Place::of(&args, env_key.as_deref());
-    let decision = place.decide(&args, &config);
+    let launch = Launch::of(&args, env_key.as_deref());
+    let decision = launch.decide(&args, &config);
     let sharing = decision.may_share().then(|| Sharing {
-        key: place.key.clone(),
+        key: launch.key.clone(),
         former: Arc::new(FormerKey::new(args.cwd.is_some())),
-        hello: Arc::new(place.hello(&args, &timers, &decision, replace, &origin)),
+        hello: Arc::new(launch.hello(&args, &timers, &decision, replace, &origin)),
         policy: Policy {
             linger: timers.linger.unwrap_or(lifetime::SHARED_LINGER),
             grace: timers.grace,
@@ -168,14 +159,14 @@ pub(crate) fn run(mut args: Args, origin: Origin) -> ExitCode {
         hibernate: timers.hibernate,
         max_line: timers.max_line,
         replace: replace.unwrap_or(false),
-        key: place.key,
+        key: launch.key,
         why_solo: sharing.is_none().then_some(decision.why),
     };
     shim::run(spec, sharing, origin)
 }
 
 impl Args {
-    /// Replaces a name by what `servers.toml` says it runs.
+    /// Replaces a name by the command that `servers.toml` has for it.
     fn take_name(&mut self, config: &ServersToml) -> Result<(), String> {
         let Some(name) = &self.name else {
             return Ok(());
@@ -186,8 +177,8 @@ impl Args {
                 .map(|named| named.name.as_str())
                 .collect();
             let known = match known.is_empty() {
-                true => "none has a name there".to_owned(),
-                false => format!("there are {}", known.join(", ")),
+                true => "it has no names".to_owned(),
+                false => format!("the names are {}", known.join(", ")),
             };
             return Err(format!(
                 "no server is called {name} in servers.toml ({known}); to run a program, write `kennel run -- {name}`"
@@ -202,32 +193,32 @@ impl Args {
     }
 }
 
-/// The environment. Of a variable that is set twice, the first value counts, as for every program that asks for it by name.
+/// The environment. If a variable is set twice, the first value counts, as for every program that reads it by name.
 fn environment() -> Vec<(OsString, OsString)> {
     let mut names = HashSet::new();
     let all = std::env::vars_os();
     all.filter(|(name, _)| names.insert(name.clone())).collect()
 }
 
-/// Where the server is to run, and which daemon would be its.
-struct Place {
+/// The directory and environment of the server, and the key of its daemon.
+struct Launch {
     cwd: PathBuf,
     env: Vec<(OsString, OsString)>,
-    /// The names of the variables that count.
+    /// The names of the variables that count for the key.
     names: Vec<OsString>,
-    /// Those that somebody named.
+    /// The names given with `--env-key`.
     env_key: Option<Vec<OsString>>,
     key: String,
 }
 
-impl Place {
-    fn of(args: &Args, env_key: Option<&[OsString]>) -> Place {
+impl Launch {
+    fn of(args: &Args, env_key: Option<&[OsString]>) -> Launch {
         let env = environment();
         let cwd = args.cwd.clone().or_else(|| std::env::current_dir().ok());
         let cwd = cwd.unwrap_or_else(|| PathBuf::from("/"));
         let cwd = std::path::absolute(&cwd).unwrap_or(cwd);
         let names = counted(&args.command, env_key, args.cwd.is_some(), &env);
-        let what = Ingredients {
+        let what = KeyInput {
             command: &args.command,
             cwd: &cwd,
             env: &env,
@@ -236,7 +227,7 @@ impl Place {
             cache: !args.no_cache,
         };
         let key = key::of(&what, confined::ours().ok());
-        Place {
+        Launch {
             cwd,
             env,
             names,
@@ -245,7 +236,7 @@ impl Place {
         }
     }
 
-    /// Whether this session may share. One that is confined so that nobody can compare it never does.
+    /// Whether this session may share. A session whose confinement cannot be compared never does.
     fn decide(&self, args: &Args, config: &ServersToml) -> Decision {
         let decision = self.decide_unconfined(args, config);
         match confined::why_dedicated(confined::ours()) {
@@ -256,14 +247,14 @@ impl Place {
 
     fn decide_unconfined(&self, args: &Args, config: &ServersToml) -> Decision {
         let known = |remembered| {
-            sharing::decide(&Wish {
+            sharing::decide(&SharingInput {
                 command: &args.command,
                 config,
                 remembered,
             })
         };
         match args.share {
-            // How it is shared is no question of whether: others may share it by what is known.
+            // `always` says only that it is shared; the cache and turns still depend on what is known of the server.
             Share::Always => {
                 let Decision { cache, in_turn, .. } = known(Remembered::default());
                 Decision {
@@ -274,7 +265,7 @@ impl Place {
             }
             Share::Never => Decision::asked_for(Rule::Never),
             Share::Auto => {
-                // Looking creates nothing.
+                // Creates nothing.
                 let user = RuntimeDir::find_of_user().ok().flatten();
                 let remembered = user.map(|user| eras::recall(&user, &self.key));
                 known(remembered.unwrap_or_default())
@@ -288,10 +279,10 @@ impl Place {
         timers: &timers::Settled,
         decision: &Decision,
         replace: Option<bool>,
-        origin: &Origin,
+        origin: &FoundStarter,
     ) -> ClientHello {
         let me = ProcessRef::my_identity();
-        let shared = |fate| fate == Fate::Shared;
+        let shared = |fate| fate == Placement::Shared;
         let pair = |(name, value): &(OsString, OsString)| (text(name), text(value));
         let env = self.env.iter().map(pair).collect();
         ClientHello {
@@ -300,7 +291,7 @@ impl Place {
             pid: std::process::id(),
             identity: me.map(|identity| identity.to_string()).unwrap_or_default(),
             app: origin.as_ref().ok().and_then(app),
-            session: random_word().expect("the system has random numbers"),
+            session: kennel_sys::random::word().expect("the system has random numbers"),
             spec: hello::Spec {
                 command: args.command.iter().map(|word| text(word)).collect(),
                 cwd: text(self.cwd.as_os_str()),
@@ -340,7 +331,7 @@ pub(crate) fn counted(
     env: &[(OsString, OsString)],
 ) -> Vec<OsString> {
     let known = table::variables_of(command);
-    variables::counted(Question {
+    variables::counted(VariableInput {
         env,
         env_key,
         known: known.as_deref(),
@@ -349,7 +340,7 @@ pub(crate) fn counted(
     })
 }
 
-/// The app behind the launchers, as far as it can be seen.
+/// The app behind the launchers, if it can be seen.
 pub(crate) fn app(starter: &Starter) -> Option<hello::App> {
     let Starter::Watch(watched) = starter else {
         return None;
@@ -368,23 +359,4 @@ fn text(word: &OsStr) -> Text {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// As if Kennel were not there.
-fn become_the_server(args: &Args) -> ExitCode {
-    let mut command = Command::new(&args.command[0]);
-    command.args(&args.command[1..]);
-    if let Some(cwd) = &args.cwd {
-        command.current_dir(cwd);
-    }
-    let error = kennel_sys::program::become_program(&mut command);
-    let path = std::env::var_os("PATH");
-    let attempt = Attempt {
-        program: &args.command[0],
-        cwd: args.cwd.as_deref(),
-        path: path.as_deref(),
-    };
-    let (code, words) = start_error::explain(attempt, error.raw_os_error().unwrap_or_default());
-    crate::fail(&words);
-    ExitCode::from(code)
 }

@@ -1,11 +1,11 @@
 //! Sizes as people write them: `64K`, `8M`, `128MiB`, `1G`.
 
-/// The longest line where nobody says otherwise, in bytes.
+/// Default maximum length of a line, in bytes.
 pub(crate) const DEFAULT_MAX_LINE: usize = 128 << 20;
-/// No limit may be lower: buffers have about that much anyway.
+/// Minimum for such a limit: buffers have about this size anyway.
 pub(crate) const LEAST_MAX_LINE: usize = 256 * 1024;
 
-/// Why a text is no size.
+/// The error for a text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadSize(String);
 
@@ -21,7 +21,7 @@ impl std::fmt::Display for BadSize {
 
 impl std::error::Error for BadSize {}
 
-/// Reads a size in bytes. Units are powers of 1024; a number without a unit is bytes.
+/// Parses a size in bytes. Units are powers of 1024; a number without a unit is bytes.
 pub(crate) fn parse(text: &str) -> Result<usize, BadSize> {
     let bad = || BadSize(text.to_owned());
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

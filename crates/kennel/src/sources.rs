@@ -1,9 +1,9 @@
-//! Change detection: the files that a server was started from, and whether they are still the same. These are the
-//! program, the script that it runs and the interpreter of that, and what stands for the package behind a launcher.
-//! Daemons, sessions with a server of their own and `kennel guard --takeover older` all ask here.
+//! Change detection: the files that a server was started from, and whether they have changed. These are the program,
+//! its script and interpreter, and the files that identify the package behind a launcher. Daemons, dedicated sessions
+//! and `kennel guard --takeover older` all use it.
 //!
-//! Nobody watches them: they are looked at when there is a reason to, and that is cheap. What the words of a
-//! command do not say for sure is not guessed: a server that is thought to be fresh goes on as before.
+//! Nothing watches the files: they are checked when there is a reason to, which is cheap. Parts of a command whose
+//! meaning is uncertain are not guessed: a server that seems unchanged goes on as before.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -16,27 +16,27 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::interpreter::{self, Language};
-use crate::key;
+use crate::search_path;
 use crate::sharing::launcher::{self, Launched, Registry};
 
-/// A file that changed so short a time ago may be changing still: an installer writes many.
-const SETTLES: Duration = Duration::from_secs(2);
-/// Files of a package that are looked at, at most: a look must stay cheap.
-const MOST_FILES: usize = 256;
+/// Time since the last change after which an update counts as finished: an installer writes many files.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+/// Maximum number of a package's files that are checked, so that a check stays cheap.
+const MAX_FILES: usize = 256;
 
-/// What a server was started from, as it was then.
+/// The files that a server was started from, as they were then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sources(Vec<Source>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Source {
     path: Text,
-    /// `None`: it was not there yet; a launcher may install it first.
+    /// `None`: it did not exist yet; a launcher may install it first.
     mark: Option<Mark>,
 }
 
-/// Which file it is, and of which content, as far as one can tell without reading it. Of a package's directory, `size`
-/// is a digest of its Python files' marks, and `modified` the latest of theirs.
+/// Identifies a file and its content without reading it. For a package's directory, `size` is a hash of its Python
+/// files' marks, and `modified` the latest of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     dev: u64,
@@ -45,17 +45,17 @@ struct Mark {
     modified: (i64, i64),
 }
 
-/// What a look at the files says.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Same,
-    /// Changed, and perhaps not done with it.
+    /// Changed, and possibly still changing.
     Changing,
     Changed,
 }
 
 impl Sources {
-    /// What this command will be started from.
+    /// The files that this command will be started from.
     pub(crate) fn of(
         command: &[OsString],
         cwd: &Path,
@@ -65,9 +65,9 @@ impl Sources {
             return Sources::default();
         };
         let path = variable("PATH");
-        let place = Place {
+        let context = SearchContext {
             cwd,
-            program: key::found(name, cwd, path.as_deref()),
+            program: search_path::find(name, cwd, path.as_deref()),
             home: variable("HOME").map(PathBuf::from),
             npm_cache: variable("npm_config_cache").map(PathBuf::from),
             python_path: variable("PYTHONPATH"),
@@ -76,33 +76,33 @@ impl Sources {
             .iter()
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
-        let mut paths: Vec<PathBuf> = place.program.iter().cloned().collect();
-        paths.extend(place.interpreters(path.as_deref()));
-        paths.extend(place.argument(command));
+        let mut paths: Vec<PathBuf> = context.program.iter().cloned().collect();
+        paths.extend(context.interpreters(path.as_deref()));
+        paths.extend(context.argument(command));
         for word in &words {
-            // A file of a package, which stands for it.
-            paths.extend(package_of(&place.cwd.join(word)));
+            // A file that identifies its package.
+            paths.extend(package_of(&context.cwd.join(word)));
         }
         if let Some(launched) = launcher::launched(&words) {
-            paths.extend(place.files_of(&launched));
+            paths.extend(context.files_of(&launched));
         }
         paths.sort();
         paths.dedup();
         let source = |path: PathBuf| Source {
-            mark: Seen::at(&path).map(|seen| seen.mark),
+            mark: FileState::at(&path).map(|state| state.mark),
             path: Text::from(path.as_os_str().as_encoded_bytes()),
         };
         Sources(paths.into_iter().map(source).collect())
     }
 
-    /// Whether they are as they were. One that was not there is taken as it is now.
+    /// Whether they are unchanged. A file that did not exist before is taken as it is now.
     pub(crate) fn look(&mut self) -> Look {
         let mut look = Look::Same;
         for source in &mut self.0 {
             let path = PathBuf::from(os_string(source.path.as_bytes()));
-            match (source.mark, Seen::at(&path)) {
+            match (source.mark, FileState::at(&path)) {
                 (None, Some(now)) => source.mark = Some(now.mark),
-                // Gone for now: what takes its place will tell.
+                // It is missing now; its replacement decides.
                 (Some(_), None) => return Look::Changing,
                 (Some(then), Some(now)) if then != now.mark => match is_settled(now.changed) {
                     true => look = Look::Changed,
@@ -114,7 +114,7 @@ impl Sources {
         look
     }
 
-    /// Whether any of them changed, done or not.
+    /// Whether any of them changed, even if it is still changing.
     pub(crate) fn are_stale(&self) -> bool {
         self.clone().look() != Look::Same
     }
@@ -124,34 +124,35 @@ impl Sources {
     }
 }
 
-/// A look at a file or a package's directory.
-struct Seen {
+/// The present state of a file or a package's directory.
+struct FileState {
     mark: Mark,
-    /// When anything was done to it last, in seconds since 1970. By its change, not its content: an archive may
-    /// bring an old date along.
+    /// When it was last changed, in seconds since 1970. The change time, not the modification time: an archive may
+    /// restore an old one.
     changed: i64,
 }
 
-impl Seen {
-    fn at(path: &Path) -> Option<Seen> {
-        // Links are followed: what they lead to is what runs.
+impl FileState {
+    fn at(path: &Path) -> Option<FileState> {
+        // Follows links: their targets are what runs.
         let facts = FileFacts::at(path).ok()?;
         if facts.is_dir() {
-            return Some(Seen::of_package(path, &facts));
+            return Some(FileState::of_package(path, &facts));
         }
-        Some(Seen {
+        Some(FileState {
             mark: Mark::of(&facts),
             changed: facts.changed(),
         })
     }
 
-    /// All Python files below a directory, as one. What Python itself writes there (`__pycache__`) does not count.
-    fn of_package(dir: &Path, facts: &FileFacts) -> Seen {
+    /// All Python files below a directory, as one mark. Files that Python itself writes there (`__pycache__`) do not
+    /// count.
+    fn of_package(dir: &Path, facts: &FileFacts) -> FileState {
         let mut files = Vec::new();
         python_files(dir, &mut files);
         files.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut digest = Sha256::new();
-        let mut seen = Seen {
+        let mut state = FileState {
             mark: Mark {
                 size: 0,
                 modified: (0, 0),
@@ -171,26 +172,26 @@ impl Seen {
             for number in [ino, size, modified.0 as u64, modified.1 as u64] {
                 digest.update(number.to_le_bytes());
             }
-            seen.mark.modified = seen.mark.modified.max(modified);
-            seen.changed = seen.changed.max(facts.changed());
+            state.mark.modified = state.mark.modified.max(modified);
+            state.changed = state.changed.max(facts.changed());
         }
         let digest = digest.finalize();
-        seen.mark.size = digest
+        state.mark.size = digest
             .iter()
             .take(8)
             .fold(0, |sum, &byte| sum << 8 | u64::from(byte));
-        seen
+        state
     }
 }
 
 fn python_files(dir: &Path, files: &mut Vec<(PathBuf, FileFacts)>) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     for entry in entries {
-        if files.len() >= MOST_FILES {
+        if files.len() >= MAX_FILES {
             return;
         }
         let path = entry.path();
-        // Links are not followed: one may lead back here.
+        // Does not follow links: one may lead back here.
         match entry.metadata() {
             Ok(meta) if meta.is_dir() && path.join("__init__.py").exists() => {
                 python_files(&path, files);
@@ -214,40 +215,41 @@ impl Mark {
     }
 }
 
-/// Whether nothing was done to it for [`SETTLES`].
+/// Whether the last change was at least [`SETTLE_TIME`] ago.
 fn is_settled(changed: i64) -> bool {
     let changed = Duration::from_secs(u64::try_from(changed).unwrap_or(0));
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     // A clock that was set back says nothing.
-    now.map_or(true, |now| now.abs_diff(changed) >= SETTLES)
+    now.map_or(true, |now| now.abs_diff(changed) >= SETTLE_TIME)
 }
 
-/// Where a command is run.
-struct Place<'a> {
+/// Where a command runs.
+struct SearchContext<'a> {
     cwd: &'a Path,
     program: Option<PathBuf>,
     home: Option<PathBuf>,
     npm_cache: Option<PathBuf>,
-    /// `PYTHONPATH`: where else a Python looks for modules.
+    /// `PYTHONPATH`: further directories in which Python looks for modules.
     python_path: Option<OsString>,
 }
 
-impl Place<'_> {
-    /// The interpreters of the program, where it is a script.
+impl SearchContext<'_> {
+    /// The interpreters of the program, if it is a script.
     fn interpreters(&self, path: Option<&OsStr>) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         let mut script = self.program.clone();
         for _ in 0..interpreter::DEPTH {
             let head = script.and_then(|script| interpreter::head_of(&script).ok());
             let line = head.and_then(|head| interpreter::shebang(&head));
-            script = line
-                .and_then(|line| key::found(interpreter::interpreter_of(&line)?, self.cwd, path));
+            script = line.and_then(|line| {
+                search_path::find(interpreter::interpreter_of(&line)?, self.cwd, path)
+            });
             found.extend(script.clone());
         }
         found
     }
 
-    /// The script that the program is told to run, where it is an interpreter.
+    /// The script that the program runs, if it is an interpreter.
     fn argument(&self, command: &[OsString]) -> Option<PathBuf> {
         let (name, arguments) = command.split_first()?;
         let script = Language::of(Path::new(name))?.script(arguments)?;
@@ -288,7 +290,7 @@ impl Place<'_> {
         kept.filter(|path| path.exists()).collect()
     }
 
-    /// Where installed tools of Python say what they are. Those that `uvx` keeps in its cache never change: another
+    /// The files in which installed Python tools describe themselves. Those in the cache of `uvx` never change: another
     /// version is another directory.
     fn tool(&self, name: &str) -> Vec<PathBuf> {
         let share = self.home.as_ref().map(|home| home.join(".local/share"));
@@ -303,8 +305,8 @@ impl Place<'_> {
         tools.filter(|path| path.exists()).collect()
     }
 
-    /// Where a Python finds a module: beside it, in the directory it runs in, or on `PYTHONPATH`. An installed package is
-    /// written as a whole, and its first files stand for it; one in another place is edited file by file.
+    /// Where Python finds a module: beside its interpreter, in the working directory, or on `PYTHONPATH`. An installed
+    /// package is written as a whole, so its first files identify it; elsewhere a package is edited file by file.
     fn module(&self, name: &str) -> Vec<PathBuf> {
         let name = name.replace('.', "/");
         let python_path = self.python_path.as_deref().unwrap_or_default();
@@ -318,15 +320,15 @@ impl Place<'_> {
         let sites = versions
             .flat_map(|dir| ["site-packages", "dist-packages"].map(|it| dir.path().join(it)));
         let package = name.split('/').next().unwrap_or(&name);
-        let packages = edited.iter().map(|place| place.join(package));
+        let packages = edited.iter().map(|context| context.join(package));
         let sources: Vec<PathBuf> = packages
             .filter(|it| it.join("__init__.py").exists())
             .collect();
         sites
             .chain(edited)
-            .flat_map(|place| {
-                let module = place.join(&name);
-                let file = place.join(format!("{name}.py"));
+            .flat_map(|context| {
+                let module = context.join(&name);
+                let file = context.join(format!("{name}.py"));
                 [module.join("__init__.py"), module.join("__main__.py"), file]
             })
             .filter(|path| path.exists())
@@ -335,7 +337,7 @@ impl Place<'_> {
     }
 }
 
-/// A script of an installed package, and what says which version of it is there.
+/// A script of an installed package, and the files that identify its version.
 fn package_of(script: &Path) -> Vec<PathBuf> {
     let parts: Vec<&OsStr> = script.iter().collect();
     let last = parts.iter().rposition(|part| *part == "node_modules");
@@ -482,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_changed_once_it_has_settled_and_what_is_gone_is_waited_for() {
+    fn a_change_counts_once_it_has_settled_and_a_missing_file_is_waited_for() {
         let scope = Scope::new("changes");
         let script = scope.path("s.py");
         write(&script, "1");
@@ -500,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_launcher_installs_first_is_taken_as_it_comes() {
+    fn a_file_that_a_launcher_installs_first_is_taken_as_it_is() {
         let scope = Scope::new("first");
         let script = scope.path("later.py");
         let mut sources = of(&scope, &["python3", "later.py"]);

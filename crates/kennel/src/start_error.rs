@@ -1,33 +1,54 @@
-//! Why a server's program could not be started, in words, and the exit code that a shell has for it.
+//! Why a server's program could not be started, as a message, and a shell's exit code for that.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use kennel_sys::program::StartFailure;
+use kennel_sys::program::{StartFailure, become_program};
 use kennel_sys::text::os_string;
 
-/// Exit code for a program that is not there.
-const NOT_FOUND: u8 = 127;
-/// Exit code for a program that is there and cannot be started.
-const CANNOT_START: u8 = 126;
-/// The kernel reads no longer first line.
-const LONGEST_LINE: usize = 256;
-/// An interpreter may be a script itself, but not for ever: the kernel's limit.
-const DEPTH: usize = 4;
+use crate::exit_code::{CANNOT_START, COMMAND_NOT_FOUND};
+use crate::search_path;
 
-/// What was to be started.
+/// Maximum length of a `#!` line that the kernel reads.
+const LONGEST_LINE: usize = 256;
+
+/// The program that was to be started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) program: &'a OsStr,
-    /// Where it was to be started; `None` for where we are.
+    /// The directory to start it in; `None` for that of this process.
     pub(crate) cwd: Option<&'a Path>,
-    /// The `PATH` it was looked for in.
+    /// The `PATH` to look for it in.
     pub(crate) path: Option<&'a OsStr>,
 }
 
-/// The exit code and the words for the error that starting a program gave.
+/// Runs the server in this process, without Kennel.
+pub(crate) fn become_server(command: &[OsString], cwd: Option<&Path>) -> ExitCode {
+    let mut process = Command::new(&command[0]);
+    process.args(&command[1..]);
+    if let Some(cwd) = cwd {
+        process.current_dir(cwd);
+    }
+    let error = become_program(&mut process);
+    let (code, words) = explain_here(&command[0], cwd, error.raw_os_error().unwrap_or_default());
+    crate::fail_with(code, &words)
+}
+
+/// The exit code and the message for a start with the `PATH` of this process.
+pub(crate) fn explain_here(program: &OsStr, cwd: Option<&Path>, errno: i32) -> (u8, String) {
+    let path = std::env::var_os("PATH");
+    let attempt = Attempt {
+        program,
+        cwd,
+        path: path.as_deref(),
+    };
+    explain(attempt, errno)
+}
+
+/// The exit code and the message for the error of a start.
 pub(crate) fn explain(attempt: Attempt<'_>, errno: i32) -> (u8, String) {
     let program = attempt.program.display();
     match StartFailure::of(errno) {
@@ -39,12 +60,12 @@ pub(crate) fn explain(attempt: Attempt<'_>, errno: i32) -> (u8, String) {
     }
 }
 
-/// The kernel says the same of a program that is not there, of a directory, and of an interpreter.
+/// The kernel gives one error for a missing program, a missing directory and a missing interpreter.
 fn not_found(attempt: Attempt<'_>) -> (u8, String) {
     let program = attempt.program.display();
     if let Some(cwd) = attempt.cwd.filter(|cwd| !cwd.is_dir()) {
         let words = format!("{}: no such directory to start {program} in", cwd.display());
-        return (NOT_FOUND, words);
+        return (COMMAND_NOT_FOUND, words);
     }
     let file = attempt.find();
     match file.and_then(|file| missing_interpreter(&file)) {
@@ -54,28 +75,24 @@ fn not_found(attempt: Attempt<'_>) -> (u8, String) {
                 format!("{kind} {file} needs interpreter {interpreter}, which does not exist");
             (CANNOT_START, words)
         }
-        None => (NOT_FOUND, format!("{program}: command not found")),
+        None => (COMMAND_NOT_FOUND, format!("{program}: command not found")),
     }
 }
 
 impl Attempt<'_> {
-    /// The file that it names, as `execvp` looks for it.
+    /// The file of the program, as `execvp` finds it.
     fn find(&self) -> Option<PathBuf> {
-        let at = |path: &Path| self.cwd.map_or(path.to_owned(), |cwd| cwd.join(path));
-        let candidates: Vec<PathBuf> = match self.program.as_encoded_bytes().contains(&b'/') {
-            true => vec![at(Path::new(self.program))],
-            false => std::env::split_paths(self.path.unwrap_or_default())
-                .map(|dir| at(&dir).join(self.program))
-                .collect(),
-        };
+        let cwd = self.cwd.unwrap_or(Path::new(""));
+        let path = self.path.unwrap_or_default();
+        let candidates = search_path::candidates(self.program, cwd, path);
         candidates.into_iter().find(|path| path.is_file())
     }
 }
 
-/// The interpreter that a file names and that is not there; with the kind of file, and which file.
+/// The missing interpreter of a file; with the kind of file, and its path.
 fn missing_interpreter(file: &Path) -> Option<(&'static str, PathBuf, PathBuf)> {
     let mut file = file.to_owned();
-    for _ in 0..DEPTH {
+    for _ in 0..crate::interpreter::DEPTH {
         let (kind, interpreter) = interpreter_of(&file).ok().flatten()?;
         if !interpreter.exists() {
             return Some((kind, file, interpreter));
@@ -145,7 +162,7 @@ fn loader_of(file: &mut File, head: &[u8]) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Whether a start failed for want of something that says nothing about the server.
+/// Whether a start failed because the machine lacks something, which says nothing about the server.
 pub(crate) fn is_shortage(errno: i32) -> bool {
     matches!(StartFailure::of(errno), StartFailure::Shortage(_))
 }
@@ -165,7 +182,7 @@ mod tests {
         path
     }
 
-    /// What the kernel says, and what is made of it.
+    /// The error number of a start, and its explanation.
     fn started(program: &OsStr, cwd: Option<&Path>, path: Option<&OsStr>) -> (u8, String) {
         let mut command = std::process::Command::new(program);
         command.envs(path.map(|path| ("PATH", path)));
@@ -176,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_interpreter_is_told_from_a_missing_command() {
+    fn a_missing_interpreter_is_distinguished_from_a_missing_command() {
         let scope = Scope::new("interpreter");
         let script = file(&scope, "script", b"#!/no/such/python -u\nprint()\n");
         let missing = "needs interpreter /no/such/python, which does not exist";
@@ -219,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_and_a_missing_permission_are_told() {
+    fn a_missing_directory_and_a_missing_permission_are_reported() {
         let scope = Scope::new("start-error");
         let nowhere = scope.path("nowhere");
         let (code, words) = started(OsStr::new("/bin/sh"), Some(&nowhere), None);

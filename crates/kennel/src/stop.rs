@@ -1,4 +1,4 @@
-//! `kennel stop`: ends what runs, by its name or key.
+//! `kennel stop`: stops servers by name or key.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,29 +8,26 @@ use clap::builder::NonEmptyStringValueParser;
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 
+use crate::exit_code::{NOTHING_FOUND, USAGE};
 use crate::listing::{self, Ambiguous, Entry, Mode, STOP_SERVER};
 use crate::ps::words::printable;
-use crate::say::say;
+use crate::stdout::print_line;
 
-/// Exit code for "nothing found".
-const NOTHING: u8 = 3;
-/// Exit code for a question that cannot be answered as it was put.
-const USAGE: u8 = 2;
-/// How long a daemon may take to stop its servers: two long rungs, and some.
-const STOPPING: Duration = Duration::from_secs(60);
-/// How long a daemon may take beyond the ladders of its servers before it is killed. One that hears the signal ends itself
-/// 5 s after these at the latest.
+/// Maximum time for a session or a guard to stop its server: two long steps of the stop ladder, and some more.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a daemon may take beyond the stop ladders of its servers before it is killed. A daemon that handles the
+/// signal ends itself 5 s after these at the latest.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long it may take to end a process that was sent SIGKILL.
-const KILL_TAKES: Duration = Duration::from_secs(5);
+/// How long a process may take to end after SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters (4 or more) of one shared server's key
+    /// A name or key shown by `kennel ps`, a name in servers.toml, or at least 4 letters of a shared server's key
     #[arg(required_unless_present = "all", value_parser = NonEmptyStringValueParser::new())]
     which: Option<String>,
 
-    /// Stop everything of yours
+    /// Stop all your servers
     #[arg(long, conflicts_with = "which")]
     all: bool,
 }
@@ -40,116 +37,57 @@ pub(crate) fn stop(args: &Args) -> ExitCode {
         Ok(entries) => entries,
         Err(error) => return crate::fail(&error.to_string()),
     };
-    crate::refused::tell();
-    let (resting, entries): (Vec<Entry>, Vec<Entry>) =
-        entries.into_iter().partition(Entry::is_at_rest);
-    let chosen = match args.which.as_deref() {
-        None => Ok(entries.iter().collect()),
-        Some(word) => listing::called(&entries, word),
+    crate::refused::warn_all();
+    let (hibernating, running): (Vec<Entry>, Vec<Entry>) =
+        entries.into_iter().partition(Entry::is_hibernating);
+    let Some(word) = args.which.as_deref() else {
+        return match running.is_empty() {
+            true => nothing_to_stop(None, &hibernating.iter().collect::<Vec<_>>()),
+            false => stop_all(running.iter()),
+        };
     };
-    let chosen: Vec<&Entry> = match chosen {
-        Ok(chosen) => chosen,
+    match listing::called(&running, word) {
+        Ok(chosen) if chosen.is_empty() => {
+            let hibernating = listing::called(&hibernating, word).unwrap_or_default();
+            nothing_to_stop(Some(word), &hibernating)
+        }
+        Ok(chosen) => stop_all(chosen.into_iter()),
         Err(Ambiguous(several)) => {
             let several = several.into_iter();
             let several = several.map(|it| (&*it.key, format!("{}, in {}", it.name, it.cwd)));
-            return which_one(args.which.as_deref().unwrap_or_default(), several);
+            which_one(word, several)
         }
-    };
-    if chosen.is_empty() {
-        let resting = match args.which.as_deref() {
-            None => resting.iter().collect(),
-            Some(word) => listing::called(&resting, word).unwrap_or_default(),
-        };
-        for entry in &resting {
-            say!(
-                "{} ({}) hibernates: there is nothing to stop",
-                printable(&entry.name),
-                entry.key
-            );
-        }
-        return match args.which.as_deref() {
-            _ if !resting.is_empty() => ExitCode::SUCCESS,
-            Some(word) => nothing_called(word),
-            None => {
-                crate::fail("nothing runs that could be stopped");
-                ExitCode::from(NOTHING)
-            }
-        };
-    }
-    let mut left = 0;
-    let asked: Vec<Asked<'_>> = chosen.into_iter().filter_map(Asked::to_stop).collect();
-    let started = Instant::now();
-    let deadline = started + STOPPING;
-    for Asked {
-        entry,
-        process,
-        asked,
-        ending,
-        patience,
-    } in asked
-    {
-        let mut killed = false;
-        let ended = match entry.mode {
-            Mode::Kept => crate::kept::end(entry),
-            Mode::Shared => {
-                let ended = asked.and_then(|_| wait_for_all(&ending, started + patience));
-                killed = matches!(ended, Ok(false));
-                let ended = match killed {
-                    true => kill(&process),
-                    false => ended,
-                };
-                Ok(ended.unwrap_or(false))
-            }
-            _ => {
-                let ended = asked.and_then(|_| wait_for_all(&ending, deadline));
-                Ok(ended.unwrap_or(false))
-            }
-        };
-        match ended {
-            Ok(true) if killed => say!(
-                "killed {} ({}): its daemon (pid {}) did not stop within {} s",
-                printable(&entry.name),
-                entry.key,
-                process.pid(),
-                patience.as_secs()
-            ),
-            Ok(true) => say!(
-                "stopped {} ({}){}",
-                printable(&entry.name),
-                entry.key,
-                match entry.stop_signal() == STOP_SERVER {
-                    true =>
-                        "; its session stays, and looks for a daemon when it next needs a server",
-                    false => "",
-                }
-            ),
-            Err(why) => {
-                left += 1;
-                crate::fail(&format!(
-                    "{} ({}) is left alone: {why}",
-                    printable(&entry.name),
-                    entry.key
-                ));
-            }
-            Ok(false) => {
-                left += 1;
-                crate::fail(&format!(
-                    "{} (pid {}) does not stop; look at `kennel logs {}`",
-                    printable(&entry.name),
-                    process.pid(),
-                    entry.key
-                ));
-            }
-        }
-    }
-    if left > 0 {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
     }
 }
 
-/// An entry that was asked to stop. All are asked before the first is waited for.
+/// Reports the hibernating servers; if there are none, that nothing was found.
+fn nothing_to_stop(word: Option<&str>, hibernating: &[&Entry]) -> ExitCode {
+    for entry in hibernating {
+        let name = printable(&entry.name);
+        print_line!(
+            "{name} ({}) hibernates: there is nothing to stop",
+            entry.key
+        );
+    }
+    match word {
+        _ if !hibernating.is_empty() => ExitCode::SUCCESS,
+        Some(word) => nothing_called(word),
+        None => crate::fail_with(NOTHING_FOUND, "no server is running that could be stopped"),
+    }
+}
+
+/// Asks all entries to stop, then waits for each.
+fn stop_all<'a>(entries: impl Iterator<Item = &'a Entry>) -> ExitCode {
+    let asked: Vec<Asked<'_>> = entries.filter_map(Asked::to_stop).collect();
+    let started = Instant::now();
+    let stopped = asked.into_iter().map(|asked| asked.finish(started));
+    match stopped.filter(|stopped| !stopped).count() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// An entry that was asked to stop.
 struct Asked<'a> {
     entry: &'a Entry,
     process: ProcessRef,
@@ -157,16 +95,23 @@ struct Asked<'a> {
     /// The processes whose end is waited for.
     ending: Vec<ProcessRef>,
     /// How long a daemon may take to end.
-    patience: Duration,
+    timeout: Duration,
+}
+
+/// What became of an entry that was asked to stop.
+enum Outcome {
+    Stopped,
+    Killed,
+    StillRunning,
 }
 
 impl Asked<'_> {
-    /// `None` if it is gone since it was looked at: what was wanted. A kept service is not asked yet.
+    /// Prepares an entry to be stopped; `None` if it has ended since it was listed. A kept service is not asked yet.
     fn to_stop(entry: &Entry) -> Option<Asked<'_>> {
         let process = entry.process()?;
         let ending = entry.ends_with(&process);
-        // Asked before the stop: its wardens tell.
-        let patience = entry.longest_ladder(&process) + GRACE;
+        // Read before the stop, while its wardens can still tell.
+        let timeout = entry.longest_ladder(&process) + GRACE;
         let asked = match entry.mode {
             Mode::Kept => Ok(false),
             _ => entry.ask_to_stop(&process),
@@ -176,18 +121,65 @@ impl Asked<'_> {
             process,
             asked,
             ending,
-            patience,
+            timeout,
+        })
+    }
+
+    /// Waits until it has stopped, and reports the result; `false` if it has not.
+    fn finish(self, started: Instant) -> bool {
+        let (name, key) = (printable(&self.entry.name), &self.entry.key);
+        let (pid, timeout) = (self.process.pid(), self.timeout.as_secs());
+        let stays = match self.entry.stop_signal() == STOP_SERVER {
+            true => "; its session stays, and looks for a daemon when it next needs a server",
+            false => "",
+        };
+        match self.wait(started) {
+            Ok(Outcome::Stopped) => print_line!("stopped {name} ({key}){stays}"),
+            Ok(Outcome::Killed) => print_line!(
+                "killed {name} ({key}): its daemon (pid {pid}) did not stop within {timeout} s"
+            ),
+            Ok(Outcome::StillRunning) => {
+                crate::fail(&format!(
+                    "{name} (pid {pid}) does not stop; see `kennel logs {key}`"
+                ));
+                return false;
+            }
+            Err(why) => {
+                crate::fail(&format!("{name} ({key}) was not stopped: {why}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn wait(self, started: Instant) -> Result<Outcome, String> {
+        let (timeout, is_killed) = match self.entry.mode {
+            Mode::Kept => {
+                return Ok(match crate::kept::end(self.entry)? {
+                    true => Outcome::Stopped,
+                    false => Outcome::StillRunning,
+                });
+            }
+            Mode::Shared => (self.timeout, true),
+            Mode::Solo | Mode::Guard => (STOP_TIMEOUT, false),
+        };
+        let waited = self.asked;
+        let waited = waited.and_then(|_| wait_for_all(&self.ending, started + timeout));
+        Ok(match waited {
+            Ok(true) => Outcome::Stopped,
+            Ok(false) if is_killed && kill(&self.process).unwrap_or(false) => Outcome::Killed,
+            Ok(false) | Err(_) => Outcome::StillRunning,
         })
     }
 }
 
-/// Kills a daemon that does not hear SIGTERM, by reference (rule 6). The wardens of its servers end these.
+/// Kills a daemon that does not react to SIGTERM, by process identity (rule 6). The wardens of its servers end these.
 fn kill(daemon: &ProcessRef) -> io::Result<bool> {
     daemon.signal(Signal::KILL)?;
-    daemon.wait(Some(KILL_TAKES))
+    daemon.wait(Some(KILL_TIMEOUT))
 }
 
-/// Waits for their end until `deadline`; whether all have ended.
+/// Waits for the end of all `processes` until `deadline`; returns whether all have ended.
 fn wait_for_all(processes: &[ProcessRef], deadline: Instant) -> io::Result<bool> {
     let mut ended = true;
     for process in processes {
@@ -198,23 +190,18 @@ fn wait_for_all(processes: &[ProcessRef], deadline: Instant) -> io::Result<bool>
 }
 
 pub(crate) fn nothing_called(word: &str) -> ExitCode {
-    crate::fail(&format!(
-        "nothing that runs is called {}; `kennel ps` shows what does",
-        printable(word)
-    ));
-    ExitCode::from(NOTHING)
+    let word = printable(word);
+    let words = format!("no running server is called {word}; `kennel ps` lists those that run");
+    crate::fail_with(NOTHING_FOUND, &words)
 }
 
-/// Lists the keys that begin with `word`, each with what is known of it.
+/// Lists the keys that begin with `word`, with the command of each.
 pub(crate) fn which_one<'a>(
     word: &str,
-    several: impl ExactSizeIterator<Item = (&'a str, String)>,
+    several: impl Iterator<Item = (&'a str, String)>,
 ) -> ExitCode {
-    let count = several.len();
     let line = |(key, known): (&str, String)| format!("\n  {key} ({})", printable(&known));
     let lines: String = several.map(line).collect();
-    crate::fail(&format!(
-        "{count} keys begin with {word}: say more of the one you mean{lines}"
-    ));
-    ExitCode::from(USAGE)
+    let words = format!("{word} is ambiguous: give more letters of one of these keys{lines}");
+    crate::fail_with(USAGE, &words)
 }

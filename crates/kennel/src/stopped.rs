@@ -1,5 +1,5 @@
-//! A stopped server (SIGSTOP, or a debugger): how to report it. It is not killed, and its
-//! requests stay pending: whoever stopped it may continue it.
+//! A stopped server (SIGSTOP, or a debugger), and how to report it. It is not killed, and its requests stay pending,
+//! because it may be continued.
 
 use kennel_sys::tree::Stopped;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoppedProcess {
     pub(crate) pid: u32,
-    /// The debugger that has it.
+    /// The pid of the debugger that stopped it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) debugger: Option<u32>,
 }
@@ -23,7 +23,7 @@ impl From<Stopped> for StoppedProcess {
 }
 
 impl StoppedProcess {
-    /// What it is, after "the server is".
+    /// Its state, to follow "the server is".
     pub(crate) fn state(self) -> String {
         match self.debugger {
             None => format!("stopped (SIGSTOP, pid {})", self.pid),
@@ -31,7 +31,7 @@ impl StoppedProcess {
         }
     }
 
-    /// The command that continues it, or what to do.
+    /// The command that continues it, or other instructions.
     pub(crate) fn fix(self) -> String {
         match self.debugger {
             None => format!("kill -CONT {}", self.pid),
@@ -39,12 +39,12 @@ impl StoppedProcess {
         }
     }
 
-    /// Both in a line.
+    /// State and fix in one line.
     pub(crate) fn report(self) -> String {
         self.report_of("server")
     }
 
-    /// The same of another process than a server's.
+    /// The same for another kind of process than a server.
     pub(crate) fn report_of(self, what: &str) -> String {
         let (state, fix) = (self.state(), self.fix());
         match self.debugger {

@@ -1,29 +1,34 @@
-//! What of a terminal matters to those who write for people.
+//! Facts about the terminal for commands that print to it.
 
 use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
 
+use kennel_sys::Signal;
+use kennel_sys::signals::Signals;
+
+use crate::exit_code::USAGE;
 pub(crate) use kennel_sys::terminal::{Input, TerminalReader, TerminalWriter, is_gone};
 
-/// A text for people has these many columns where nobody can tell how many there are.
+/// Width of text in columns if the terminal's width is unknown.
 const COLUMNS: usize = 80;
 
-/// A terminal that claims to be larger is treated as of this size: the window of a program may claim any, and a picture takes
-/// memory for each of its cells.
-const MOST_COLUMNS: u16 = 1000;
-const MOST_ROWS: u16 = 500;
+/// Maximum size of a terminal; a larger one is treated as having this size. A program can claim any size for its
+/// window, and each cell of the screen uses memory.
+const MAX_COLUMNS: u16 = 1000;
+const MAX_ROWS: u16 = 500;
 
-/// Columns and rows of the terminal that stdout is, as far as they are used; 0 if it does not know.
+/// Columns and rows of the terminal at stdout, up to the maximum; 0 if it does not know them.
 pub(crate) fn window() -> io::Result<(u16, u16)> {
     let (columns, rows) = kennel_sys::terminal::window_size()?;
-    Ok((columns.min(MOST_COLUMNS), rows.min(MOST_ROWS)))
+    Ok((columns.min(MAX_COLUMNS), rows.min(MAX_ROWS)))
 }
 
-/// How wide a table may be: as wide as the terminal.
+/// Maximum width of a table: that of the terminal.
 pub(crate) fn columns() -> usize {
     size().map_or(COLUMNS, |(columns, _)| columns)
 }
 
-/// Columns and rows of the terminal that stdout is, if it is one and knows.
+/// Columns and rows of the terminal at stdout, if it is one and knows them.
 pub(crate) fn size() -> Option<(usize, usize)> {
     if !io::stdout().is_terminal() {
         return None;
@@ -33,18 +38,30 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     known.then_some((columns.into(), rows.into()))
 }
 
-/// Whether a program may move the cursor on it: `TERM` says what it is, and that it is not dumb.
+/// Whether programs may move the cursor: `TERM` is set and not `dumb`.
 pub(crate) fn has_cursor() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Whether colour is welcome (<https://no-color.org>) where it can be shown.
-pub(crate) fn likes_colour() -> bool {
+/// Whether the user wants colours (<https://no-color.org>) and the terminal can show them.
+pub(crate) fn wants_colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && has_cursor()
 }
 
-/// Whether what goes to stdout may have colour.
+/// Whether output on stdout may have colours.
 pub(crate) fn stdout_has_colour() -> bool {
-    io::stdout().is_terminal() && likes_colour()
+    io::stdout().is_terminal() && wants_colour()
+}
+
+/// Prepares `what`, which draws on the terminal until a signal ends it: catches these signals, a change of the window's
+/// size, and `more`. The error is the exit code; the reason is reported.
+pub(crate) fn take_over(what: &str, more: &[Signal]) -> Result<Signals, ExitCode> {
+    if !has_cursor() {
+        let words = "needs a terminal with a cursor that moves, and TERM is dumb; use `kennel ps`";
+        return Err(crate::fail_with(USAGE, &format!("{what} {words}")));
+    }
+    let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+    let all = [&ends[..], &[Signal::WINCH], more].concat();
+    Signals::catch(&all).map_err(|error| crate::fail(&format!("cannot catch signals: {error}")))
 }

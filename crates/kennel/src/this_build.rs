@@ -1,16 +1,16 @@
-//! Which build of Kennel this program is: its version, and a stamp if it was built with one.
+//! The build of this program: its version, and a stamp if it was built with one.
 //!
-//! The stamp is `KENNEL_BUILD_STAMP` at build time: any number that grows from build to build, such as the time of the
-//! commit. Whoever hands out several builds of one version sets it; without it the version alone counts.
+//! The stamp is `KENNEL_BUILD_STAMP` at build time: a number that grows from build to build, such as the time of the
+//! commit. Set it to hand out several builds of one version; without it only the version counts.
 
 use std::hint::black_box;
 use std::path::PathBuf;
 
 use kennel_core::hello::Build;
 
-/// What the text begins with in the program's file: what was built can be told without running it.
+/// Prefix of the text in the program's file: it shows the build without running it.
 const PREFIX: &str = "kennel build: ";
-/// Of prefix and text, padded with spaces.
+/// Length of prefix and text, padded with spaces.
 const WIDTH: usize = 80;
 
 static MARKER: [u8; WIDTH] = {
@@ -36,9 +36,9 @@ static MARKER: [u8; WIDTH] = {
     marker
 };
 
-/// Its text, as hellos and records have it.
+/// The text of this build, as hellos and records contain it.
 pub(crate) fn text() -> String {
-    // As it is in the file, not as it was when this line was compiled.
+    // Reads it from the loaded file at run time, so that the compiler cannot inline a copy.
     let marker = black_box(&MARKER);
     let text = String::from_utf8_lossy(&marker[PREFIX.len()..]);
     text.trim_end().to_owned()
@@ -50,17 +50,17 @@ pub(crate) fn version() -> String {
     text.split('+').next().unwrap_or_default().to_owned()
 }
 
-/// To be compared with another; `None` if it was built with a version or stamp that is none.
+/// This build, to be compared with another; `None` if its version or stamp is invalid.
 pub(crate) fn this() -> Option<Build> {
     text().parse().ok()
 }
 
-/// What to execute to start this very program again, whatever became of its file.
+/// The path to execute to start this same program again, even if its file was replaced.
 pub(crate) fn itself() -> PathBuf {
     kennel_sys::program::this_program()
 }
 
-/// Where this program is, if it is still there.
+/// The path of this program's file, if it still exists.
 pub(crate) fn program() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     program.is_file().then_some(program)

@@ -1,5 +1,5 @@
-//! How long things last: flags, and the same as variables. A bad flag is an error; a bad variable is a
-//! warning and the default, for whoever set it is not at hand.
+//! Durations and limits: flags, and variables with the same names. An invalid flag is an error. An invalid variable is
+//! a warning and ignored, because the person who set it may not be the one who runs this command.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -13,53 +13,53 @@ use crate::{duration, size};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Timers {
-    /// How long a daemon outlives its last client [default: 60s]
+    /// Keep a shared server running this long after its last client left [default: 60s]
     #[arg(long, value_name = "D")]
     linger: Option<String>,
 
-    /// How long the owner must be gone, with no client, before a daemon ends [default: 5s]
+    /// Stop a shared server this long after its owner exited and its last client left [default: 5s]
     #[arg(long, value_name = "D")]
     grace: Option<String>,
 
-    /// Backstop for clients whose process cannot be seen: silent for so long, they count as gone [default: 30m]
+    /// Disconnect clients whose process cannot be monitored after this much inactivity [default: 30m]
     #[arg(long, value_name = "D")]
     max_idle: Option<String>,
 
-    /// How long a daemon may take to start before this session goes on without one [default: 5s]
+    /// Start a dedicated server if the daemon is not ready after this time [default: 5s]
     #[arg(long, value_name = "D")]
     start_timeout: Option<String>,
 
     /// Stop the server after this time without a request, or never; the next request starts it again [default: never]
     ///
-    /// Sessions stay, and notice nothing but the time its start takes. What the server keeps in its memory alone is
-    /// gone then: that is why it is off unless you ask for it.
+    /// Sessions stay open; their next request takes longer by the start of the server. What the server had only in
+    /// memory is lost, so this is off by default.
     #[arg(long, value_name = "D")]
     hibernate: Option<String>,
 
-    /// How long the server has to end by itself: after its stdin closed, then after SIGTERM [default: 2s,2s]
+    /// How long to wait for the server's exit: after its stdin was closed, and after SIGTERM [default: 2s,2s]
     #[arg(long, value_name = "D[,D]")]
     stop_after: Option<String>,
 
-    /// The longest line that is taken from the app or from the server [default: 128M]
+    /// Maximum length of a line from the app or from the server [default: 128M]
     ///
-    /// A longer one is skipped and answered with an error; the session goes on. A daemon keeps what the session said that
-    /// started it.
+    /// A longer line is skipped and answered with an error; the session goes on. For a shared server, the session that
+    /// starts the daemon decides.
     #[arg(long, value_name = "SIZE")]
     max_line: Option<String>,
 
-    /// Which processes that detached themselves (setsid) outlive the server: auto, keep or end [default: auto]
+    /// Which detached processes (setsid) to keep when the server ends: auto, keep or end [default: auto]
     ///
-    /// auto: services that listen on a socket and have a connection from outside the server's process tree, and known ones
-    /// (gpg-agent, adb, build daemons). keep: all. end: none. `kennel ps` lists what was kept, `kennel stop` ends it.
+    /// auto: keep services with a connection from outside the server's process tree, and known services (gpg-agent, adb,
+    /// build daemons). keep: keep all. end: end all. `kennel ps` lists kept services, `kennel stop` stops them.
     #[arg(long, value_name = "WHICH")]
     detached: Option<String>,
 
-    /// A process whose end, with no client left, ends the daemon
+    /// Stop a shared server without clients when this process exits
     #[arg(long, value_name = "PID", allow_hyphen_values = true)]
     owner_pid: Option<String>,
 }
 
-/// The timers as they are in force.
+/// The values in force.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settled {
     pub(crate) linger: Option<Duration>,
@@ -73,67 +73,87 @@ pub(crate) struct Settled {
     pub(crate) owner: Option<Identity>,
 }
 
-/// The settings that `servers.toml` may have for a server, or for all.
-pub(crate) const TIMERS: [&str; 8] = [
-    "linger",
-    "grace",
-    "max-idle",
-    "start-timeout",
-    "hibernate",
-    "stop-after",
-    "max-line",
-    "detached",
+/// A setting that `servers.toml` may have for a server, or for all.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    /// The name of its flag.
+    pub(crate) name: &'static str,
+    /// Whether a text is a valid value.
+    pub(crate) check: fn(&str) -> Result<(), String>,
+    /// Its syntax in `servers.toml`, for a value that is not a text.
+    pub(crate) syntax: &'static str,
+    flag: fn(&mut Timers) -> &mut Option<String>,
+}
+
+const DURATION: &str = "a duration, written as a text: \"30s\"";
+
+/// The timers, in the order of their flags.
+pub(crate) static TIMERS: [Timer; 8] = [
+    Timer {
+        name: "linger",
+        check: |text| time(text).map(drop),
+        syntax: DURATION,
+        flag: |timers| &mut timers.linger,
+    },
+    Timer {
+        name: "grace",
+        check: |text| time(text).map(drop),
+        syntax: DURATION,
+        flag: |timers| &mut timers.grace,
+    },
+    Timer {
+        name: "max-idle",
+        check: |text| max_idle(text).map(drop),
+        syntax: DURATION,
+        flag: |timers| &mut timers.max_idle,
+    },
+    Timer {
+        name: "start-timeout",
+        check: |text| start_timeout(text).map(drop),
+        syntax: DURATION,
+        flag: |timers| &mut timers.start_timeout,
+    },
+    Timer {
+        name: "hibernate",
+        check: |text| hibernation(text).map(drop),
+        syntax: "a duration or never, written as a text: \"30m\"",
+        flag: |timers| &mut timers.hibernate,
+    },
+    Timer {
+        name: "stop-after",
+        check: |text| stop_after(text).map(drop),
+        syntax: "one or two durations, written as a text: \"30s\" or \"2s,10s\"",
+        flag: |timers| &mut timers.stop_after,
+    },
+    Timer {
+        name: "max-line",
+        check: |text| line_length(text).map(drop),
+        syntax: "a size such as 128M, written as a text: \"128M\"",
+        flag: |timers| &mut timers.max_line,
+    },
+    Timer {
+        name: "detached",
+        check: |text| detached(text).map(drop),
+        syntax: "\"auto\", \"keep\" or \"end\"",
+        flag: |timers| &mut timers.detached,
+    },
 ];
 
-/// Whether a text can be the value of this timer.
-pub(crate) fn check(name: &str, text: &str) -> Result<(), String> {
-    match name {
-        "stop-after" => rungs(text).map(drop),
-        "hibernate" => hibernation(text).map(drop),
-        "max-line" => line_length(text).map(drop),
-        "detached" => detached(text).map(drop),
-        "max-idle" => max_idle(text).map(drop),
-        "start-timeout" => start_timeout(text).map(drop),
-        _ => duration::parse(text)
-            .map(drop)
-            .map_err(|error| error.to_string()),
-    }
-}
-
-/// What the value of this timer is in `servers.toml`, for a value that is no text.
-pub(crate) fn what_to_write(name: &str) -> &'static str {
-    match name {
-        "stop-after" => "one or two durations, written as a text: \"30s\" or \"2s,10s\"",
-        "hibernate" => "a duration or never, written as a text: \"30m\"",
-        "max-line" => "a size such as 128M, written as a text: \"128M\"",
-        "detached" => "\"auto\", \"keep\" or \"end\"",
-        _ => "a duration, written as a text: \"30s\"",
-    }
-}
-
 impl Timers {
-    /// Takes what is written down for a timer, unless a flag or a variable says otherwise.
+    /// Takes timers from `servers.toml`, unless a flag or a variable sets them.
     pub(crate) fn fill(&mut self, written: Vec<(&'static str, String)>) {
         for (name, text) in written {
-            let flag = match name {
-                "linger" => &mut self.linger,
-                "grace" => &mut self.grace,
-                "max-idle" => &mut self.max_idle,
-                "start-timeout" => &mut self.start_timeout,
-                "hibernate" => &mut self.hibernate,
-                "stop-after" => &mut self.stop_after,
-                "max-line" => &mut self.max_line,
-                "detached" => &mut self.detached,
-                _ => continue,
+            let Some(timer) = TIMERS.iter().find(|timer| timer.name == name) else {
+                continue;
             };
-            if flag.is_none() && of_variable(name).is_none() {
+            let flag = (timer.flag)(self);
+            if flag.is_none() && of_variable(timer.name).is_none() {
                 *flag = Some(text);
             }
         }
     }
 
     pub(crate) fn settle(&self) -> Result<Settled, String> {
-        let time = |text: &str| duration::parse(text).map_err(|error| error.to_string());
         let seconds = Duration::from_secs;
         Ok(Settled {
             linger: value("linger", &self.linger, time)?,
@@ -142,7 +162,7 @@ impl Timers {
             start_timeout: value("start-timeout", &self.start_timeout, start_timeout)?
                 .unwrap_or(seconds(5)),
             hibernate: value("hibernate", &self.hibernate, hibernation)?.flatten(),
-            stop_after: value("stop-after", &self.stop_after, rungs)?
+            stop_after: value("stop-after", &self.stop_after, stop_after)?
                 .unwrap_or((seconds(2), seconds(2))),
             max_line: value("max-line", &self.max_line, line_length)?.unwrap_or(DEFAULT_MAX_LINE),
             detached: value("detached", &self.detached, detached)?.unwrap_or_default(),
@@ -151,7 +171,7 @@ impl Timers {
     }
 }
 
-/// What a flag says, else its variable (`--max-idle`: `KENNEL_MAX_IDLE`).
+/// The value of a flag, else of its variable (`--max-idle`: `KENNEL_MAX_IDLE`).
 pub(crate) fn value<T>(
     name: &str,
     flag: &Option<String>,
@@ -168,7 +188,7 @@ pub(crate) fn value<T>(
     Ok(parse(&text.to_string_lossy()).map_err(ignored).ok())
 }
 
-/// What the variable of a flag says. An empty one says nothing.
+/// The value of a flag's variable. An empty one counts as not set.
 fn of_variable(name: &str) -> Option<OsString> {
     std::env::var_os(variable(name)).filter(|text| !text.is_empty())
 }
@@ -192,7 +212,7 @@ fn hibernation(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-/// How long a client may be silent.
+/// How long a client may be inactive.
 fn max_idle(text: &str) -> Result<Duration, String> {
     let words = "would disconnect such a client between any two requests; write a time as in 30m";
     not_zero(text, words)
@@ -205,7 +225,7 @@ fn start_timeout(text: &str) -> Result<Duration, String> {
 }
 
 fn not_zero(text: &str, words: &str) -> Result<Duration, String> {
-    let time = duration::parse(text).map_err(|error| error.to_string())?;
+    let time = time(text)?;
     match time.is_zero() {
         false => Ok(time),
         true => Err(format!("{text:?} {words}")),
@@ -215,12 +235,16 @@ fn not_zero(text: &str, words: &str) -> Result<Duration, String> {
 pub(crate) fn detached(text: &str) -> Result<Detached, String> {
     match text.parse() {
         Ok(detached @ (Detached::Auto | Detached::Keep | Detached::End)) => Ok(detached),
-        _ => Err(format!("{text:?} is none of auto, keep and end")),
+        _ => Err(format!("{text:?} is not one of auto, keep, end")),
     }
 }
 
-fn rungs(text: &str) -> Result<(Duration, Duration), String> {
-    let time = |text: &str| duration::parse(text).map_err(|error| error.to_string());
+fn time(text: &str) -> Result<Duration, String> {
+    duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// The first two steps of the stop ladder; one duration stands for both.
+fn stop_after(text: &str) -> Result<(Duration, Duration), String> {
     let (first, second) = text.split_once(',').unwrap_or((text, text));
     Ok((time(first)?, time(second)?))
 }
@@ -229,7 +253,7 @@ fn line_length(text: &str) -> Result<usize, String> {
     let bytes = size::parse(text).map_err(|error| error.to_string())?;
     match bytes < LEAST_MAX_LINE {
         true => Err(format!(
-            "{text} is too short: {}K is the least",
+            "{text} is too short: the minimum is {}K",
             LEAST_MAX_LINE / 1024
         )),
         false => Ok(bytes),
@@ -252,8 +276,13 @@ fn owner(text: &str) -> Result<Identity, String> {
 mod tests {
     use super::*;
 
+    fn check(name: &str, text: &str) -> Result<(), String> {
+        let timer = TIMERS.iter().find(|timer| timer.name == name).unwrap();
+        (timer.check)(text)
+    }
+
     #[test]
-    fn no_time_at_all_is_refused_where_it_would_keep_things_from_working() {
+    fn a_duration_of_zero_is_refused_where_it_would_break_something() {
         for name in ["max-idle", "start-timeout", "hibernate"] {
             for none in ["0", "0s", "0ms", "0.0"] {
                 let refused = check(name, none).expect_err(name);

@@ -1,5 +1,5 @@
-//! A platform that is not served yet: never worse than no Kennel. `run` becomes the server and says so
-//! once; everything else says what it is.
+//! The program on a platform that is not served yet. `run` becomes the server and says so once; all other commands
+//! fail.
 
 use std::process::{Command, ExitCode};
 

@@ -1,13 +1,13 @@
-//! Values that people write, read the same way in flags, variables and `servers.toml`: switches and names of
-//! variables. [`crate::duration`] has durations, and [`crate::timers::value`] reads a flag or its variable.
+//! Values that people write, read the same way in flags, variables and `servers.toml`: switches, and names of
+//! variables. [`crate::duration`] parses durations, and [`crate::timers::value`] reads a flag or its variable.
 
 use std::ffi::{OsStr, OsString};
 
 use kennel_sys::env::switch;
 use kennel_sys::text::os_string;
 
-/// A switch in the environment; `default` where it is not set. A value that is neither on nor off is ignored with a
-/// warning that says what that means.
+/// A switch in the environment; `default` if it is not set. An invalid value is ignored with a warning that ends with
+/// `means`.
 pub(crate) fn variable_switch(name: &str, default: bool, means: &str) -> bool {
     let (on, warning) = judge(name, std::env::var_os(name).as_deref(), default, means);
     if let Some(warning) = warning {
@@ -30,12 +30,12 @@ fn judge(name: &str, value: Option<&OsStr>, default: bool, means: &str) -> (bool
     }
 }
 
-/// Whether `KENNEL_OFF` takes Kennel out.
+/// Whether `KENNEL_OFF` turns Kennel off.
 pub(crate) fn kennel_is_off() -> bool {
     variable_switch("KENNEL_OFF", false, "Kennel stays on")
 }
 
-/// Names of variables, separated by commas; none in an empty text.
+/// Names of variables, separated by commas; an empty text has none.
 pub(crate) fn names(text: &OsStr) -> Result<Vec<OsString>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_that_says_nothing_is_ignored_with_a_warning_and_no_other_is() {
+    fn only_an_invalid_switch_is_ignored_with_a_warning() {
         let judge = |value: &str| judge("KENNEL_X", Some(OsStr::new(value)), false, "it stays off");
         for on in ["1", "true", "YES", "on"] {
             assert_eq!(judge(on), (true, None), "{on}");

@@ -113,7 +113,7 @@ fn a_demo_that_cannot_be_told_is_over_and_leaves_nothing_either() {
         .unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("the demo went wrong"), "{said}");
+    assert!(said.contains("the demo failed"), "{said}");
     scope.nothing_left_within("after the demo", Duration::from_secs(60));
     assert_eq!(files(&scope), before);
 }

@@ -1,4 +1,4 @@
-//! What people read: its links lead somewhere, and the tests it names exist.
+//! What people read: its links lead somewhere, and the tests it names exist. What the architecture forbids is nowhere.
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::collections::BTreeSet;
@@ -137,7 +137,7 @@ fn every_test_that_a_document_names_exists() {
 #[test]
 fn the_build_of_the_readme_does_without_link_time_optimization_and_dist_has_it() {
     let text = std::fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).unwrap();
-    let manifest = toml_edit::Document::parse(text).unwrap();
+    let manifest: toml::Table = text.parse().unwrap();
     let text = |name: &str, key: &str| manifest["profile"][name][key].as_str().map(str::to_owned);
     let number = |name: &str, key: &str| manifest["profile"][name][key].as_integer();
     // The first build of a clone. Fat link-time optimization, or one unit for each crate, more than doubles its time.
@@ -148,4 +148,105 @@ fn the_build_of_the_readme_does_without_link_time_optimization_and_dist_has_it()
     // Programs that are installed and measured.
     assert_eq!(text("dist", "lto").as_deref(), Some("fat"));
     assert_eq!(number("dist", "codegen-units"), Some(1));
+}
+
+/// The code of a crate, file by file, without its tests.
+fn shipped_code(sources: &str) -> Vec<(String, String)> {
+    let mut folders = vec![Path::new(ROOT).join(sources)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            if name == "tests" {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                // The module with a file's tests is its end.
+                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+                let path = path.strip_prefix(ROOT).unwrap().to_str().unwrap();
+                files.push((path.to_owned(), code.to_owned()));
+            }
+        }
+    }
+    assert!(files.len() > 5, "{sources}: {files:?}");
+    files
+}
+
+/// Lines with one of these words.
+fn lines_with<'a>(code: &'a str, words: &[&str]) -> Vec<(usize, &'a str)> {
+    let has_one = |line: &str| words.iter().any(|word| line.contains(word));
+    let lines = code.lines().enumerate();
+    let found = lines.filter(|(_, line)| has_one(line));
+    found.map(|(at, line)| (at + 1, line.trim())).collect()
+}
+
+#[test]
+fn only_kennel_sys_names_what_is_of_one_operating_system() {
+    const WORDS: [&str; 5] = ["rustix", "libc::", "std::os::unix", "std::os::fd", "/proc"];
+    let crates = ["kennel", "kennel-core", "kennel-guard"];
+    let mut found = Vec::new();
+    for (path, code) in crates
+        .iter()
+        .flat_map(|name| shipped_code(&format!("crates/{name}/src")))
+    {
+        for (at, line) in lines_with(&code, &WORDS) {
+            found.push(format!("{path}:{at}: {line}"));
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "code for one operating system belongs into crates/kennel-sys, behind a function or type that other systems can \
+         have, too:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn only_drivers_that_write_lines_name_control_messages() {
+    /// They put control messages into lines, or look for one answer that they wait for. What a control message means is
+    /// decided by the engines.
+    const WRITERS: [&str; 6] = [
+        "crates/kennel/src/daemon/accept.rs",
+        "crates/kennel/src/daemon/client.rs",
+        "crates/kennel/src/daemon/client/welcome.rs",
+        "crates/kennel/src/daemon/pipes.rs",
+        "crates/kennel/src/election/hello.rs",
+        "crates/kennel/src/shim/pipes.rs",
+    ];
+    let mut found = Vec::new();
+    for (path, code) in shipped_code("crates/kennel/src") {
+        if !WRITERS.contains(&path.as_str()) {
+            let lines = lines_with(&code, &["Control::"]);
+            found.extend(
+                lines
+                    .iter()
+                    .map(|(at, line)| format!("{path}:{at}: {line}")),
+            );
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "what a control message means is decided in crates/kennel-core/src/engine; a driver hands its line over, or sends \
+         what an action says. If this file only writes a control message into a line, add it to WRITERS:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn the_search_for_forbidden_words_finds_them() {
+    let code = "use std::io;\n    let pid = libc::getpid();\n";
+    assert_eq!(
+        lines_with(code, &["libc::"]),
+        [(2, "let pid = libc::getpid();")]
+    );
+    let of_system = shipped_code("crates/kennel-sys/src");
+    let named = |words: &[&str]| {
+        let names = |(_, code): &&(String, String)| !lines_with(code, words).is_empty();
+        of_system.iter().filter(names).count()
+    };
+    assert!(named(&["rustix"]) > 10 && named(&["/proc"]) > 5);
 }

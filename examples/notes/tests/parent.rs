@@ -387,6 +387,7 @@ fn in_a_namespace(own_proc: bool, command: Vec<OsString>) -> Vec<OsString> {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_an_app_that_is_pid_1_of_its_namespace_is_served_until_eof() {
     on_each_kernel(|| {
         for own_proc in [true, false] {
@@ -404,6 +405,7 @@ fn needs_root_an_app_that_is_pid_1_of_its_namespace_is_served_until_eof() {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_a_server_that_is_pid_1_itself_serves_until_eof() {
     on_each_kernel(|| {
         for own_proc in [true, false] {
@@ -418,6 +420,7 @@ fn needs_root_a_server_that_is_pid_1_itself_serves_until_eof() {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_a_server_whose_parent_is_outside_its_namespace_serves_until_eof() {
     on_each_kernel(|| {
         let scope = Scope::new("ppid-0");

@@ -1,44 +1,110 @@
-//! The connections of its clients.
+//! The connections of the daemon's clients.
 
-use std::collections::VecDeque;
-
-use kennel_core::engine::daemon::{FirstLine, InputLine, Introduction};
-use kennel_core::hello::{ClientHello, Control, DaemonHello, KEY_VERSION, PROTOCOL};
+use kennel_core::engine::daemon::{FirstLine, InputLine, Introduction, Replies};
+use kennel_core::hello::{ClientHello, DaemonHello, KEY_VERSION, PROTOCOL};
 use kennel_core::mux::ClientId;
 
 use super::Daemon;
-use crate::kernel::{End, Heard, Kernel};
+use crate::kernel::{End, Kernel, Pid, PipeId};
+use crate::lines::{Inbox, Outbox};
+use crate::part;
 
-/// How many lines a client's socket takes: few, so that some wait.
-const ROOM: usize = 4;
+/// A client for which this many bytes are queued is not read.
+const QUEUE_LIMIT: usize = 2_000;
+/// A client is offered pipes after this many lines: few, so that it happens.
+const OFFER_AFTER: u32 = 3;
 
 pub(super) struct Client {
     pub(super) end: End,
     pub(super) hello: Option<ClientHello>,
-    half_closed: bool,
-    /// Lines that are not written yet.
-    queue: VecDeque<Vec<u8>>,
-    /// It is disconnected when all of them are.
+    pub(super) half_closed: bool,
+    pub(super) from: Inbox,
+    pub(super) to: Outbox,
+    /// Number of lines received.
+    pub(super) lines: u32,
+    pub(super) pipes: Option<Pipes>,
+    /// Disconnect once everything queued is written.
     is_finished: bool,
+}
+
+/// Two pipes beside a client's socket.
+#[derive(Clone, Copy)]
+pub(super) struct Pipes {
+    pub(super) from: PipeId,
+    pub(super) to: PipeId,
+    /// The client writes to its pipe.
+    pub(super) listens: bool,
+    /// The daemon writes to its pipe.
+    pub(super) speaks: bool,
 }
 
 impl Client {
     pub(super) fn is_ready(&self, kernel: &Kernel) -> bool {
-        let hung_up = self.half_closed && kernel.is_deaf(self.end.write);
-        let speaks = !self.half_closed && kernel.readable(self.end.read);
-        !kernel.alive(self.end.peer) || hung_up || speaks || self.may_write(kernel)
+        let hung_up = self.half_closed && kernel.has_no_reader(self.end.write);
+        let may_write = self.to.may_flush(self.sink(), kernel);
+        !kernel.alive(self.end.peer) || hung_up || self.speaks(kernel) || may_write
     }
 
-    fn may_write(&self, kernel: &Kernel) -> bool {
-        let has_room = kernel.is_deaf(self.end.write) || kernel.waiting(self.end.write) < ROOM;
-        !self.queue.is_empty() && has_room
+    fn speaks(&self, kernel: &Kernel) -> bool {
+        let may_read = !self.half_closed && self.to.len() < QUEUE_LIMIT && !self.is_finished;
+        may_read && (self.from.has_line() || kernel.readable(self.source()))
     }
 
+    fn source(&self) -> PipeId {
+        match self.pipes {
+            Some(pipes) if pipes.listens => pipes.from,
+            _ => self.end.read,
+        }
+    }
+
+    fn sink(&self) -> PipeId {
+        match self.pipes {
+            Some(pipes) if pipes.speaks => pipes.to,
+            _ => self.end.write,
+        }
+    }
+
+    /// Writes as much as fits. Between two lines, it may switch to the pipe.
     fn write_some(&mut self, kernel: &mut Kernel) {
-        while self.may_write(kernel)
-            && let Some(line) = self.queue.pop_front()
+        let sink = self.sink();
+        self.to.flush(sink, kernel);
+        if let Some(pipes) = &mut self.pipes
+            && pipes.listens
+            && !pipes.speaks
+            && self.to.is_empty()
         {
-            kernel.write(self.end.write, &line);
+            pipes.speaks = kernel.write_line(self.end.write, Replies::pipes().trim_ascii_end());
+        }
+    }
+
+    /// Offers pipes to an active client; offers them again if they were lost.
+    fn offer_pipes(&mut self, daemon: Pid, kernel: &mut Kernel) {
+        let were_lost =
+            |it: &Pipes| !it.listens && kernel.has_ended(it.from) && kernel.has_no_reader(it.to);
+        if let Some(pipes) = self.pipes.take_if(|pipes| were_lost(pipes)) {
+            kernel.close_read(pipes.from);
+            kernel.close_write(pipes.to);
+        }
+        let wants = self.hello.as_ref().is_some_and(|hello| hello.pipes);
+        let is_due = self.lines > 0 && self.lines.is_multiple_of(OFFER_AFTER);
+        if self.pipes.is_some() || !wants || !is_due || !self.to.is_empty() {
+            return;
+        }
+        let from = kernel.pipe(self.end.peer, daemon);
+        let to = kernel.pipe(daemon, self.end.peer);
+        let word = Replies::pipes();
+        if kernel.write_along(self.end.write, word.trim_ascii_end(), [to, from]) {
+            self.pipes = Some(Pipes {
+                from,
+                to,
+                listens: false,
+                speaks: false,
+            });
+        } else {
+            for pipe in [from, to] {
+                kernel.close_read(pipe);
+                kernel.close_write(pipe);
+            }
         }
     }
 
@@ -54,8 +120,8 @@ impl Daemon {
         };
         match self.engine.is_closed() {
             true => {
-                kernel.write(end.write, &Control::Going.line());
-                kernel.hang_up(end);
+                kernel.write_line(end.write, Replies::going().trim_ascii_end());
+                kernel.close(end);
             }
             false => self.admit(end, kernel),
         }
@@ -63,12 +129,17 @@ impl Daemon {
     }
 
     pub(super) fn admit(&mut self, end: End, kernel: &Kernel) {
-        let id = self.engine.client_arrived(kernel.house.sight, kernel.now);
+        let id = self
+            .engine
+            .handle_client_arrived(kernel.settings.sight, kernel.now);
         let client = Client {
             end,
             hello: None,
             half_closed: false,
-            queue: VecDeque::new(),
+            from: Inbox::default(),
+            to: Outbox::default(),
+            lines: 0,
+            pipes: None,
             is_finished: false,
         };
         self.clients.insert(id, client);
@@ -77,18 +148,16 @@ impl Daemon {
 
     pub(super) fn write(&mut self, client: ClientId, line: &[u8], kernel: &mut Kernel) {
         if let Some(client) = self.clients.get_mut(&client) {
-            client.queue.push_back(line.to_vec());
-            if client.queue.len() == 1 {
-                client.write_some(kernel);
-            }
+            client.to.push(line, kernel);
+            client.write_some(kernel);
         }
     }
 
-    /// Disconnects a client when all that is queued for it is written.
+    /// Disconnects a client once everything queued for it is written.
     pub(super) fn finish(&mut self, id: ClientId, kernel: &mut Kernel) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.is_finished = true;
-            if client.queue.is_empty() {
+            if client.to.is_empty() {
                 self.disconnect(id, kernel);
             }
         }
@@ -98,16 +167,20 @@ impl Daemon {
         let Some(client) = self.clients.remove(&id) else {
             return;
         };
-        kernel.hang_up(client.end);
-        kernel.say(self.pid, || format!("client {} left", id.0));
+        kernel.close(client.end);
+        if let Some(pipes) = client.pipes {
+            kernel.close_read(pipes.from);
+            kernel.close_write(pipes.to);
+        }
+        kernel.trace(self.pid, || format!("client {} left", id.0));
         if self.clients.is_empty() {
             self.nobody_since = self.nobody_since.or(Some(kernel.now));
         }
-        self.engine.client_gone(id, kernel.now);
+        self.engine.handle_client_gone(id, kernel.now);
         let is_forgotten = |slot: &kennel_core::engine::daemon::ServerSlot| {
             slot.is_closing() || slot.mux().in_flight_of(id).is_empty()
         };
-        kernel.must(self.engine.slots().all(is_forgotten), || {
+        kernel.check(self.engine.slots().all(is_forgotten), || {
             format!("client {} left, and a server works on for it", id.0)
         });
     }
@@ -125,43 +198,71 @@ impl Daemon {
             self.disconnect(id, kernel);
             return true;
         }
-        if let Some(client) = self.clients.get_mut(&id).filter(|it| it.may_write(kernel)) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return false;
+        };
+        if client.to.may_flush(client.sink(), kernel) {
             client.write_some(kernel);
-            if client.is_finished && client.queue.is_empty() {
+            if client.is_finished && client.to.is_empty() {
                 self.disconnect(id, kernel);
             }
             return true;
         }
-        let client = &self.clients[&id];
-        match kernel.read(end.read) {
-            Heard::Nothing => return false,
-            Heard::End if client.half_closed || kernel.is_deaf(end.write) => {
-                self.disconnect(id, kernel);
+        if !client.from.has_line() {
+            let (source, before) = (client.source(), client.from.rest().len());
+            let is_open = client.from.read(source, part(salt), kernel);
+            let spoke = client.from.rest().len() > before;
+            if !is_open {
+                self.input_ended(id, kernel);
+                return true;
             }
-            Heard::End => {
-                if let Some(client) = self.clients.get_mut(&id) {
-                    client.half_closed = true;
-                }
-                self.engine.client_eof(id, kernel.now);
-            }
-            Heard::Line(line) => {
-                self.engine.client_spoke(id, kernel.now);
-                match is_new {
-                    true => self.take_first_line(id, &line, kernel),
-                    false => {
-                        let line = InputLine::from(&line[..]);
-                        self.engine.client_line(id, line, kernel.now);
-                    }
-                }
+            if spoke {
+                self.engine.handle_client_bytes(id, kernel.now);
             }
         }
+        let client = self.clients.get_mut(&id);
+        let line = client.and_then(|client| client.from.next_line());
+        match line {
+            Some(line) if is_new => self.take_first_line(id, &line, kernel),
+            Some(line) => self.take_line(id, &line, kernel),
+            None => {}
+        }
         true
+    }
+
+    fn take_line(&mut self, id: ClientId, line: &[u8], kernel: &mut Kernel) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.lines += 1;
+            client.offer_pipes(self.pid, kernel);
+        }
+        let line = InputLine::from(line);
+        self.engine.handle_client_line(id, line, kernel.now);
+    }
+
+    fn input_ended(&mut self, id: ClientId, kernel: &mut Kernel) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        if client.half_closed || kernel.has_no_reader(client.end.write) {
+            return self.disconnect(id, kernel);
+        }
+        client.half_closed = true;
+        self.engine.handle_client_eof(id, kernel.now);
+    }
+
+    /// The client writes to its pipe from now on.
+    pub(super) fn use_pipes(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && let Some(pipes) = &mut client.pipes
+        {
+            pipes.listens = true;
+        }
     }
 
     fn take_first_line(&mut self, id: ClientId, line: &[u8], kernel: &mut Kernel) {
         let hello = match FirstLine::of(line) {
             FirstLine::Ping => {
-                self.write(id, &Control::Pong.line(), kernel);
+                self.write(id, Replies::pong().trim_ascii_end(), kernel);
                 return self.disconnect(id, kernel);
             }
             FirstLine::Bare => return self.disconnect(id, kernel),
@@ -180,9 +281,9 @@ impl Daemon {
         };
         self.write(id, &answer.line(), kernel);
         let pid = hello.pid;
-        kernel.say(self.pid, || format!("greets {pid} as client {}", id.0));
+        kernel.trace(self.pid, || format!("greets {pid} as client {}", id.0));
         self.engine
-            .client_introduced(id, Introduction::of_hello(&hello));
+            .handle_introduction(id, Introduction::of_hello(&hello));
         if let Some(client) = self.clients.get_mut(&id) {
             client.hello = Some(hello);
         }

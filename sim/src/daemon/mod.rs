@@ -1,23 +1,30 @@
-//! A driver for the engine of `kennel daemon`, on a kernel that is a value.
+//! The driver of the engine of `kennel daemon` on the simulated kernel.
 //!
-//! What the engine wants to be started or stopped is done in a turn of its own, as by the tasks of `kennel daemon`.
+//! Servers are started and stopped in a separate turn, as by the run queue of `kennel daemon`.
 
+mod check_end;
 mod clients;
-mod judge;
+mod handover;
 mod slots;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kennel_core::engine::daemon::{self as engine, Action, LeaveTried, Report, Settings, SlotId};
-use kennel_core::hello::Control;
+use kennel_core::engine::daemon::{
+    self as engine, Action, ExitAttempt, Replies, Report, Settings, SlotId,
+};
 use kennel_core::lifetime::{self, Owner};
 use kennel_core::mux::ClientId;
 use kennel_core::time::Moment;
 
+use crate::coverage::Situation;
 use crate::kernel::{End, Kernel, Pid, PipeId, Record};
 use clients::Client;
+use handover::Handover;
 use slots::Slot;
+
+/// Maximum bytes of a line.
+const MAX_LINE: usize = 1 << 20;
 
 pub(crate) struct Daemon {
     pid: Pid,
@@ -29,23 +36,25 @@ pub(crate) struct Daemon {
     engine: engine::Daemon,
     clients: BTreeMap<ClientId, Client>,
     slots: BTreeMap<SlotId, Slot>,
-    /// The engine knows that the owner is gone.
+    /// A newer build is available; the daemon waits for a good moment.
+    handover: Option<Handover>,
+    /// Whether the engine knows that the owner is gone.
     owner_reported: bool,
-    /// Since when nobody is here, counted apart from the engine.
+    /// Since when there are no clients, counted apart from the engine.
     pub(crate) nobody_since: Option<Moment>,
     owner_gone: Option<Moment>,
 }
 
-/// How far it has come.
+/// The phase of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Begun,
-    /// It has `daemon.lock`; what an earlier one left is to end first.
+    /// It has `daemon.lock`, and waits for trees of an earlier daemon.
     Locked,
-    /// It listens, and is on record.
+    /// It listens, and has written its record.
     Listening,
     Serving,
-    /// Its door is shut; it still has its locks.
+    /// It does not listen any more; it still has its locks.
     Left,
 }
 
@@ -67,6 +76,7 @@ impl Daemon {
             engine: engine(kernel),
             clients: BTreeMap::new(),
             slots: BTreeMap::new(),
+            handover: None,
             owner_reported: false,
             nobody_since: Some(kernel.now),
             owner_gone: None,
@@ -82,13 +92,14 @@ impl Daemon {
             Phase::Begun | Phase::Listening | Phase::Left => true,
             Phase::Locked => !kernel.orphaned_trees() || self.alarm <= kernel.now,
             Phase::Serving => {
-                kernel.somebody_waits_at(self.generation)
+                kernel.has_waiting_connections(self.generation)
                     || self.clients.values().any(|it| it.is_ready(kernel))
                     || self
                         .slots
                         .iter()
-                        .any(|(id, it)| self.is_slot_ready(*id, it, kernel))
-                    || self.owner_is_news(kernel)
+                        .any(|(id, it)| self.slot_is_ready(*id, it, kernel))
+                    || self.owner_exit_is_unreported(kernel)
+                    || self.may_hand_over(kernel)
                     || self.wake(kernel).is_some_and(|at| at <= kernel.now)
             }
         }
@@ -98,23 +109,31 @@ impl Daemon {
         match self.phase {
             Phase::Begun | Phase::Locked | Phase::Listening => Some(self.alarm),
             Phase::Left => None,
-            Phase::Serving => self.engine.next_timeout(kernel.now),
+            Phase::Serving => {
+                let handover = self.handover.as_ref();
+                let handover = handover.and_then(|it| it.next_timeout(kernel.now));
+                handover
+                    .into_iter()
+                    .chain(self.engine.next_timeout(kernel.now))
+                    .min()
+            }
         }
     }
 
-    /// One of the things there are to do; `false` once it is over.
+    /// Does one thing that is ready; `false` once the process ends.
     pub(crate) fn turn(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
         match self.phase {
             Phase::Begun | Phase::Locked | Phase::Listening => return self.start(kernel),
-            // With its end, its locks are free.
+            // Its end releases the locks.
             Phase::Left => return false,
             Phase::Serving => {}
         }
-        let sources: [fn(&mut Daemon, u64, &mut Kernel) -> bool; 4] = [
+        let sources: [fn(&mut Daemon, u64, &mut Kernel) -> bool; 5] = [
             Daemon::accept,
             Daemon::read_client,
-            Daemon::attend_slot,
+            Daemon::advance_one_slot,
             Daemon::watch_owner,
+            Daemon::hand_over,
         ];
         for nth in 0..sources.len() {
             if sources[(nth + salt as usize) % sources.len()](self, salt, kernel) {
@@ -129,18 +148,18 @@ impl Daemon {
 
     fn start(&mut self, kernel: &mut Kernel) -> bool {
         if self.alarm <= kernel.now {
-            kernel.say(self.pid, || "is not ready in time".to_owned());
+            kernel.trace(self.pid, || "is not ready in time".to_owned());
             return false;
         }
         let (phase, what) = match self.phase {
             Phase::Begun => {
                 let free = kernel.try_daemon_lock(self.pid);
                 let holder = kernel.daemon_lock().map(|pid| kernel.name(pid));
-                kernel.must(free, || {
+                kernel.check(free, || {
                     format!("rule 1: a daemon is started beside {holder:?}")
                 });
                 if !free {
-                    kernel.write(self.report, b"failed it is locked");
+                    kernel.write_line(self.report, b"failed it is locked");
                     return false;
                 }
                 (Phase::Locked, "has daemon.lock")
@@ -160,38 +179,38 @@ impl Daemon {
                     self.admit(first, kernel);
                 }
                 kernel.unlock_spawn(self.pid);
-                kernel.write(self.report, b"ready");
+                kernel.write_line(self.report, b"ready");
                 kernel.close_write(self.report);
                 (Phase::Serving, "is ready")
             }
         };
         self.phase = phase;
-        kernel.say(self.pid, || what.to_owned());
+        kernel.trace(self.pid, || what.to_owned());
         true
     }
 
-    /// Somebody asks for the end.
+    /// A person stops the daemon.
     pub(crate) fn stop(&mut self, kernel: &mut Kernel) {
         if self.phase == Phase::Serving {
-            self.engine.stop_asked(kernel.now);
+            self.engine.handle_stop(kernel.now);
             self.engine.advance_life(kernel.now);
             self.carry_out(kernel);
         }
     }
 
-    fn owner_is_news(&self, kernel: &Kernel) -> bool {
-        let owner = kernel.house.owner;
+    fn owner_exit_is_unreported(&self, kernel: &Kernel) -> bool {
+        let owner = kernel.settings.owner;
         !self.owner_reported && owner.is_some_and(|owner| !kernel.alive(owner))
     }
 
     fn watch_owner(&mut self, _: u64, kernel: &mut Kernel) -> bool {
-        let is_news = self.owner_is_news(kernel);
-        if is_news {
+        let is_new = self.owner_exit_is_unreported(kernel);
+        if is_new {
             self.owner_reported = true;
             self.owner_gone.get_or_insert(kernel.now);
-            self.engine.owner_gone(kernel.now);
+            self.engine.handle_owner_gone(kernel.now);
         }
-        is_news
+        is_new
     }
 
     fn carry_out(&mut self, kernel: &mut Kernel) {
@@ -219,18 +238,19 @@ impl Daemon {
                 } => self.write_to_server(slot, lane, line, by, kernel),
                 Action::StartServer { slot } => self.slots.entry(slot).or_default().start = true,
                 Action::StopServer { slot } => self.slots.entry(slot).or_default().stop = true,
-                Action::LoseServer { slot } => self.lose_server(slot, kernel),
+                Action::DeclareServerLost { slot } => self.lose_server(slot, kernel),
                 Action::CheckStopped { slot } => {
-                    self.engine.stopped_checked(slot, None, kernel.now);
+                    self.engine.handle_stopped_check(slot, None, kernel.now);
                 }
-                Action::Report(report) => self.hear_report(&report, kernel),
-                Action::TryToLeave => {
+                Action::Report(report) => self.handle_report(&report, kernel),
+                Action::TryToExit => {
                     let tried = self.try_to_leave(kernel);
-                    self.engine.leave_tried(tried, kernel.now);
+                    self.engine.handle_exit_attempt(tried, kernel.now);
                 }
-                Action::Leave => self.leave(kernel),
-                Action::UsePipes { .. }
-                | Action::Settled { .. }
+                Action::Exit => self.leave(kernel),
+                Action::UsePipes { client } => self.use_pipes(client),
+                Action::ClientsChanged { .. }
+                | Action::UpdateTimer { .. }
                 | Action::Note { .. }
                 | Action::ArmWatchdog
                 | Action::DisarmWatchdog => {}
@@ -238,13 +258,14 @@ impl Daemon {
         }
     }
 
-    fn hear_report(&self, report: &Report, kernel: &mut Kernel) {
-        kernel.say(self.pid, || format!("{report:?}"));
+    fn handle_report(&self, report: &Report, kernel: &mut Kernel) {
+        kernel.trace(self.pid, || format!("{report:?}"));
         match report {
-            Report::Ending(reason) => self.judge_end(*reason, kernel),
+            Report::Ending(reason) => self.check_end(*reason, kernel),
             Report::Hibernates { slot, .. } => {
+                kernel.occurred(Situation::HibernatesShared);
                 let slot = self.engine.slot(*slot);
-                kernel.must(slot.is_some_and(|it| it.is_quiet()), || {
+                kernel.check(slot.is_some_and(|it| it.is_quiet()), || {
                     "a server hibernates under a request".to_owned()
                 });
             }
@@ -252,36 +273,36 @@ impl Daemon {
         }
     }
 
-    fn try_to_leave(&mut self, kernel: &mut Kernel) -> LeaveTried {
+    fn try_to_leave(&mut self, kernel: &mut Kernel) -> ExitAttempt {
         if !kernel.try_spawn_lock(self.pid) {
-            return LeaveTried::Contended;
+            return ExitAttempt::LockHeld;
         }
-        if kernel.somebody_waits_at(self.generation) {
+        if kernel.has_waiting_connections(self.generation) {
             while let Some(end) = kernel.accept(self.generation) {
                 self.admit(end, kernel);
             }
             kernel.unlock_spawn(self.pid);
-            return LeaveTried::Arrivals;
+            return ExitAttempt::ClientsArrived;
         }
         self.leave(kernel);
-        LeaveTried::Left
+        ExitAttempt::Exited
     }
 
-    /// Nobody finds it any more.
+    /// Removes socket and record.
     fn leave(&mut self, kernel: &mut Kernel) {
         let left = self.clients.len() + self.slots.len();
-        kernel.must(left == 0, || {
+        kernel.check(left == 0, || {
             format!("a daemon leaves with {left} clients and servers")
         });
-        for late in kernel.shut(self.generation) {
-            kernel.write(late.write, &Control::Going.line());
-            kernel.hang_up(late);
+        for late in kernel.close_listener(self.generation) {
+            kernel.write_line(late.write, Replies::going().trim_ascii_end());
+            kernel.close(late);
         }
         if kernel.record.is_some_and(|record| record.pid == self.pid) {
             kernel.record = None;
         }
         self.phase = Phase::Left;
-        kernel.say(self.pid, || "shuts its door".to_owned());
+        kernel.trace(self.pid, || "shuts its listener".to_owned());
     }
 
     /// The files of its servers change.
@@ -289,72 +310,24 @@ impl Daemon {
         let running = self.slots.iter().filter(|(_, slot)| slot.is_running());
         let running: Vec<SlotId> = running.map(|(id, _)| *id).collect();
         for slot in running {
-            self.engine.files_changed(slot);
+            self.engine.handle_files_changed(slot);
         }
         self.carry_out(kernel);
-    }
-
-    /// Another program takes its place, with all that it has, unless something of it is ending.
-    pub(crate) fn upgrade(&mut self, kernel: &mut Kernel) {
-        let is_ending = self.slots.values().any(|slot| !slot.may_be_handed_over());
-        if self.phase != Phase::Serving || !self.engine.may_hand_over() || is_ending {
-            return;
-        }
-        match self.restored(kernel) {
-            Ok((engine, slots)) => {
-                kernel.say(self.pid, || "becomes another build".to_owned());
-                (self.engine, self.slots) = (engine, slots);
-                self.owner_reported = false;
-                if self.clients.is_empty() {
-                    self.nobody_since = Some(kernel.now);
-                }
-                self.carry_out(kernel);
-            }
-            Err(why) => kernel.must(false, || format!("a state cannot be restored: {why}")),
-        }
-    }
-
-    /// What a newer build makes of the state.
-    fn restored(
-        &mut self,
-        kernel: &Kernel,
-    ) -> Result<(engine::Daemon, BTreeMap<SlotId, Slot>), String> {
-        let mut new = engine(kernel);
-        new.restore(self.engine.next_client(), self.engine.knows_modern());
-        let ids: Vec<SlotId> = self.engine.slots().map(|slot| slot.id()).collect();
-        let mut slots = BTreeMap::new();
-        for id in ids {
-            let slot = self.slots.remove(&id).unwrap_or_default();
-            let snapshot = self.engine.slot(id).ok_or("a slot is gone")?;
-            let snapshot = slot.snapshot(snapshot)?;
-            let id = new.restore_slot(snapshot, &slot.session, kernel.now);
-            slots.insert(id, slot);
-        }
-        for (id, client) in &self.clients {
-            let snapshot = self.engine.client_snapshot(*id).ok_or("a client is gone")?;
-            let snapshot = serde_json::to_string(&snapshot).map_err(|it| it.to_string())?;
-            let snapshot = serde_json::from_str(&snapshot).map_err(|it| it.to_string())?;
-            let introduction = client.introduction();
-            let sight = kernel.house.sight;
-            new.restore_client(*id, snapshot, introduction, sight, kernel.now)
-                .ok_or("a client's slot is gone")?;
-        }
-        Ok((new, slots))
     }
 }
 
 fn engine(kernel: &Kernel) -> engine::Daemon {
     let settings = Settings {
         lifetime: lifetime::Policy {
-            linger: Some(kernel.house.linger),
-            grace: kernel.house.grace,
+            linger: Some(kernel.settings.linger),
+            grace: kernel.settings.grace,
             max_idle: Some(lifetime::MAX_IDLE),
         },
-        owner: match kernel.house.owner {
+        owner: match kernel.settings.owner {
             Some(_) => Owner::Watched,
             None => Owner::None,
         },
-        max_line: 1 << 20,
+        max_line: MAX_LINE,
     };
     engine::Daemon::new(&settings, kernel.now)
 }

@@ -1,15 +1,15 @@
-//! The processes and pipes of its servers.
+//! The processes and pipes of the daemon's servers.
 
-use kennel_core::engine::daemon::{InputLine, ServerSlot, SlotId, SlotSnapshot, StartFailure};
+use kennel_core::engine::daemon::{InputLine, SlotId, StartFailure};
 use kennel_core::message::Owned;
 use kennel_core::mux::{ClientId, Lane};
-use kennel_core::session::Ending;
+use kennel_core::session::ServerExit;
 
 use super::Daemon;
-use crate::kernel::{Heard, Kernel, Pid, PipeId, Shortage};
-
-/// How many lines a server's pipe takes: few, so that some wait.
-const ROOM: usize = 3;
+use crate::coverage::Situation;
+use crate::kernel::{Kernel, Pid, PipeId, Shortage};
+use crate::lines::Inbox;
+use crate::part;
 
 #[derive(Default)]
 pub(super) struct Slot {
@@ -19,16 +19,55 @@ pub(super) struct Slot {
     pub(super) start: bool,
     /// The engine wants its server stopped.
     pub(super) stop: bool,
-    /// Lines that were taken from the engine, until they are written; the next one last.
-    unwritten: Vec<Vec<u8>>,
-    server: Option<Server>,
+    pub(super) unwritten: Unwritten,
+    pub(super) server: Option<Server>,
 }
 
-#[derive(Clone, Copy)]
-struct Server {
+/// Whole lines taken from the engine, and how much of them is written.
+#[derive(Default)]
+pub(super) struct Unwritten {
+    pub(super) lines: Vec<u8>,
+    pub(super) done: usize,
+}
+
+impl Unwritten {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Writes as much as fits.
+    fn write_some(&mut self, to: PipeId, kernel: &mut Kernel) {
+        let was_cut_off = self.cut_off().count();
+        self.done += kernel.write(to, &self.lines[self.done..]);
+        let lines = self.lines.split_inclusive(|&byte| byte == b'\n');
+        let is_cut_off = self.cut_off().count();
+        let first = lines.clone().count() - was_cut_off;
+        for line in lines.skip(first).take(was_cut_off - is_cut_off) {
+            kernel.request_log.reached_server(line);
+        }
+        if self.done == self.lines.len() {
+            *self = Unwritten::default();
+        }
+    }
+
+    /// The lines that are not written to their last byte; the newline does not count.
+    fn cut_off(&self) -> impl Iterator<Item = &[u8]> {
+        let mut end = 0;
+        let lines = self.lines.split_inclusive(|&byte| byte == b'\n');
+        lines.filter_map(move |line| {
+            let start = end;
+            end += line.len();
+            let line = line.trim_ascii_end();
+            (self.done < start + line.len()).then_some(line)
+        })
+    }
+}
+
+pub(super) struct Server {
     pid: Pid,
     stdin: PipeId,
     stdout: PipeId,
+    pub(super) from: Inbox,
     /// Its warden was told to stop it.
     is_stopped: bool,
     stdout_closed: bool,
@@ -51,33 +90,19 @@ impl Slot {
         !self.stop && self.server.as_ref().is_none_or(runs_on)
     }
 
-    pub(super) fn snapshot(&self, slot: &ServerSlot) -> Result<SlotSnapshot, String> {
-        let failed = |error: serde_json::Error| error.to_string();
-        let mux = serde_json::to_string(slot.mux()).map_err(failed)?;
-        let lanes = serde_json::to_string(slot.lanes()).map_err(failed)?;
-        Ok(SlotSnapshot {
-            mux: serde_json::from_str(&mux).map_err(failed)?,
-            lanes: serde_json::from_str(&lanes).map_err(failed)?,
-            running: self.server.is_some(),
-            writing: !self.unwritten.is_empty(),
-            start_at: slot.start_at(),
-            deserted_since: slot.deserted_since(),
-            first_process: None,
-        })
-    }
-
     fn has_room(&self, kernel: &Kernel) -> bool {
-        let takes = |it: &Server| !it.is_stopped && kernel.waiting(it.stdin) < ROOM;
+        let takes = |it: &Server| !it.is_stopped && kernel.has_room(it.stdin);
         self.server.as_ref().is_some_and(takes)
     }
 }
 
 impl Daemon {
-    pub(super) fn is_slot_ready(&self, id: SlotId, slot: &Slot, kernel: &Kernel) -> bool {
+    pub(super) fn slot_is_ready(&self, id: SlotId, slot: &Slot, kernel: &Kernel) -> bool {
         match &slot.server {
             None => slot.start || slot.stop,
             Some(server) => {
                 (slot.stop && !server.is_stopped)
+                    || server.from.has_line()
                     || (!server.stdout_closed && kernel.readable(server.stdout))
                     || (server.stdout_closed && kernel.tree_is_empty(server.pid))
                     || self.may_feed(id, slot, kernel)
@@ -93,10 +118,10 @@ impl Daemon {
         (queued || !slot.unwritten.is_empty()) && slot.has_room(kernel)
     }
 
-    /// One thing at one slot.
-    pub(super) fn attend_slot(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
+    /// Does one thing in one slot.
+    pub(super) fn advance_one_slot(&mut self, salt: u64, kernel: &mut Kernel) -> bool {
         let ready = self.slots.iter();
-        let ready = ready.filter(|(id, slot)| self.is_slot_ready(**id, slot, kernel));
+        let ready = ready.filter(|(id, slot)| self.slot_is_ready(**id, slot, kernel));
         let ready: Vec<SlotId> = ready.map(|(id, _)| *id).collect();
         if ready.is_empty() {
             return false;
@@ -119,30 +144,36 @@ impl Daemon {
             return true;
         }
         let (pid, stdout, stdout_closed) = (server.pid, server.stdout, server.stdout_closed);
-        if stdout_closed && kernel.tree_is_empty(pid) {
+        if stdout_closed && !server.from.has_line() && kernel.tree_is_empty(pid) {
             self.end_slot(id, kernel);
             return true;
         }
-        let speaks = !stdout_closed && kernel.readable(stdout);
+        let has_line = server.from.has_line();
+        let speaks = has_line || (!stdout_closed && kernel.readable(stdout));
         let feeds = self.may_feed(id, &self.slots[&id], kernel);
         if feeds && (!speaks || salt.is_multiple_of(3)) {
             self.feed(id, kernel);
             return true;
         }
-        match kernel.read(stdout) {
-            Heard::Line(line) => {
-                let line = InputLine::from(&line[..]);
-                self.engine.server_line(id, line, kernel.now);
-            }
-            Heard::End => {
-                if let Some(server) = self.slots.get_mut(&id).and_then(|it| it.server.as_mut()) {
-                    server.stdout_closed = true;
-                }
-                self.lose_server(id, kernel);
-            }
-            Heard::Nothing => {}
-        }
+        self.read_server(id, salt, kernel);
         true
+    }
+
+    /// Handles a line of a server, or reads some of its output.
+    fn read_server(&mut self, id: SlotId, salt: u64, kernel: &mut Kernel) {
+        let Some(server) = self.slots.get_mut(&id).and_then(|it| it.server.as_mut()) else {
+            return;
+        };
+        if !server.from.has_line() && !server.stdout_closed {
+            server.stdout_closed = !server.from.read(server.stdout, part(salt), kernel);
+            if server.stdout_closed {
+                return self.lose_server(id, kernel);
+            }
+        }
+        if let Some(line) = server.from.next_line() {
+            let line = InputLine::from(&line[..]);
+            self.engine.handle_server_line(id, line, kernel.now);
+        }
     }
 
     fn start_server(&mut self, id: SlotId, kernel: &mut Kernel) {
@@ -151,25 +182,27 @@ impl Daemon {
         };
         slot.start = false;
         if kernel.shortage == Some(Shortage::Servers) {
+            kernel.occurred(Situation::DaemonLacks);
             let failure = StartFailure {
                 detail: "no descriptors".to_owned(),
                 exit: None,
                 shortage: true,
             };
-            return self.engine.server_refused(id, failure, kernel.now);
+            return self.engine.handle_start_failure(id, failure, kernel.now);
         }
         let class = self.engine.slot(id).map(|slot| slot.mux().class());
         let alone = class.filter(|it| it.is_shared()).map(ToString::to_string);
         let (pid, stdin, stdout) = kernel.start_server(self.pid, alone);
-        kernel.say(self.pid, || format!("starts {pid} for slot {}", id.0));
+        kernel.trace(self.pid, || format!("starts {pid} for slot {}", id.0));
         slot.server = Some(Server {
             pid,
             stdin,
             stdout,
+            from: Inbox::default(),
             is_stopped: false,
             stdout_closed: false,
         });
-        self.engine.server_started(id);
+        self.engine.handle_server_started(id);
     }
 
     pub(super) fn write_to_server(
@@ -180,16 +213,19 @@ impl Daemon {
         by: Option<ClientId>,
         kernel: &mut Kernel,
     ) {
-        match self.slots.get(&id) {
-            Some(slot) if slot.has_room(kernel) => {
-                let stdin = slot.server.as_ref().map(|it| it.stdin);
-                stdin.map(|stdin| kernel.write(stdin, &line));
-            }
-            _ => self.engine.queue_for_server(id, lane, line, by),
-        }
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
+        let Some(server) = slot.server.as_ref().filter(|it| !it.is_stopped) else {
+            return self.engine.queue_for_server(id, lane, line, by);
+        };
+        let lines = [&line[..], b"\n"].concat();
+        slot.unwritten = Unwritten { lines, done: 0 };
+        slot.unwritten.write_some(server.stdin, kernel);
+        self.engine.set_writing(id, !slot.unwritten.is_empty());
     }
 
-    /// Writes one line to a server.
+    /// Writes some of the lines queued for a server.
     fn feed(&mut self, id: SlotId, kernel: &mut Kernel) {
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
@@ -197,11 +233,11 @@ impl Daemon {
         if slot.unwritten.is_empty()
             && let Some(chunk) = self.engine.next_chunk(id)
         {
-            let lines = chunk.split(|&byte| byte == b'\n').rev().skip(1);
-            slot.unwritten = lines.map(<[u8]>::to_vec).collect();
+            let lines = chunk.to_vec();
+            slot.unwritten = Unwritten { lines, done: 0 };
         }
-        if let (Some(server), Some(line)) = (slot.server, slot.unwritten.pop()) {
-            kernel.write(server.stdin, &line);
+        if let Some(server) = &slot.server {
+            slot.unwritten.write_some(server.stdin, kernel);
         }
         self.engine.set_writing(id, !slot.unwritten.is_empty());
     }
@@ -210,19 +246,19 @@ impl Daemon {
         let Some(slot) = self.slots.get(&id) else {
             return;
         };
-        let is_dead = slot.server.is_some_and(|it| !kernel.alive(it.pid));
-        let ended = is_dead.then_some(Ending::Signal(9));
-        let cut_off = slot.unwritten.iter().map(Vec::as_slice);
+        let is_dead = slot.server.as_ref().is_some_and(|it| !kernel.alive(it.pid));
+        let ended = is_dead.then_some(ServerExit::Signal(9));
+        let cut_off = slot.unwritten.cut_off();
         self.engine
-            .server_lost(id, ended, String::new(), cut_off, kernel.now);
+            .handle_server_lost(id, ended, String::new(), cut_off, kernel.now);
     }
 
     fn end_slot(&mut self, id: SlotId, kernel: &mut Kernel) {
         self.slots.remove(&id);
         let clients = self.engine.clients_of(id).len();
-        kernel.must(clients == 0, || {
+        kernel.check(clients == 0, || {
             format!("{clients} clients have a server that is gone")
         });
-        self.engine.slot_ended(id, kernel.now);
+        self.engine.handle_slot_ended(id, kernel.now);
     }
 }

@@ -1,29 +1,30 @@
-//! The kernel as a value: processes, pipes and sockets, two locks, one directory, and time.
+//! The simulated kernel: processes, pipes and sockets, two locks, one directory, and time.
 
 mod pipes;
-mod place;
+mod sockets;
 mod trees;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use kennel_core::election::Work;
-use kennel_core::lifetime::Sight;
+use kennel_core::election::Activity;
+use kennel_core::lifetime::Liveness;
 use kennel_core::time::Moment;
 
-use crate::books::Books;
+use crate::coverage::{Coverage, Situation};
+use crate::request_log::RequestLog;
 
 pub(crate) type Pid = u32;
 
-/// How many connections wait at a door before the next is told that it is busy: few, so that it happens.
+/// Length of the accept queue: small, so that it is full at times.
 const BACKLOG: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Status {
     Runs,
-    /// Until it is thawed.
+    /// Stopped until it is continued.
     Stopped,
-    /// It lives, and does nothing any more.
+    /// Alive, but does nothing any more.
     Hung,
     Dead,
 }
@@ -32,20 +33,22 @@ pub(crate) enum Status {
 struct Process {
     name: String,
     status: Status,
-    /// How many turns it had.
+    /// Number of turns it had.
     turns: u64,
-    /// It has something to do.
+    /// Whether it has something to do.
     ready: bool,
-    /// When it was last stopped or thawed.
+    /// When it was last stopped or continued.
     changed: Moment,
 }
 
-/// One direction of a socket, or a pipe: whole lines, in order.
+/// One direction of a socket, or a pipe.
 #[derive(Debug)]
 struct Pipe {
-    lines: VecDeque<Vec<u8>>,
+    bytes: VecDeque<u8>,
     writer: Option<Pid>,
     reader: Option<Pid>,
+    /// Ends of two pipes that are passed along with the byte at this position.
+    along: Option<(usize, [PipeId; 2])>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,62 +59,68 @@ pub(crate) struct PipeId(u32);
 pub(crate) struct End {
     pub(crate) read: PipeId,
     pub(crate) write: PipeId,
-    /// Who is at the other one.
+    /// The process at the other end.
     pub(crate) peer: Pid,
 }
 
-pub(crate) enum Heard {
-    Line(Vec<u8>),
+pub(crate) enum ReadResult {
+    Bytes(Vec<u8>),
     End,
-    Nothing,
+    WouldBlock,
 }
 
-/// What a daemon writes down for those who look for it. It survives it.
+/// What a daemon records for shims that look for it. The record outlives the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub(crate) pid: Pid,
     pub(crate) generation: u32,
 }
 
-pub(crate) enum Dialled {
+pub(crate) enum DialResult {
     Connected(End),
     Busy,
     Refused,
 }
 
 #[derive(Debug)]
-struct Door {
+struct Listener {
     pid: Pid,
     queue: VecDeque<End>,
 }
 
-/// What every daemon of this world is started with.
+/// The settings of all daemons and sessions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct House {
+pub(crate) struct WorldSettings {
     pub(crate) linger: Duration,
     pub(crate) grace: Duration,
     pub(crate) owner: Option<Pid>,
-    /// Whether it can see its clients' processes.
-    pub(crate) sight: Sight,
-    /// Whether calls take turns.
+    /// Whether a daemon can watch its clients' processes.
+    pub(crate) sight: Liveness,
+    /// Whether a server gets one tool call at a time.
     pub(crate) in_turn: bool,
     /// Whether sessions share a server.
     pub(crate) shared: bool,
-    /// An idle server of a session's own stops after this time.
+    /// An idle server stops after this time.
     pub(crate) hibernate: Option<Duration>,
+    /// Capacity of a pipe or socket in bytes.
+    pub(crate) room: usize,
+    /// Whether sessions support pipes beside their socket.
+    pub(crate) pipes: bool,
 }
 
-/// What there is too little of, for a time.
+/// A temporary shortage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
     /// No daemon can be started.
     Daemons,
     /// A daemon has no descriptors for another server.
     Servers,
+    /// A session has no descriptors for a dedicated server, or for pipes.
+    Sessions,
 }
 
-/// A process that is to begin.
-pub(crate) enum Birth {
+/// A process that is about to start.
+pub(crate) enum NewProcess {
     Daemon {
         pid: Pid,
         first: End,
@@ -130,35 +139,36 @@ pub(crate) struct Kernel {
     processes: BTreeMap<Pid, Process>,
     pipes: BTreeMap<PipeId, Pipe>,
     next: u32,
-    /// Who has the open file that `spawn.lock` is locked by.
+    /// The processes that have the open file by which `spawn.lock` is locked.
     spawn_lock: BTreeSet<Pid>,
     daemon_lock: Option<Pid>,
     pub(crate) record: Option<Record>,
-    doors: BTreeMap<u32, Door>,
-    /// Trees: each server, and the process that it serves.
+    listeners: BTreeMap<u32, Listener>,
+    /// Each server, and the process that it serves.
     trees: BTreeMap<Pid, Tree>,
-    pub(crate) births: Vec<Birth>,
-    pub(crate) house: House,
-    pub(crate) books: Books,
-    trace: Option<Vec<String>>,
-    /// What there is too little of.
+    pub(crate) new_processes: Vec<NewProcess>,
+    pub(crate) settings: WorldSettings,
+    pub(crate) request_log: RequestLog,
+    trace_lines: Option<Vec<String>>,
+    /// The present shortage.
     pub(crate) shortage: Option<Shortage>,
     /// The first rule that was broken.
     pub(crate) broken: Option<String>,
+    pub(crate) coverage: Coverage,
 }
 
 /// A server under its warden.
 #[derive(Debug)]
 struct Tree {
     served: Pid,
-    /// When the warden has climbed its ladder.
+    /// When the stop ladder of the warden ends it.
     ends: Option<Moment>,
-    /// Of what there is one server at a time.
+    /// The slot of which only one server may run.
     slot: Option<String>,
 }
 
 impl Kernel {
-    pub(crate) fn new(house: House, traced: bool) -> Kernel {
+    pub(crate) fn new(settings: WorldSettings, is_traced: bool) -> Kernel {
         Kernel {
             now: Moment::START,
             processes: BTreeMap::new(),
@@ -167,23 +177,24 @@ impl Kernel {
             spawn_lock: BTreeSet::new(),
             daemon_lock: None,
             record: None,
-            doors: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             trees: BTreeMap::new(),
-            births: Vec::new(),
-            house,
-            books: Books::default(),
-            trace: traced.then(Vec::new),
+            new_processes: Vec::new(),
+            settings,
+            request_log: RequestLog::default(),
+            trace_lines: is_traced.then(Vec::new),
             shortage: None,
             broken: None,
+            coverage: Coverage::default(),
         }
     }
 
-    /// A line of the trace: the time in milliseconds, who, what.
-    pub(crate) fn say(&mut self, who: Pid, what: impl FnOnce() -> String) {
-        let Some(trace) = &mut self.trace else {
+    /// Adds a line to the trace: time in milliseconds, process, text.
+    pub(crate) fn trace(&mut self, role: Pid, what: impl FnOnce() -> String) {
+        let Some(trace) = &mut self.trace_lines else {
             return;
         };
-        let process = self.processes.get(&who);
+        let process = self.processes.get(&role);
         let name = process.map_or("the schedule", |it| it.name.as_str());
         let micros = (self.now - Moment::START).as_micros();
         let (millis, rest) = (micros / 1000, micros % 1000);
@@ -191,15 +202,19 @@ impl Kernel {
     }
 
     pub(crate) fn take_trace(&mut self) -> Vec<String> {
-        self.trace.take().unwrap_or_default()
+        self.trace_lines.take().unwrap_or_default()
     }
 
-    pub(crate) fn must(&mut self, holds: bool, rule: impl FnOnce() -> String) {
+    pub(crate) fn check(&mut self, holds: bool, rule: impl FnOnce() -> String) {
         if !holds && self.broken.is_none() {
             let rule = rule();
-            self.say(0, || format!("BROKEN: {rule}"));
+            self.trace(0, || format!("BROKEN: {rule}"));
             self.broken = Some(rule);
         }
+    }
+
+    pub(crate) fn occurred(&mut self, situation: Situation) {
+        self.coverage.occurred(situation);
     }
 
     pub(crate) fn begin(&mut self, kind: &str) -> Pid {
@@ -215,7 +230,7 @@ impl Kernel {
         self.next
     }
 
-    /// Nobody who is there has a higher one.
+    /// The highest pid so far.
     pub(crate) fn last_pid(&self) -> Pid {
         self.next
     }
@@ -256,7 +271,7 @@ impl Kernel {
         }
     }
 
-    pub(crate) fn had_a_turn(&mut self, pid: Pid) {
+    pub(crate) fn count_turn(&mut self, pid: Pid) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.turns += 1;
         }
@@ -268,8 +283,8 @@ impl Kernel {
         }
     }
 
-    /// What `/proc` says of it.
-    pub(crate) fn work(&self, pid: Pid) -> Option<Work> {
+    /// The activity that `/proc` would show.
+    pub(crate) fn work(&self, pid: Pid) -> Option<Activity> {
         let process = self.processes.get(&pid)?;
         let state = match process.status {
             Status::Dead => return None,
@@ -277,13 +292,13 @@ impl Kernel {
             Status::Runs if process.ready => 'R',
             Status::Runs | Status::Hung => 'S',
         };
-        Some(Work {
+        Some(Activity {
             state,
             cpu: process.turns,
         })
     }
 
-    /// The end of a process, and of all that it holds.
+    /// Ends a process and releases everything it holds.
     pub(crate) fn end(&mut self, pid: Pid) {
         let now = self.now;
         let Some(process) = self.processes.get_mut(&pid) else {
@@ -297,7 +312,7 @@ impl Kernel {
         if self.daemon_lock == Some(pid) {
             self.daemon_lock = None;
         }
-        self.doors.retain(|_, door| door.pid != pid);
+        self.listeners.retain(|_, listener| listener.pid != pid);
         self.pipes.retain(|_, pipe| {
             if pipe.writer == Some(pid) {
                 pipe.writer = None;
@@ -308,7 +323,7 @@ impl Kernel {
             pipe.writer.is_some() || pipe.reader.is_some()
         });
         self.trees.remove(&pid);
-        // Each warden sees the end of the one it serves, and has a second for each of two rungs.
+        // Each warden notices the end of its served process, and takes up to a second for each of two steps.
         for (server, tree) in &mut self.trees {
             if tree.served == pid && tree.ends.is_none() {
                 let rung = u64::from(*server) * 397 % 2000;

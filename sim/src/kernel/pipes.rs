@@ -1,16 +1,18 @@
-//! Pipes and sockets.
+//! Pipes and sockets: bytes, with little capacity.
 
 use std::collections::VecDeque;
 
-use super::{End, Heard, Kernel, Pid, Pipe, PipeId};
+use super::{End, Kernel, Pid, Pipe, PipeId, ReadResult};
+use crate::coverage::Situation;
 
 impl Kernel {
     pub(crate) fn pipe(&mut self, writer: Pid, reader: Pid) -> PipeId {
         self.next += 1;
         let pipe = Pipe {
-            lines: VecDeque::new(),
+            bytes: VecDeque::new(),
             writer: Some(writer).filter(|pid| self.alive(*pid)),
             reader: Some(reader).filter(|pid| self.alive(*pid)),
+            along: None,
         };
         let id = PipeId(self.next);
         self.pipes.insert(id, pipe);
@@ -23,47 +25,111 @@ impl Kernel {
         (its(back, there, other), its(there, back, one))
     }
 
-    /// Whether anybody will ever read it.
-    pub(crate) fn write(&mut self, pipe: PipeId, line: &[u8]) -> bool {
-        match self.pipes.get_mut(&pipe) {
-            Some(pipe) if pipe.reader.is_some() => {
-                pipe.lines.push_back(line.to_vec());
-                true
+    /// Writes as much as fits, and returns the number of bytes.
+    pub(crate) fn write(&mut self, pipe: PipeId, bytes: &[u8]) -> usize {
+        let room = self.settings.room;
+        let Some(pipe) = self.pipes.get_mut(&pipe).filter(|it| it.reader.is_some()) else {
+            return 0;
+        };
+        let count = bytes.len().min(room.saturating_sub(pipe.bytes.len()));
+        pipe.bytes.extend(&bytes[..count]);
+        if count > 0 && count < bytes.len() {
+            self.occurred(Situation::PartialWrite);
+        }
+        count
+    }
+
+    /// Writes a short line and its newline, completely or not at all.
+    pub(crate) fn write_line(&mut self, pipe: PipeId, line: &[u8]) -> bool {
+        let fits = self
+            .pipes
+            .get(&pipe)
+            .is_some_and(|it| it.bytes.len() + line.len() < self.settings.room);
+        fits && self.write(pipe, &[line, b"\n"].concat()) > 0
+    }
+
+    /// Writes such a line, and passes two ends of pipes to the reader: to read from, and to write to.
+    pub(crate) fn write_along(&mut self, pipe: PipeId, line: &[u8], ends: [PipeId; 2]) -> bool {
+        let at = self.waiting(pipe);
+        let written = self.write_line(pipe, line);
+        if let Some(pipe) = self.pipes.get_mut(&pipe).filter(|_| written) {
+            pipe.along = Some((at, ends));
+        }
+        written
+    }
+
+    /// Reads at most this many bytes. Ends of pipes passed along are lost.
+    pub(crate) fn read(&mut self, pipe: PipeId, most: usize) -> ReadResult {
+        let (heard, along) = self.read_with(pipe, most);
+        along
+            .into_iter()
+            .for_each(|ends| self.close_lost_pipes(ends));
+        heard
+    }
+
+    /// Reads at most this many bytes, and takes the ends of pipes passed along.
+    pub(crate) fn read_with(
+        &mut self,
+        pipe: PipeId,
+        most: usize,
+    ) -> (ReadResult, Option<[PipeId; 2]>) {
+        let Some(pipe) = self.pipes.get_mut(&pipe) else {
+            return (ReadResult::End, None);
+        };
+        let count = pipe.bytes.len().min(most.max(1));
+        if count == 0 {
+            let heard = match pipe.writer {
+                None => ReadResult::End,
+                Some(_) => ReadResult::WouldBlock,
+            };
+            return (heard, None);
+        }
+        let bytes: Vec<u8> = pipe.bytes.drain(..count).collect();
+        let mut along = None;
+        pipe.along = match pipe.along.take() {
+            Some((at, ends)) if at < count => {
+                along = Some(ends);
+                None
             }
-            _ => false,
+            later => later.map(|(at, ends)| (at - count, ends)),
+        };
+        if bytes.last() != Some(&b'\n') {
+            self.occurred(Situation::PartialRead);
         }
+        (ReadResult::Bytes(bytes), along)
     }
 
-    pub(crate) fn read(&mut self, pipe: PipeId) -> Heard {
-        match self.pipes.get_mut(&pipe) {
-            None => Heard::End,
-            Some(pipe) => match pipe.lines.pop_front() {
-                Some(line) => Heard::Line(line),
-                None if pipe.writer.is_none() => Heard::End,
-                None => Heard::Nothing,
-            },
-        }
+    /// Closes ends of pipes that were not received.
+    pub(crate) fn close_lost_pipes(&mut self, [input, output]: [PipeId; 2]) {
+        self.occurred(Situation::LosesPipes);
+        self.close_read(input);
+        self.close_write(output);
     }
 
+    /// Number of unread bytes.
     pub(crate) fn waiting(&self, pipe: PipeId) -> usize {
-        self.pipes.get(&pipe).map_or(0, |pipe| pipe.lines.len())
+        self.pipes.get(&pipe).map_or(0, |pipe| pipe.bytes.len())
     }
 
-    /// How many bytes are in it that were not read, newlines included.
-    pub(crate) fn unread(&self, pipe: PipeId) -> usize {
-        let lines = self.pipes.get(&pipe).map(|pipe| &pipe.lines);
-        lines.map_or(0, |lines| lines.iter().map(|line| line.len() + 1).sum())
+    /// Whether a write would not block.
+    pub(crate) fn has_room(&self, pipe: PipeId) -> bool {
+        !self.has_no_reader(pipe) && self.waiting(pipe) < self.settings.room
     }
 
-    /// Whether a read would not wait.
+    /// Whether a read would not block.
     pub(crate) fn readable(&self, pipe: PipeId) -> bool {
         self.pipes
             .get(&pipe)
-            .is_none_or(|pipe| !pipe.lines.is_empty() || pipe.writer.is_none())
+            .is_none_or(|pipe| !pipe.bytes.is_empty() || pipe.writer.is_none())
     }
 
-    /// Nobody reads it any more.
-    pub(crate) fn is_deaf(&self, pipe: PipeId) -> bool {
+    /// Whether it is empty and has no writer.
+    pub(crate) fn has_ended(&self, pipe: PipeId) -> bool {
+        self.readable(pipe) && self.waiting(pipe) == 0
+    }
+
+    /// Whether it has no reader.
+    pub(crate) fn has_no_reader(&self, pipe: PipeId) -> bool {
         self.pipes
             .get(&pipe)
             .is_none_or(|pipe| pipe.reader.is_none())
@@ -76,12 +142,16 @@ impl Kernel {
     }
 
     pub(crate) fn close_read(&mut self, pipe: PipeId) {
-        if let Some(pipe) = self.pipes.get_mut(&pipe) {
+        let along = self.pipes.get_mut(&pipe).and_then(|pipe| {
             pipe.reader = None;
+            pipe.along.take()
+        });
+        if let Some((_, ends)) = along {
+            self.close_lost_pipes(ends);
         }
     }
 
-    pub(crate) fn hang_up(&mut self, end: End) {
+    pub(crate) fn close(&mut self, end: End) {
         self.close_write(end.write);
         self.close_read(end.read);
     }

@@ -1,13 +1,13 @@
-//! Servers under their wardens.
+//! Servers and their wardens.
 
 use std::time::Duration;
 
 use kennel_core::time::Moment;
 
-use super::{Birth, Kernel, Pid, PipeId, Tree};
+use super::{Kernel, NewProcess, Pid, PipeId, Tree};
 
 impl Kernel {
-    /// A server under a warden, for one process and as long as that lives.
+    /// Starts a server under a warden, which ends it with the served process.
     pub(crate) fn start_server(
         &mut self,
         served: Pid,
@@ -20,7 +20,7 @@ impl Kernel {
                 .iter()
                 .find(|(_, tree)| tree.slot.as_ref() == Some(slot));
             let other = other.map(|(pid, _)| *pid);
-            self.must(other.is_none(), || {
+            self.check(other.is_none(), || {
                 format!("two servers of {slot} at once: {other:?} is still there")
             });
         }
@@ -31,11 +31,12 @@ impl Kernel {
         };
         self.trees.insert(pid, tree);
         let (stdin, stdout) = (self.pipe(served, pid), self.pipe(pid, served));
-        self.births.push(Birth::Server { pid, stdin, stdout });
+        self.new_processes
+            .push(NewProcess::Server { pid, stdin, stdout });
         (pid, stdin, stdout)
     }
 
-    /// Its warden climbs the ladder.
+    /// Starts the stop ladder of its warden.
     pub(crate) fn stop_tree(&mut self, server: Pid) {
         let now = self.now;
         if let Some(tree) = self.trees.get_mut(&server)
@@ -46,7 +47,7 @@ impl Kernel {
         }
     }
 
-    /// Wardens whose served process is gone, and which are not done.
+    /// Whether there are wardens whose served process is gone.
     pub(crate) fn orphaned_trees(&self) -> bool {
         self.trees.values().any(|tree| !self.alive(tree.served))
     }
@@ -68,7 +69,7 @@ impl Kernel {
             .map(|(pid, _)| *pid)
             .collect();
         for server in due {
-            self.say(server, || "is ended by its warden".to_owned());
+            self.trace(server, || "is ended by its warden".to_owned());
             self.end(server);
         }
     }

@@ -1,35 +1,35 @@
-//! A world: who is in it, whose turn it is, and what must be true in the end.
+//! The simulated world: its processes, whose turn it is, and the rules that must hold.
 
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kennel_core::lifetime::Sight;
+use kennel_core::lifetime::Liveness;
 use kennel_core::time::Moment;
 use kennel_testkit::Rng;
 
 use crate::app::{App, Era};
 use crate::daemon::Daemon;
-use crate::kernel::{Birth, House, Kernel, Pid, Status};
-use crate::plan::{Act, Schedule, Who};
+use crate::kernel::{Kernel, NewProcess, Pid, Status, WorldSettings};
+use crate::plan::{Act, Role, Schedule};
 use crate::server::Server;
 use crate::shim::Shim;
 
-/// How many apps there are at most.
-const APPS: usize = 4;
-/// What a daemon whose time is over may take: its servers' ladders, and some.
-const LADDER: Duration = Duration::from_secs(8);
-/// Whoever needs more turns than this in one moment goes round in circles.
-const MOST_TURNS: u32 = 20_000;
+/// Maximum number of apps.
+const MAX_APPS: usize = 4;
+/// How long a daemon may take to end: the stop ladders of its servers, with a margin.
+const STOP_TIME: Duration = Duration::from_secs(8);
+/// More turns than this at one moment are an endless loop.
+const MAX_TURNS: u32 = 20_000;
 
 pub(crate) struct World {
     pub(crate) kernel: Kernel,
     apps: BTreeMap<Pid, App>,
     /// The shim of each app.
     shim_of: BTreeMap<Pid, Pid>,
-    /// Apps whose shim was killed: nobody can answer them any more.
-    bereft: BTreeSet<Pid>,
+    /// Apps whose shim was killed: they get no more responses.
+    without_shim: BTreeSet<Pid>,
     shims: BTreeMap<Pid, Shim>,
     daemons: BTreeMap<Pid, Daemon>,
     servers: BTreeMap<Pid, Server>,
@@ -39,25 +39,27 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(schedule: &Schedule, traced: bool) -> World {
-        let house = House {
+        let settings = WorldSettings {
             linger: schedule.linger,
             grace: Duration::from_secs(5),
             owner: None,
             sight: match schedule.seen {
-                true => Sight::Seen,
-                false => Sight::Unseen,
+                true => Liveness::Watchable,
+                false => Liveness::Unwatchable,
             },
             in_turn: schedule.in_turn,
             shared: schedule.shared,
             hibernate: schedule.hibernate,
+            room: schedule.room,
+            pipes: schedule.pipes,
         };
-        let mut kernel = Kernel::new(house, traced);
-        kernel.house.owner = schedule.owned.then(|| kernel.begin("owner"));
+        let mut kernel = Kernel::new(settings, traced);
+        kernel.settings.owner = schedule.owned.then(|| kernel.begin("owner"));
         World {
             kernel,
             apps: BTreeMap::new(),
             shim_of: BTreeMap::new(),
-            bereft: BTreeSet::new(),
+            without_shim: BTreeSet::new(),
             shims: BTreeMap::new(),
             daemons: BTreeMap::new(),
             servers: BTreeMap::new(),
@@ -65,7 +67,7 @@ impl World {
         }
     }
 
-    /// Plays all of it, to the first rule that is broken.
+    /// Plays the schedule until a rule is broken.
     pub(crate) fn play(&mut self, schedule: &Schedule) {
         for act in &schedule.acts {
             self.act(act);
@@ -78,40 +80,43 @@ impl World {
     }
 
     fn act(&mut self, act: &Act) {
-        self.kernel.say(0, || format!("-- {act}"));
+        self.kernel.trace(0, || format!("-- {act}"));
         match act {
-            Act::Come(era) => self.come(*era),
-            Act::Ask(nth, tool, millis) => {
+            Act::StartApp(era) => self.come(*era),
+            Act::Request(nth, tool, millis) => {
                 self.with_app(*nth, |app, kernel| app.ask(*tool, *millis, kernel));
+            }
+            Act::WriteMalformed(nth) => {
+                self.with_app(*nth, |app, kernel| app.write_malformed(kernel))
             }
             Act::Cancel(nth, which) => {
                 self.with_app(*nth, |app, kernel| app.cancel(*which, kernel))
             }
-            Act::Close(nth) => self.with_app(*nth, |app, kernel| app.close(kernel)),
-            Act::Kill(who, nth) => {
-                if let Some(pid) = self.nth(*who, *nth) {
+            Act::CloseApp(nth) => self.with_app(*nth, |app, kernel| app.close(kernel)),
+            Act::Kill(role, nth) => {
+                if let Some(pid) = self.nth(*role, *nth) {
                     self.kill(pid);
                 }
             }
-            Act::Stop(who, nth) => self.set(*who, *nth, Status::Stopped),
-            Act::Thaw(who, nth) => self.set(*who, *nth, Status::Runs),
-            Act::Hang(nth) => self.set(Who::Daemon, *nth, Status::Hung),
-            Act::End(nth) => {
-                if let Some(pid) = self.nth(Who::Daemon, *nth)
+            Act::Stop(role, nth) => self.set(*role, *nth, Status::Stopped),
+            Act::Continue(role, nth) => self.set(*role, *nth, Status::Runs),
+            Act::HangDaemon(nth) => self.set(Role::Daemon, *nth, Status::Hung),
+            Act::StopDaemon(nth) => {
+                if let Some(pid) = self.nth(Role::Daemon, *nth)
                     && self.kernel.runs(pid)
                     && let Some(daemon) = self.daemons.get_mut(&pid)
                 {
                     daemon.stop(&mut self.kernel);
                 }
             }
-            Act::Upgrade(nth) => {
-                if let Some(pid) = self.nth(Who::Daemon, *nth)
+            Act::Upgrade(nth, starts) => {
+                if let Some(pid) = self.nth(Role::Daemon, *nth)
                     && let Some(daemon) = self.daemons.get_mut(&pid)
                 {
-                    daemon.upgrade(&mut self.kernel);
+                    daemon.upgrade(*starts, &self.kernel);
                 }
             }
-            Act::Change => {
+            Act::ChangeFiles => {
                 let kernel = &mut self.kernel;
                 let runs = |(pid, _): &(&Pid, &mut Daemon)| kernel.runs(**pid);
                 let daemons: Vec<&mut Daemon> = self
@@ -124,22 +129,22 @@ impl World {
                     daemon.change_files(kernel);
                 }
             }
-            Act::Lack(shortage) => self.kernel.shortage = *shortage,
+            Act::Shortage(shortage) => self.kernel.shortage = *shortage,
             Act::Turns(turns, salt) => {
-                let mut dice = Rng::of(*salt, "turns");
+                let mut rng = Rng::of(*salt, "turns");
                 for _ in 0..*turns {
-                    if !self.step(&mut dice) {
+                    if !self.step(&mut rng) {
                         break;
                     }
                 }
             }
             Act::Starve(nth, length, salt) => {
                 self.starved = self
-                    .nth(Who::Daemon, *nth)
+                    .nth(Role::Daemon, *nth)
                     .filter(|pid| self.kernel.runs(*pid));
                 self.pass(*length, &mut Rng::of(*salt, "turns"));
                 if let Some(pid) = self.starved.take() {
-                    // What it owes is counted from here.
+                    // Its silence is counted from now.
                     self.kernel.set(pid, Status::Runs);
                 }
             }
@@ -148,7 +153,7 @@ impl World {
     }
 
     fn come(&mut self, era: Era) {
-        if self.apps.len() >= APPS {
+        if self.apps.len() >= MAX_APPS {
             return;
         }
         let app = self.kernel.begin("app");
@@ -162,29 +167,27 @@ impl World {
     }
 
     fn with_app(&mut self, nth: usize, what: impl FnOnce(&mut App, &mut Kernel)) {
-        if let Some(pid) = self.nth(Who::App, nth)
+        if let Some(pid) = self.nth(Role::App, nth)
             && let Some(app) = self.apps.get_mut(&pid)
         {
             what(app, &mut self.kernel);
         }
     }
 
-    fn nth(&self, who: Who, nth: usize) -> Option<Pid> {
-        let all: Vec<Pid> = match who {
-            Who::App => self.apps.keys().copied().collect(),
-            Who::Shim => self.shims.keys().copied().collect(),
-            Who::Daemon => self.daemons.keys().copied().collect(),
-            Who::Server => self.servers.keys().copied().collect(),
-            Who::Owner => self.kernel.house.owner.into_iter().collect(),
+    fn nth(&self, role: Role, nth: usize) -> Option<Pid> {
+        let all: Vec<Pid> = match role {
+            Role::App => self.apps.keys().copied().collect(),
+            Role::Shim => self.shims.keys().copied().collect(),
+            Role::Daemon => self.daemons.keys().copied().collect(),
+            Role::Server => self.servers.keys().copied().collect(),
+            Role::Owner => self.kernel.settings.owner.into_iter().collect(),
         };
         let pid = *all.get(nth % all.len().max(1))?;
         self.kernel.alive(pid).then_some(pid)
     }
 
-    fn set(&mut self, who: Who, nth: usize, status: Status) {
-        // An app that is stopped is one that does not read: nothing to be seen here.
-        if who != Who::App
-            && let Some(pid) = self.nth(who, nth)
+    fn set(&mut self, role: Role, nth: usize, status: Status) {
+        if let Some(pid) = self.nth(role, nth)
             && self.kernel.status(pid) != Status::Hung
         {
             self.kernel.set(pid, status);
@@ -192,13 +195,13 @@ impl World {
     }
 
     fn kill(&mut self, pid: Pid) {
-        self.kernel.say(pid, || "is killed".to_owned());
+        self.kernel.trace(pid, || "is killed".to_owned());
         let its = self.shim_of.iter().find(|(_, shim)| **shim == pid);
-        self.bereft.extend(its.map(|(app, _)| *app));
+        self.without_shim.extend(its.map(|(app, _)| *app));
         self.gone(pid);
     }
 
-    /// A process is gone, however it went.
+    /// Removes a process that ended.
     fn gone(&mut self, pid: Pid) {
         self.kernel.end(pid);
         self.apps.remove(&pid);
@@ -207,23 +210,23 @@ impl World {
         self.servers.remove(&pid);
     }
 
-    /// One turn of one of those who have something to do; `false` if nobody has.
-    fn step(&mut self, dice: &mut Rng) -> bool {
+    /// One turn of a process that has something to do; `false` if there is none.
+    fn step(&mut self, rng: &mut Rng) -> bool {
         self.kernel.end_trees_that_are_due();
-        self.be_born();
+        self.start_new_processes();
         let ready = self.ready();
         if ready.is_empty() {
             return false;
         }
-        let pid = ready[dice.below(ready.len() as u64) as usize];
-        self.turn(pid, dice.next_u64() >> 8);
+        let pid = ready[rng.below(ready.len() as u64) as usize];
+        self.turn(pid, rng.next_u64() >> 8);
         true
     }
 
-    fn be_born(&mut self) {
-        for birth in std::mem::take(&mut self.kernel.births) {
-            match birth {
-                Birth::Daemon {
+    fn start_new_processes(&mut self) {
+        for process in std::mem::take(&mut self.kernel.new_processes) {
+            match process {
+                NewProcess::Daemon {
                     pid,
                     first,
                     report,
@@ -232,12 +235,12 @@ impl World {
                     let daemon = Daemon::new(pid, first, report, alarm, &self.kernel);
                     self.daemons.insert(pid, daemon);
                 }
-                Birth::Server { pid, stdin, stdout } => {
+                NewProcess::Server { pid, stdin, stdout } => {
                     self.servers.insert(pid, Server::new(pid, stdin, stdout));
                 }
             }
         }
-        // Others ended them: wardens, elections.
+        // Wardens and elections ended them.
         let kernel = &self.kernel;
         self.servers.retain(|pid, _| kernel.alive(*pid));
         self.daemons.retain(|pid, _| kernel.alive(*pid));
@@ -274,36 +277,36 @@ impl World {
 
     fn turn(&mut self, pid: Pid, salt: u64) {
         let kernel = &mut self.kernel;
-        kernel.had_a_turn(pid);
+        kernel.count_turn(pid);
         let goes_on = if let Some(app) = self.apps.get_mut(&pid) {
-            app.turn(kernel);
+            app.turn(salt, kernel);
             true
         } else if let Some(shim) = self.shims.get_mut(&pid) {
             shim.turn(salt, kernel)
         } else if let Some(daemon) = self.daemons.get_mut(&pid) {
             daemon.turn(salt, kernel)
         } else if let Some(server) = self.servers.get_mut(&pid) {
-            server.turn(kernel);
+            server.turn(salt, kernel);
             true
         } else {
             true
         };
         if !goes_on {
-            self.kernel.say(pid, || "exits".to_owned());
+            self.kernel.trace(pid, || "exits".to_owned());
             self.gone(pid);
         }
     }
 
-    /// Everybody has all the turns they need, until so much later.
-    fn pass(&mut self, length: Duration, dice: &mut Rng) {
+    /// Every process gets all the turns it needs, until this much later.
+    fn pass(&mut self, length: Duration, rng: &mut Rng) {
         let until = self.kernel.now + length;
         loop {
             let mut turns = 0;
-            while self.step(dice) {
+            while self.step(rng) {
                 turns += 1;
-                if turns > MOST_TURNS {
+                if turns > MAX_TURNS {
                     self.kernel
-                        .must(false, || "somebody goes round in circles".to_owned());
+                        .check(false, || "somebody goes round in circles".to_owned());
                 }
                 if self.kernel.broken.is_some() {
                     return;
@@ -334,7 +337,7 @@ impl World {
         wakes.filter(|at| *at > kernel.now).min()
     }
 
-    /// What must be true at any moment.
+    /// Checks the rules that hold at any moment.
     fn look(&mut self) {
         let serving: Vec<Pid> = self
             .daemons
@@ -342,14 +345,18 @@ impl World {
             .filter(|(pid, it)| it.serves() && self.kernel.alive(**pid))
             .map(|(pid, _)| *pid)
             .collect();
-        self.kernel.must(serving.len() <= 1, || {
+        self.kernel.check(serving.len() <= 1, || {
             format!("rule 1: daemons {serving:?} serve")
         });
         for pid in serving {
+            let waits = self.daemons.get(&pid);
+            let waits = waits.is_some_and(|it| it.hand_over_is_late(&self.kernel));
+            self.kernel
+                .check(!waits, || format!("a newer build waits for daemon {pid}"));
             let late = self.daemons.get(&pid).and_then(|it| it.due(&self.kernel));
-            let late = late.is_some_and(|due| self.kernel.now > due + LADDER);
+            let late = late.is_some_and(|due| self.kernel.now > due + STOP_TIME);
             let late = late && self.kernel.runs(pid);
-            self.kernel.must(!late, || {
+            self.kernel.check(!late, || {
                 format!("rule 2: daemon {pid} is there for nobody")
             });
         }

@@ -1,4 +1,4 @@
-//! The end of a schedule: the faults are over.
+//! The end of a schedule, after all faults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,18 +6,19 @@ use std::time::Duration;
 use kennel_testkit::Rng;
 
 use super::World;
-use crate::books::Tool;
 use crate::kernel::{Kernel, Pid, Status};
+use crate::request_log::Tool;
 
 impl World {
-    /// The faults are over: whoever is left is served, and when nobody is left, nothing is.
+    /// Ends all faults, and checks that every remaining app is served, and that nothing is left after them.
     pub(super) fn settle(&mut self) {
-        let mut dice = Rng::of(7, "turns");
-        self.kernel.say(0, || "-- the faults are over".to_owned());
+        let mut rng = Rng::of(7, "turns");
+        self.kernel.trace(0, || "-- the faults are over".to_owned());
         self.kernel.shortage = None;
         let others: Vec<Pid> = self
             .shims
             .keys()
+            .chain(self.apps.keys())
             .chain(self.servers.keys())
             .copied()
             .collect();
@@ -26,50 +27,50 @@ impl World {
                 self.kernel.set(pid, Status::Runs);
             }
         }
-        self.pass(Duration::from_secs(70), &mut dice);
+        self.pass(Duration::from_secs(70), &mut rng);
         self.look();
-        self.serve_all(&mut dice);
+        self.check_service(&mut rng);
         if self.kernel.broken.is_none() {
-            self.leave_nothing(&mut dice);
+            self.check_cleanup(&mut rng);
         }
     }
 
-    /// The first time, a daemon that was stopped may cost an answer; the second time, nothing is in the way.
-    pub(super) fn serve_all(&mut self, dice: &mut Rng) {
-        self.ask_all(dice);
-        let before = self.ask_all(dice);
+    /// The first time, a daemon that was stopped may cost a response; the second time, every request check succeed.
+    pub(super) fn check_service(&mut self, rng: &mut Rng) {
+        self.request_from_all(rng);
+        let before = self.request_from_all(rng);
         for (pid, app) in &self.apps {
             let name = self.kernel.name(*pid);
             if let Some(before) = before.get(pid) {
                 let served = app.results > *before;
                 self.kernel
-                    .must(served, || format!("{name} is not served any more"));
+                    .check(served, || format!("{name} is not served any more"));
             }
-            let open = self.kernel.books.open(*pid);
-            let bereft = self.bereft.contains(pid);
-            self.kernel.must(open.is_empty() || bereft, || {
+            let open = self.kernel.request_log.open(*pid);
+            let without_shim = self.without_shim.contains(pid);
+            self.kernel.check(open.is_empty() || without_shim, || {
                 format!("rule 4: {name} waits for the answers to {open:?}")
             });
         }
     }
 
-    /// What each of those who can be served had got before.
-    pub(super) fn ask_all(&mut self, dice: &mut Rng) -> BTreeMap<Pid, u64> {
+    /// Sends a request from each app that can be served. Returns the number of results of each before.
+    pub(super) fn request_from_all(&mut self, rng: &mut Rng) -> BTreeMap<Pid, u64> {
         self.kernel
-            .say(0, || "-- everybody asks once more".to_owned());
+            .trace(0, || "-- everybody asks once more".to_owned());
         let mut before = BTreeMap::new();
         for (pid, app) in &mut self.apps {
-            if !app.closed && !self.bereft.contains(pid) {
+            if !app.closed && !self.without_shim.contains(pid) {
                 before.insert(*pid, app.results);
                 app.ask(Tool::Read, 10, &mut self.kernel);
             }
         }
-        self.pass(Duration::from_secs(45), dice);
+        self.pass(Duration::from_secs(45), rng);
         before
     }
 
-    pub(super) fn leave_nothing(&mut self, dice: &mut Rng) {
-        self.kernel.say(0, || "-- everybody leaves".to_owned());
+    pub(super) fn check_cleanup(&mut self, rng: &mut Rng) {
+        self.kernel.trace(0, || "-- everybody leaves".to_owned());
         let apps: Vec<Pid> = self.apps.keys().copied().collect();
         for (nth, pid) in apps.into_iter().enumerate() {
             match nth % 2 {
@@ -88,11 +89,11 @@ impl World {
                 _ => self.kernel.set(pid, Status::Runs),
             }
         }
-        // Longer than a session waits for the answers of its own server.
-        self.pass(self.kernel.house.linger + Duration::from_secs(90), dice);
+        // Longer than a session waits for the responses of its dedicated server.
+        self.pass(self.kernel.settings.linger + Duration::from_secs(90), rng);
         self.look();
         let left = |what: &str, count: usize, kernel: &mut Kernel| {
-            kernel.must(count == 0, || {
+            kernel.check(count == 0, || {
                 format!("rule 2: nobody is left, and {count} {what} are")
             });
         };

@@ -2,7 +2,9 @@
 //! One that passes all the same is a test that cannot fail.
 
 mod copy;
+mod in_diff;
 mod keeper;
+mod simulated;
 mod table;
 
 use std::fmt;
@@ -17,12 +19,15 @@ use crate::nextest::Nextest;
 use crate::workspace::Workspace;
 use copy::Copy;
 use keeper::Ended;
+use simulated::SIMULATED;
 use table::MUTANTS;
 
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask mutants                 every mistake, one at a time
   cargo xtask mutants lock warden     those of these areas, or whose words contain this
+  cargo xtask mutants simulator       those that the simulator must find
+  cargo xtask mutants --in-diff main  any mistake in the lines that changed since main (cargo-mutants)
   cargo xtask mutants --write         write docs/MUTATIONS.md from the table, and run nothing";
 
 /// Where the table is to be read.
@@ -38,6 +43,12 @@ pub(crate) struct Args {
     /// Write docs/MUTATIONS.md from the table, and run nothing
     #[arg(long)]
     write: bool,
+    /// Instead of the mistakes of the table, let cargo-mutants make them in the lines that changed since this commit
+    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["names", "write"])]
+    in_diff: Option<String>,
+    /// Options of `cargo mutants`, such as --list or --timeout 60
+    #[arg(last = true, requires = "in_diff", value_name = "OPTION")]
+    options: Vec<String>,
 }
 
 /// A mistake, and who must notice it.
@@ -92,8 +103,13 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         std::fs::write(workspace.root.join(DOCUMENT), document())?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(base) = &args.in_diff {
+        return in_diff::run(&workspace, base, &args.options);
+    }
     let chosen: Vec<&Mutant> = MUTANTS.iter().filter(|it| is_named(it, args)).collect();
-    if chosen.is_empty() {
+    let simulated = SIMULATED.iter().filter(|it| it.is_named(&args.names));
+    let simulated: Vec<&simulated::Simulated> = simulated.collect();
+    if chosen.is_empty() && simulated.is_empty() {
         return Err(format!("no mistake is called {:?}", args.names).into());
     }
     let interrupts = Signals::catch(&[Signal::INT, Signal::TERM])?;
@@ -119,6 +135,16 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         tried += 1;
         missed += usize::from(!matches!(fate, Fate::Caught(_)));
         tell(mutant, &fate, start.elapsed());
+    }
+    for mutant in &simulated {
+        let fate = mutant.fate(&mut copy, &there)?;
+        if interrupts.next().is_some() {
+            println!("interrupted: what is not listed was not tried");
+            return Ok(ExitCode::FAILURE);
+        }
+        tried += 1;
+        missed += usize::from(fate.is_err());
+        mutant.tell(&fate);
     }
     println!(
         "{} of {tried} mistakes were caught by all who must",
@@ -171,6 +197,7 @@ fn fate(
         .args(mutant.among.0)
         .args(mutant.among.1)
         .args(["-E", &names.join(" | ")])
+        .args(["--run-ignored", "all"])
         .args(["--status-level", "fail", "--failure-output", "never"]);
     let Some(Ended { status, said }) = keeper::run(&mut tests, interrupts)? else {
         return Ok(None);
@@ -234,7 +261,7 @@ fn document() -> String {
         let names: Vec<String> = caught_by.iter().map(|name| format!("`{name}`")).collect();
         text += &format!("| {area} | {mistake} | `{file}` | {} |\n", names.join(", "));
     }
-    text
+    text + &simulated::document()
 }
 
 const INTRODUCTION: &str = "\
@@ -259,13 +286,20 @@ mod tests {
 
     #[test]
     fn every_mistake_can_still_be_made() {
-        for mutant in MUTANTS {
-            let text =
-                std::fs::read_to_string(Path::new(ROOT).join(mutant.file)).expect(mutant.file);
-            let times = text.matches(mutant.text).count();
-            assert_eq!(times, 1, "{}: {:?}", mutant.file, mutant.text);
-            assert_ne!(mutant.text, mutant.instead);
+        let edits = MUTANTS.iter().map(|it| (it.file, it.text, it.instead));
+        let simulated = SIMULATED.iter().map(|it| (it.file, it.text, it.instead));
+        for (file, text, instead) in edits.chain(simulated) {
+            let content = std::fs::read_to_string(Path::new(ROOT).join(file)).expect(file);
+            assert_eq!(content.matches(text).count(), 1, "{file}: {text:?}");
+            assert_ne!(text, instead);
         }
+    }
+
+    #[test]
+    fn the_simulator_has_twenty_mistakes_to_find_ten_of_them_in_what_it_did_not_play_before() {
+        assert!(SIMULATED.len() >= 20);
+        assert!(SIMULATED.iter().filter(|it| it.is_new).count() >= 10);
+        assert!(SIMULATED.iter().all(|it| it.found_at < simulated::MOST));
     }
 
     #[test]

@@ -1,394 +1,379 @@
-//! How shims find the daemon of a key, or start it: one daemon per key, however many look at once (rule 1).
+//! How shims find the daemon of a key, or start it: one daemon per key, however many shims try at once (rule 1).
 //!
 //! The order is always the same:
 //!
-//! 1. connect: whoever answers is the daemon;
-//! 2. take `spawn.lock`: whoever holds it is the only one that starts or ends a daemon;
-//! 3. end the suspect, if there is one and it is stuck indeed;
-//! 4. connect again: the one before us may have started it meanwhile;
-//! 5. judge: is somebody still the daemon, and cannot be reached? One on its way out is let go;
-//! 6. start a daemon, which is handed `spawn.lock` and gives it up when it is ready.
+//! 1. connect: a process that answers is the daemon;
+//! 2. take `spawn.lock`: only its holder starts or kills a daemon;
+//! 3. kill the suspect, if there is one and it is stuck;
+//! 4. connect again: the previous holder of the lock may have started a daemon meanwhile;
+//! 5. probe `daemon.lock`: wait for a daemon that is exiting, and report one that holds the lock but cannot be reached;
+//! 6. start a daemon, which is handed `spawn.lock` and releases it when it is ready.
 //!
-//! [`Election`] says which [`Step`] is next; whoever obeys says which [`Fact`] came of it. Connections, locks and
-//! processes stay with the one who obeys.
+//! [`Election`] returns the next [`Step`]; the driver carries it out and passes in the [`StepResult`]. Connections, locks
+//! and processes belong to the driver.
 
-mod naps;
-mod said;
+mod backoff;
+mod daemon_reply;
 mod step;
-mod watch;
+mod stuck;
 
 use std::time::Duration;
 
 use crate::time::Moment;
-use naps::Naps;
+use backoff::Backoff;
 
-pub use said::Said;
-pub use step::{Answer, Door, End, Fact, Started, Step, Suspect, Turn, Whom};
-pub use watch::{Look, Patience, Watch, Work};
+pub use daemon_reply::DaemonReply;
+pub use step::{
+    ConnectResult, ElectionResult, LockResult, Reply, StartResult, Step, StepResult, SuspectCheck,
+    Target,
+};
+pub use stuck::{Activity, Patience, StuckCheck, StuckWatch};
 
-/// How long one election may begin again: a daemon that is going waits for its servers to end.
-const AGAIN_FOR: Duration = Duration::from_secs(20);
+/// How long an election may begin again: a daemon that is exiting waits for its servers.
+const RETRY_FOR: Duration = Duration::from_secs(20);
 
-/// How long a daemon that is going is waited for before another knock. One that moved stays.
-const GOING: Duration = Duration::from_millis(100);
+/// Maximum wait for a daemon that is exiting before the next attempt to connect. A daemon whose runtime directory is gone
+/// does not exit.
+const EXIT_WAIT: Duration = Duration::from_millis(100);
 
-/// How many daemons one election starts: without a bound it would be a fork bomb (lesson 36).
-const STARTS: u32 = 5;
+/// Maximum number of daemons that one election starts (lesson 36: without a limit it would be a fork bomb).
+const MAX_STARTS: u32 = 5;
 
-/// How often a daemon may hang up on us: once, because it ended, is nothing.
-const HANG_UPS: u32 = 10;
+/// Maximum number of connections that are closed without a reply. A few are normal: the daemon may have exited.
+const MAX_CLOSED: u32 = 10;
 
-/// How long a daemon that holds its lock and cannot be reached has to be gone.
-const ON_ITS_WAY_OUT: Duration = Duration::from_secs(2);
+/// How long a daemon that holds its lock and cannot be reached may take to exit.
+const UNREACHABLE_WAIT: Duration = Duration::from_secs(2);
 
-/// How long a shim waits for `spawn.lock` beyond the time a start may take: its holder may first have to
-/// see an old daemon out.
+/// How long a shim waits for `spawn.lock` beyond the time that a start may take: its holder may first wait for an old
+/// daemon to exit.
 const LOCK_MARGIN: Duration = Duration::from_secs(4);
 
-/// Why an election that nobody waits for ends.
-pub const ABANDONED: &str = "nobody wants to know any more";
-/// Why a daemon that was stuck is none.
-pub const STUCK: &str = "one daemon after the other was stuck";
-const BUSY: &str = "the daemon is busy without end";
-const UNSEEN: &str = "the daemon does not answer, and nobody can see whether it is stuck";
-const ENDING: &str = "the daemon is ending, or of an earlier build, and does not get done";
-const HANGS_UP: &str = "the daemon hangs up instead of an answer; `kennel logs` may say why";
-const CONFUSED: &str = "the election failed; please report it";
+/// The reason of a cancelled election.
+pub const CANCELLED: &str = "the election was cancelled";
+/// The reason if one daemon after the other was stuck.
+pub const STUCK: &str = "several daemons in a row were stuck";
+const BUSY: &str = "timed out: the daemon is busy all the time";
+const UNKNOWN: &str = "the daemon does not answer, and its process cannot be examined";
+const LEAVING: &str = "timed out waiting for the daemon, which is ending or of an earlier build";
+const CLOSED: &str = "the daemon closes connections instead of answering; see `kennel logs`";
+const UNEXPECTED: &str = "the election failed; please report it";
 
-/// Whom the one who elects knows already.
+/// What the shim knows of the daemon before the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
-    /// Nobody.
-    Nobody,
-    /// A daemon that was said hello to, and has not answered yet.
-    Greeted,
-    /// A daemon that it is a client of, and that leaves it without an answer: the suspect.
+pub enum KnownDaemon {
+    /// Nothing.
+    None,
+    /// It sent the daemon a hello, which is not answered yet.
+    HelloSent,
+    /// It is a client of a daemon that does not answer: the suspect.
     Suspect,
 }
 
-/// One election: [`step`](Self::step) says what to do, [`heard`](Self::heard) takes what came of it, until the step is
-/// [`Step::Over`].
+/// One election: [`step`](Self::step) returns the next step, [`handle`](Self::handle) takes its result, until the step is
+/// [`Step::Finish`].
 ///
 /// ```
-/// use kennel_core::election::{Answer, Door, Election, End, Fact, Known, Step};
+/// use kennel_core::election::{ConnectResult, Election, ElectionResult, KnownDaemon, Reply, Step, StepResult};
 /// use kennel_core::time::Moment;
 /// use std::time::Duration;
 ///
 /// let now = Moment::START;
-/// let mut election = Election::new(Known::Nobody, Duration::from_secs(5), now);
-/// assert_eq!(election.step(), Step::Meet);
-/// election.heard(Fact::Done, now);
-/// assert_eq!(election.step(), Step::Knock);
-/// election.heard(Fact::Door(Door::Open), now);
-/// assert_eq!(election.step(), Step::Greet);
-/// election.heard(Fact::Answer(Answer::Hello), now);
-/// assert_eq!(election.step(), Step::Over(End::Connected));
+/// let mut election = Election::new(KnownDaemon::None, Duration::from_secs(5), now);
+/// assert_eq!(election.step(), Step::OpenRuntimeDir);
+/// election.handle(StepResult::Done, now);
+/// assert_eq!(election.step(), Step::Connect);
+/// election.handle(StepResult::Connect(ConnectResult::Connected), now);
+/// assert_eq!(election.step(), Step::SendHello);
+/// election.handle(StepResult::Reply(Reply::Hello), now);
+/// assert_eq!(election.step(), Step::Finish(ElectionResult::Connected));
 /// ```
 #[derive(Debug)]
 pub struct Election {
-    at: At,
-    /// There is a daemon that did not answer, in this election or before it.
-    suspect: bool,
-    /// The shim is the suspect's client, and stays so if it answers.
-    attached: bool,
-    /// A daemon has worked for too long instead of an answer.
-    overdue: bool,
-    /// How many daemons it has started.
+    step: Step,
+    /// Why the election connects, or sleeps before it checks again.
+    purpose: Purpose,
+    /// Whether a daemon did not answer, in this election or before it.
+    has_suspect: bool,
+    /// Whether the shim is a client of the suspect, and stays one if it answers.
+    is_attached: bool,
+    /// Whether a daemon used CPU time for too long instead of answering.
+    was_overdue: bool,
+    /// Number of daemons that were started.
     starts: u32,
-    /// What is known of the last that ended before it was ready.
-    died: String,
-    /// How often it got no answer but the end.
-    hang_ups: u32,
+    /// What is known of the last daemon that exited before it was ready.
+    last_exit: String,
+    /// Number of connections that were closed without a reply.
+    closed: u32,
     /// How long a daemon may take to be ready.
     start_timeout: Duration,
-    /// Until when it may begin again.
-    again_until: Moment,
-    /// Until when it waits for whatever it waits for at present.
-    until: Moment,
-    rounds: Naps,
-    naps: Naps,
+    /// When the election may begin again no more.
+    retry_until: Moment,
+    /// When the present wait times out.
+    wait_until: Moment,
+    round_backoff: Backoff,
+    step_backoff: Backoff,
 }
 
-/// Where it stands: what was said to be done, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum At {
-    Meeting,
-    Knocking(Why),
-    Looking(Whom),
-    TryingLock,
-    EndingNewborn,
-    InsistingOnLock,
-    Proving,
-    Asking,
-    Ending,
-    Probing,
-    Accusing,
-    Starting,
-    Greeting,
-    SeeingOut,
-    Napping(Why, Duration),
-    BeginningAgain(Duration),
-    Over(End),
-}
-
-/// Why it knocks, or waits before it looks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// To see whether a daemon is there.
-    First,
-    /// Another one has the turn, and its daemon may turn up.
-    OthersTurn,
+enum Purpose {
+    /// To find a daemon.
+    FindDaemon,
+    /// Another shim holds `spawn.lock`: its daemon may be ready soon.
+    AwaitOtherStart,
     /// To ask the suspect.
-    Suspect,
-    /// It is our turn, and the one before us may have started it.
-    OurTurn,
-    /// Nobody answers, and somebody holds `daemon.lock`.
-    Held,
+    AskSuspect,
+    /// This shim holds `spawn.lock`: the previous holder may have started a daemon.
+    FindUnderLock,
+    /// A process holds `daemon.lock` and cannot be reached.
+    AwaitExit,
 }
 
 impl Election {
-    /// Begins. `start_timeout` is how long a daemon may take to be ready.
-    pub fn new(known: Known, start_timeout: Duration, now: Moment) -> Election {
-        let suspect = known == Known::Suspect;
+    /// Begins an election. `start_timeout`: how long a daemon may take to be ready.
+    pub fn new(known: KnownDaemon, start_timeout: Duration, now: Moment) -> Election {
+        let has_suspect = known == KnownDaemon::Suspect;
         Election {
-            at: match known {
-                Known::Greeted => At::Greeting,
-                Known::Nobody | Known::Suspect => At::Meeting,
+            step: match known {
+                KnownDaemon::HelloSent => Step::SendHello,
+                KnownDaemon::None | KnownDaemon::Suspect => Step::OpenRuntimeDir,
             },
-            suspect,
-            attached: suspect,
-            overdue: false,
+            purpose: Purpose::FindDaemon,
+            has_suspect,
+            is_attached: has_suspect,
+            was_overdue: false,
             starts: 0,
-            died: String::new(),
-            hang_ups: 0,
+            last_exit: String::new(),
+            closed: 0,
             start_timeout,
-            again_until: now + AGAIN_FOR,
-            until: now,
-            rounds: Naps::new(),
-            naps: Naps::new(),
+            retry_until: now + RETRY_FOR,
+            wait_until: now,
+            round_backoff: Backoff::new(),
+            step_backoff: Backoff::new(),
         }
     }
 
-    /// What is to be done.
+    /// The step to carry out.
     pub fn step(&self) -> Step {
-        match &self.at {
-            At::Meeting => Step::Meet,
-            At::Knocking(_) => Step::Knock,
-            At::Looking(whom) => Step::Look(*whom),
-            At::TryingLock => Step::TryLock,
-            At::EndingNewborn => Step::EndNewborn,
-            At::InsistingOnLock => Step::InsistOnLock,
-            At::Proving => Step::Prove,
-            At::Asking => Step::Ask,
-            At::Ending => Step::End,
-            At::Probing => Step::Probe,
-            At::Accusing => Step::Accuse,
-            At::Starting => Step::Start,
-            At::Greeting => Step::Greet,
-            At::SeeingOut => Step::SeeOut(GOING),
-            At::Napping(_, nap) => Step::Nap(*nap),
-            At::BeginningAgain(nap) => Step::BeginAgain(*nap),
-            At::Over(end) => Step::Over(end.clone()),
-        }
+        self.step.clone()
     }
 
-    /// What came of the present step.
-    pub fn heard(&mut self, fact: Fact, now: Moment) {
-        self.at = match fact {
-            Fact::Failed(why) => solo(&why),
-            Fact::Abandoned => solo(ABANDONED),
-            Fact::Done => self.done(now),
-            Fact::Door(door) => self.knocked(door, now),
-            Fact::Looked(look) => self.looked(look, now),
-            Fact::Lock(turn) => self.tried_lock(turn, now),
-            Fact::Suspect(suspect) => self.proved(suspect, now),
-            Fact::Held(held) => self.probed(held),
-            Fact::Answer(answer) => self.answered(answer, now),
-            Fact::Started(started) => self.started(started, now),
+    /// Takes the result of the step.
+    pub fn handle(&mut self, result: StepResult, now: Moment) {
+        self.step = match result {
+            StepResult::Failed(why) => no_daemon(&why),
+            StepResult::Cancelled => no_daemon(CANCELLED),
+            StepResult::Done => self.handle_done(now),
+            StepResult::Connect(result) => self.handle_connect(result, now),
+            StepResult::Check(result) => self.handle_check(result, now),
+            StepResult::Lock(result) => self.handle_lock(result, now),
+            StepResult::Suspect(result) => self.handle_suspect(result, now),
+            StepResult::DaemonLockHeld(is_held) => self.handle_probe(is_held),
+            StepResult::Reply(reply) => self.handle_reply(reply, now),
+            StepResult::Started(result) => self.handle_start(result, now),
         };
     }
 
-    fn done(&mut self, now: Moment) -> At {
-        match &self.at {
-            At::Meeting if self.suspect => self.queue_up(now),
-            At::Meeting => {
-                self.naps = Naps::new();
-                At::Knocking(Why::First)
+    fn handle_done(&mut self, now: Moment) -> Step {
+        match &self.step {
+            Step::OpenRuntimeDir if self.has_suspect => self.wait_for_lock(now),
+            Step::OpenRuntimeDir => {
+                self.step_backoff = Backoff::new();
+                self.connect(Purpose::FindDaemon)
             }
-            At::EndingNewborn if now >= self.until => At::InsistingOnLock,
-            At::EndingNewborn => self.nap(Why::OthersTurn),
-            At::Ending => At::Knocking(Why::OurTurn),
-            At::SeeingOut => self.again(ENDING, now),
-            At::Napping(why, _) => match why {
-                Why::First => At::Knocking(Why::First),
-                Why::OthersTurn => At::TryingLock,
-                Why::Suspect => At::Looking(Whom::Suspect),
-                Why::Held | Why::OurTurn => At::Probing,
+            Step::KillStuckStart if now >= self.wait_until => Step::LockOrReportHolder,
+            Step::KillStuckStart => self.sleep(Purpose::AwaitOtherStart),
+            Step::KillSuspect => self.connect(Purpose::FindUnderLock),
+            Step::WaitForExit(_) => self.begin_again(LEAVING, now),
+            Step::Sleep(_) => match self.purpose {
+                Purpose::FindDaemon => Step::Connect,
+                Purpose::AwaitOtherStart => Step::TryLock,
+                Purpose::AskSuspect => Step::CheckDaemon(Target::Suspect),
+                Purpose::AwaitExit | Purpose::FindUnderLock => Step::ProbeDaemonLock,
             },
-            At::BeginningAgain(_) => At::Meeting,
-            At::Knocking(_)
-            | At::Looking(_)
-            | At::TryingLock
-            | At::InsistingOnLock
-            | At::Proving
-            | At::Asking
-            | At::Probing
-            | At::Accusing
-            | At::Starting
-            | At::Greeting
-            | At::Over(_) => solo(CONFUSED),
+            Step::BeginAgain(_) => Step::OpenRuntimeDir,
+            Step::Connect
+            | Step::CheckDaemon(_)
+            | Step::TryLock
+            | Step::LockOrReportHolder
+            | Step::VerifySuspect
+            | Step::PingSuspect
+            | Step::ProbeDaemonLock
+            | Step::ReportLockHolder
+            | Step::StartDaemon
+            | Step::SendHello
+            | Step::Finish(_) => no_daemon(UNEXPECTED),
         }
     }
 
-    fn knocked(&mut self, door: Door, now: Moment) -> At {
-        let At::Knocking(why) = self.at else {
-            return solo(CONFUSED);
-        };
-        match (why, door) {
-            (Why::Suspect, Door::Open) => At::Asking,
-            (Why::Suspect, Door::Busy | Door::Absent) => {
-                self.naps = Naps::new();
-                self.nap(Why::Suspect)
+    fn handle_connect(&mut self, result: ConnectResult, now: Moment) -> Step {
+        use ConnectResult::{Absent, Busy, Connected};
+
+        if self.step != Step::Connect {
+            return no_daemon(UNEXPECTED);
+        }
+        match (self.purpose, result) {
+            (Purpose::AskSuspect, Connected) => Step::PingSuspect,
+            (Purpose::AskSuspect, Busy | Absent) => {
+                self.step_backoff = Backoff::new();
+                self.sleep(Purpose::AskSuspect)
             }
-            (_, Door::Open) => At::Greeting,
-            (Why::First, Door::Busy) => At::Looking(Whom::Busy),
-            (Why::First, Door::Absent) => self.queue_up(now),
-            (Why::OthersTurn, Door::Busy | Door::Absent) => At::EndingNewborn,
-            // Waited for without the lock.
-            (Why::OurTurn, Door::Busy) => self.again(BUSY, now),
-            (Why::OurTurn, Door::Absent) => {
-                self.until = now + ON_ITS_WAY_OUT;
-                self.naps = Naps::new();
-                At::Probing
+            (_, Connected) => Step::SendHello,
+            (Purpose::FindDaemon, Busy) => Step::CheckDaemon(Target::Busy),
+            (Purpose::FindDaemon, Absent) => self.wait_for_lock(now),
+            (Purpose::AwaitOtherStart, Busy | Absent) => Step::KillStuckStart,
+            // The wait needs no lock.
+            (Purpose::FindUnderLock, Busy) => self.begin_again(BUSY, now),
+            (Purpose::FindUnderLock, Absent) => {
+                self.wait_until = now + UNREACHABLE_WAIT;
+                self.step_backoff = Backoff::new();
+                Step::ProbeDaemonLock
             }
-            (Why::Held, Door::Busy | Door::Absent) if now >= self.until => At::Accusing,
-            (Why::Held, Door::Busy | Door::Absent) => self.nap(Why::Held),
+            (Purpose::AwaitExit, Busy | Absent) if now >= self.wait_until => Step::ReportLockHolder,
+            (Purpose::AwaitExit, Busy | Absent) => self.sleep(Purpose::AwaitExit),
         }
     }
 
-    fn looked(&mut self, look: Look, now: Moment) -> At {
-        match (&self.at, look) {
-            (At::Looking(_), Look::Unseen) => solo(UNSEEN),
-            (At::Looking(Whom::Busy), Look::Waiting | Look::Works) => self.nap(Why::First),
-            (At::Looking(Whom::Busy), Look::Stuck | Look::Overdue) => {
-                self.suspect = true;
-                self.queue_up(now)
+    fn handle_check(&mut self, result: StuckCheck, now: Moment) -> Step {
+        use StuckCheck::{NotStuck, Overdue, Stuck, Undecided, Unknown};
+
+        match (&self.step, result) {
+            (Step::CheckDaemon(_), Unknown) => no_daemon(UNKNOWN),
+            (Step::CheckDaemon(Target::Busy), Undecided | NotStuck) => {
+                self.sleep(Purpose::FindDaemon)
             }
-            (At::Looking(Whom::Suspect), Look::Waiting) => self.nap(Why::Suspect),
-            (At::Looking(Whom::Suspect), Look::Works) => self.not_stuck(now),
-            (At::Looking(Whom::Suspect), Look::Stuck) => At::Ending,
-            _ => solo(CONFUSED),
-        }
-    }
-
-    /// For the turn to start or end a daemon.
-    fn queue_up(&mut self, now: Moment) -> At {
-        self.until = now + self.start_timeout + LOCK_MARGIN;
-        self.naps = Naps::new();
-        At::TryingLock
-    }
-
-    fn tried_lock(&mut self, turn: Turn, now: Moment) -> At {
-        match (&self.at, turn) {
-            (At::TryingLock | At::InsistingOnLock, Turn::Ours) if self.suspect => {
-                self.suspect = false;
-                At::Proving
+            (Step::CheckDaemon(Target::Busy), Stuck | Overdue) => {
+                self.has_suspect = true;
+                self.wait_for_lock(now)
             }
-            (At::TryingLock | At::InsistingOnLock, Turn::Ours) => At::Knocking(Why::OurTurn),
-            (At::TryingLock, Turn::Theirs) if self.suspect => At::EndingNewborn,
-            (At::TryingLock, Turn::Theirs) => At::Knocking(Why::OthersTurn),
-            (At::TryingLock | At::InsistingOnLock, Turn::Lost(why)) => self.again(&why, now),
-            _ => solo(CONFUSED),
+            (Step::CheckDaemon(Target::Suspect), Undecided) => self.sleep(Purpose::AskSuspect),
+            (Step::CheckDaemon(Target::Suspect), NotStuck) => self.suspect_answers(now),
+            (Step::CheckDaemon(Target::Suspect), Stuck) => Step::KillSuspect,
+            _ => no_daemon(UNEXPECTED),
         }
     }
 
-    fn proved(&mut self, suspect: Suspect, now: Moment) -> At {
-        match (&self.at, suspect) {
-            // Gone while it was asked: no client of it stays.
-            (At::Asking | At::Looking(Whom::Suspect), Suspect::Gone) => self.again(BUSY, now),
-            (At::Proving, Suspect::Gone) => At::Knocking(Why::OurTurn),
-            (At::Proving, Suspect::Proven) => At::Knocking(Why::Suspect),
-            _ => solo(CONFUSED),
-        }
+    /// Waits for `spawn.lock`, which allows to start or kill a daemon.
+    fn wait_for_lock(&mut self, now: Moment) -> Step {
+        self.wait_until = now + self.start_timeout + LOCK_MARGIN;
+        self.step_backoff = Backoff::new();
+        Step::TryLock
     }
 
-    fn probed(&mut self, held: bool) -> At {
-        match (&self.at, held) {
-            (At::Probing, true) => At::Knocking(Why::Held),
-            (At::Probing, false) if self.starts == STARTS => solo(&format!(
-                "{STARTS} daemons were started, and each ended before it answered: {}",
-                self.died
-            )),
-            (At::Probing, false) => {
-                self.starts += 1;
-                At::Starting
-            }
-            _ => solo(CONFUSED),
-        }
-    }
-
-    fn answered(&mut self, answer: Answer, now: Moment) -> At {
-        match (&self.at, answer) {
-            (At::Asking | At::Greeting, Answer::Silent(Look::Unseen)) => solo(UNSEEN),
-            (At::Asking, Answer::Silent(Look::Stuck)) => At::Ending,
-            (At::Asking, _) => self.not_stuck(now),
-            (At::Greeting, Answer::Hello) => At::Over(End::Connected),
-            // It was not asked that.
-            (At::Greeting, Answer::Pong) => self.again(BUSY, now),
-            (At::Greeting, Answer::Leaving) => At::SeeingOut,
-            (At::Greeting, Answer::Gone) => {
-                self.hang_ups += 1;
-                match self.hang_ups {
-                    HANG_UPS => solo(HANGS_UP),
-                    _ => self.again(HANGS_UP, now),
+    fn handle_lock(&mut self, result: LockResult, now: Moment) -> Step {
+        match (&self.step, result) {
+            (Step::TryLock | Step::LockOrReportHolder, LockResult::Acquired) => {
+                match std::mem::take(&mut self.has_suspect) {
+                    true => Step::VerifySuspect,
+                    false => self.connect(Purpose::FindUnderLock),
                 }
             }
-            // That took long, and the next round decides.
-            (At::Greeting, Answer::Silent(Look::Overdue)) if !self.overdue => {
-                (self.suspect, self.overdue) = (true, true);
-                At::BeginningAgain(self.rounds.next())
+            (Step::TryLock, LockResult::HeldByOther) if self.has_suspect => Step::KillStuckStart,
+            (Step::TryLock, LockResult::HeldByOther) => self.connect(Purpose::AwaitOtherStart),
+            (Step::TryLock | Step::LockOrReportHolder, LockResult::Removed(why)) => {
+                self.begin_again(&why, now)
             }
-            (At::Greeting, Answer::Silent(Look::Stuck | Look::Overdue)) => {
-                self.suspect = true;
-                self.again(STUCK, now)
-            }
-            (At::Greeting, Answer::Silent(Look::Works | Look::Waiting)) => self.again(BUSY, now),
-            _ => solo(CONFUSED),
+            _ => no_daemon(UNEXPECTED),
         }
     }
 
-    fn not_stuck(&mut self, now: Moment) -> At {
-        match self.attached {
-            true => At::Over(End::NotStuck),
-            false => self.again(BUSY, now),
+    fn handle_suspect(&mut self, result: SuspectCheck, now: Moment) -> Step {
+        match (&self.step, result) {
+            // It exited during the check: its clients are disconnected.
+            (Step::PingSuspect | Step::CheckDaemon(Target::Suspect), SuspectCheck::Gone) => {
+                self.begin_again(BUSY, now)
+            }
+            (Step::VerifySuspect, SuspectCheck::Gone) => self.connect(Purpose::FindUnderLock),
+            (Step::VerifySuspect, SuspectCheck::Verified) => self.connect(Purpose::AskSuspect),
+            _ => no_daemon(UNEXPECTED),
         }
     }
 
-    fn started(&mut self, started: Started, now: Moment) -> At {
-        match (&self.at, started) {
-            (At::Starting, Started::Ready) => At::Greeting,
-            (At::Starting, Started::Died(why)) => {
-                let next = self.again(&why, now);
-                self.died = why;
+    fn handle_probe(&mut self, is_held: bool) -> Step {
+        match (&self.step, is_held) {
+            (Step::ProbeDaemonLock, true) => self.connect(Purpose::AwaitExit),
+            (Step::ProbeDaemonLock, false) if self.starts == MAX_STARTS => no_daemon(&format!(
+                "{MAX_STARTS} daemons were started, and each exited before it answered: {}",
+                self.last_exit
+            )),
+            (Step::ProbeDaemonLock, false) => {
+                self.starts += 1;
+                Step::StartDaemon
+            }
+            _ => no_daemon(UNEXPECTED),
+        }
+    }
+
+    fn handle_reply(&mut self, reply: Reply, now: Moment) -> Step {
+        use StuckCheck::{NotStuck, Overdue, Stuck, Undecided, Unknown};
+
+        match (&self.step, reply) {
+            (Step::PingSuspect | Step::SendHello, Reply::Silent(Unknown)) => no_daemon(UNKNOWN),
+            (Step::PingSuspect, Reply::Silent(Stuck)) => Step::KillSuspect,
+            (Step::PingSuspect, _) => self.suspect_answers(now),
+            (Step::SendHello, Reply::Hello) => Step::Finish(ElectionResult::Connected),
+            // No `!ping` was sent.
+            (Step::SendHello, Reply::Pong) => self.begin_again(BUSY, now),
+            (Step::SendHello, Reply::Leaving) => Step::WaitForExit(EXIT_WAIT),
+            (Step::SendHello, Reply::Closed) => {
+                self.closed += 1;
+                match self.closed {
+                    MAX_CLOSED => no_daemon(CLOSED),
+                    _ => self.begin_again(CLOSED, now),
+                }
+            }
+            // That took long: the next round decides, whatever the time limit.
+            (Step::SendHello, Reply::Silent(Overdue)) if !self.was_overdue => {
+                (self.has_suspect, self.was_overdue) = (true, true);
+                Step::BeginAgain(self.round_backoff.next_delay())
+            }
+            (Step::SendHello, Reply::Silent(Stuck | Overdue)) => {
+                self.has_suspect = true;
+                self.begin_again(STUCK, now)
+            }
+            (Step::SendHello, Reply::Silent(NotStuck | Undecided)) => self.begin_again(BUSY, now),
+            _ => no_daemon(UNEXPECTED),
+        }
+    }
+
+    fn suspect_answers(&mut self, now: Moment) -> Step {
+        match self.is_attached {
+            true => Step::Finish(ElectionResult::NotStuck),
+            false => self.begin_again(BUSY, now),
+        }
+    }
+
+    fn handle_start(&mut self, result: StartResult, now: Moment) -> Step {
+        match (&self.step, result) {
+            (Step::StartDaemon, StartResult::Ready) => Step::SendHello,
+            (Step::StartDaemon, StartResult::Exited(why)) => {
+                let next = self.begin_again(&why, now);
+                self.last_exit = why;
                 next
             }
-            _ => solo(CONFUSED),
+            _ => no_daemon(UNEXPECTED),
         }
     }
 
-    fn nap(&mut self, why: Why) -> At {
-        At::Napping(why, self.naps.next())
+    fn connect(&mut self, purpose: Purpose) -> Step {
+        self.purpose = purpose;
+        Step::Connect
     }
 
-    /// Begins again, unless this is one time too many.
-    fn again(&mut self, why: &str, now: Moment) -> At {
-        match now < self.again_until {
-            true => At::BeginningAgain(self.rounds.next()),
-            false => solo(why),
+    fn sleep(&mut self, purpose: Purpose) -> Step {
+        self.purpose = purpose;
+        Step::Sleep(self.step_backoff.next_delay())
+    }
+
+    /// Begins again, or gives up with this reason once the time for that is over.
+    fn begin_again(&mut self, why: &str, now: Moment) -> Step {
+        match now < self.retry_until {
+            true => Step::BeginAgain(self.round_backoff.next_delay()),
+            false => no_daemon(why),
         }
     }
 }
 
-fn solo(why: &str) -> At {
-    At::Over(End::Solo(why.to_owned()))
+fn no_daemon(why: &str) -> Step {
+    Step::Finish(ElectionResult::NoDaemon(why.to_owned()))
 }

@@ -1,166 +1,167 @@
-//! The two halves of an election's talk with the world: what is to be done, and what came of it.
+//! The steps of an election, and their results.
 
 use std::time::Duration;
 
-use super::watch::Look;
+use super::stuck::StuckCheck;
 
-/// What is to be done next. Each says which [`Fact`] comes of it; [`Fact::Failed`] and [`Fact::Abandoned`] may come of any.
+/// What the driver does next. Each step names its result; [`StepResult::Failed`] and [`StepResult::Cancelled`] are
+/// possible for every step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Make sure of the place where the daemons of this key are met: [`Fact::Done`]. Every round does so: the
-    /// directory may be gone since, and then they meet in another one.
-    Meet,
+    /// Make sure that the runtime directory of this key exists: [`StepResult::Done`]. Every round does so, because the
+    /// directory may have been removed and made anew elsewhere.
+    OpenRuntimeDir,
 
-    /// Knock at the daemon's door, once and without waiting: [`Fact::Door`]. What opens is kept.
-    Knock,
+    /// Connect to the daemon's socket once, without waiting: [`StepResult::Connect`]. Keep the connection.
+    Connect,
 
-    /// Look at a process that owes something: [`Fact::Looked`], or [`Suspect::Gone`]. One that is stuck is the suspect
-    /// from now on.
-    Look(Whom),
+    /// Check a silent daemon: [`StepResult::Check`], or [`SuspectCheck::Gone`]. A daemon that is stuck becomes the
+    /// suspect.
+    CheckDaemon(Target),
 
-    /// Take `spawn.lock` if it is free: [`Fact::Lock`].
+    /// Take `spawn.lock` if it is free: [`StepResult::Lock`].
     TryLock,
 
-    /// If whoever is about to be the daemon is stuck, end it: [`Fact::Done`], whether or not.
-    EndNewborn,
+    /// Kill the process that is becoming the daemon if it is stuck: [`StepResult::Done`] in either case.
+    KillStuckStart,
 
-    /// Take `spawn.lock`, or say who has it: [`Fact::Lock`], or it fails.
-    InsistOnLock,
+    /// Take `spawn.lock`, or fail with the name of its holder: [`StepResult::Lock`].
+    LockOrReportHolder,
 
-    /// See who the suspect is by now: [`Fact::Suspect`]. One that is in the way, and not proven to be the daemon, is
-    /// a failure.
-    Prove,
+    /// Find out whether the suspect is still the daemon: [`StepResult::Suspect`]. Fails if it holds the daemon's lock but
+    /// cannot be verified.
+    VerifySuspect,
 
-    /// Ask on the connection that is kept whether anybody is there: [`Fact::Answer`], or [`Suspect::Gone`]. It is asked
-    /// with [`Patience::Last`](super::Patience::Last).
-    Ask,
+    /// Send `!ping` on the connection: [`StepResult::Reply`], or [`SuspectCheck::Gone`]. Wait with
+    /// [`Patience::Last`](super::Patience::Last).
+    PingSuspect,
 
-    /// End the suspect, if it is still proven to be the daemon: [`Fact::Done`].
-    End,
+    /// Kill the suspect if it is still verified: [`StepResult::Done`].
+    KillSuspect,
 
-    /// See whether anybody holds `daemon.lock`: [`Fact::Held`].
-    Probe,
+    /// Find out whether a process holds `daemon.lock`: [`StepResult::DaemonLockHeld`].
+    ProbeDaemonLock,
 
-    /// Say who holds `daemon.lock`: that is a failure.
-    Accuse,
+    /// Fail with the name of the process that holds `daemon.lock`.
+    ReportLockHolder,
 
-    /// Start a daemon, which is handed `spawn.lock`, and wait until it is ready: [`Fact::Started`].
-    Start,
+    /// Start a daemon, hand it `spawn.lock`, and wait until it is ready: [`StepResult::Started`].
+    StartDaemon,
 
-    /// Give `spawn.lock` up if it is held, say hello on the connection that is kept, or was said already, and hear the
-    /// answer: [`Fact::Answer`]. One that is stuck is the suspect.
-    Greet,
+    /// Release `spawn.lock` if it is held, send the hello on the connection unless it was sent before, and read the
+    /// reply: [`StepResult::Reply`]. A daemon that is stuck becomes the suspect.
+    SendHello,
 
-    /// Wait for the end of whoever was greeted, but no longer than this: [`Fact::Done`].
-    SeeOut(Duration),
+    /// Wait until the daemon of the connection exits, at most for this time: [`StepResult::Done`].
+    WaitForExit(Duration),
 
-    /// Wait so long: [`Fact::Done`].
-    Nap(Duration),
+    /// Sleep for this time: [`StepResult::Done`].
+    Sleep(Duration),
 
-    /// Let go of lock and connection, and wait so long: [`Fact::Done`].
+    /// Release lock and connection, and sleep for this time: [`StepResult::Done`].
     BeginAgain(Duration),
 
-    /// Nothing: it is over. What is held is let go.
-    Over(End),
+    /// Nothing: the election has ended. Release what is held.
+    Finish(ElectionResult),
 }
 
-/// At whom to look.
+/// The daemon to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whom {
-    /// The daemon on record, whose queue is full; with [`Patience::First`](super::Patience::First), since the first
-    /// knock of the round.
+pub enum Target {
+    /// The daemon on record, whose accept queue is full; with [`Patience::First`](super::Patience::First), since the
+    /// first connection attempt of the round.
     Busy,
-    /// The suspect; with [`Patience::Last`](super::Patience::Last), since it was proven.
+    /// The suspect; with [`Patience::Last`](super::Patience::Last), since it was verified.
     Suspect,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fact {
-    /// It is done.
+pub enum StepResult {
+    /// The step is done.
     Done,
-    /// What a knock said.
-    Door(Door),
-    /// What a look said.
-    Looked(Look),
-    /// Whose turn it is.
-    Lock(Turn),
-    /// Who the suspect is.
-    Suspect(Suspect),
-    /// Whether somebody holds `daemon.lock`.
-    Held(bool),
-    /// What a daemon answered.
-    Answer(Answer),
-    /// What became of a start.
-    Started(Started),
-    /// It cannot be done, for a reason that stays: no daemon can be had.
+    /// Of [`Step::Connect`].
+    Connect(ConnectResult),
+    /// Of [`Step::CheckDaemon`].
+    Check(StuckCheck),
+    /// Of [`Step::TryLock`] and [`Step::LockOrReportHolder`].
+    Lock(LockResult),
+    /// Of [`Step::VerifySuspect`].
+    Suspect(SuspectCheck),
+    /// Of [`Step::ProbeDaemonLock`].
+    DaemonLockHeld(bool),
+    /// Of [`Step::SendHello`] and [`Step::PingSuspect`].
+    Reply(Reply),
+    /// Of [`Step::StartDaemon`].
+    Started(StartResult),
+    /// The step failed for a permanent reason: no daemon can be had.
     Failed(String),
-    /// Nobody wants to know any more.
-    Abandoned,
+    /// The shim does not need the election any more.
+    Cancelled,
 }
 
-/// What a knock says.
+/// The result of an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
-    /// Somebody to be trusted is there.
-    Open,
-    /// Somebody is there, and its queue is full.
+pub enum ConnectResult {
+    /// Connected to a trusted process.
+    Connected,
+    /// A process listens, but its accept queue is full.
     Busy,
-    /// Nobody is there, or nobody to be trusted.
+    /// No process listens, or none that can be trusted.
     Absent,
 }
 
-/// Whose turn it is to start a daemon.
+/// The result of an attempt to take `spawn.lock`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turn {
-    /// Ours: `spawn.lock` is held.
-    Ours,
-    /// Somebody else's.
-    Theirs,
-    /// The lock was removed under us: there will be another place. Why it is out of reach.
-    Lost(String),
+pub enum LockResult {
+    /// This shim holds the lock.
+    Acquired,
+    /// Another process holds it.
+    HeldByOther,
+    /// The lock file was removed meanwhile: the next round finds another. Why it cannot be reached.
+    Removed(String),
 }
 
-/// Who a suspect is.
+/// Whether the suspect is still the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Suspect {
-    /// It is not there any more, or another one took its place.
+pub enum SuspectCheck {
+    /// It exited, or another process took its place.
     Gone,
-    /// The daemon on record.
-    Proven,
+    /// It is the daemon on record.
+    Verified,
 }
 
-/// What a daemon answers.
+/// The kind of a daemon's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Hello.
+pub enum Reply {
+    /// The daemon accepted this client.
     Hello,
-    /// It is there.
+    /// The daemon is running.
     Pong,
-    /// It takes no new clients.
+    /// The daemon takes no new clients.
     Leaving,
-    /// It closed the connection.
-    Gone,
-    /// Nothing, and that is how it looks: anything but waiting.
-    Silent(Look),
+    /// The connection was closed.
+    Closed,
+    /// No reply; the result of the check, which is not [`StuckCheck::Undecided`].
+    Silent(StuckCheck),
 }
 
-/// What became of a start.
+/// The result of starting a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Started {
-    /// A daemon is ready, and we are its first client.
+pub enum StartResult {
+    /// The daemon is ready, and this shim is its first client.
     Ready,
-    /// It ended without a word, or was stuck and was ended: the next one may fare better. What is known of it.
-    Died(String),
+    /// It exited without a message, or was stuck and was killed: another attempt may succeed. What is known of it.
+    Exited(String),
 }
 
-/// How an election ends.
+/// The result of an election.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// The daemon that was greeted took us for its client.
+pub enum ElectionResult {
+    /// The daemon accepted this client.
     Connected,
-    /// The suspect answers: whoever is its client stays so.
+    /// The suspect answers: its clients stay connected.
     NotStuck,
-    /// No daemon can be had: why.
-    Solo(String),
+    /// No daemon can be had, for this reason.
+    NoDaemon(String),
 }

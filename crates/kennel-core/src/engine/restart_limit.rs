@@ -1,34 +1,35 @@
-//! The restart limit: when a lost server, or daemon, is started again. One rule for a session's own server and for shared
-//! ones; docs/SURVIVAL.md states it.
+//! The restart limit: when a lost server or daemon is started again. One rule for dedicated and shared servers; see
+//! docs/SURVIVAL.md.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// This many servers in a row may end before they answer anything; the next one starts only on request.
+/// Maximum number of servers in a row that exit before their first response. After that, the next one starts only on
+/// request.
 const FRUITLESS: u32 = 5;
-/// Restarts count for the backoff this long.
+/// How long a restart counts for the backoff.
 const WITHIN: Duration = Duration::from_secs(60);
-/// The second restart waits this long, and each further one twice as long. The first does not wait.
+/// Backoff before the second restart; it doubles with each further one. The first restart does not wait.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest wait after a server that had answered: an app should not notice more than that.
+/// Maximum backoff after a server that had answered: an app should not notice more.
 const LONGEST_AFTER_WORK: Duration = Duration::from_millis(500);
-/// The longest wait after a server that had not: it is broken, and somebody has to mend it.
+/// Maximum backoff after a server that had not answered: it is broken until a person fixes it.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Recent restarts, and what follows from them.
+/// Recent restarts, and when the next one is allowed.
 #[derive(Debug, Default)]
 pub struct RestartLimit {
     restarts: VecDeque<Moment>,
-    /// How many servers in a row ended before they answered anything.
+    /// Number of servers in a row that exited before their first response.
     fruitless: u32,
     not_before: Option<Moment>,
 }
 
 impl RestartLimit {
-    /// A server was lost; `answered` if it had answered anything since its start. Returns when the next one starts.
-    /// `None`: it starts only on request, and not before [`retry_at`](Self::retry_at).
+    /// Records a lost server; `answered`: it had answered a request. Returns when the next one starts. `None`: it
+    /// starts only on request, and not before [`retry_at`](Self::retry_at).
     pub fn lost(&mut self, now: Moment, answered: bool) -> Option<Moment> {
         let is_old = |start: &Moment| now - *start >= WITHIN;
         while self.restarts.front().is_some_and(is_old) {
@@ -40,37 +41,37 @@ impl RestartLimit {
         };
         let earlier = self.restarts.len();
         let after_work = backoff(earlier).min(LONGEST_AFTER_WORK);
-        // Servers that worked before say nothing against the one that failed now: only failures in a row do.
+        // Earlier servers that answered say nothing against this one: only failures in a row count.
         let failed_before = self.fruitless.saturating_sub(1) as usize;
         let after_failures = backoff(earlier.min(failed_before)).min(LONGEST);
         let wait = after_work.max(after_failures);
         self.restarts.push_back(now + wait);
         self.not_before = Some(now + wait);
-        // As many as matter for the longest wait.
+        // More do not change the backoff.
         if self.restarts.len() > 16 {
             self.restarts.pop_front();
         }
         (self.fruitless <= FRUITLESS).then_some(now + wait)
     }
 
-    /// Before this, not even a request starts a server.
+    /// The time before which not even a request starts a server.
     pub fn retry_at(&self) -> Option<Moment> {
         self.not_before
     }
 
-    /// When a request that comes now has a server started.
+    /// When a request that arrives now starts a server.
     pub fn next_attempt(&self, now: Moment) -> Moment {
         self.not_before.map_or(now, |at| at.max(now))
     }
 
-    /// Whether nothing of it counts any more.
+    /// Whether no restart counts any more.
     pub fn is_forgotten(&self, now: Moment) -> bool {
         let is_old = |start: &Moment| now - *start >= WITHIN;
         self.restarts.iter().all(is_old)
     }
 }
 
-/// How long the next start waits after so many before it.
+/// The backoff after this number of restarts.
 fn backoff(earlier: usize) -> Duration {
     match earlier {
         0 => Duration::ZERO,

@@ -1,13 +1,13 @@
-//! Lists that are not read further than what is taken of them: a list of short texts takes many times its length in memory.
+//! Lists with a maximum length: a list of short texts takes many times its bytes in memory.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use super::MOST_VARIABLES;
+use super::MAX_VARIABLES;
 
-/// A list of [`MOST_VARIABLES`] at most, and one more if there are more: so it is seen that there are too many.
+/// Deserializes at most [`MAX_VARIABLES`] elements, plus one if there are more, so that the excess is noticed.
 pub(super) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -16,7 +16,7 @@ where
     deserializer.deserialize_seq(List(PhantomData))
 }
 
-/// The same for several who have it.
+/// Deserializes a list that is shared by several owners.
 pub(super) fn shared<'de, D, T>(deserializer: D) -> Result<Arc<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -25,7 +25,7 @@ where
     list(deserializer).map(Arc::new)
 }
 
-/// The same, if there is one.
+/// Deserializes an optional list.
 pub(super) fn maybe<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -54,7 +54,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
         let mut list = Vec::new();
-        while list.len() <= MOST_VARIABLES {
+        while list.len() <= MAX_VARIABLES {
             match items.next_element()? {
                 Some(item) => list.push(item),
                 None => return Ok(list),
@@ -73,9 +73,9 @@ mod tests {
     fn of_a_list_that_is_too_long_one_too_many_is_kept() {
         for (length, kept) in [
             (0, 0),
-            (MOST_VARIABLES, MOST_VARIABLES),
-            (MOST_VARIABLES + 1, MOST_VARIABLES + 1),
-            (3 * MOST_VARIABLES, MOST_VARIABLES + 1),
+            (MAX_VARIABLES, MAX_VARIABLES),
+            (MAX_VARIABLES + 1, MAX_VARIABLES + 1),
+            (3 * MAX_VARIABLES, MAX_VARIABLES + 1),
         ] {
             let text = serde_json::to_string(&vec![7u8; length]).unwrap();
             let mut json = serde_json::Deserializer::from_str(&text);

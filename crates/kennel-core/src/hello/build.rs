@@ -1,40 +1,40 @@
-//! Which build of the program somebody runs, and which of two is the newer one.
+//! The build of the program, and which of two builds is newer.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// A build of Kennel: its version, and a stamp that tells two builds of one version apart. Its text is
-/// `1.2.3`, `1.2.3-rc.1` or, with a stamp, `1.2.3+1767225600`.
+/// A build of Kennel: its version, and a stamp that distinguishes two builds of one version. Its text is `1.2.3`,
+/// `1.2.3-rc.1` or, with a stamp, `1.2.3+1767225600`.
 ///
-/// Newer is the higher version, by the rules of semantic versions; of one version, the later stamp. Both are
-/// part of the build itself: neither where it lies, nor when it was copied there, makes it newer. Two
-/// builds that are equal here are the same, and none replaces the other.
+/// The newer build has the higher version, by the rules of semantic versions, or the same version and the later stamp.
+/// Both are part of the build: neither the path of the program nor the time of its installation counts. Neither of two
+/// equal builds replaces the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Build {
     release: [u64; 3],
-    /// Of a pre-release, its parts.
+    /// The parts of the pre-release version.
     pre: Vec<String>,
-    /// 0 where the build has none.
+    /// 0 if the build has none.
     stamp: u64,
 }
 
-/// Text that names no build.
+/// A text that is not a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoBuild;
+pub struct InvalidBuild;
 
-impl fmt::Display for NoBuild {
+impl fmt::Display for InvalidBuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no build (expected `1.2.3` or `1.2.3+stamp`)")
+        f.write_str("not a build: expected `1.2.3` or `1.2.3+stamp`")
     }
 }
 
-impl std::error::Error for NoBuild {}
+impl std::error::Error for InvalidBuild {}
 
 impl FromStr for Build {
-    type Err = NoBuild;
+    type Err = InvalidBuild;
 
-    fn from_str(text: &str) -> Result<Build, NoBuild> {
+    fn from_str(text: &str) -> Result<Build, InvalidBuild> {
         let (version, stamp) = text.split_once('+').unwrap_or((text, "0"));
         let (release, pre) = match version.split_once('-') {
             Some((release, pre)) => (release, pre.split('.').map(str::to_owned).collect()),
@@ -42,15 +42,15 @@ impl FromStr for Build {
         };
         let numbers: Vec<u64> = release
             .split('.')
-            .map(|part| part.parse().map_err(|_| NoBuild))
+            .map(|part| part.parse().map_err(|_| InvalidBuild))
             .collect::<Result<_, _>>()?;
         if pre.iter().any(String::is_empty) {
-            return Err(NoBuild);
+            return Err(InvalidBuild);
         }
         Ok(Build {
-            release: numbers.try_into().map_err(|_| NoBuild)?,
+            release: numbers.try_into().map_err(|_| InvalidBuild)?,
             pre,
-            stamp: stamp.parse().map_err(|_| NoBuild)?,
+            stamp: stamp.parse().map_err(|_| InvalidBuild)?,
         })
     }
 }
@@ -93,7 +93,7 @@ impl PartialOrd for Build {
     }
 }
 
-/// A part of a pre-release: numbers come before words.
+/// A part of a pre-release version: numbers come before words.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Part<'a> {
     Number(u64),
@@ -150,7 +150,7 @@ mod tests {
         for text in [
             "", "0", "1.2", "1.2.3.4", "a.b.c", "1.2.3-", "1.2.3+x", "1.2.3+",
         ] {
-            assert_eq!(text.parse::<Build>(), Err(NoBuild), "{text}");
+            assert_eq!(text.parse::<Build>(), Err(InvalidBuild), "{text}");
         }
     }
 }

@@ -1,19 +1,18 @@
-//! The wire between a shim and a daemon: the first words, and Kennel's own lines among the MCP ones.
+//! The protocol between a shim and a daemon: the hellos, and Kennel's own lines among the MCP lines.
 //!
-//! A client speaks first: one line `!hello {…}`, and waits for the daemon's. From then on a line that
-//! starts with `!` is Kennel's, and every other line is MCP. A first line that is no hello is the first
-//! MCP line of a bare client.
+//! A client sends one line `!hello {…}` and waits for the daemon's hello. From then on, lines that begin with `!` are
+//! Kennel's, and all others are MCP. A first line that is no hello is the first MCP line of a client without hello.
 //!
-//! A client that talks, and knows what to do with them, is handed two [pipes](Control::Pipes), and both sides turn to them:
-//! from then on all lines go there, and the socket only tells of the end.
+//! A client that supports it is offered two [pipes](Control::Pipes). Both sides switch to them: from then on all lines
+//! go through the pipes, and the socket only reports the end of the connection.
 //!
-//! A long MCP line may be begun before it is known whether it is to be said at all. One that ends with [`VOID`] is not.
+//! The beginning of a long MCP line may be sent before it is decided. A line that ends with [`VOID`] is withdrawn.
 //!
-//! What crosses versions is a field that can be left out or ignored: an unknown field, and an unknown
-//! word behind the `!`, is no error.
+//! Versions are compatible if new fields are optional: an unknown field or control message is no error.
 
 mod bounded;
 mod build;
+mod control;
 mod ids;
 mod text;
 
@@ -21,106 +20,104 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::Key;
-use crate::session::Ending;
-
-pub use build::{Build, NoBuild};
+pub use build::{Build, InvalidBuild};
+pub use control::{Control, Lost, Solo};
 pub use text::{Text, text_of_bytes};
 
-/// The version of this wire. Both sides say theirs; neither is refused for it alone.
+/// The version of this protocol. Both sides send theirs; a difference alone is no reason to refuse.
 pub const PROTOCOL: u32 = 1;
-/// The version of the formula by which keys are made. An earlier one tells fewer sessions apart.
+/// The version of the formula that computes keys. Earlier versions distinguish fewer sessions.
 pub const KEY_VERSION: u32 = 3;
 
-/// A hello longer than this is none: nobody fills our memory before we know who it is.
-pub const LONGEST_HELLO: usize = 4 << 20;
+/// Maximum bytes of a hello: unknown processes must not use up memory.
+pub const MAX_HELLO: usize = 4 << 20;
 
-/// Maximum bytes of a name in a hello: of the session, the app, the build. Each is kept, and shown to people.
-const LONGEST_NAME: usize = 1024;
-/// Maximum bytes of a path in a hello: the kernel takes no longer ones.
-const LONGEST_PATH: usize = 4096;
-/// A client with more variables, names of variables that count, or words of a command is not served: what a daemon does for one
-/// of them, it does for each, while the others wait.
-pub const MOST_VARIABLES: usize = 10_000;
+/// Maximum bytes of a name in a hello: of the session, the app, the build. They are stored and shown to people.
+const MAX_NAME: usize = 1024;
+/// Maximum bytes of a path in a hello, as in the kernel.
+const MAX_PATH: usize = 4096;
+/// Maximum number of variables, names of variables, and arguments of a client: the daemon processes each of them while
+/// other clients wait.
+pub const MAX_VARIABLES: usize = 10_000;
 
-/// The last byte of a line that is not said after all. No message holds it, so whoever does not know of it finds no
-/// message there either.
+/// The last byte of a line that is withdrawn. No message contains it, so a reader that does not know it finds no
+/// message either.
 pub const VOID: u8 = 0x18;
 
-/// What a client says first. It holds its environment: never log it (its `Debug` shows no values).
+/// The first line of a client. It contains the environment: never log it (its `Debug` shows no values).
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientHello {
     /// The program's version.
     pub version: String,
     /// Its [`PROTOCOL`].
     pub protocol: u32,
-    /// The shim's pid, for people and for where the kernel cannot tell.
+    /// The pid of the shim.
     pub pid: u32,
-    /// The shim's identity, in the text of `kennel_sys::process::Identity`.
+    /// The identity of the shim, in the text format of `kennel_sys::process::Identity`.
     pub identity: String,
-    /// The app behind it, if it is known.
+    /// The app of the session, if known.
     #[serde(default)]
     pub app: Option<App>,
-    /// Random, and the same for the whole life of the session: a client is known by it.
+    /// The random id of the session, which identifies it across connections.
     pub session: String,
-    /// What to run.
+    /// The server to run.
     pub spec: Spec,
-    /// The environment to run it in. Sessions of one daemon mostly have the same, and then one copy of it.
+    /// The environment of the server. Most sessions of a daemon have the same, and share one copy.
     #[serde(deserialize_with = "bounded::shared")]
     pub env: Arc<Vec<(Text, Text)>>,
-    /// With whom it may share its server.
+    /// The sessions that it may share a server with.
     #[serde(default)]
     pub shares: Shares,
-    /// Which build it is: the text of a [`Build`].
+    /// Its [`Build`], as text.
     #[serde(default)]
     pub build: String,
-    /// Where that build is: an older daemon may become it.
-    #[serde(default = "nowhere")]
+    /// The path of that build: an older daemon may exec it.
+    #[serde(default = "empty_text")]
     pub program: Text,
-    /// Whether it knows what to do with [pipes](Control::Pipes).
+    /// Whether it supports [pipes](Control::Pipes).
     #[serde(default)]
     pub pipes: bool,
-    /// What its key was made of, beside what to run and the environment: the daemon computes the key again. `None` from a
-    /// build that did not say it; such a client is not served.
+    /// The other inputs of its key, from which the daemon computes the key again. `None`: a build that did not send it,
+    /// which is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyFields>,
 }
 
-/// What a key is made of that stands nowhere else in a hello.
+/// Inputs of the key that are empty_text else in the hello.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KeyFields {
     /// The version of the formula.
     pub version: u32,
-    /// The names of the variables that count; those of credentials and registries count anyway.
+    /// The names of the variables that count. Those of credentials and registries count anyway.
     #[serde(default, deserialize_with = "bounded::list")]
     pub names: Vec<Text>,
-    /// The names that somebody named (`--env-key`): the former version of the formula knew no others.
+    /// The names given with `--env-key`. The former version of the formula had no others.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "bounded::maybe"
     )]
     pub env_key: Option<Vec<Text>>,
-    /// Whether lists are asked for anew each time (`--no-cache`).
+    /// Whether lists are never cached (`--no-cache`).
     #[serde(default)]
     pub no_cache: bool,
 }
 
-fn nowhere() -> Text {
+fn empty_text() -> Text {
     Text::from(&b""[..])
 }
 
-/// Which sessions may share a server: those of an era, as far as anybody knows what it keeps per session.
+/// The sessions that may share a server, by era.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Shares {
-    /// Those that begin with a handshake.
+    /// Sessions that begin with `initialize`.
     pub legacy: bool,
-    /// Those whose every request says all.
+    /// Sessions without a handshake.
     pub modern: bool,
 }
 
 impl Default for Shares {
-    /// Whoever comes to a daemon comes to share.
+    /// All sessions.
     fn default() -> Shares {
         Shares {
             legacy: true,
@@ -129,38 +126,38 @@ impl Default for Shares {
     }
 }
 
-/// The app behind a client.
+/// The app of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct App {
     /// Its pid.
     pub pid: u32,
-    /// What it calls itself.
+    /// Its name.
     pub name: String,
 }
 
-/// What to run.
+/// The server to run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Spec {
     /// Program and arguments.
     #[serde(deserialize_with = "bounded::list")]
     pub command: Vec<Text>,
-    /// Where.
+    /// Its working directory.
     pub cwd: Text,
-    /// The rungs of the stop ladder, in milliseconds: after EOF, after SIGTERM.
+    /// The delays of the stop ladder in milliseconds: after the end of input, after SIGTERM.
     pub ladder: (u64, u64),
-    /// Whether lists may be answered from memory.
+    /// Whether list responses may be cached.
     #[serde(default = "yes")]
     pub cache: bool,
-    /// Whether calls of tools take turns.
+    /// Whether the server gets one tool call at a time.
     #[serde(default)]
     pub in_turn: bool,
-    /// How long it may be of no use before it is stopped until it is, in milliseconds.
+    /// Milliseconds without a request before it hibernates.
     #[serde(default)]
     pub hibernate: Option<u64>,
-    /// Whether a server whose files changed on disk is replaced when nobody waits for it.
+    /// Whether it is replaced when its files change on disk and no request is pending.
     #[serde(default = "yes")]
     pub replace: bool,
-    /// Which detached services outlive the server: `auto`, `keep` or `end`; `auto` if nothing is said.
+    /// Which detached services outlive it: `auto`, `keep` or `end`. `None`: `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detached: Option<String>,
 }
@@ -169,117 +166,40 @@ fn yes() -> bool {
     true
 }
 
-/// What a daemon answers.
+/// The first line of a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DaemonHello {
     /// The program's version.
     pub version: String,
     /// Its [`PROTOCOL`].
     pub protocol: u32,
-    /// Which daemon of this key it is; random.
+    /// The random id of this daemon.
     pub generation: String,
-    /// Which build it is: the text of a [`Build`].
+    /// Its [`Build`], as text.
     #[serde(default)]
     pub build: String,
-    /// Whether it computes the key of each client itself, from the hello and what the kernel says of the client. Builds with
-    /// the key of version 1 did not: they served everybody who came.
+    /// Whether it computes the key of each client itself, from the hello and the kernel's data. Builds with version 1
+    /// of the key did not, and accepted every client.
     #[serde(default)]
     pub checks_keys: bool,
-    /// The [version](KEY_VERSION) of the keys that it computes; 0 of builds before version 3.
+    /// The [version](KEY_VERSION) of the keys that it computes. 0: a build before version 3.
     #[serde(default)]
     pub key_version: u32,
-}
-
-/// A line of Kennel's own.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Control {
-    /// Are you there?
-    Ping,
-    /// Yes.
-    Pong,
-    /// The server behind this client is gone; the session begins again on this connection.
-    Lost(Lost),
-    /// This daemon ends, and took you for nobody: elect anew.
-    Going,
-    /// This daemon's place is gone: elect anew.
-    Moved,
-    /// A person stopped the server: start again only when it is needed.
-    Stopped,
-
-    /// The server hibernates, and heard nothing that was not answered; it starts again at the next request.
-    Resting,
-    /// Heard that the server was lost: what follows is for the next one.
-    Again,
-    /// This session cannot share a server: it is to have one of its own.
-    Solo(Solo),
-    /// A line of the server's stderr.
-    Stderr(String),
-    /// Of a daemon, with two descriptors, the first time: here are two pipes, to listen to and to speak into. After that,
-    /// of both sides: the last word on the socket, what follows is in the pipe.
-    Pipes,
-    /// A word of a later version.
-    Unknown,
-}
-
-/// Why a session is on its own from now on, and what was not heard of it here.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Solo {
-    /// For people.
-    pub why: String,
-    /// As in [`Lost::unsent`].
-    #[serde(default, with = "ids", skip_serializing_if = "Vec::is_empty")]
-    pub unsent: Vec<Key>,
-    /// As in [`Lost::heard`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heard: Option<u64>,
-}
-
-/// How a server was lost.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Lost {
-    /// One word, as in `session::SERVER_RESTARTED`.
-    pub reason: String,
-    /// The server's last words on stderr.
-    #[serde(default)]
-    pub detail: String,
-    /// Whether another server will be started: if not, later requests are refused until one asks again.
-    #[serde(default)]
-    pub final_word: bool,
-    /// If it could not be started at all: the exit code a shell has for that.
-    #[serde(default)]
-    pub exit: Option<u8>,
-    /// The ids of this client's requests that the server is known never to have heard.
-    #[serde(default, with = "ids", skip_serializing_if = "Vec::is_empty")]
-    pub unsent: Vec<Key>,
-    /// How many bytes of MCP lines were taken from this client since its hello, or since it last began
-    /// again: what it said beyond that went nowhere. `None`: nobody counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heard: Option<u64>,
-    /// It is the daemon that lacks what a start takes, such as descriptors: whoever starts the server itself may well
-    /// get one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub shortage: bool,
-    /// How the server's first process ended, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ending>,
-    /// With `final_word`: in how many milliseconds a request may have a server started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_after: Option<u64>,
 }
 
 impl ClientHello {
     /// The line, without its newline.
     pub fn line(&self) -> Vec<u8> {
-        spoken("!hello ", self)
+        to_line("!hello ", self)
     }
 
-    /// Reads a first line. `None`: it is not Kennel's, but a bare client's first MCP line.
+    /// Reads a first line. `None`: it is the first MCP line of a client without hello.
     pub fn parse(line: &[u8]) -> Option<Result<ClientHello, BadHello>> {
         let json = line.strip_prefix(b"!hello ")?;
         Some(serde_json::from_slice(json).map_err(BadHello::of))
     }
 
-    /// Whether a process can be started with what it says, and in a time that the other clients can wait; why not, for people.
+    /// Checks that a process can be started from it without delaying other clients; `Err`: why not, for people.
     pub fn check(&self) -> Result<(), &'static str> {
         let (names, env_key) = match &self.key {
             Some(key) => (key.names.len(), key.env_key.as_ref().map_or(0, Vec::len)),
@@ -287,10 +207,8 @@ impl ClientHello {
         };
         let command = self.spec.command.len();
         let lists = [self.env.len(), names, env_key, command];
-        if lists.iter().any(|length| *length > MOST_VARIABLES) {
-            return Err(
-                "it has more than 10,000 variables, names of variables that count, or words of a command",
-            );
+        if lists.iter().any(|length| *length > MAX_VARIABLES) {
+            return Err("more than 10,000 variables, variable names or arguments");
         }
         let app = self.app.as_ref().map_or("", |app| &app.name);
         let detached = self.spec.detached.as_deref().unwrap_or_default();
@@ -302,14 +220,14 @@ impl ClientHello {
             &self.identity,
             app,
         ];
-        if short.iter().any(|text| text.len() > LONGEST_NAME) {
-            return Err("a name in it is longer than 1,024 bytes");
+        if short.iter().any(|text| text.len() > MAX_NAME) {
+            return Err("a name is longer than 1,024 bytes");
         }
         if [&self.program, &self.spec.cwd]
             .iter()
-            .any(|path| path.as_bytes().len() > LONGEST_PATH)
+            .any(|path| path.as_bytes().len() > MAX_PATH)
         {
-            return Err("a path in it is longer than 4,096 bytes");
+            return Err("a path is longer than 4,096 bytes");
         }
         let words = self.spec.command.iter().chain([&self.spec.cwd]);
         let variables = self.env.iter().flat_map(|(name, value)| [name, value]);
@@ -317,7 +235,7 @@ impl ClientHello {
             .chain(variables)
             .any(|text| text.as_bytes().contains(&0))
         {
-            true => Err("a word of its command, its directory or a variable holds a NUL"),
+            true => Err("an argument, a variable or the working directory holds a NUL"),
             false => Ok(()),
         }
     }
@@ -338,7 +256,7 @@ impl std::fmt::Debug for ClientHello {
 impl DaemonHello {
     /// The line, without its newline.
     pub fn line(&self) -> Vec<u8> {
-        spoken("!hello ", self)
+        to_line("!hello ", self)
     }
 
     /// Reads a daemon's first line.
@@ -348,58 +266,14 @@ impl DaemonHello {
     }
 }
 
-impl Control {
-    /// The line, without its newline.
-    pub fn line(&self) -> Vec<u8> {
-        match self {
-            Control::Ping => b"!ping".to_vec(),
-            Control::Pong => b"!pong".to_vec(),
-            Control::Going => b"!going".to_vec(),
-            Control::Moved => b"!moved".to_vec(),
-            Control::Stopped => b"!stopped".to_vec(),
-            Control::Resting => b"!resting".to_vec(),
-            Control::Again => b"!again".to_vec(),
-            Control::Solo(why) => spoken("!solo ", why),
-            Control::Lost(lost) => spoken("!lost ", lost),
-            Control::Stderr(text) => spoken("!stderr ", text),
-            Control::Pipes => b"!pipes".to_vec(),
-            Control::Unknown => b"!".to_vec(),
-        }
-    }
-
-    /// Reads a line of Kennel's own; `None` if it is MCP.
-    pub fn parse(line: &[u8]) -> Option<Control> {
-        let words = line.strip_prefix(b"!")?;
-        let (word, rest) = match words.iter().position(|&byte| byte == b' ') {
-            Some(space) => (&words[..space], &words[space + 1..]),
-            None => (words, &[][..]),
-        };
-        Some(match word {
-            b"ping" => Control::Ping,
-            b"pong" => Control::Pong,
-            b"going" => Control::Going,
-            b"moved" => Control::Moved,
-            b"stopped" => Control::Stopped,
-            b"resting" => Control::Resting,
-            b"again" => Control::Again,
-            b"pipes" => Control::Pipes,
-            b"solo" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Solo),
-            b"lost" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Lost),
-            b"stderr" => serde_json::from_slice(rest).map_or(Control::Unknown, Control::Stderr),
-            _ => Control::Unknown,
-        })
-    }
-}
-
-/// A first line that begins like a hello and is none. It says nothing of the line's content: that may
-/// hold secrets.
+/// The error of a first line that is not a valid hello. It does not quote the line, which may contain secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadHello {
-    /// There is no hello at all.
+    /// The line is no hello.
     Missing,
-    /// It cannot be read from here on.
+    /// The JSON is not valid.
     At {
-        /// The column, counted in bytes behind `!hello `.
+        /// The position of the error, in bytes behind `!hello `.
         column: usize,
     },
 }
@@ -415,17 +289,17 @@ impl BadHello {
 impl std::fmt::Display for BadHello {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            BadHello::Missing => f.write_str("no hello"),
-            BadHello::At { column } => write!(f, "a hello that cannot be read at byte {column}"),
+            BadHello::Missing => f.write_str("not a hello"),
+            BadHello::At { column } => write!(f, "invalid hello at byte {column}"),
         }
     }
 }
 
 impl std::error::Error for BadHello {}
 
-fn spoken(word: &str, what: &impl Serialize) -> Vec<u8> {
+fn to_line(word: &str, what: &impl Serialize) -> Vec<u8> {
     let mut line = word.as_bytes().to_vec();
-    // Strings, numbers and lists of them: there is nothing in it that could fail.
+    // Strings, numbers and lists of them cannot fail.
     serde_json::to_writer(&mut line, what).expect("plain values have a text");
     line
 }
@@ -510,8 +384,8 @@ mod tests {
             |hello, it, count| hello.key.as_mut().unwrap().env_key = Some(vec![it.clone(); count]),
         ];
         for (at, change) in lists.into_iter().enumerate() {
-            assert!(!bad(change, b"A", MOST_VARIABLES), "{at}");
-            assert!(bad(change, b"A", MOST_VARIABLES + 1), "{at}");
+            assert!(!bad(change, b"A", MAX_VARIABLES), "{at}");
+            assert!(bad(change, b"A", MAX_VARIABLES + 1), "{at}");
         }
         let texts: [Change; 4] = [
             |hello, it, _| hello.spec.command.push(it.clone()),
@@ -528,7 +402,7 @@ mod tests {
     #[test]
     fn a_long_text_that_nothing_needs_is_not_good() {
         let mut long = hello();
-        long.spec.detached = Some("x".repeat(LONGEST_NAME + 1));
+        long.spec.detached = Some("x".repeat(MAX_NAME + 1));
         assert!(long.check().is_err());
     }
 
@@ -555,64 +429,5 @@ mod tests {
         line.truncate(line.len() - 3);
         let error = ClientHello::parse(&line).unwrap().unwrap_err();
         assert!(!format!("{error} {error:?}").contains("s3cret"));
-    }
-
-    #[test]
-    fn every_word_of_kennels_reads_back_and_an_unknown_one_is_no_error() {
-        let lost = Lost {
-            reason: "server_restarted".into(),
-            detail: "line\nline".into(),
-            final_word: false,
-            exit: None,
-            unsent: vec![Key::Number(-7), Key::Text("a \"b\"".into())],
-            heard: Some(0),
-            shortage: true,
-            ended: Some(Ending::Signal(9)),
-            retry_after: Some(1600),
-        };
-        for control in [
-            Control::Ping,
-            Control::Pong,
-            Control::Going,
-            Control::Moved,
-            Control::Stopped,
-            Control::Resting,
-            Control::Pipes,
-            Control::Again,
-            Control::Solo(Solo {
-                why: "its roots are its own".into(),
-                unsent: vec![Key::Number(7), Key::Text("a\nb".into())],
-                heard: Some(12),
-            }),
-            Control::Lost(lost),
-            Control::Stderr("oh no\t\u{1F600}".into()),
-        ] {
-            assert_eq!(Control::parse(&control.line()), Some(control));
-        }
-        for later in ["!", "!dance {}", "!lost", "!stderr {", "!pingpong"] {
-            assert_eq!(
-                Control::parse(later.as_bytes()),
-                Some(Control::Unknown),
-                "{later}"
-            );
-        }
-        assert_eq!(Control::parse(b"{}"), None);
-    }
-
-    #[test]
-    fn a_loss_is_understood_whatever_an_older_or_later_version_says_of_what_was_not_sent() {
-        let unsent = |more: &str| {
-            let line = format!(r#"!lost {{"reason":"r"{more}}}"#);
-            match Control::parse(line.as_bytes()) {
-                Some(Control::Lost(lost)) => lost.unsent,
-                other => panic!("{line} is {other:?}"),
-            }
-        };
-        assert_eq!(unsent(""), []);
-        let known = [Key::Number(1), Key::Text("1".into())];
-        assert_eq!(unsent(r#","unsent":[1,"1",1.5,null,{"id":2}]"#), known);
-        for later in ["null", "7", r#"{"all":true}"#] {
-            assert_eq!(unsent(&format!(r#","unsent":{later}"#)), [], "{later}");
-        }
     }
 }

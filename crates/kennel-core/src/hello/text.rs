@@ -1,11 +1,11 @@
-//! Text of the system's, which is bytes: paths, arguments and variables need not be UTF-8.
+//! Text of the operating system, which consists of bytes: paths, arguments and variables need not be UTF-8.
 
 use std::fmt;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes that are usually text. In JSON a string, or, where they are no UTF-8, a list of numbers.
+/// Bytes that are usually text. In JSON a string, or a list of numbers if they are not UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Text(Vec<u8>);
 
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// Bytes that are usually text, as [`Text`]: for `#[serde(with = "…")]`.
+/// Serializes bytes as [`Text`], for `#[serde(with = "…")]`.
 pub mod text_of_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -76,7 +76,7 @@ pub mod text_of_bytes {
         Text::from(bytes).serialize(to)
     }
 
-    /// Reads what [`serialize`] wrote.
+    /// Reads the output of [`serialize`].
     pub fn deserialize<'de, D: Deserializer<'de>, B: From<Vec<u8>>>(
         from: D,
     ) -> Result<B, D::Error> {

@@ -1,15 +1,15 @@
 //! How long a server lives.
 //!
-//! A server has reasons to live: clients that are attached, and for a while (`linger`) the hope that one
-//! comes back. It has reasons to end: nobody came back; the owner is gone and nobody is left; the
-//! clients are phantoms that nobody hears or sees; the server itself ended with nobody to want it back;
-//! somebody asked. [`Lifetime`] weighs them and gives one [`Verdict`] with its [`Reason`].
+//! Attached clients keep a server alive, and after the last one left, the time (`linger`) in which one may come back.
+//! It ends if no client came back; if the owner is gone and no client is left; if its clients are silent and cannot be
+//! watched; if the server exited without clients; or if a person stopped it. [`Lifetime`] weighs these and gives one
+//! [`Verdict`] with its [`Reason`].
 //!
-//! Two rules shape it. *No orphan* (rule 2): once nobody is attached and linger is set or the owner
-//! is gone, the verdict comes in bounded time. *No false reap* (rule 3): a client whose process can be
-//! watched holds the server for as long as it lives, quiet or not, and a transient zero is not a zero.
+//! Two rules shape it. *No orphan* (rule 2): without clients, if linger is set or the owner is gone, the verdict comes
+//! in bounded time. *No false reap* (rule 3): a client whose process can be watched keeps the server alive as long as
+//! it lives, silent or not, and a momentary count of zero is not the end.
 //!
-//! What follows from which event in which [`State`] is one table, in `table.rs`.
+//! `table.rs` defines the response to each event in each [`State`].
 
 mod policy;
 mod table;
@@ -22,47 +22,47 @@ use std::collections::btree_map::Entry;
 
 use crate::time::Moment;
 
-pub use policy::{ClientId, GRACE, MAX_IDLE, Owner, Policy, SHARED_LINGER, SOLO_LINGER, Sight};
+pub use policy::{
+    ClientId, DEDICATED_LINGER, GRACE, Liveness, MAX_IDLE, Owner, Policy, SHARED_LINGER,
+};
 pub use table::State;
 pub use verdict::{Reason, Verdict};
 
-use table::{Answer, Event, Timer, answer, timers};
+use table::{Event, Response, Timer, respond, timers};
 
 /// The life of one server.
 ///
 /// Three kinds of methods:
-/// - **what happened**: [`client_attached`](Self::client_attached), [`client_gone`](Self::client_gone),
-///   [`traffic`](Self::traffic), [`owner_gone`](Self::owner_gone),
-///   [`server_started`](Self::server_started), [`server_exited`](Self::server_exited),
-///   [`stop_asked`](Self::stop_asked). May be called in any order; a report that comes twice, or
-///   about somebody unknown, changes nothing.
-/// - **time went by**: [`tick`](Self::tick).
-/// - **what follows**: [`verdict`](Self::verdict), [`deadline`](Self::deadline), and for people
+/// - **events**: [`handle_client_attached`](Self::handle_client_attached),
+///   [`handle_client_gone`](Self::handle_client_gone), [`handle_traffic`](Self::handle_traffic),
+///   [`handle_owner_gone`](Self::handle_owner_gone), [`handle_server_started`](Self::handle_server_started),
+///   [`handle_server_exited`](Self::handle_server_exited), [`handle_stop`](Self::handle_stop), in any order. Duplicate
+///   events and events of unknown clients change nothing.
+/// - **time**: [`advance`](Self::advance).
+/// - **queries**: [`verdict`](Self::verdict), [`next_timeout`](Self::next_timeout), and for people
 ///   [`state`](Self::state) and [`clients`](Self::clients).
 ///
-/// The order of calls: wait for an event or the deadline; hand in *everything* that happened; then
-/// `tick`; then ask for the verdict; then for the deadline, which any call may have moved. As only
-/// `tick` ends anything by time, a client that arrives at the very moment of the deadline and is
-/// handed in first is not cut off.
+/// The order of calls: wait for an event or the timeout; pass in *all* events; then `advance`; then ask for the
+/// verdict; then for the timeout, which any call may have changed. Only `advance` ends a lifetime by time, so a client
+/// that arrives at the very moment of the timeout and is passed in first is not cut off.
 ///
-/// `now` may repeat. One that lies before an earlier one counts as that earlier one: here, too,
-/// time does not run backwards.
+/// `now` may repeat. A `now` before an earlier one counts as that earlier one.
 ///
 /// ```
-/// use kennel_core::lifetime::{ClientId, Lifetime, Owner, Policy, Sight};
+/// use kennel_core::lifetime::{ClientId, Lifetime, Owner, Policy, Liveness};
 /// use kennel_core::time::Moment;
 /// use std::time::Duration;
 ///
 /// let seconds = |n| Moment::START + Duration::from_secs(n);
 /// let mut life = Lifetime::new(Policy::SHARED, Owner::None, seconds(0));
 ///
-/// life.client_attached(ClientId(1), Sight::Seen, seconds(1));
-/// assert_eq!(life.deadline(), None); // nothing to wait for: it is provably alive
+/// life.handle_client_attached(ClientId(1), Liveness::Watchable, seconds(1));
+/// assert_eq!(life.next_timeout(), None); // nothing to wait for: it is provably alive
 ///
-/// life.client_gone(ClientId(1), seconds(100));
-/// assert_eq!(life.deadline(), Some(seconds(160)));
+/// life.handle_client_gone(ClientId(1), seconds(100));
+/// assert_eq!(life.next_timeout(), Some(seconds(160)));
 ///
-/// life.tick(seconds(160));
+/// life.advance(seconds(160));
 /// let verdict = life.verdict().expect("linger is over");
 /// assert_eq!(verdict.reason.to_string(), "no client attached for 60 s");
 /// ```
@@ -71,20 +71,20 @@ pub struct Lifetime {
     policy: Policy,
     owner: Owner,
     state: State,
-    clients: BTreeMap<ClientId, Sight>,
-    /// The latest moment handed in.
+    clients: BTreeMap<ClientId, Liveness>,
+    /// The latest time passed in.
     now: Moment,
-    /// When the last client left; the start, if none came yet. Means nothing while clients are there.
+    /// When the last client left, or the start. Meaningless while clients are attached.
     empty_since: Moment,
     owner_gone_at: Option<Moment>,
-    /// When a client was last heard, or came, or left while others stayed.
+    /// When a client last arrived or sent something, or left while others stayed.
     sign_of_life: Moment,
     verdict: Option<Verdict>,
 }
 
 impl Lifetime {
-    /// A life that begins `now`, with a server and with nobody attached: linger runs already. (With no
-    /// linger at all, hand in the first client before the first tick.)
+    /// Starts a lifetime with a server and without clients: linger runs already. (Without linger, pass in the first
+    /// client before the first `advance`.)
     pub fn new(policy: Policy, owner: Owner, now: Moment) -> Lifetime {
         Lifetime {
             policy,
@@ -99,53 +99,52 @@ impl Lifetime {
         }
     }
 
-    /// The end and its reason, once it is decided. Final.
+    /// The end and its reason, once decided. It does not change.
     pub fn verdict(&self) -> Option<Verdict> {
         self.verdict
     }
 
-    /// When to [`tick`](Self::tick) if nothing else happens before: a tick then gives the verdict.
-    /// May be past already. `None`: time alone changes nothing, sleep until something happens.
-    pub fn deadline(&self) -> Option<Moment> {
+    /// When to call [`advance`](Self::advance): it then gives the verdict. May be in the past. `None`: time alone
+    /// changes nothing.
+    pub fn next_timeout(&self) -> Option<Moment> {
         self.next_timer().map(|running| running.end)
     }
 
-    /// Where it stands, for people.
+    /// The state, for people.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// How many clients are attached.
+    /// Number of attached clients.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// A client is there. It counts from now on: hand it in when its connection is accepted, not
-    /// when it has introduced itself (lesson 30); linger and grace are cancelled.
+    /// Handles a new client. Pass it in when its connection is accepted, not when its hello arrives (lesson 30): linger
+    /// and grace are cancelled.
     ///
-    /// A client attached already stays one client. It may become [`Sight::Seen`] this way, once its
-    /// process is known; it does not become unseen again.
-    pub fn client_attached(&mut self, id: ClientId, sight: Sight, now: Moment) {
-        self.advance(now);
+    /// An attached client stays one client. It can become [`Liveness::Watchable`] this way once its process is known,
+    /// but not unwatchable again.
+    pub fn handle_client_attached(&mut self, id: ClientId, liveness: Liveness, now: Moment) {
+        self.set_now(now);
         self.sign_of_life = self.now;
         let event = match self.clients.entry(id) {
             Entry::Vacant(place) => {
-                place.insert(sight);
+                place.insert(liveness);
                 Event::Arrival
             }
             Entry::Occupied(mut known) => {
-                let best = sight.max(*known.get());
+                let best = liveness.max(*known.get());
                 known.insert(best);
                 Event::Traffic
             }
         };
-        self.handle(event);
+        self.apply(event);
     }
 
-    /// A client is not there any more: its connection or its process ended. The second report of
-    /// the two changes nothing.
-    pub fn client_gone(&mut self, id: ClientId, now: Moment) {
-        self.advance(now);
+    /// Handles the end of a client's connection or process. The second of the two reports changes nothing.
+    pub fn handle_client_gone(&mut self, id: ClientId, now: Moment) {
+        self.set_now(now);
         let was_attached = self.clients.remove(&id).is_some();
         let event = match (was_attached, self.clients.is_empty()) {
             (true, true) => {
@@ -153,72 +152,73 @@ impl Lifetime {
                 Event::LastDeparture
             }
             (true, false) => {
-                // If it was the last one that could be seen, the silence of the others counts from
-                // here: the backstop's condition must hold for the whole of `max_idle` (rule 3).
+                // If it was the last client that could be watched, the silence of the others counts from now: the
+                // condition must hold for all of `max_idle` (rule 3).
                 self.sign_of_life = self.now;
                 Event::Departure
             }
             (false, _) => Event::Departure,
         };
-        self.handle(event);
+        self.apply(event);
     }
 
-    /// A client was heard.
-    pub fn traffic(&mut self, id: ClientId, now: Moment) {
-        self.advance(now);
+    /// Handles bytes of a client.
+    pub fn handle_traffic(&mut self, id: ClientId, now: Moment) {
+        self.set_now(now);
         if self.clients.contains_key(&id) {
             self.sign_of_life = self.now;
         }
-        self.handle(Event::Traffic);
+        self.apply(Event::Traffic);
     }
 
-    /// The owner's process is gone. Ignored with [`Owner::None`].
-    pub fn owner_gone(&mut self, now: Moment) {
-        self.advance(now);
+    /// Handles the exit of the owner. Ignored with [`Owner::None`].
+    pub fn handle_owner_gone(&mut self, now: Moment) {
+        self.set_now(now);
         match self.owner {
             Owner::None => {}
             Owner::Watched => {
                 self.owner_gone_at.get_or_insert(self.now);
-                self.handle(Event::OwnerGone);
+                self.apply(Event::OwnerGone);
             }
         }
     }
 
-    /// The server is gone. With nobody attached that is the end; with clients it is not, unless they
-    /// all leave before it is back.
-    pub fn server_exited(&mut self, now: Moment) {
-        self.advance(now);
-        self.handle(Event::ServerExited);
+    /// Handles the exit of the server. Without clients that is the end; with clients only if all leave before it is
+    /// started again.
+    pub fn handle_server_exited(&mut self, now: Moment) {
+        self.set_now(now);
+        self.apply(Event::ServerExited);
     }
 
-    /// The server is there, or there again.
-    pub fn server_started(&mut self, now: Moment) {
-        self.advance(now);
-        self.handle(Event::ServerStarted);
+    /// Handles the start of the server, the first or a later one.
+    pub fn handle_server_started(&mut self, now: Moment) {
+        self.set_now(now);
+        self.apply(Event::ServerStarted);
     }
 
-    /// Somebody wants the end, whoever is attached.
-    pub fn stop_asked(&mut self, now: Moment) {
-        self.advance(now);
-        self.handle(Event::StopAsked);
+    /// Handles a request to stop, whatever clients are attached.
+    pub fn handle_stop(&mut self, now: Moment) {
+        self.set_now(now);
+        self.apply(Event::StopAsked);
     }
 
-    /// It is `now`, and all that happened before was handed in. May come early, late, or often.
-    pub fn tick(&mut self, now: Moment) {
-        self.advance(now);
-        self.handle(Event::Tick);
+    /// Ends the lifetime if a timer is over. All earlier events must have been passed in. May be called early, late or
+    /// often.
+    pub fn advance(&mut self, now: Moment) {
+        self.set_now(now);
+        self.apply(Event::Advance);
     }
 
-    fn advance(&mut self, now: Moment) {
+    fn set_now(&mut self, now: Moment) {
         self.now = self.now.max(now);
     }
 
-    fn handle(&mut self, event: Event) {
-        match answer(self.state, event) {
-            Answer::Stay => {}
-            Answer::Go(state) => self.state = state,
-            Answer::End(reason) => self.end(reason),
-            Answer::EndIfDue => {
+    fn apply(&mut self, event: Event) {
+        match respond(self.state, event) {
+            Response::Stay => {}
+            Response::Go(state) => self.state = state,
+            Response::End(reason) => self.end(reason),
+            Response::EndIfDue => {
                 if let Some(reason) = self.due() {
                     self.end(reason);
                 }
@@ -234,7 +234,7 @@ impl Lifetime {
         });
     }
 
-    /// Why the life is over by time, if it is.
+    /// The reason why the lifetime is over by time, if it is.
     fn due(&self) -> Option<Reason> {
         let Running { timer, since, end } = self.next_timer()?;
         let length = self.now - since;
@@ -253,22 +253,23 @@ impl Lifetime {
             .min_by_key(|running| running.end)
     }
 
-    /// A timer of this state as it runs; `None` if it is not set, or held, or would end past the
-    /// end of time.
+    /// A timer of this state as it runs. `None`: it is not set, is held, or would end past the end of time.
     fn running(&self, timer: Timer) -> Option<Running> {
         let (since, length) = match timer {
             Timer::Linger => (self.empty_since, self.policy.linger?),
             Timer::Grace => (self.owner_gone_at?.max(self.empty_since), self.policy.grace),
-            // Held: somebody is provably alive (lesson 25).
-            Timer::Silence if self.anybody_seen() => return None,
+            // Held: a client is certainly alive (lesson 25).
+            Timer::Silence if self.any_watchable() => return None,
             Timer::Silence => (self.sign_of_life, self.policy.max_idle?),
         };
         let end = since.checked_add(length)?;
         Some(Running { timer, since, end })
     }
 
-    fn anybody_seen(&self) -> bool {
-        self.clients.values().any(|&sight| sight == Sight::Seen)
+    fn any_watchable(&self) -> bool {
+        self.clients
+            .values()
+            .any(|&liveness| liveness == Liveness::Watchable)
     }
 }
 

@@ -1,4 +1,4 @@
-//! How patient a lifetime is, and whom it asks.
+//! The time limits of a lifetime, and its owner.
 
 use std::time::Duration;
 
@@ -7,64 +7,66 @@ use serde::{Deserialize, Serialize};
 /// How long a shared server outlives its last client.
 pub const SHARED_LINGER: Duration = Duration::from_secs(60);
 
-/// How long a solo server outlives its session: not at all.
-pub const SOLO_LINGER: Duration = Duration::ZERO;
+/// How long a dedicated server outlives its session: not at all.
+pub const DEDICATED_LINGER: Duration = Duration::ZERO;
 
-/// How long the owner must be gone, with nobody attached, before that counts.
+/// How long the owner must be gone, without clients, before the server ends.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// How long clients that cannot be seen may be silent before they count as phantoms.
+/// How long clients that cannot be watched may be silent before they count as gone.
 pub const MAX_IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// The three patiences of a [`Lifetime`](super::Lifetime).
+/// The time limits of a [`Lifetime`](super::Lifetime).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Policy {
-    /// How long to outlive the last client; `None`: an empty house alone is never a reason to end,
-    /// for authors whose server does not count its sessions.
+    /// How long it outlives the last client. `None`: it does not end for lack of clients, for servers that do not count
+    /// their sessions.
     pub linger: Option<Duration>,
 
-    /// How long *owner gone and nobody attached* must hold. Any client cancels it.
+    /// How long the owner must be gone, without clients, before it ends. Any client cancels this.
     pub grace: Duration,
 
-    /// The backstop: how long clients none of which is [`Sight::Seen`] may be silent; `None`: for ever.
+    /// How long its clients may be silent while none of them is [`Liveness::Watchable`]. `None`: for ever.
     pub max_idle: Option<Duration>,
 }
 
 impl Policy {
-    /// The policy of a shared server.
+    /// The limits of a shared server.
     pub const SHARED: Policy = Policy {
         linger: Some(SHARED_LINGER),
         grace: GRACE,
         max_idle: Some(MAX_IDLE),
     };
 
-    /// The policy of a server with one session.
-    pub const SOLO: Policy = Policy {
-        linger: Some(SOLO_LINGER),
+    /// The limits of a dedicated server.
+    pub const DEDICATED: Policy = Policy {
+        linger: Some(DEDICATED_LINGER),
         ..Policy::SHARED
     };
 }
 
-/// One client, for as long as it is attached. The caller numbers them and uses no number twice.
+/// A client, as long as it is attached. The caller assigns the numbers and does not reuse them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ClientId(pub u64);
 
 /// Whether a client's process can be watched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub enum Sight {
-    /// It cannot: only its traffic shows that it lives.
-    Unseen,
+pub enum Liveness {
+    /// Its process cannot be watched: only its traffic shows that it lives.
+    #[serde(rename = "Unseen")]
+    Unwatchable,
 
-    /// It can: it is provably alive until it is reported gone, however quiet it is (lesson 25).
-    Seen,
+    /// Its process can be watched: it is certainly alive until reported gone, however silent (lesson 25).
+    #[serde(rename = "Seen")]
+    Watchable,
 }
 
-/// Whether a process outside bounds this lifetime.
+/// Whether a lifetime depends on a process outside.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Owner {
-    /// None was given: the grace is never armed, and a report of its end is ignored.
+    /// No owner: grace never starts, and a report of its end is ignored.
     None,
 
-    /// One was given, and its exit will be reported.
+    /// An owner whose exit is reported.
     Watched,
 }

@@ -1,31 +1,31 @@
-//! The table: every state, every event, and what follows.
+//! The table of all states and events.
 //!
-//! It holds no data and no time. What an event means (is this departure the last?) is settled before
-//! it comes here, and when a timer ends is asked of [`Lifetime`](super::Lifetime).
+//! It contains no data and no time. What an event means (is this the last client?) is decided before, and
+//! [`Lifetime`](super::Lifetime) knows when a timer ends.
 
 use std::fmt;
 
 use super::verdict::Reason;
 
-/// Where a lifetime stands.
+/// The state of a lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// Clients are attached.
     Serving,
 
-    /// Clients are attached, the owner is gone. Nothing follows from that while they stay (lesson 27).
+    /// Clients are attached, the owner is gone. That ends nothing while they stay (lesson 27).
     ServingUnowned,
 
-    /// Clients are attached, the server is not there. Whether it comes back is decided elsewhere.
+    /// Clients are attached, the server is not running. Whether it is started again is decided elsewhere.
     Down,
 
-    /// As [`Down`](State::Down), and the owner is gone.
+    /// Like [`Down`](State::Down), and the owner is gone.
     DownUnowned,
 
-    /// Nobody is attached: linger runs.
+    /// No client is attached: linger runs.
     Idle,
 
-    /// Nobody is attached and the owner is gone: grace and linger run, the first to end decides.
+    /// No client is attached and the owner is gone: grace and linger run, and the first to end decides.
     Abandoned,
 
     /// The verdict is given.
@@ -46,41 +46,41 @@ impl fmt::Display for State {
     }
 }
 
-/// What happened, refined until the state alone decides what follows.
+/// An event, refined until the state alone decides what follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Event {
     /// A client attached that was not attached before.
     Arrival,
 
-    /// A client left while others stay; or one was reported gone that was not attached any more
-    /// (its connection ended first, its process after).
+    /// A client left while others stay; or a client was reported gone again (its connection ended first, its process
+    /// later).
     Departure,
 
     /// The only client left.
     LastDeparture,
 
-    /// A client was heard.
+    /// A client sent something.
     Traffic,
 
-    /// The owner's process is gone.
+    /// The owner exited.
     OwnerGone,
 
-    /// The server is gone.
+    /// The server exited.
     ServerExited,
 
-    /// A server is there, for the first time or again.
+    /// A server was started, for the first time or again.
     ServerStarted,
 
-    /// Somebody wants the end.
+    /// A person stopped the server.
     StopAsked,
 
     /// Time went by.
-    Tick,
+    Advance,
 }
 
-/// What follows from an event.
+/// The response to an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum Response {
     /// Nothing.
     Stay,
 
@@ -94,20 +94,20 @@ pub(super) enum Answer {
     EndIfDue,
 }
 
-/// What waits for time to pass.
+/// A timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Timer {
-    /// Nobody is attached.
+    /// No client is attached.
     Linger,
 
-    /// Nobody is attached and the owner is gone.
+    /// No client is attached and the owner is gone.
     Grace,
 
-    /// Clients are attached, none provably alive and none heard.
+    /// Clients are attached; none is certainly alive and none sent anything.
     Silence,
 }
 
-/// The timers that run in a state. Of two that end at the same moment the first gives the reason.
+/// The timers that run in a state. If two end at the same time, the first gives the reason.
 pub(super) const fn timers(state: State) -> &'static [Timer] {
     match state {
         State::Serving | State::ServingUnowned => &[Timer::Silence],
@@ -118,11 +118,11 @@ pub(super) const fn timers(state: State) -> &'static [Timer] {
     }
 }
 
-/// What follows from `event` in `state`. No wildcards: a new event does not compile until every state
-/// answers it.
+/// The response to `event` in `state`. There are no wildcards: a new event does not compile until every state handles
+/// it.
 #[rustfmt::skip]
-pub(super) const fn answer(state: State, event: Event) -> Answer {
-    use Answer::{End, EndIfDue, Go, Stay};
+pub(super) const fn respond(state: State, event: Event) -> Response {
+    use Response::{End, EndIfDue, Go, Stay};
     use Event::*;
     use Reason as R;
     use State::*;
@@ -136,7 +136,7 @@ pub(super) const fn answer(state: State, event: Event) -> Answer {
         (Serving,        ServerExited)  => Go(Down),
         (Serving,        ServerStarted) => Stay,
         (Serving,        StopAsked)     => End(R::StopAsked),
-        (Serving,        Tick)          => EndIfDue,
+        (Serving,        Advance)          => EndIfDue,
 
         (ServingUnowned, Arrival)       => Stay,
         (ServingUnowned, Departure)     => Stay,
@@ -146,7 +146,7 @@ pub(super) const fn answer(state: State, event: Event) -> Answer {
         (ServingUnowned, ServerExited)  => Go(DownUnowned),
         (ServingUnowned, ServerStarted) => Stay,
         (ServingUnowned, StopAsked)     => End(R::StopAsked),
-        (ServingUnowned, Tick)          => EndIfDue,
+        (ServingUnowned, Advance)          => EndIfDue,
 
         (Down,           Arrival)       => Stay,
         (Down,           Departure)     => Stay,
@@ -156,7 +156,7 @@ pub(super) const fn answer(state: State, event: Event) -> Answer {
         (Down,           ServerExited)  => Stay,
         (Down,           ServerStarted) => Go(Serving),
         (Down,           StopAsked)     => End(R::StopAsked),
-        (Down,           Tick)          => EndIfDue,
+        (Down,           Advance)          => EndIfDue,
 
         (DownUnowned,    Arrival)       => Stay,
         (DownUnowned,    Departure)     => Stay,
@@ -166,7 +166,7 @@ pub(super) const fn answer(state: State, event: Event) -> Answer {
         (DownUnowned,    ServerExited)  => Stay,
         (DownUnowned,    ServerStarted) => Go(ServingUnowned),
         (DownUnowned,    StopAsked)     => End(R::StopAsked),
-        (DownUnowned,    Tick)          => EndIfDue,
+        (DownUnowned,    Advance)          => EndIfDue,
 
         (Idle,           Arrival)       => Go(Serving),
         (Idle,           Departure)     => Stay,
@@ -176,7 +176,7 @@ pub(super) const fn answer(state: State, event: Event) -> Answer {
         (Idle,           ServerExited)  => End(R::ServerExited),
         (Idle,           ServerStarted) => Stay,
         (Idle,           StopAsked)     => End(R::StopAsked),
-        (Idle,           Tick)          => EndIfDue,
+        (Idle,           Advance)          => EndIfDue,
 
         (Abandoned,      Arrival)       => Go(ServingUnowned),
         (Abandoned,      Departure)     => Stay,
@@ -186,7 +186,7 @@ pub(super) const fn answer(state: State, event: Event) -> Answer {
         (Abandoned,      ServerExited)  => End(R::ServerExited),
         (Abandoned,      ServerStarted) => Stay,
         (Abandoned,      StopAsked)     => End(R::StopAsked),
-        (Abandoned,      Tick)          => EndIfDue,
+        (Abandoned,      Advance)          => EndIfDue,
 
         (Ended,          Arrival)       => Stay,
         (Ended,          Departure)     => Stay,
@@ -196,6 +196,6 @@ pub(super) const fn answer(state: State, event: Event) -> Answer {
         (Ended,          ServerExited)  => Stay,
         (Ended,          ServerStarted) => Stay,
         (Ended,          StopAsked)     => Stay,
-        (Ended,          Tick)          => Stay,
+        (Ended,          Advance)          => Stay,
     }
 }

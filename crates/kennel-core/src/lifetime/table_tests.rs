@@ -1,8 +1,7 @@
-//! The table again, written down a second time and independently, and every cell of it reached
-//! through the public calls.
+//! The table once more, written independently, and every cell of it reached through public calls.
 
 use super::table::{Event, State};
-use super::{ClientId, Lifetime, Owner, Policy, Reason, Sight};
+use super::{ClientId, Lifetime, Liveness, Owner, Policy, Reason};
 use crate::time::Moment;
 
 use Cell::{End, Go, Stay};
@@ -25,7 +24,7 @@ enum Expected {
     Stop,
 }
 
-/// The columns. `Tick` has two: the moment before the deadline, and the deadline.
+/// The columns. `Advance` has two: before the timeout, and at the timeout.
 #[derive(Clone, Copy, Debug)]
 enum Column {
     On(Event),
@@ -41,7 +40,7 @@ const COLUMNS: [Column; 10] = [
     Column::On(Event::ServerExited),
     Column::On(Event::ServerStarted),
     Column::On(Event::StopAsked),
-    Column::On(Event::Tick),
+    Column::On(Event::Advance),
     Column::AtDeadline,
 ];
 
@@ -84,7 +83,11 @@ fn every_state_answers_every_event_as_the_design_says() {
                 End(reason) => {
                     assert_eq!(life.state(), Ended, "{cell}");
                     assert_eq!(life.verdict().map(of), Some(reason), "{cell}");
-                    assert_eq!(life.deadline(), None, "{cell}: nothing is left to wait for");
+                    assert_eq!(
+                        life.next_timeout(),
+                        None,
+                        "{cell}: nothing is left to wait for"
+                    );
                 }
             }
         }
@@ -100,7 +103,7 @@ fn the_grid_has_every_state_once_and_every_event_once() {
     assert_eq!(columns, (0..COLUMNS.len()).collect::<Vec<_>>());
 }
 
-/// Its row. A new state does not compile here until it has one.
+/// The row of a state. A new state does not compile until it has one.
 fn row(state: State) -> usize {
     match state {
         Serving => 0,
@@ -113,7 +116,7 @@ fn row(state: State) -> usize {
     }
 }
 
-/// Its column. A new event does not compile here until it has one.
+/// The column of an event. A new event does not compile until it has one.
 fn column_of(column: Column) -> usize {
     match column {
         Column::On(Event::Arrival) => 0,
@@ -124,12 +127,12 @@ fn column_of(column: Column) -> usize {
         Column::On(Event::ServerExited) => 5,
         Column::On(Event::ServerStarted) => 6,
         Column::On(Event::StopAsked) => 7,
-        Column::On(Event::Tick) => 8,
+        Column::On(Event::Advance) => 8,
         Column::AtDeadline => 9,
     }
 }
 
-/// A life in `state`, brought there by public calls, with as many clients as the event needs.
+/// A lifetime in this state, reached by public calls, with as many clients as the event needs.
 fn in_state(state: State, column: Column) -> Lifetime {
     let now = Moment::START;
     let mut life = Lifetime::new(Policy::SHARED, Owner::Watched, now);
@@ -140,39 +143,41 @@ fn in_state(state: State, column: Column) -> Lifetime {
         _ => &[FIRST],
     };
     for &id in clients {
-        life.client_attached(id, Sight::Unseen, now);
+        life.handle_client_attached(id, Liveness::Unwatchable, now);
     }
     match state {
         Serving | Idle => {}
-        ServingUnowned | Abandoned => life.owner_gone(now),
-        Down => life.server_exited(now),
+        ServingUnowned | Abandoned => life.handle_owner_gone(now),
+        Down => life.handle_server_exited(now),
         DownUnowned => {
-            life.server_exited(now);
-            life.owner_gone(now);
+            life.handle_server_exited(now);
+            life.handle_owner_gone(now);
         }
-        Ended => life.stop_asked(now),
+        Ended => life.handle_stop(now),
     }
     life
 }
 
-/// The public call that means this event. Where nobody is attached, the one who is reported gone
-/// or heard is a stranger: the nearest a caller can come to these cells.
+/// Makes the public call of this event. Without clients, it names an unknown client: the nearest that a caller can come
+/// to these cells.
 fn hand_in(life: &mut Lifetime, column: Column) {
     let before_deadline = Moment::from_nanos(1);
     match column {
-        Column::On(Event::Arrival) => life.client_attached(THIRD, Sight::Unseen, before_deadline),
-        Column::On(Event::Departure) => life.client_gone(FIRST, before_deadline),
-        Column::On(Event::LastDeparture) => life.client_gone(FIRST, before_deadline),
-        Column::On(Event::Traffic) => life.traffic(FIRST, before_deadline),
-        Column::On(Event::OwnerGone) => life.owner_gone(before_deadline),
-        Column::On(Event::ServerExited) => life.server_exited(before_deadline),
-        Column::On(Event::ServerStarted) => life.server_started(before_deadline),
-        Column::On(Event::StopAsked) => life.stop_asked(before_deadline),
-        Column::On(Event::Tick) => match life.deadline() {
-            Some(deadline) => life.tick(Moment::from_nanos(deadline.as_nanos() - 1)),
-            None => life.tick(before_deadline),
+        Column::On(Event::Arrival) => {
+            life.handle_client_attached(THIRD, Liveness::Unwatchable, before_deadline)
+        }
+        Column::On(Event::Departure) => life.handle_client_gone(FIRST, before_deadline),
+        Column::On(Event::LastDeparture) => life.handle_client_gone(FIRST, before_deadline),
+        Column::On(Event::Traffic) => life.handle_traffic(FIRST, before_deadline),
+        Column::On(Event::OwnerGone) => life.handle_owner_gone(before_deadline),
+        Column::On(Event::ServerExited) => life.handle_server_exited(before_deadline),
+        Column::On(Event::ServerStarted) => life.handle_server_started(before_deadline),
+        Column::On(Event::StopAsked) => life.handle_stop(before_deadline),
+        Column::On(Event::Advance) => match life.next_timeout() {
+            Some(deadline) => life.advance(Moment::from_nanos(deadline.as_nanos() - 1)),
+            None => life.advance(before_deadline),
         },
-        Column::AtDeadline => life.tick(life.deadline().unwrap_or(Moment::END)),
+        Column::AtDeadline => life.advance(life.next_timeout().unwrap_or(Moment::END)),
     }
 }
 

@@ -1,67 +1,67 @@
-//! The end, and why.
+//! The end of a lifetime and its reason.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::time::{Moment, Spoken};
+use crate::time::{HumanDuration, Moment};
 
-/// The end of a lifetime. It is given once and never changes.
+/// The end of a lifetime. It does not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Why it ended.
+    /// The reason.
     pub reason: Reason,
 
-    /// When that was decided.
+    /// When it was decided.
     pub at: Moment,
 }
 
-/// Why a lifetime ended. Its text is what the log, `kennel ps` and the user are told.
+/// Why a lifetime ended. Its text appears in the log and in `kennel ps`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reason {
-    /// Nobody was attached for the whole linger.
+    /// No client was attached for all of linger.
     LingerOver {
-        /// How long nobody was there.
+        /// How long no client was attached.
         nobody_for: Duration,
     },
 
-    /// The owner was gone, and nobody attached, for the whole grace.
+    /// The owner was gone, without clients, for all of grace.
     OwnerGone {
         /// How long both held.
         nobody_for: Duration,
     },
 
-    /// The backstop: clients were attached, but none gave a sign of life.
+    /// Clients were attached, but silent and unwatchable.
     Silent {
-        /// How long none of them was heard, nor provably alive.
+        /// How long they were silent.
         silent_for: Duration,
     },
 
-    /// The server exited and nobody is attached who would want it back.
+    /// The server exited without clients.
     ServerExited,
 
-    /// Somebody asked for it.
+    /// A person stopped it.
     StopAsked,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            // A solo server does not linger: to say "for 0 ms" would only puzzle.
+            // A dedicated server does not linger: "for 0 ms" would only confuse.
             Reason::LingerOver { nobody_for } if nobody_for < Duration::from_millis(1) => {
                 write!(f, "no client attached")
             }
             Reason::LingerOver { nobody_for } => {
-                write!(f, "no client attached for {}", Spoken(nobody_for))
+                write!(f, "no client attached for {}", HumanDuration(nobody_for))
             }
             Reason::OwnerGone { nobody_for } if nobody_for < Duration::from_millis(1) => {
                 write!(f, "owner gone and no client attached")
             }
             Reason::OwnerGone { nobody_for } => {
-                let length = Spoken(nobody_for);
+                let length = HumanDuration(nobody_for);
                 write!(f, "owner gone and no client attached for {length}")
             }
             Reason::Silent { silent_for } => {
-                let length = Spoken(silent_for);
+                let length = HumanDuration(silent_for);
                 write!(f, "no traffic for {length} and no client provably alive")
             }
             Reason::ServerExited => write!(f, "server exited and no client attached"),

@@ -1,4 +1,4 @@
-//! What an answer is known by.
+//! Ids of requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use super::token::is_number;
 use super::{Malformed, Part};
 
-/// The largest integer that every reader takes for itself: past it a double cannot tell neighbours.
+/// The largest integer that every reader preserves: beyond it, a double cannot tell neighbours apart.
 const LARGEST: u64 = (1 << 53) - 1;
 
-/// An id as it stands in a line: a string, a number or `null`.
+/// An id as spelled in a line: a string, a number or `null`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Id<'a>(Part<'a>);
 
@@ -20,32 +20,34 @@ impl<'a> Id<'a> {
     pub(super) fn new(part: Part<'a>) -> Result<Id<'a>, Malformed> {
         match part.bytes {
             [b'"' | b'-' | b'0'..=b'9', ..] | b"null" => Ok(Id(part)),
-            _ => Err(Malformed::Shape("its id is no string, number or null")),
+            _ => Err(Malformed::Shape(
+                "its id is neither a string, a number nor null",
+            )),
         }
     }
 
-    /// An id that stands for itself, in no line.
+    /// An id outside of any line.
     pub(crate) fn alone(text: &'a str) -> Option<Id<'a>> {
         Id::new(Part::new(0, text)).ok()
     }
 
-    /// The bytes as they stand, quotes included: what an answer must carry.
+    /// The bytes as spelled, quotes included: a response must contain them.
     pub fn raw(&self) -> &'a [u8] {
         self.0.bytes()
     }
 
-    /// Where it is in the line.
+    /// Its position in the line.
     pub fn part(&self) -> Part<'a> {
         self.0
     }
 
-    /// Whether a request may have it: a string or an integer. Requests with others (`null`, `1.5`, `1e3`) are silently
-    /// dropped by some SDKs.
+    /// Whether a request may have it: a string or an integer. Some SDKs silently drop requests with other ids (`null`,
+    /// `1.5`, `1e3`).
     pub fn is_acceptable(&self) -> bool {
         self.key().is_acceptable()
     }
 
-    /// What it means, to be compared: a server may answer `"a\/b"` as `"a/b"`.
+    /// Its value, for comparison: a server may answer `"a\/b"` as `"a/b"`.
     pub fn key(&self) -> Key {
         if let Some(number) = short_number(self.0.bytes) {
             return Key::Number(number);
@@ -53,7 +55,7 @@ impl<'a> Id<'a> {
         let text = self.0.text();
         let known = match text.as_bytes()[0] {
             b'"' if !text.contains('\\') => Some(Key::Text(text[1..text.len() - 1].into())),
-            // An escaped half of a surrogate pair means no text, and is refused as such by some.
+            // An escaped half of a surrogate pair is no text, and some readers refuse it.
             b'"' => serde_json::from_str(text).ok().map(Key::Text),
             _ => text
                 .parse()
@@ -65,9 +67,9 @@ impl<'a> Id<'a> {
     }
 }
 
-/// What most ids are: a count.
+/// The usual id: a short count.
 fn short_number(text: &[u8]) -> Option<i64> {
-    // As many digits as every number up to `LARGEST` may have.
+    // Every number of this many digits is below `LARGEST`.
     const DIGITS: usize = 15;
     if !(1..=DIGITS).contains(&text.len()) {
         return None;
@@ -79,19 +81,19 @@ fn short_number(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// What an id means. `1` and `"1"` differ; `"a"` and `"\u0061"` do not.
+/// The value of an id. `1` and `"1"` differ; `"a"` and `"\u0061"` do not.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Key {
-    /// An integer every SDK takes.
+    /// An integer that every SDK accepts.
     Number(i64),
     /// A string.
     Text(Box<str>),
-    /// An integer that no double holds, or an id that some SDKs drop; as it was spelled.
+    /// An integer that no double can represent, or an id that some SDKs drop; as spelled.
     Odd(Box<str>),
 }
 
 impl Key {
-    /// What an id means that stands for itself, quotes included. `None`: it is no id.
+    /// The value of an id, quotes included. `None`: the bytes are no id.
     pub fn of(spelled: &[u8]) -> Option<Key> {
         let raw: &RawValue = serde_json::from_slice(spelled).ok()?;
         Id::alone(raw.get()).map(|id| id.key())
@@ -109,7 +111,7 @@ impl Key {
         }
     }
 
-    /// How many bytes of text it takes up.
+    /// Bytes of its text.
     pub(crate) fn length(&self) -> usize {
         match self {
             Key::Number(_) => 0,
@@ -117,7 +119,7 @@ impl Key {
         }
     }
 
-    /// The number this id stands for to a reader that takes `"1"` and `1.0` for `1`, as the official clients do.
+    /// Its number for a reader that accepts `"1"` and `1.0` as `1`, like the official clients.
     pub fn as_number(&self) -> Option<f64> {
         let text = match self {
             Key::Number(number) => return Some(*number as f64),
@@ -130,14 +132,14 @@ impl Key {
         number.filter(|it: &f64| it.is_finite())
     }
 
-    /// The same, if it is an integer that a double holds exactly.
+    /// Its number, if that is an integer that a double represents exactly.
     pub fn as_integer(&self) -> Option<i64> {
         let number = self.as_number()?;
         let is_exact = number.fract() == 0.0 && number.abs() <= LARGEST as f64;
         is_exact.then_some(number as i64)
     }
 
-    /// How the same integer is usually spelled, as a number and as a string, this id itself left out.
+    /// The usual spellings of the same integer, as a number and as a string, without this id itself.
     pub(crate) fn same_integer(&self) -> impl Iterator<Item = Key> {
         let integer = self.as_integer();
         let number = integer.map(Key::Number);
@@ -146,13 +148,13 @@ impl Key {
     }
 }
 
-/// Integers of more digits are not compared as numbers.
+/// Maximum digits of an integer that is compared as a number.
 const MOST_DIGITS: usize = 32;
-/// Nor are more of them than these.
+/// Maximum number of such integers.
 const MOST_ODD: usize = 64;
 
-/// The only id among `pending` that is the same number as `key`, for a peer that answers `1` as `"1"` or `1.0`. `None`
-/// if there are several: then nobody knows which is meant. For an id that matches none exactly.
+/// The only id in `pending` with the same number as `key`, for a peer that answers `1` as `"1"` or `1.0`. `None`: there
+/// are several, or none. For an id without an exact match.
 pub(crate) fn only_same_number<'m, V>(
     pending: &'m BTreeMap<Key, V>,
     key: &Key,
@@ -161,8 +163,8 @@ pub(crate) fn only_same_number<'m, V>(
     let number = key.as_number()?;
     let usual = key.same_integer();
     let usual = usual.filter_map(|it| pending.get_key_value(&it));
-    // Integers that no double holds: a server may answer with the nearest one. Those of so many digits that nobody means
-    // them are not looked at, and of very many none is: a peer that makes them must not cost much.
+    // Integers that no double represents: a server may answer with the nearest one. Very long ones are skipped, and if
+    // there are very many, all are: a peer must not cause much work.
     let short = |(it, _): &(&Key, &V)| it.length() <= MOST_DIGITS;
     let odd = || pending.range(Key::Odd("".into())..).filter(short);
     let few = odd().nth(MOST_ODD).is_none();
@@ -173,7 +175,7 @@ pub(crate) fn only_same_number<'m, V>(
     found.next().is_none().then_some(only)
 }
 
-/// As one would write it down in a log: a long one is cut.
+/// For a log: a long id is cut.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const ENOUGH: usize = 64;

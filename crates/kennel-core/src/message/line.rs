@@ -1,4 +1,4 @@
-//! New lines: an old one with other bytes in some places, or one of our own. All without the newline.
+//! Editing a line, and building lines. All without the newline.
 
 use std::ops::Range;
 
@@ -8,17 +8,17 @@ use memchr::memchr;
 use super::token::SHORT;
 use super::{Id, Owned};
 
-/// The line with `new_id` where `id` stands. Every other byte is as it was (rule 11).
+/// Returns the line with `new_id` in place of `id`. All other bytes stay (rule 11).
 ///
-/// `id` is of a message that was parsed from this very line.
+/// `id` must come from a message that was parsed from this line.
 pub fn splice_id(line: &[u8], id: &Id<'_>, new_id: &[u8]) -> Vec<u8> {
     splice(line, &[(id.part().range(), new_id)])
 }
 
-/// The line with other bytes in some places, which are given in order and do not overlap.
+/// Returns the line with replacements, which must be in order and not overlap.
 pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     let added: usize = edits.iter().map(|(_, new)| new.len()).sum();
-    // And a byte for the newline of whoever writes it: a long line is not moved for that.
+    // One byte more for the newline, so that a long line is not copied to append it.
     let mut spliced = Vec::with_capacity(line.len() + added + 1);
     let mut done = 0;
     for (place, new) in edits {
@@ -30,7 +30,7 @@ pub fn splice(line: &[u8], edits: &[(Range<usize>, &[u8])]) -> Vec<u8> {
     spliced
 }
 
-/// Where the first newline is. A long line spends much of its time here.
+/// The position of the first newline. Long lines spend much of their time here.
 pub fn newline(bytes: &[u8]) -> Option<usize> {
     let (short, long) = bytes.split_at(bytes.len().min(SHORT));
     let found = One::new(b'\n').find(short);
@@ -40,32 +40,33 @@ pub fn newline(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Characters that JSON has in strings and at which some readers end a line, besides a carriage return: Node's `readline`
-/// at the first two, Java's `Scanner` at all of them.
+/// Characters inside JSON strings at which some readers end a line, besides a carriage return: Node's `readline` at the
+/// first two, Java's `Scanner` at all of them.
 const SEPARATORS: [&str; 3] = ["\u{2028}", "\u{2029}", "\u{85}"];
-/// Maximum bytes that a line grows by when its separators are escaped.
+/// Maximum bytes that escaping separators adds to a line.
 const MOST_ADDED: usize = 1 << 20;
 /// Maximum bytes of a line whose separators are escaped: all of it is read again.
 const LONGEST_SPLIT: usize = 8 << 20;
 
-/// Whether some readers would end the line before its end. A carriage return that is its last byte is part of the line's
-/// end to all of them.
+/// Whether some readers would end the line early. A carriage return at its end is part of the line's end for all of
+/// them.
 pub(super) fn has_separators(line: &[u8]) -> bool {
     let has_return = |(_, rest): (&u8, &[u8])| rest.contains(&b'\r');
     let text = str::from_utf8(line).unwrap_or_default();
     line.split_last().is_some_and(has_return) || has_foreign_separators(text)
 }
 
-/// Whether it has other characters than a carriage return at which some readers end a line.
+/// Whether it contains characters other than a carriage return at which some readers end a line.
 pub(super) fn has_foreign_separators(text: &str) -> bool {
     SEPARATORS.iter().any(|separator| text.contains(separator))
 }
 
-/// The same message as one line to every reader: with spaces for carriage returns, which are white space where a message
-/// is well-formed, and with escapes for other separators, which are in its strings. `Err`: it would be much longer, or is
+/// Returns the same message as one line for every reader: with spaces instead of carriage returns, which are white
+/// space in a well-formed message, and with escapes for other separators, which are inside strings. `Err`: it would be
+/// much longer, or is very long.
 /// very long.
-///
-/// Sessions that share a server speak to it through one pipe: a session that could end a line early could send whole
+/// Sessions that share a server use one pipe: a session that could end a line early could send messages in the name of
+/// another.
 /// messages in the name of another.
 pub(crate) fn one_line(line: Owned) -> Result<Owned, Owned> {
     if line.len() > LONGEST_SPLIT {
@@ -85,7 +86,7 @@ pub(crate) fn one_line(line: Owned) -> Result<Owned, Owned> {
     if added > MOST_ADDED {
         return Err(bytes.into());
     }
-    // And a byte for the newline.
+    // One byte more for the newline.
     let mut written = Vec::with_capacity(bytes.len() + added + 1);
     let mut done = 0;
     for (at, separator) in text.match_indices(['\u{2028}', '\u{2029}', '\u{85}']) {
@@ -99,9 +100,9 @@ pub(crate) fn one_line(line: Owned) -> Result<Owned, Owned> {
     Ok(written.into())
 }
 
-/// An error of our own in answer to the request with this id.
+/// Builds an error response to the request with this id.
 ///
-/// `id` and `data` are JSON already; `message` is text.
+/// `id` and `data` are JSON; `message` is text.
 pub fn error_reply(id: &[u8], code: i32, message: &str, data: Option<&str>) -> Vec<u8> {
     let message = quoted(message);
     let data = match data {
@@ -112,19 +113,19 @@ pub fn error_reply(id: &[u8], code: i32, message: &str, data: Option<&str>) -> V
     [br#"{"jsonrpc":"2.0","id":"#, id, error.as_bytes()].concat()
 }
 
-/// A result of our own in answer to the request with this id. Both are JSON already.
+/// Builds a result response to the request with this id. Both are JSON.
 pub fn result_reply(id: &[u8], result: &str) -> Vec<u8> {
     let result = format!(r#","result":{result}}}"#);
     [br#"{"jsonrpc":"2.0","id":"#, id, result.as_bytes()].concat()
 }
 
-/// A notification of our own. `params` are JSON already; `method` is text.
+/// Builds a notification. `params` are JSON; `method` is text.
 pub fn notification(method: &str, params: &str) -> Vec<u8> {
     let method = quoted(method);
     format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#).into_bytes()
 }
 
-/// Text as a JSON string.
+/// Returns text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("every text is a JSON string")
 }

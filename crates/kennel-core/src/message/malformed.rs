@@ -1,32 +1,32 @@
-//! Why a line is no message.
+//! Why a line is not a message.
 
 use std::fmt;
 
 use super::BATCH_LIMIT;
 
-/// Why a line is no message. Its text completes "dropped a line from the server: …"; it never quotes
-/// the line, which may hold secrets.
+/// Why a line is not a message. Its text completes "dropped a line from the server: …". It never quotes the line, which
+/// may contain secrets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// A newline inside, at least to some readers: it is more than one line.
+    /// A newline inside, at least for some readers.
     Newline,
 
-    /// It begins with `!`, as only Kennel's own lines do.
+    /// The line begins with `!`, like Kennel's control messages.
     Reserved,
 
     /// Not UTF-8.
     NotText {
-        /// How many bytes are.
+        /// Number of valid bytes.
         at: usize,
     },
 
     /// Not one JSON value.
     NotJson {
-        /// The byte where that shows, from 1 on.
+        /// The position of the error, from 1 on.
         at: usize,
     },
 
-    /// JSON, but no message of JSON-RPC 2.0.
+    /// JSON, but not a JSON-RPC 2.0 message.
     Shape(&'static str),
 
     /// A batch of more than [`BATCH_LIMIT`] messages.
@@ -34,7 +34,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// Whether the line is a message, but more than one line to some readers.
+    /// Whether the line is a message that some readers would take for several lines.
     pub(crate) fn is_split(self, line: &[u8]) -> bool {
         self == Malformed::Newline && !line.contains(&b'\n')
     }

@@ -71,18 +71,22 @@ impl<'a> Part<'a> {
 
     /// Looks for the members that are asked for most, once and for all.
     pub(super) fn look_inside(&mut self) {
-        let mut seen = SeenMembers::default();
+        if !self.bytes.starts_with(b"{") {
+            return;
+        }
         let start = self.bytes.as_ptr().addr();
-        if self.bytes.starts_with(b"{")
-            && serde_json::Deserializer::from_str(self.text())
-                .deserialize_map(MemberPlaces {
-                    start,
-                    seen: &mut seen,
-                })
-                .is_ok()
-            && !seen.odd
-        {
-            self.inside = Inside::Known(seen.places);
+        let mut places = [None; MEMBERS.len()];
+        let is_known = for_each_member(self.text(), |key, raw| {
+            let Some(nth) = MEMBERS.iter().position(|it| **it == *key) else {
+                return true;
+            };
+            let value = raw.get().as_ptr().addr();
+            let place = Place::new(start, value, value + raw.get().len());
+            // It comes twice, or is too far away.
+            place.is_some() && std::mem::replace(&mut places[nth], place).is_none()
+        });
+        if is_known {
+            self.inside = Inside::Known(places);
         }
     }
 
@@ -114,22 +118,16 @@ impl<'a> Part<'a> {
         if self.bytes.len() > SEARCH_LIMIT {
             return Err(TOO_LONG);
         }
-        let mut found = Found::default();
-        let finder = Finder {
-            name,
-            found: &mut found,
-        };
-        let mut json = serde_json::Deserializer::from_str(self.text());
-        if json.deserialize_map(finder).is_err() {
-            // The line was checked before, so it is not that.
-            return Ok(None);
-        }
-        if found.twice {
-            return Err(Malformed::Shape(
+        let mut found: Option<&RawValue> = None;
+        let comes_once = for_each_member(self.text(), |key, raw| {
+            key != name || found.replace(raw).is_none()
+        });
+        match comes_once {
+            true => Ok(found.map(|raw| self.inside(raw))),
+            false => Err(Malformed::Shape(
                 "a key that decides on its way comes twice",
-            ));
+            )),
         }
-        Ok(found.value.map(|raw| self.inside(raw)))
     }
 
     /// The value at the end of a path of members.
@@ -213,9 +211,10 @@ impl<'a> Part<'a> {
     fn members(&self) -> Vec<(Cow<'a, str>, &'a RawValue)> {
         let mut members = Vec::new();
         if self.bytes.starts_with(b"{") {
-            let mut json = serde_json::Deserializer::from_str(self.text());
-            // The line was checked before: it cannot fail half-way.
-            let _ = json.deserialize_map(Members(&mut members));
+            for_each_member(self.text(), |key, raw| {
+                members.push((key, raw));
+                true
+            });
         }
         members
     }
@@ -261,104 +260,37 @@ fn write_canonical(value: &Part<'_>, depth: usize, written: &mut String) {
     }
 }
 
-#[derive(Default)]
-struct Found<'a> {
-    value: Option<&'a RawValue>,
-    twice: bool,
+/// Calls `each` with every member of an object that was checked before: what its key means, and its value. Ends early, with
+/// `false`, where `each` says so.
+pub(super) fn for_each_member<'a>(
+    object: &'a str,
+    each: impl FnMut(Cow<'a, str>, &'a RawValue) -> bool,
+) -> bool {
+    let mut json = serde_json::Deserializer::from_str(object);
+    json.deserialize_map(Members(each)).is_ok()
 }
 
-struct Finder<'n, 'f, 'a> {
-    name: &'n str,
-    found: &'f mut Found<'a>,
-}
+struct Members<F>(F);
 
-impl<'a> Visitor<'a> for Finder<'_, '_, 'a> {
+impl<'a, F: FnMut(Cow<'a, str>, &'a RawValue) -> bool> Visitor<'a> for Members<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an object")
     }
 
-    fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
-        while let Some(is_it) = object.next_key_seed(IsCalled(self.name))? {
-            let value = object.next_value::<&'a RawValue>()?;
-            if is_it {
-                self.found.twice |= self.found.value.replace(value).is_some();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Where [`MEMBERS`] are.
-#[derive(Default)]
-struct SeenMembers {
-    places: [Option<Place>; MEMBERS.len()],
-    /// One of them comes twice, or is too far away.
-    odd: bool,
-}
-
-struct MemberPlaces<'s> {
-    /// Where the object is in memory.
-    start: usize,
-    seen: &'s mut SeenMembers,
-}
-
-impl<'a> Visitor<'a> for MemberPlaces<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object")
-    }
-
-    fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
+    fn visit_map<M: MapAccess<'a>>(mut self, mut object: M) -> Result<(), M::Error> {
         while let Some(key) = object.next_key_seed(AnyKey)? {
-            let value = object.next_value::<&'a RawValue>()?.get();
-            if let Some(nth) = MEMBERS.iter().position(|it| **it == *key) {
-                let start = value.as_ptr().addr();
-                let place = Place::new(self.start, start, start + value.len());
-                let twice = self.seen.places[nth].is_some();
-                self.seen.odd |= twice || place.is_none();
-                self.seen.places[nth] = place;
+            if !(self.0)(key, object.next_value()?) {
+                return Err(M::Error::custom("no more members are wanted"));
             }
-        }
-        Ok(())
-    }
-}
-
-/// Compares a key without keeping it.
-struct IsCalled<'n>(&'n str);
-
-impl<'a> DeserializeSeed<'a> for IsCalled<'_> {
-    type Value = bool;
-
-    fn deserialize<D: Deserializer<'a>>(self, key: D) -> Result<bool, D::Error> {
-        Ok(match Spelled::of(key)? {
-            Spelled::AsMeant(key) => key == self.0,
-            Spelled::Escaped(key) => key == self.0.as_bytes(),
-        })
-    }
-}
-
-struct Members<'m, 'a>(&'m mut Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'a> Visitor<'a> for Members<'_, 'a> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object")
-    }
-
-    fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
-        while let Some(key) = object.next_key_seed(AnyKey)? {
-            self.0.push((key, object.next_value()?));
         }
         Ok(())
     }
 }
 
 /// What a key means, which need not be text: then no name is like it.
-pub(super) struct AnyKey;
+struct AnyKey;
 
 impl<'a> DeserializeSeed<'a> for AnyKey {
     type Value = Cow<'a, str>;

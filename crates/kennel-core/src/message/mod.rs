@@ -1,14 +1,13 @@
-//! One line of MCP as it stands, without taking it apart.
+//! Finds the parts of one MCP line without rewriting it.
 //!
-//! A line passes through Kennel unchanged but for the ids that must be rewritten (rule 11), so it is
-//! never turned into a tree of values and written anew: that would reorder keys, respell numbers and
-//! escapes, and lose what this version of the protocol does not know. [`Message::parse`] checks the
-//! whole line (text, grammar, shape: a bad line must not reach an app) and says *where* in it the
-//! envelope's parts are; [`splice_id`] makes a new line with other bytes in one of those places.
+//! A line passes through Kennel unchanged except for ids (rule 11). So it is never turned into a tree of values and
+//! written again: that would reorder keys, respell numbers and escapes, and lose extensions of the protocol.
+//! [`Message::parse`] checks the whole line (text, grammar, shape: a malformed line must not reach an app) and returns
+//! *where* the parts of the envelope are; [`splice_id`] makes a line with another id in its place.
 //!
-//! A line here is the bytes without the newline. A `\r` before it is white space to JSON, and stays.
+//! Lines are bytes without the newline. A `\r` at the end is white space in JSON, and stays.
 
-mod glance;
+mod fast_path;
 mod id;
 mod line;
 mod malformed;
@@ -19,7 +18,6 @@ mod parse;
 pub(crate) mod repair;
 pub(crate) mod reply;
 mod scan;
-mod short;
 mod token;
 
 use std::borrow::Cow;
@@ -32,7 +30,7 @@ pub use line::{error_reply, newline, notification, result_reply, splice, splice_
 pub use malformed::Malformed;
 pub use outline::{Element, LONGEST_ID, Outline};
 pub use owned::Owned;
-pub use repair::repaired;
+pub use repair::{repaired, with_finite_numbers};
 pub use reply::{BATCH_LIMIT, INITIALIZE_LIMIT, long_initialize};
 pub use scan::Scan;
 
@@ -40,9 +38,11 @@ pub(crate) use id::only_same_number;
 pub(crate) use line::{one_line, quoted};
 pub(crate) use member::CANONICAL_LIMIT;
 pub(crate) use owned::Edit;
-pub(crate) use short::Short;
 
-/// One line, known to be well-formed: what it is, and where its parts are.
+/// The bytes of an id. A short one needs no allocation.
+pub(crate) type IdBytes = smallvec::SmallVec<[u8; 16]>;
+
+/// A well-formed line: its kind, and where its parts are.
 ///
 /// ```
 /// use kennel_core::message::{Message, splice_id};
@@ -59,7 +59,7 @@ pub(crate) use short::Short;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// A method and an id: somebody waits for an answer.
+    /// A method and an id: the sender waits for a response.
     Request(Request<'a>),
 
     /// A method and no id.
@@ -68,48 +68,48 @@ pub enum Message<'a> {
     /// A result or an error.
     Response(Response<'a>),
 
-    /// Several of the above in an array (protocol 2025-03-26 only).
+    /// Several of the above in an array (protocol 2025-03-26).
     Batch(Batch<'a>),
 }
 
-/// A message that wants an answer.
+/// A message that expects a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// What the answer will be known by.
+    /// The id of the response.
     pub id: Id<'a>,
-    /// What is asked.
+    /// The method.
     pub method: Method<'a>,
-    /// An object, an array or `null`, if there.
+    /// An object, an array or `null`, if present.
     pub params: Option<Part<'a>>,
 }
 
-/// A message that wants no answer.
+/// A message that expects no response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Notification<'a> {
-    /// What is told.
+    /// The method.
     pub method: Method<'a>,
-    /// An object, an array or `null`, if there.
+    /// An object, an array or `null`, if present.
     pub params: Option<Part<'a>>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Response<'a> {
-    /// What it answers; an error may answer nothing in particular.
+    /// The id of its request. An error may have none.
     pub id: Option<Id<'a>>,
-    /// What it says.
+    /// A result or an error.
     pub outcome: Outcome<'a>,
 }
 
 impl Response<'_> {
-    /// Whether it is an error that answers no request: its id is `null`, or missing.
+    /// Whether it is an error that answers no request: its id is `null` or missing.
     pub(crate) fn is_error_without_id(&self) -> bool {
         let is_error = matches!(self.outcome, Outcome::Error(_));
         is_error && self.id.is_none_or(|id| id.raw() == b"null")
     }
 }
 
-/// What an answer says.
+/// The content of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome<'a> {
     /// Any value.
@@ -118,45 +118,44 @@ pub enum Outcome<'a> {
     Error(Part<'a>),
 }
 
-/// The messages of a batch, none of which is a batch itself; at least one, and at most [`BATCH_LIMIT`].
+/// The messages of a batch: none is a batch itself; at least one, and at most [`BATCH_LIMIT`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch<'a> {
     /// In the order of the line.
     pub members: Vec<Member<'a>>,
 }
 
-/// One message of a batch. Its parts are places in the whole line.
+/// One message of a batch. Positions are relative to the whole line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member<'a> {
-    /// Its own bytes.
+    /// The bytes of the message.
     pub whole: Part<'a>,
-    /// What it is.
+    /// The message.
     pub message: Message<'a>,
 }
 
 impl<'a> Message<'a> {
-    /// Checks the whole of `line` and finds its parts.
+    /// Checks the whole line and finds its parts.
     ///
-    /// Whatever is not envelope is untouched and unjudged, twice the same key included. An envelope
-    /// key that comes twice makes a line malformed: which of two ids or methods counts differs from
-    /// reader to reader, so the line could be routed as one message and understood as another.
+    /// What is not part of the envelope is not checked, not even for duplicate keys. A duplicate envelope key makes the
+    /// line malformed: readers disagree about which of two ids or methods counts, so it could be routed as one message
+    /// and read as another.
     pub fn parse(line: impl Into<Line<'a>>) -> Result<Message<'a>, Malformed> {
         parse::parse(line.into())
     }
 
-    /// The same for a line that passes where sessions share a server. [`Malformed::Newline`]: some readers would end it
-    /// before its end.
+    /// Parses a line that passes a shared server. [`Malformed::Newline`]: some readers would end it early.
     pub(crate) fn parse_as_one(line: Line<'a>) -> Result<Message<'a>, Malformed> {
         parse::parse_as_one(line, false)
     }
 
-    /// [`parse`](Self::parse) for a line to a server that is shared. A line is malformed there, too, if some readers end it
-    /// before its end, or take one of its keys for a key of the envelope.
+    /// Parses a line for a shared server. It is malformed also if some readers end it early, or take one of its keys
+    /// for a key of the envelope.
     pub fn parse_exact(line: impl Into<Line<'a>>) -> Result<Message<'a>, Malformed> {
         parse::parse_as_one(line.into(), true)
     }
 
-    /// What an answer is known by. A batch has none: its members do.
+    /// The id. A batch has none; its members do.
     pub fn id(&self) -> Option<Id<'a>> {
         match self {
             Message::Request(request) => Some(request.id),
@@ -165,7 +164,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The ids of the requests in it.
+    /// The ids of its requests.
     pub fn requests(&self) -> Vec<Key> {
         match self {
             Message::Request(request) => vec![request.id.key()],
@@ -179,7 +178,7 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Notification<'a> {
-    /// The request a `notifications/cancelled` names. `None`: it is something else, or names none.
+    /// The id in a `notifications/cancelled`. `None`: it is another notification, or has no id.
     pub fn cancelled(&self) -> Result<Option<Id<'a>>, Malformed> {
         match self.params {
             Some(params) if self.method.is("notifications/cancelled") => {
@@ -190,7 +189,7 @@ impl<'a> Notification<'a> {
     }
 }
 
-/// A line, and what is known of it already.
+/// A line, and the result of scanning it so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     bytes: &'a [u8],
@@ -198,7 +197,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line of which `scan` has seen the beginning, or all.
+    /// A line whose beginning, or all of it, was scanned.
     pub fn scanned(bytes: &'a [u8], scan: &'a Scan) -> Line<'a> {
         Line {
             bytes,
@@ -206,7 +205,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Without the newline.
+    /// The bytes, without the newline.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -236,24 +235,24 @@ impl<'a, const LENGTH: usize> From<&'a [u8; LENGTH]> for Line<'a> {
     }
 }
 
-/// Some bytes of a line, and where they are.
+/// Some bytes of a line, and their position.
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
     start: usize,
-    /// They are text: the whole line was checked before.
+    /// Valid UTF-8: the whole line was checked.
     bytes: &'a [u8],
     inside: Inside,
 }
 
-/// What is known of a value's members without another look.
+/// Members of a value that are known without scanning it again.
 #[derive(Clone, Copy)]
 enum Inside {
     Unknown,
-    /// It is an object, and where it has each of [`MEMBERS`](scan::MEMBERS).
+    /// The value is an object; the positions of [`MEMBERS`](scan::MEMBERS) in it.
     Known([Option<Place>; scan::MEMBERS.len()]),
 }
 
-/// Where a member's value is, counted from where the object begins. Small: parts are handed on by copies.
+/// The position of a member's value, relative to its object. Small, because parts are copied.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: NonZeroU32,
@@ -261,7 +260,7 @@ struct Place {
 }
 
 impl Place {
-    /// `None`: it is too far away to be counted.
+    /// `None`: the position is too large.
     fn new(object: usize, start: usize, end: usize) -> Option<Place> {
         let place = |at: usize| NonZeroU32::new(u32::try_from(at - object).ok()?);
         Some(Place {
@@ -284,18 +283,18 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The bytes as they stand.
+    /// The bytes as spelled.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Where they are in the line.
+    /// Their position in the line.
     pub fn range(&self) -> Range<usize> {
         self.start..self.start + self.bytes.len()
     }
 }
 
-/// What is known of it makes it no other.
+/// The known members do not count.
 impl PartialEq for Part<'_> {
     fn eq(&self, other: &Part<'_>) -> bool {
         (self.start, self.bytes) == (other.start, other.bytes)
@@ -310,18 +309,18 @@ impl fmt::Debug for Part<'_> {
     }
 }
 
-/// The name of a method, as it is spelled in the line.
+/// The name of a method, as spelled in the line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Method<'a>(Part<'a>);
 
 impl<'a> Method<'a> {
-    /// Whether it means `name`, however it is spelled.
+    /// Whether it equals `name`, however spelled.
     pub fn is(&self, name: &str) -> bool {
         let spelled = self.spelled();
         spelled == name.as_bytes() || (spelled.contains(&b'\\') && self.name() == name)
     }
 
-    /// What it means. Escapes that mean no character stay as they are spelled.
+    /// The name. Escapes that are no character stay as spelled.
     pub fn name(&self) -> Cow<'a, str> {
         let quoted = self.0.text();
         let spelled = &quoted[1..quoted.len() - 1];
@@ -334,12 +333,12 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Where it is, quotes included.
+    /// Its position, quotes included.
     pub fn part(&self) -> Part<'a> {
         self.0
     }
 
-    /// Without its quotes.
+    /// The name as spelled, without quotes.
     fn spelled(&self) -> &'a [u8] {
         &self.0.bytes[1..self.0.bytes.len() - 1]
     }

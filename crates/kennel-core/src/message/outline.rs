@@ -6,11 +6,13 @@
 
 use std::ops::ControlFlow;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::reply::{BATCH_LIMIT, LONG_IDS_LIMIT};
 use super::token::ordinary;
 use super::{Id, Key};
+use crate::hello::{Text, text_of_bytes};
 
 /// Maximum bytes of an id that is kept, white space around it included.
 pub const LONGEST_ID: usize = 1 << 20;
@@ -39,12 +41,15 @@ const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// let elements: Vec<_> = elements.iter().map(|it| (&it.id[..], it.is_answer)).collect();
 /// assert_eq!(elements, [("1", true), ("2", false), ("3", true)]);
 /// ```
-#[derive(Debug, Default, Clone)]
+///
+/// Another process can continue with it: it is serialized field by field.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Outline {
     next: Next,
     /// How many bytes of a byte order mark came.
     bom: usize,
     /// The key it is in or behind, or the value of an `id`.
+    #[serde(with = "text_of_bytes")]
     kept: Vec<u8>,
     /// The key or the id is longer than what is kept of it.
     is_cut: bool,
@@ -62,16 +67,16 @@ pub struct Outline {
 }
 
 /// What is known of one object.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Object {
-    ids: Vec<Vec<u8>>,
+    ids: Vec<Text>,
     id_count: usize,
     pub(crate) has_method: bool,
     pub(crate) has_outcome: bool,
 }
 
 /// An element of an array that has one id, which an answer can carry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Element {
     /// As spelled.
     pub id: String,
@@ -80,14 +85,14 @@ pub struct Element {
 }
 
 /// Elements of one array, not more than can be requests of one session in flight.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 struct Elements {
     kept: Vec<Element>,
     id_bytes: usize,
 }
 
 /// What comes next.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Next {
     #[default]
     Line,
@@ -118,7 +123,7 @@ impl Outline {
             next,
             object: Some(Object {
                 id_count: usize::from(id.is_some()) + usize::from(in_id),
-                ids: id.into_iter().collect(),
+                ids: id.iter().map(|id| Text::from(&id[..])).collect(),
                 has_method,
                 has_outcome,
             }),
@@ -394,7 +399,8 @@ impl Outline {
     fn end_value(&mut self, is_id: bool) {
         let object = self.object.get_or_insert_default();
         if is_id && !self.is_cut && object.ids.len() < MOST_IDS {
-            object.ids.push(std::mem::take(&mut self.kept));
+            object.ids.push(Text::from(&self.kept[..]));
+            self.kept = Vec::new();
         }
     }
 
@@ -410,7 +416,7 @@ impl Object {
     /// The id, as spelled, if it has one and only one, which an answer can carry.
     pub(crate) fn id(&self) -> Option<String> {
         match (self.id_count, &self.ids[..]) {
-            (1, [id]) => answerable(id),
+            (1, [id]) => answerable(id.as_bytes()),
             _ => None,
         }
     }
@@ -418,7 +424,7 @@ impl Object {
     /// All ids that an answer can carry, each once; no more than a few.
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut found: Vec<(Key, String)> = Vec::new();
-        for id in self.ids.iter().filter_map(|id| answerable(id)) {
+        for id in self.ids.iter().filter_map(|id| answerable(id.as_bytes())) {
             if let Some(key) = Key::of(id.as_bytes())
                 && !found.iter().any(|(other, _)| *other == key)
             {
@@ -465,6 +471,17 @@ mod tests {
         outline
     }
 
+    /// The same where another process continues after each part.
+    fn handed_over(line: &[u8], parts: usize) -> Outline {
+        let mut outline = Outline::default();
+        for part in line.chunks(parts) {
+            outline.feed(part);
+            let text = serde_json::to_string(&outline).unwrap();
+            outline = serde_json::from_str(&text).unwrap();
+        }
+        outline
+    }
+
     #[test]
     fn the_id_is_found_wherever_it_stands_however_the_line_is_cut() {
         for (line, id) in [
@@ -496,10 +513,13 @@ mod tests {
             for parts in [1, 2, 3, 7, 1000] {
                 let found = outline(line.as_bytes(), parts);
                 assert_eq!(found.id().as_deref(), id, "{line} by {parts}");
+                let found = handed_over(line.as_bytes(), parts);
+                assert_eq!(found.id().as_deref(), id, "{line} by {parts}");
             }
         }
         let bad_text = b"{\"result\":\"\xff\\\xff\",\"x\xff\":0,\"id\":7}";
         assert_eq!(outline(bad_text, 4).id().as_deref(), Some("7"));
+        assert_eq!(handed_over(bad_text, 4).id().as_deref(), Some("7"));
     }
 
     #[test]
@@ -555,6 +575,10 @@ mod tests {
                 let elements = found.into_elements();
                 let ids: Vec<_> = elements.iter().map(|it| &it.id[..]).collect();
                 assert_eq!(ids, expected, "{line} by {parts}");
+                assert_eq!(
+                    handed_over(line.as_bytes(), parts).into_elements(),
+                    elements
+                );
                 assert!(elements.iter().all(|it| it.is_answer));
             }
         }

@@ -1,12 +1,12 @@
-//! A line that changes hands: long ones are edited where they are, and never copied for that.
+//! Lines that are passed on: long ones are edited in place, and not copied.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 
-/// Other bytes for a place of a line.
+/// A range of a line and its replacement.
 pub(crate) type Edit = (Range<usize>, Vec<u8>);
 
-/// A line that is nobody else's, without its newline, and perhaps some room in front of it.
+/// An owned line, without its newline, perhaps with unused bytes in front of it.
 ///
 /// ```
 /// use kennel_core::message::Owned;
@@ -18,21 +18,20 @@ pub(crate) type Edit = (Range<usize>, Vec<u8>);
 #[derive(Clone, Default)]
 pub struct Owned {
     bytes: Vec<u8>,
-    /// Where it begins.
+    /// Where the line begins.
     start: usize,
 }
 
 impl Owned {
-    /// The line begins behind this much room, which may hold anything.
+    /// A line behind this many unused bytes.
     pub fn behind_room(bytes: Vec<u8>, room: usize) -> Owned {
         let start = room.min(bytes.len());
         Owned { bytes, start }
     }
 
-    /// Puts other bytes in some places, which are given in order and do not overlap. For each, what moves is what is
-    /// before it or what is behind it, whichever is less.
+    /// Replaces ranges, which must be in order and not overlap. For each, the shorter of the two sides is moved.
     pub fn splice(&mut self, edits: Vec<Edit>) {
-        // The last first: places before it stay where they are, counted from the line's start.
+        // The last first, so that earlier positions stay valid.
         for (place, new) in edits.into_iter().rev() {
             let added = new.len().checked_sub(place.len());
             let is_near_the_start = place.start < self.len() - place.end;
@@ -59,22 +58,22 @@ impl Owned {
         }
     }
 
-    /// How many bytes what it is in has room for.
+    /// Capacity of its buffer in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// What it was in, for something else.
+    /// Returns its buffer for reuse.
     pub fn into_room(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Adds bytes at its end.
+    /// Appends bytes.
     pub fn extend_from_slice(&mut self, more: &[u8]) {
         self.bytes.extend_from_slice(more);
     }
 
-    /// Adds a byte at its end.
+    /// Appends a byte.
     pub fn push(&mut self, byte: u8) {
         self.bytes.push(byte);
     }

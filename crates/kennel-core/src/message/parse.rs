@@ -6,12 +6,12 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::glance;
+use super::fast_path;
 use super::line::has_separators;
-use super::member::{AnyKey, SEARCH_LIMIT};
+use super::member::{SEARCH_LIMIT, for_each_member};
 use super::scan::KEYS;
 use super::{
     BATCH_LIMIT, Batch, Id, Line, Malformed, Member, Message, Method, Notification, Outcome, Part,
@@ -21,7 +21,7 @@ use super::{
 pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
     // Filled where it is: to hand it on would cost as much as to find a part of it.
     let mut envelope = Envelope::default();
-    match at_a_glance(line, &mut envelope) {
+    match well_formed(line, &mut envelope) {
         Some(()) => envelope.message(),
         None => parse_with_care(line.bytes, false),
     }
@@ -31,13 +31,13 @@ pub(super) fn parse(line: Line<'_>) -> Result<Message<'_>, Malformed> {
 /// to some readers only, if it `is_exact`.
 pub(super) fn parse_as_one(line: Line<'_>, is_exact: bool) -> Result<Message<'_>, Malformed> {
     let mut envelope = Envelope::default();
-    match at_a_glance(line, &mut envelope) {
+    match well_formed(line, &mut envelope) {
         Some(()) if !envelope.may_have_separators => envelope.message(),
         seen => parse_further(line, seen.map(|()| &envelope), is_exact),
     }
 }
 
-/// A line that may have separators, or was not taken at a glance, as one with misspelled keys is not.
+/// A line that may have separators, or was refused by the fast path, as one with misspelled keys is.
 #[cold]
 fn parse_further<'a>(
     line: Line<'a>,
@@ -55,10 +55,10 @@ fn parse_further<'a>(
     }
 }
 
-/// The envelope of a line that is as most are.
-fn at_a_glance<'a>(line: Line<'a>, envelope: &mut Envelope<'a>) -> Option<()> {
+/// Fills the envelope of a line that is as most are, by the scanner that has seen its beginning, or by the fast path.
+fn well_formed<'a>(line: Line<'a>, envelope: &mut Envelope<'a>) -> Option<()> {
     let Some(scan) = line.scan else {
-        return glance::envelope(line.bytes, envelope);
+        return fast_path::envelope(line.bytes, envelope);
     };
     let mut scan = scan.clone();
     scan.look_at(line.bytes);
@@ -190,49 +190,23 @@ fn parse_object<'a>(
     object: &'a str,
     is_exact: bool,
 ) -> Result<Message<'a>, Malformed> {
-    struct Members<'a, 'e> {
-        line: &'a str,
-        envelope: &'e mut Envelope<'a>,
-        has_misspelled: &'e mut bool,
-    }
-
-    impl<'a> Visitor<'a> for Members<'a, '_> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "an object")
-        }
-
-        fn visit_map<M: MapAccess<'a>>(self, mut object: M) -> Result<(), M::Error> {
-            while let Some(key) = object.next_key_seed(AnyKey)? {
-                let mut value = part_of(self.line, object.next_value()?);
-                if matches!(&*key, "params" | "result") {
-                    value.look_inside();
-                }
-                *self.has_misspelled |= is_misspelled(key.as_bytes());
-                if let Some(place) = self.envelope.part_mut(key.as_bytes())
-                    && place.replace(value).is_some()
-                {
-                    return Err(M::Error::custom("twice"));
-                }
-            }
-            Ok(())
-        }
-    }
-
     // All of it, for keys are not judged below: they may mean no text.
     serde_json::from_str::<&RawValue>(object)
         .map_err(|error| not_json(&error, offset(line, object)))?;
     let mut envelope = Envelope::default();
     let mut has_misspelled = false;
-    let members = Members {
-        line,
-        envelope: &mut envelope,
-        has_misspelled: &mut has_misspelled,
-    };
-    serde_json::Deserializer::from_str(object)
-        .deserialize_map(members)
-        .map_err(|_| Malformed::Shape("a key of the envelope comes twice"))?;
+    let comes_once = for_each_member(object, |key, raw| {
+        let mut value = part_of(line, raw);
+        if matches!(&*key, "params" | "result") {
+            value.look_inside();
+        }
+        has_misspelled |= is_misspelled(key.as_bytes());
+        let place = envelope.part_mut(key.as_bytes());
+        place.is_none_or(|place| place.replace(value).is_none())
+    });
+    if !comes_once {
+        return Err(Malformed::Shape("a key of the envelope comes twice"));
+    }
     if is_exact && has_misspelled {
         return Err(Malformed::Shape(
             "a key is one of the envelope's to some readers only",
@@ -343,9 +317,9 @@ mod tests {
     use super::super::{Outline, Scan};
     use super::*;
 
-    fn glanced(line: &str) -> Option<Envelope<'_>> {
+    fn fast(line: &str) -> Option<Envelope<'_>> {
         let mut envelope = Envelope::default();
-        at_a_glance(line.as_bytes().into(), &mut envelope).map(|()| envelope)
+        well_formed(line.as_bytes().into(), &mut envelope).map(|()| envelope)
     }
 
     /// What lines are made of, well-formed and not.
@@ -448,7 +422,7 @@ mod tests {
         }
         let in_parts = parse(Line::scanned(line.as_bytes(), &scan));
         prop_assert_eq!(in_parts, parse(line.as_bytes().into()), "{:?}", line);
-        if let Some(envelope) = glanced(line) {
+        if let Some(envelope) = fast(line) {
             let with_care = parse_with_care(line.as_bytes(), false);
             prop_assert_eq!(envelope.message(), with_care, "{:?}", line);
         }
@@ -459,7 +433,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
         #[test]
-        fn what_is_taken_at_a_glance_is_the_same_with_care(
+        fn the_fast_path_reads_what_serde_reads(
             scraps in prop::collection::vec(prop::sample::select(&SCRAPS[..]), 0..24),
         ) {
             same_both_ways(&scraps.concat())?;
@@ -512,17 +486,17 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_line_is_taken_at_a_glance_and_a_deep_one_with_care() {
+    fn the_fast_path_takes_a_usual_line_and_leaves_a_deep_one() {
         for line in [
             r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a":["\u00e9",-1.5e3,{}]}}"#,
             r#" { "result" : { "x" : null , "y" : [ true , false ] } , "id" : "a" , "jsonrpc" : "2.0" } "#,
         ] {
-            assert!(glanced(line).is_some(), "{line}");
+            assert!(fast(line).is_some(), "{line}");
         }
         for (depth, taken) in [(128, true), (129, false), (100_000, false)] {
             let (opened, closed) = ("[".repeat(depth), "]".repeat(depth));
             let line = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{opened}0{closed}}}"#);
-            assert_eq!(glanced(&line).is_some(), taken, "{depth}");
+            assert_eq!(fast(&line).is_some(), taken, "{depth}");
             assert!(parse(line.as_bytes().into()).is_ok(), "{depth}");
         }
     }

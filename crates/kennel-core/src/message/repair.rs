@@ -1,5 +1,5 @@
-//! Lines that are no messages, and what can be made of them: a line with its text repaired, or at least the id of whoever
-//! waits for it. Nobody is to wait for an answer that was dropped for one wrong byte.
+//! Repairs malformed lines, or at least recovers the id of the request that waits: a request must not wait for ever
+//! because of one wrong byte in its response.
 
 use std::ops::ControlFlow;
 
@@ -14,8 +14,8 @@ const LONGEST_REPAIRED: usize = 64 << 20;
 /// Maximum bytes that a repair adds to a line.
 const MOST_ADDED: usize = 1 << 20;
 
-/// The same line as JSON: with U+FFFD where it is not UTF-8, and with escapes where a string has a control character.
-/// `None`: that does not make it a message, or makes it much longer.
+/// Returns the line with U+FFFD in place of invalid UTF-8, and with escapes for control characters in strings. `None`:
+/// that does not make it a message, or makes it much longer.
 pub fn repaired(line: &[u8], why: Malformed) -> Option<Vec<u8>> {
     if !matches!(why, Malformed::NotText { .. } | Malformed::NotJson { .. })
         || !is_structured(line)
@@ -23,7 +23,7 @@ pub fn repaired(line: &[u8], why: Malformed) -> Option<Vec<u8>> {
     {
         return None;
     }
-    // First counted, then written: each byte may become six.
+    // Counted before it is written: each byte may become six.
     let mut length = 0;
     let most = line.len() + MOST_ADDED;
     repair_to(line, |piece| {
@@ -41,7 +41,7 @@ pub fn repaired(line: &[u8], why: Malformed) -> Option<Vec<u8>> {
     Message::parse(&repaired).is_ok().then_some(repaired)
 }
 
-/// Hands out the repaired line in pieces, until `goes_on` says that no more are wanted.
+/// Passes the repaired line to `goes_on` in pieces, until that returns `false`.
 fn repair_to(line: &[u8], mut goes_on: impl FnMut(&[u8]) -> bool) {
     let (mut in_string, mut escaped) = (false, false);
     for chunk in line.utf8_chunks() {
@@ -74,36 +74,68 @@ fn repair_to(line: &[u8], mut goes_on: impl FnMut(&[u8]) -> bool) {
     }
 }
 
-/// Whether a line is meant as JSON-RPC, and is no other text.
+/// Returns the line with a number of the same length in place of each `NaN` and `Infinity`, which JSON does not have and
+/// Python's `json` writes and reads: its message has the positions of the original. `None`: that does not make it a
+/// message.
+pub fn with_finite_numbers(line: &[u8], why: Malformed) -> Option<Vec<u8>> {
+    if !matches!(why, Malformed::NotJson { .. })
+        || !is_structured(line)
+        || line.len() > LONGEST_REPAIRED
+    {
+        return None;
+    }
+    let mut finite = line.to_vec();
+    let (mut in_string, mut escaped) = (false, false);
+    let mut at = 0;
+    while let Some(&byte) = line.get(at) {
+        let before = at.checked_sub(1).map_or(b' ', |before| line[before]);
+        let is_start = |others: &[u8]| b":[, \t".contains(&before) || others.contains(&before);
+        let length = match &line[at..] {
+            _ if in_string => 0,
+            [b'N', b'a', b'N', ..] if is_start(b"") => 3,
+            [b'I', b'n', b'f', b'i', b'n', b'i', b't', b'y', ..] if is_start(b"-") => 8,
+            _ => 0,
+        };
+        finite[at..at + length].fill(b'1');
+        if byte == b'"' && !escaped {
+            in_string = !in_string;
+        }
+        escaped = in_string && byte == b'\\' && !escaped;
+        at += length.max(1);
+    }
+    Message::parse(&finite).is_ok().then_some(finite)
+}
+
+/// Whether a line is meant as JSON-RPC rather than other text.
 fn is_structured(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     let line = line.strip_prefix(BOM.as_bytes()).unwrap_or(line);
     matches!(line.trim_ascii_start(), [b'{' | b'[', ..])
 }
 
-/// What a line that is no message says of itself, as far as that can be told.
+/// The members recovered from a malformed line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Meant {
-    /// Its id as spelled, if it has one that can be answered, and no other.
+pub(crate) struct RecoveredFields {
+    /// The id as spelled, if there is exactly one that can be answered.
     pub(crate) id: Option<String>,
-    /// All ids that it has and that can be answered. Nobody knows which of several is meant.
+    /// All ids that can be answered. Which of several is meant is unknown.
     pub(crate) ids: Vec<String>,
-    /// It has an id, or several, whatever they are.
+    /// Whether there is any id.
     pub(crate) has_id: bool,
     pub(crate) has_method: bool,
     pub(crate) has_outcome: bool,
 }
 
-impl Meant {
-    /// Reads the keys of an object that need not be well-formed. `None`: it is no object.
-    pub(crate) fn of(line: &[u8]) -> Option<Meant> {
+impl RecoveredFields {
+    /// Recovers the members of an object that need not be well-formed. `None`: it is no object.
+    pub(crate) fn of(line: &[u8]) -> Option<RecoveredFields> {
         let mut outline = Outline::default();
         outline.feed(line);
-        outline.object().map(Meant::of_object)
+        outline.object().map(RecoveredFields::of_object)
     }
 
-    fn of_object(object: &Object) -> Meant {
-        Meant {
+    fn of_object(object: &Object) -> RecoveredFields {
+        RecoveredFields {
             id: object.id(),
             ids: object.ids(),
             has_id: object.has_id(),
@@ -112,7 +144,7 @@ impl Meant {
         }
     }
 
-    /// The ids of those who may wait for this line as an answer.
+    /// The ids of requests that may wait for this line as their response.
     pub(crate) fn answers(self) -> Vec<String> {
         match (self.has_method, self.id) {
             (true, _) => Vec::new(),
@@ -122,11 +154,14 @@ impl Meant {
     }
 }
 
-/// Calls `each` with every element of an array that need not be well-formed, the default for one that is no object, until
-/// that says that no more are wanted; never, if it is no array. Nothing is collected.
-pub(crate) fn for_each_element(line: &[u8], mut each: impl FnMut(Meant) -> ControlFlow<()>) {
+/// Calls `each` with every element of an array that need not be well-formed, with the default for an element that is no
+/// object, until it breaks. Does nothing if it is no array. No list is collected.
+pub(crate) fn for_each_element(
+    line: &[u8],
+    mut each: impl FnMut(RecoveredFields) -> ControlFlow<()>,
+) {
     let mut each = |element: Option<Object>| {
-        let meant = element.as_ref().map(Meant::of_object);
+        let meant = element.as_ref().map(RecoveredFields::of_object);
         each(meant.unwrap_or_default())
     };
     let mut outline = Outline::default();
@@ -143,7 +178,7 @@ pub(crate) fn for_each_element(line: &[u8], mut each: impl FnMut(Meant) -> Contr
     }
 }
 
-/// A line from its first bracket on: a request may have other bytes before it. The whole line, if it has no bracket.
+/// A line from its first bracket on. The whole line, if it has no bracket.
 pub(crate) fn without_prefix(line: &[u8]) -> &[u8] {
     let start = line.iter().position(|byte| matches!(byte, b'{' | b'['));
     &line[start.unwrap_or(0)..]
@@ -226,7 +261,7 @@ mod tests {
 
     #[test]
     fn an_id_is_read_from_a_line_that_is_none() {
-        let meant = |line: &str| Meant::of(line.as_bytes()).unwrap_or_default();
+        let meant = |line: &str| RecoveredFields::of(line.as_bytes()).unwrap_or_default();
         for (line, id) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}"#, Some("7")),
             (

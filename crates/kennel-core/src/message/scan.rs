@@ -1,11 +1,10 @@
-//! The way most lines go: one look at each byte of a well-formed object, and its parts are known.
+//! The incremental scanner: looks once at each byte of a well-formed object, and knows its parts then.
 //!
-//! It takes nothing that `serde_json` would refuse. What it does not take, because it is bad or because it
-//! is odd (a key with escapes, a value nested too deep to be counted here), is read again by `parse`,
-//! which says what it is.
+//! It stops wherever the line stops, and goes on when there is more of it: a long line is read while it arrives, and little
+//! is left to do when its last byte does. A line that is there as a whole is read by the fast path (`fast_path.rs`).
 //!
-//! It stops wherever the line stops, and goes on when there is more of it: what is long is looked at while it
-//! arrives, and little is left to do when its last byte does.
+//! It accepts nothing that `serde_json` would refuse. What it refuses, because it is bad or because it is odd (a key with
+//! escapes, a value nested too deep to be counted here), is read again by `parse`, which says what it is.
 
 use std::borrow::Cow;
 use std::ops::Range;

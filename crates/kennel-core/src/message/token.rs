@@ -1,4 +1,4 @@
-//! What strings and numbers are made of.
+//! Scans strings and numbers.
 
 pub(super) fn is_part_of_a_number(byte: &u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
@@ -8,7 +8,7 @@ pub(super) fn is_number(text: &[u8]) -> bool {
     let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let mut rest = text.strip_prefix(b"-").unwrap_or(text);
     let whole = match rest {
-        // What follows a zero is no digit.
+        // A digit after a leading zero is invalid.
         [b'0', ..] => 1,
         _ => digits(rest),
     };
@@ -37,15 +37,15 @@ pub(super) fn is_number(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// Up to this length, bytes are compared word by word. Beyond it, memchr compares them with vector instructions. It first asks
-/// the processor which ones there are: in a virtual machine that takes 35 µs, 3% of a session's start, and no start needs it.
+/// Up to this length, bytes are compared word by word. Beyond it, memchr compares them with vector instructions. It
+/// first asks the processor which it has: in a virtual machine that takes 35 µs, 3% of a session's start, and no start
+/// needs it.
 pub(super) const SHORT: usize = 1024;
-/// Bytes of a long string that are compared at once. Small, because a caller that skips invalid bytes one by one compares up to
-/// this many bytes again for each of them.
+/// Bytes of a long string that are compared at once. Few, because a caller that skips invalid bytes one by one compares
+/// up to this many again for each of them.
 const BLOCK: usize = 256;
 
-/// How many bytes there are before the next that means something in a string: that ends it, escapes something, or must
-/// not be in one.
+/// Number of bytes before the next special byte of a string: a quote, a backslash or a control character.
 pub(super) fn ordinary(bytes: &[u8]) -> usize {
     let (short, long) = bytes.split_at(bytes.len().min(SHORT));
     let passed = ordinary_words(short);
@@ -69,7 +69,7 @@ fn ordinary_words(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + rest.iter().take_while(is_ordinary).count()
 }
 
-/// Whether no byte of a block means anything. A long line spends much of its time here.
+/// Whether a block has no special byte. Long lines spend much of their time here.
 fn is_ordinary(block: &[u8; BLOCK]) -> bool {
     let (words, _) = block.as_chunks::<8>();
     let must_not_be = |found: u64, word: &[u8; 8]| found | below(u64::from_le_bytes(*word), b' ');
@@ -79,14 +79,14 @@ fn is_ordinary(block: &[u8; BLOCK]) -> bool {
 const EACH: u64 = u64::from_le_bytes([1; 8]);
 const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
 
-/// Has the high bit of the first byte that is less than `least`, which is at most 128. What a difference borrows it borrows
-/// from later bytes, so there is one if and only if there is such a byte, and the first one is right.
+/// Sets the high bit of the first byte that is less than `least`, which is at most 128. A subtraction borrows only from
+/// later bytes, so there is such a bit if and only if there is such a byte, and the first one is right.
 #[inline]
 fn below(word: u64, least: u8) -> u64 {
     word.wrapping_sub(EACH * u64::from(least)) & !word
 }
 
-/// Where in a word the first byte is that means something: all of them are compared at once.
+/// The position of the first special byte in a word: all bytes are compared at once.
 #[inline]
 pub(super) fn first_mark(word: &[u8; 8]) -> Option<usize> {
     let word = u64::from_le_bytes(*word);

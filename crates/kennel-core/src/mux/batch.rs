@@ -1,4 +1,4 @@
-//! Batches of a client (protocol 2025-03-26): taken apart, and answered as one array.
+//! Batches of clients (protocol 2025-03-26): split, and answered with one array.
 
 use std::collections::BTreeMap;
 
@@ -8,35 +8,35 @@ use crate::lifetime::ClientId;
 use crate::message::{Batch, Message, error_reply, reply};
 use crate::time::Moment;
 
-use super::said::{From, Said};
-use super::{Mux, Note, Out};
+use super::raw_message::{ClientMessage, RawMessage};
+use super::{Mux, Note, Output};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Batches {
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenBatch>,
     next: u64,
-    /// How many bytes of answers each client's batches keep until they are complete.
+    /// Bytes of the stored responses of each client's incomplete batches.
     #[serde(default)]
     bytes: BTreeMap<ClientId, usize>,
-    /// Maximum bytes of answers that are kept for the batches of one client. Past it, answers become errors.
-    #[serde(default = "most_answers")]
+    /// Maximum bytes of stored responses for one client. Past it, responses become errors.
+    #[serde(default = "default_limit")]
     limit: usize,
 }
 
-/// The most that [`Batches::limit`] is.
+/// Maximum of [`Batches::limit`].
 const ANSWERS_LIMIT: usize = 16 << 20;
 
-fn most_answers() -> usize {
+fn default_limit() -> usize {
     ANSWERS_LIMIT
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Open {
+struct OpenBatch {
     client: ClientId,
-    /// Requests without their answer, and one more while the batch is read.
+    /// Requests without a response, plus one while the batch is being read.
     waiting: usize,
     answers: Vec<Vec<u8>>,
-    /// Some of its answers were sent before the rest: all others become errors.
+    /// Whether some responses were sent early: all others become errors.
     #[serde(default)]
     is_full: bool,
 }
@@ -53,17 +53,17 @@ impl Default for Batches {
 }
 
 impl Batches {
-    /// Whether a client waits for the answers of a batch.
+    /// Whether a client has an incomplete batch.
     pub(super) fn is_open_for(&self, client: ClientId) -> bool {
         self.open.values().any(|batch| batch.client == client)
     }
 
-    /// How many bytes of answers are kept.
+    /// Bytes of stored responses.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.values().sum()
     }
 
-    /// Whether an answer of this length is kept for a batch. A first one always is.
+    /// Whether a response of this length can be stored for a batch. The first always can.
     fn has_room(&self, number: u64, length: usize) -> bool {
         let Some(batch) = self.open.get(&number) else {
             return true;
@@ -72,8 +72,8 @@ impl Batches {
         !batch.is_full && (before == 0 || before + length <= self.limit)
     }
 
-    /// An error in place of an answer of this length, where that would not be kept. For whoever has not made the answer yet:
-    /// many requests may want one that is long.
+    /// An error in place of a response of this length, if that cannot be stored. Called before the response is built:
+    /// many requests may want a long one.
     pub(super) fn error_instead(
         &self,
         batch: Option<u64>,
@@ -84,41 +84,41 @@ impl Batches {
         (!is_kept).then(|| long_batch_answer(id, self.limit))
     }
 
-    /// Forgets those of a client that is gone.
+    /// Removes the batches of a client that is gone.
     pub(super) fn leave(&mut self, client: ClientId) {
         self.bytes.remove(&client);
         self.open.retain(|_, batch| batch.client != client);
     }
 }
 
-/// While the daemon is short of memory, a batch that is none of its protocol version gets no more errors than this, but one for
-/// all: each is longer than the request it is for.
-const MOST_ERRORS_IF_SHORT: usize = 64;
+/// Maximum number of errors for a refused batch while the daemon is short of memory. A longer batch gets one error
+/// for all: each error is longer than its request.
+const MAX_ERRORS_IF_SHORT: usize = 64;
 
 impl Mux {
-    /// Clients take no line longer than this: the answers to a batch are no longer, as far as that depends on their number.
+    /// Sets the maximum line length of clients. Joined responses of a batch stay within half of it.
     pub fn set_max_line(&mut self, bytes: usize) {
         self.batches.limit = ANSWERS_LIMIT.min(bytes / 2);
     }
 
     pub(super) fn batch_from_client(&mut self, client: ClientId, batch: &Batch<'_>, now: Moment) {
         if !self.class.has_batches() {
-            if self.is_short_of_memory && batch.members.len() > MOST_ERRORS_IF_SHORT {
+            if self.is_short_of_memory && batch.members.len() > MAX_ERRORS_IF_SHORT {
                 let message =
-                    "kennel: there is no memory for so many errors: send one message a line";
+                    "kennel: out of memory for the errors of this batch; send one message per line";
                 let error = error_reply(b"null", reply::INVALID_REQUEST, message, None);
-                self.say(client, error);
+                self.send_to_client(client, error);
                 self.notes.push(Note::NoBatches(client));
                 return;
             }
-            let message = "this version of the protocol has no batches: send one message a line";
-            // Under their ids: an answer without one is nobody's, and they would wait for ever.
+            let message = "this protocol version has no batches; send one message per line";
+            // With their ids: a response without an id belongs to no request, and these would wait for ever.
             for member in &batch.members {
                 if let Message::Request(request) = &member.message
                     && !self.is_asked(client, &request.id.key())
                 {
                     let id = request.id.raw();
-                    self.say(
+                    self.send_to_client(
                         client,
                         error_reply(id, reply::INVALID_REQUEST, message, None),
                     );
@@ -131,7 +131,7 @@ impl Mux {
         self.batches.next += 1;
         let is_request = |message: &Message<'_>| matches!(message, Message::Request(_));
         let requests = batch.members.iter().filter(|it| is_request(&it.message));
-        let open = Open {
+        let open = OpenBatch {
             client,
             waiting: requests.count() + 1,
             answers: Vec::new(),
@@ -139,27 +139,27 @@ impl Mux {
         };
         self.batches.open.insert(number, open);
         for member in &batch.members {
-            let from = From {
+            let from = ClientMessage {
                 client,
-                said: Said::member(member, member.whole.bytes().len()),
+                raw: RawMessage::member(member, member.whole.bytes().len()),
                 batch: Some(number),
                 now,
             };
             self.message_from_client(from, &member.message);
         }
-        self.one_less(number, None);
+        self.batch_request_done(number, None);
     }
 
-    /// An answer for a client, alone or as part of its batch.
+    /// Sends a response to a client, or stores it for its batch.
     pub(super) fn answer(&mut self, client: ClientId, batch: Option<u64>, line: Vec<u8>) {
         match batch {
-            None => self.say(client, line),
-            Some(batch) => self.one_less(batch, Some(line)),
+            None => self.send_to_client(client, line),
+            Some(batch) => self.batch_request_done(batch, Some(line)),
         }
     }
 
-    /// A request of a batch has its answer, or will have none.
-    pub(super) fn one_less(&mut self, number: u64, answer: Option<Vec<u8>>) {
+    /// Records that a request of a batch has its response, or gets none.
+    pub(super) fn batch_request_done(&mut self, number: u64, answer: Option<Vec<u8>>) {
         let Some(client) = self.batches.open.get(&number).map(|batch| batch.client) else {
             return;
         };
@@ -168,7 +168,7 @@ impl Mux {
             true => line,
             false => {
                 #[cfg(test)]
-                tests::BUILT_IN_VAIN.set(tests::BUILT_IN_VAIN.get() + line.len());
+                tests::DISCARDED_BYTES.set(tests::DISCARDED_BYTES.get() + line.len());
                 let id = Message::parse(&line).ok().and_then(|it| it.id());
                 long_batch_answer(id.map_or(&b"null"[..], |id| id.raw()), limit)
             }
@@ -176,7 +176,7 @@ impl Mux {
         let more = answer.as_ref().map_or(0, Vec::len);
         let before = self.batches.bytes.get(&client).copied().unwrap_or_default();
         let batch = self.batches.open.get_mut(&number).expect("it is open");
-        // Errors, too, may be more than can be kept, or than one line may have.
+        // Errors, too, may exceed the limit.
         if before + more > limit && !batch.answers.is_empty() {
             batch.is_full = true;
             self.send_answers(number);
@@ -191,7 +191,7 @@ impl Mux {
         }
     }
 
-    /// Sends the answers that a batch has.
+    /// Sends the stored responses of a batch.
     fn send_answers(&mut self, number: u64) {
         let Some(batch) = self.batches.open.get_mut(&number) else {
             return;
@@ -200,7 +200,7 @@ impl Mux {
         let answers = std::mem::take(&mut batch.answers);
         let sent: usize = answers.iter().map(Vec::len).sum();
         let bytes = self.batches.bytes.entry(client).or_default();
-        // What an older build wrote down was not counted.
+        // Snapshots of older builds have no counts.
         *bytes = bytes.saturating_sub(sent);
         if *bytes == 0 {
             self.batches.bytes.remove(&client);
@@ -210,15 +210,15 @@ impl Mux {
             line.extend(answers.join(&b','));
             line.push(b']');
             let line = line.into();
-            self.out.push_back(Out::ToClient { client, line });
+            self.out.push_back(Output::ToClient { client, line });
         }
     }
 }
 
-/// In place of an answer that is not kept until its batch is complete.
+/// The error in place of a response that cannot be stored until its batch is complete.
 fn long_batch_answer(id: &[u8], limit: usize) -> Vec<u8> {
     let message = format!(
-        "the answers of the batches of this session are longer than {limit} bytes: send requests one by one"
+        "the responses to this session's batches exceed {limit} bytes; send requests one by one"
     );
     let data = r#"{"reason":"batch_too_long","outcome":"unknown","replayed":false}"#;
     error_reply(id, reply::INTERNAL_ERROR, &message, Some(data))
@@ -229,11 +229,11 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::mux::{Opening, Policy, opening};
+    use crate::mux::{MuxPolicy, Opening, opening};
 
     thread_local! {
-        /// Bytes of answers that became errors after they were built.
-        pub(super) static BUILT_IN_VAIN: Cell<usize> = const { Cell::new(0) };
+        /// Bytes of responses that were built and then replaced by errors.
+        pub(super) static DISCARDED_BYTES: Cell<usize> = const { Cell::new(0) };
     }
 
     const CLIENT: ClientId = ClientId(1);
@@ -241,23 +241,23 @@ mod tests {
     const WELCOME: &str = r#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"s","version":"1"}}"#;
 
     fn say(mux: &mut Mux, line: &[u8]) {
-        mux.from_client(CLIENT, line, Moment::START);
+        mux.handle_client_line(CLIENT, line, Moment::START);
     }
 
-    /// The server answers what it was asked; what the client heard.
+    /// Answers all requests as the server, and returns the lines that the client got.
     fn answer_all(mux: &mut Mux, result: &str) -> Vec<Vec<u8>> {
         let mut heard = Vec::new();
-        while let Some(out) = mux.poll() {
+        while let Some(out) = mux.poll_output() {
             match out {
-                Out::ToServer { line, .. } => {
+                Output::ToServer { line, .. } => {
                     if let Some(id) = Message::parse(&line).expect("a message").id() {
                         let id = String::from_utf8_lossy(id.raw());
                         let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-                        mux.from_server(line.as_bytes(), Moment::START);
+                        mux.handle_server_line(line.as_bytes(), Moment::START);
                     }
                 }
-                Out::ToClient { line, .. } => heard.push(line.to_vec()),
-                Out::ToClients { .. } | Out::Dismiss { .. } => {}
+                Output::ToClient { line, .. } => heard.push(line.to_vec()),
+                Output::ToClients { .. } | Output::Dismiss { .. } => {}
             }
         }
         heard
@@ -271,7 +271,7 @@ mod tests {
             let Opening::Legacy(class) = opening(&message) else {
                 panic!("it opens a class");
             };
-            let mut mux = Mux::new(class, Policy::default());
+            let mut mux = Mux::new(class, MuxPolicy::default());
             mux.join(CLIENT, "session");
             say(&mut mux, INITIALIZE);
             answer_all(&mut mux, WELCOME);
@@ -290,8 +290,8 @@ mod tests {
             let heard = answer_all(&mut mux, &list).concat();
             let heard = String::from_utf8_lossy(&heard);
             assert_eq!(heard.matches("batch_too_long").count(), 85);
-            let in_vain = BUILT_IN_VAIN.get();
-            assert!(in_vain < list.len(), "{in_vain} bytes");
+            let discarded = DISCARDED_BYTES.get();
+            assert!(discarded < list.len(), "{discarded} bytes");
         }
     }
 }

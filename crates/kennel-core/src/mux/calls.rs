@@ -1,56 +1,56 @@
-//! What the server was asked, and who waits for the answer.
+//! Requests in flight to the server, and the clients that wait for them.
 //!
-//! A **call** is one request to the server under an id minted here. Usually one client waits for its
-//! answer; several, where they asked for the same; none, where it was asked by the mux itself.
-//! A **ghost** is a call that nobody waits for any more but that the server may still be working on:
-//! whatever it asks meanwhile could be about that.
+//! A **call** is one request to the server under an id assigned by the mux. Usually one client waits for its
+//! response; several, if they sent the same list request; none, if the mux itself sent it. A **cancelled call** has
+//! no client waiting, but the server may still work on it: a server request may be about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
+use crate::hello::text_of_bytes;
 use crate::lifetime::ClientId;
-use crate::message::{Key, Short};
+use crate::message::{IdBytes, Key};
 use crate::time::Moment;
 
 use super::Lane;
-use super::few::Few;
-use super::levels::Before;
+use super::levels::PreviousLevels;
 use super::lists::ListKey;
-use super::snapshot::{bytes, maybe_bytes, pairs};
+use super::snapshot::{maybe_bytes, pairs};
 
-/// An id given here, to a request of either direction: from 1 up, and never twice.
-pub(super) type Minted = u64;
+/// An id that the mux assigned to a request of either direction: from 1 up, never reused.
+pub(super) type AssignedId = u64;
 
-/// Memory that a request in flight takes beside the bytes that are kept of it: its entries in the tables here.
-const EACH_CALL: usize = 768;
+/// Memory of a request in flight besides its bytes: its entries in these tables.
+const CALL_OVERHEAD: usize = 768;
 
-/// Such an id as it is spelled.
+/// An assigned id in decimal.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Digits {
-    bytes: [u8; Digits::MOST],
+pub(super) struct IdDigits {
+    bytes: [u8; IdDigits::MAX_LEN],
     start: usize,
 }
 
-impl Digits {
-    const MOST: usize = 20;
+impl IdDigits {
+    const MAX_LEN: usize = 20;
 
-    pub(super) fn of(mut minted: Minted) -> Digits {
-        let (mut bytes, mut start) = ([b'0'; Digits::MOST], Digits::MOST);
-        while minted > 0 {
+    pub(super) fn of(mut assigned: AssignedId) -> IdDigits {
+        let (mut bytes, mut start) = ([b'0'; IdDigits::MAX_LEN], IdDigits::MAX_LEN);
+        while assigned > 0 {
             start -= 1;
-            bytes[start] += (minted % 10) as u8;
-            minted /= 10;
+            bytes[start] += (assigned % 10) as u8;
+            assigned /= 10;
         }
-        // None has no digits.
-        let start = start.min(Digits::MOST - 1);
-        Digits { bytes, start }
+        // 0 has one digit.
+        let start = start.min(IdDigits::MAX_LEN - 1);
+        IdDigits { bytes, start }
     }
 }
 
-impl Deref for Digits {
+impl Deref for IdDigits {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -61,42 +61,42 @@ impl Deref for Digits {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) kind: Kind,
-    /// Where it was written; what cancels it must follow there.
+    /// The lane it was written to; its cancellation must use the same one.
     pub(super) lane: Lane,
-    pub(super) waiters: Few<Waiter>,
-    /// The session of who waited first, or last. `None`: the mux itself asked.
+    pub(super) waiters: SmallVec<[Waiter; 1]>,
+    /// The session of the client that sent it. `None`: the mux itself sent it.
     pub(super) session: Option<Arc<str>>,
-    /// What its client knows the progress by, as spelled there. The server knows it by the call's id.
+    /// The client's progress token, as spelled. The server gets the id of the call as its token.
     #[serde(with = "maybe_bytes")]
     pub(super) token: Option<Vec<u8>>,
-    /// It set a log level of its own (modern).
+    /// Whether it sets a log level (modern).
     pub(super) logs: bool,
-    /// When a client asked.
+    /// When the client sent it.
     #[serde(default)]
     pub(super) asked: Option<Moment>,
-    /// Who does not wait for it any more, and for whom it counts until it is answered all the same.
+    /// The client that cancelled it, whose limit it counts against until the server answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) counts_for: Option<ClientId>,
 }
 
-/// What follows from the answer, beside giving it to those who wait.
+/// How the response is processed, besides delivering it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Kind {
     Plain,
-    /// One of those that take turns.
+    /// A `tools/call`, if the server takes one at a time.
     Turn,
     Initialize,
-    /// `initialize` for a server that speaks the modern era.
+    /// `initialize` sent to a server of the modern era.
     LateInitialize,
     Discover,
-    /// `server/discover` with more than every client says: what the server answers may be about that.
+    /// `server/discover` with extra members: an error may be about these.
     OddDiscover,
     List(ListKey),
     Subscribe(String),
     Unsubscribe,
-    /// What to go back to if it is refused.
-    Level(Before),
-    /// About one task: whether any result means that it ended.
+    /// The levels to restore if it fails.
+    Level(PreviousLevels),
+    /// About one task; `ends`: any result means that the task ended.
     Task {
         task: String,
         ends: bool,
@@ -106,10 +106,10 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// How much is kept of a request beside its id. Subscriptions are counted elsewhere.
+    /// Bytes stored for a request besides its id. Subscriptions are counted elsewhere.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            // Here, and among the lists in flight.
+            // Once here, once in the lists in flight.
             Kind::List(key) => 2 * key.bytes(),
             Kind::Task { task, .. } => task.len(),
             _ => 0,
@@ -117,129 +117,203 @@ impl Kind {
     }
 }
 
-/// Somebody who waits for an answer.
+/// A client that waits for a response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Waiter {
     pub(super) client: ClientId,
     pub(super) key: Key,
-    /// As spelled.
-    #[serde(with = "bytes")]
-    pub(super) id: Short,
+    /// The id as the client spelled it.
+    #[serde(with = "text_of_bytes")]
+    pub(super) id: IdBytes,
     pub(super) batch: Option<u64>,
-    /// The request, should it have to be asked separately after all.
+    /// The request line, if it may have to be sent separately.
     #[serde(with = "maybe_bytes")]
     pub(super) again: Option<Vec<u8>>,
-    /// How much is kept because of it.
+    /// Bytes stored for it.
     #[serde(default)]
     pub(super) bytes: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Ghost {
+pub(super) struct CancelledCall {
     pub(super) session: Arc<str>,
     pub(super) logs: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Calls {
-    calls: BTreeMap<Minted, Call>,
+    calls: BTreeMap<AssignedId, Call>,
     #[serde(with = "pairs")]
-    by_client: BTreeMap<(ClientId, Key), Minted>,
-    /// How many requests of each client wait. An entry of 0 is removed when a client leaves, not with each answer.
+    by_client: BTreeMap<(ClientId, Key), AssignedId>,
+    /// Number of requests in flight of each client. An entry of 0 is removed when a client leaves, not with each
+    /// response.
     #[serde(default)]
     counts: BTreeMap<ClientId, usize>,
-    /// How many bytes are kept of them.
+    /// Bytes stored for them.
     #[serde(default)]
     bytes: BTreeMap<ClientId, usize>,
-    ghosts: BTreeMap<Minted, Ghost>,
-    /// Sessions with more ghosts than are remembered one by one; `None` for those beyond counting.
-    haunted: BTreeSet<Option<Arc<str>>>,
-    minted: Minted,
+    #[serde(rename = "ghosts")]
+    cancelled: BTreeMap<AssignedId, CancelledCall>,
+    /// Sessions whose cancelled calls are no longer stored one by one; `None` if there were too many sessions.
+    #[serde(rename = "haunted")]
+    sessions_with_cancelled_calls: BTreeSet<Option<Arc<str>>>,
+    #[serde(rename = "minted")]
+    last_assigned: AssignedId,
+    /// `None` after a restore from an older build, until no call is in flight.
+    #[serde(default)]
+    tally: Option<Tally>,
+}
+
+/// Counts of calls in flight, so that nobody has to look at each of them for every line.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Tally {
+    /// Clients that wait for a call that is no `subscriptions/listen`.
+    waiting: usize,
+    /// Calls of `initialize` to a server of the modern era.
+    late_initializes: usize,
+}
+
+impl Tally {
+    fn of<'a>(calls: impl Iterator<Item = &'a Call>) -> Tally {
+        let mut tally = Tally::default();
+        calls.for_each(|call| tally.add(call));
+        tally
+    }
+
+    fn add(&mut self, call: &Call) {
+        self.waiting += call.waiting();
+        self.late_initializes += call.late_initializes();
+    }
+
+    fn remove(&mut self, call: &Call) {
+        self.waiting -= call.waiting();
+        self.late_initializes -= call.late_initializes();
+    }
+}
+
+impl Call {
+    /// Clients that wait for its response. A `subscriptions/listen` lasts until a client ends it.
+    fn waiting(&self) -> usize {
+        match self.kind {
+            Kind::Listen => 0,
+            _ => self.waiters.len(),
+        }
+    }
+
+    fn late_initializes(&self) -> usize {
+        usize::from(self.kind == Kind::LateInitialize)
+    }
 }
 
 impl Calls {
-    /// How many ghosts are remembered one by one: a server need not ever answer them. Of older ones
-    /// only the session is, for it counts as long as the server lives.
-    const GHOSTS: usize = 1024;
-    /// How many such sessions.
-    const HAUNTED: usize = 64;
+    /// Maximum number of cancelled calls that are stored one by one: a server may never answer them. Of older ones
+    /// only the session is stored, until the server exits.
+    const MAX_CANCELLED: usize = 1024;
+    /// Maximum number of such sessions.
+    const MAX_SESSIONS: usize = 64;
 
-    pub(super) fn mint(&mut self) -> Minted {
-        self.minted += 1;
-        self.minted
+    pub(super) fn assign_id(&mut self) -> AssignedId {
+        self.last_assigned += 1;
+        self.last_assigned
     }
 
-    pub(super) fn insert(&mut self, minted: Minted, call: Call) {
+    pub(super) fn insert(&mut self, assigned: AssignedId, call: Call) {
         for waiter in &call.waiters {
             let name = (waiter.client, waiter.key.clone());
-            self.by_client.insert(name, minted);
+            self.by_client.insert(name, assigned);
             *self.counts.entry(waiter.client).or_default() += 1;
             *self.bytes.entry(waiter.client).or_default() += waiter.bytes;
         }
-        self.calls.insert(minted, call);
+        if self.calls.is_empty() {
+            self.tally = Some(Tally::default());
+        }
+        if let Some(tally) = &mut self.tally {
+            tally.add(&call);
+        }
+        self.calls.insert(assigned, call);
     }
 
-    /// One more who waits for a call that is there.
-    pub(super) fn join(&mut self, minted: Minted, waiter: Waiter) {
-        let call = self.calls.get_mut(&minted).expect("the call is in flight");
+    /// Adds a client that waits for a call in flight.
+    pub(super) fn join(&mut self, assigned: AssignedId, waiter: Waiter) {
+        let call = self
+            .calls
+            .get_mut(&assigned)
+            .expect("the call is in flight");
         let name = (waiter.client, waiter.key.clone());
-        self.by_client.insert(name, minted);
+        self.by_client.insert(name, assigned);
         *self.counts.entry(waiter.client).or_default() += 1;
         *self.bytes.entry(waiter.client).or_default() += waiter.bytes;
+        let before = call.waiting();
         call.waiters.push(waiter);
+        if let Some(tally) = &mut self.tally {
+            tally.waiting += call.waiting() - before;
+        }
     }
 
-    pub(super) fn get(&self, minted: Minted) -> Option<&Call> {
-        self.calls.get(&minted)
+    pub(super) fn get(&self, assigned: AssignedId) -> Option<&Call> {
+        self.calls.get(&assigned)
     }
 
-    /// Which call this request of a client waits for.
-    pub(super) fn find(&self, client: ClientId, key: &Key) -> Option<Minted> {
+    /// The call that this request of a client waits for.
+    pub(super) fn find(&self, client: ClientId, key: &Key) -> Option<AssignedId> {
         self.by_client.get(&(client, key.clone())).copied()
     }
 
-    /// The same for an id that may be spelled otherwise, `"1"` for `1`, and its key.
-    pub(super) fn find_loosely(&self, client: ClientId, key: &Key) -> Option<(Key, Minted)> {
-        if let Some(minted) = self.find(client, key) {
-            return Some((key.clone(), minted));
+    /// Like `find`, but `"1"` also matches `1`. Returns the key as well.
+    pub(super) fn find_loosely(&self, client: ClientId, key: &Key) -> Option<(Key, AssignedId)> {
+        if let Some(assigned) = self.find(client, key) {
+            return Some((key.clone(), assigned));
         }
         let mut found = key.same_integer().filter_map(|it| {
-            let minted = self.find(client, &it)?;
-            Some((it, minted))
+            let assigned = self.find(client, &it)?;
+            Some((it, assigned))
         });
         let only = found.next()?;
         found.next().is_none().then_some(only)
     }
 
-    /// It is answered.
-    pub(super) fn take(&mut self, minted: Minted) -> Option<Call> {
-        let call = self.calls.remove(&minted)?;
+    /// Removes an answered call.
+    pub(super) fn take(&mut self, assigned: AssignedId) -> Option<Call> {
+        let call = self.calls.remove(&assigned)?;
+        if let Some(tally) = &mut self.tally {
+            tally.remove(&call);
+            debug_assert!(!self.calls.is_empty() || *tally == Tally::default());
+        }
         for waiter in &call.waiters {
             self.by_client.remove(&(waiter.client, waiter.key.clone()));
-            one_less(&mut self.counts, waiter.client);
-            fewer(&mut self.bytes, waiter);
+            decrement(&mut self.counts, waiter.client);
+            subtract_bytes(&mut self.bytes, waiter);
         }
         if let Some(client) = call.counts_for {
-            one_less(&mut self.counts, client);
+            decrement(&mut self.counts, client);
         }
         Some(call)
     }
 
-    /// A client does not wait any more.
-    pub(super) fn drop_waiter(&mut self, client: ClientId, key: &Key) -> Option<(Minted, Waiter)> {
-        let minted = self.by_client.remove(&(client, key.clone()))?;
-        one_less(&mut self.counts, client);
-        let call = self.calls.get_mut(&minted)?;
+    /// Removes a client from the clients that wait.
+    pub(super) fn drop_waiter(
+        &mut self,
+        client: ClientId,
+        key: &Key,
+    ) -> Option<(AssignedId, Waiter)> {
+        let assigned = self.by_client.remove(&(client, key.clone()))?;
+        decrement(&mut self.counts, client);
+        let call = self.calls.get_mut(&assigned)?;
         let such = |it: &Waiter| it.client == client && it.key == *key;
-        let waiter = call.waiters.take(such)?;
-        fewer(&mut self.bytes, &waiter);
-        Some((minted, waiter))
+        let before = call.waiting();
+        let place = call.waiters.iter().position(such)?;
+        let waiter = call.waiters.remove(place);
+        if let Some(tally) = &mut self.tally {
+            tally.waiting -= before - call.waiting();
+        }
+        subtract_bytes(&mut self.bytes, &waiter);
+        Some((assigned, waiter))
     }
 
-    /// A client does not wait for it any more, and it goes on: it counts for the client until it is answered. Without that
-    /// a client could have any number of them.
-    pub(super) fn count_on(&mut self, minted: Minted, client: ClientId) {
-        if let Some(call) = self.calls.get_mut(&minted)
+    /// Counts a cancelled call that goes on against its client until it is answered. Without that a client could have
+    /// any number of them.
+    pub(super) fn count_until_answered(&mut self, assigned: AssignedId, client: ClientId) {
+        if let Some(call) = self.calls.get_mut(&assigned)
             && call.counts_for.is_none()
         {
             call.counts_for = Some(client);
@@ -247,73 +321,89 @@ impl Calls {
         }
     }
 
-    /// Nobody waits, and the server was told so.
-    pub(super) fn bury(&mut self, minted: Minted, session: &Arc<str>) {
-        let Some(call) = self.take(minted) else {
+    /// Turns a call that nobody waits for into a cancelled call.
+    pub(super) fn mark_cancelled(&mut self, assigned: AssignedId, session: &Arc<str>) {
+        let Some(call) = self.take(assigned) else {
             return;
         };
-        let ghost = Ghost {
+        let call = CancelledCall {
             session: session.clone(),
             logs: call.logs,
         };
-        self.ghosts.insert(minted, ghost);
-        if self.ghosts.len() > Calls::GHOSTS
-            && let Some((_, oldest)) = self.ghosts.pop_first()
+        self.cancelled.insert(assigned, call);
+        if self.cancelled.len() > Calls::MAX_CANCELLED
+            && let Some((_, oldest)) = self.cancelled.pop_first()
         {
-            self.haunted.insert(Some(oldest.session));
-            if self.haunted.len() > Calls::HAUNTED {
-                self.haunted = BTreeSet::from([None]);
+            self.sessions_with_cancelled_calls
+                .insert(Some(oldest.session));
+            if self.sessions_with_cancelled_calls.len() > Calls::MAX_SESSIONS {
+                self.sessions_with_cancelled_calls = BTreeSet::from([None]);
             }
         }
     }
 
-    /// The server answered it after all.
-    pub(super) fn lay(&mut self, minted: Minted) -> Option<Ghost> {
-        self.ghosts.remove(&minted)
+    /// Removes a cancelled call that the server answered after all.
+    pub(super) fn take_late_response(&mut self, assigned: AssignedId) -> Option<CancelledCall> {
+        self.cancelled.remove(&assigned)
     }
 
-    pub(super) fn is_ghost(&self, minted: Minted) -> bool {
-        self.ghosts.contains_key(&minted)
+    pub(super) fn is_cancelled(&self, assigned: AssignedId) -> bool {
+        self.cancelled.contains_key(&assigned)
     }
 
-    /// A client left: nothing is counted for who has nothing.
+    /// Removes the zero counts of clients.
     pub(super) fn forget_idle(&mut self) {
         self.counts.retain(|_, count| *count > 0);
         self.bytes.retain(|_, bytes| *bytes > 0);
     }
 
-    /// How many requests of a client wait.
+    /// Number of requests in flight of a client.
     pub(super) fn count_of(&self, client: ClientId) -> usize {
         self.counts.get(&client).copied().unwrap_or_default()
     }
 
-    /// How many bytes are kept of a client's requests.
+    /// Bytes stored for a client's requests.
     pub(super) fn bytes_of(&self, client: ClientId) -> usize {
         self.bytes.get(&client).copied().unwrap_or_default()
     }
 
-    /// How many bytes are kept of all requests of clients.
+    /// Bytes stored for the requests of all clients.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.values().sum()
     }
 
-    /// How much memory a client's requests take.
+    /// Memory of a client's requests.
     pub(super) fn memory_of(&self, client: ClientId) -> usize {
-        self.bytes_of(client) + self.count_of(client) * EACH_CALL
+        self.bytes_of(client) + self.count_of(client) * CALL_OVERHEAD
     }
 
-    /// How much memory all requests take beside their [bytes](Self::bytes).
+    /// Memory of all requests besides their [bytes](Self::bytes).
     pub(super) fn memory_beside_bytes(&self) -> usize {
-        self.by_client.len().max(self.calls.len()) * EACH_CALL
+        self.by_client.len().max(self.calls.len()) * CALL_OVERHEAD
     }
 
-    /// The requests of a client, and what they wait for.
-    pub(super) fn of(&self, client: ClientId) -> impl Iterator<Item = (&Key, Minted)> {
+    /// The requests in flight of a client and their calls.
+    pub(super) fn of(&self, client: ClientId) -> impl Iterator<Item = (&Key, AssignedId)> {
         let first = (client, Key::Number(i64::MIN));
         self.by_client
             .range(first..)
             .take_while(move |((other, _), _)| *other == client)
-            .map(|((_, key), minted)| (key, *minted))
+            .map(|((_, key), assigned)| (key, *assigned))
+    }
+
+    /// Whether a client waits for the response to a call, `subscriptions/listen` aside.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.tally().waiting > 0
+    }
+
+    /// Whether an `initialize` to a server of the modern era is in flight.
+    pub(super) fn has_late_initialize(&self) -> bool {
+        self.tally().late_initializes > 0
+    }
+
+    fn tally(&self) -> Tally {
+        let counted = || Tally::of(self.calls.values());
+        self.tally.unwrap_or_else(counted)
     }
 
     /// All calls in flight.
@@ -321,32 +411,35 @@ impl Calls {
         self.calls.values()
     }
 
-    /// The calls in flight, but for what the mux asked itself.
+    /// The calls in flight that the mux did not send itself.
     pub(super) fn asked(&self) -> impl Iterator<Item = &Call> {
         let by_somebody = |call: &&Call| call.session.is_some() || !call.waiters.is_empty();
         self.in_flight().filter(by_somebody)
     }
 
-    pub(super) fn ghosts(&self) -> impl Iterator<Item = &Ghost> {
-        self.ghosts.values()
+    pub(super) fn cancelled(&self) -> impl Iterator<Item = &CancelledCall> {
+        self.cancelled.values()
     }
 
-    /// Every session that something unfinished was asked for and is not waited for. `None` stands for
-    /// more than are remembered.
-    pub(super) fn haunting(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
-        let ghosts = self.ghosts.values().map(|ghost| Some(&ghost.session));
-        ghosts.chain(self.haunted.iter().map(Option::as_ref))
+    /// The sessions that have cancelled calls. `None` stands for sessions that were not stored.
+    pub(super) fn sessions_of_cancelled_calls(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
+        let cancelled = self.cancelled.values().map(|call| Some(&call.session));
+        cancelled.chain(
+            self.sessions_with_cancelled_calls
+                .iter()
+                .map(Option::as_ref),
+        )
     }
 }
 
-fn one_less(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {
-    // What an older build wrote down was not counted.
+fn decrement(counts: &mut BTreeMap<ClientId, usize>, client: ClientId) {
+    // Snapshots of older builds have no counts.
     if let Some(count) = counts.get_mut(&client) {
         *count -= 1;
     }
 }
 
-fn fewer(bytes: &mut BTreeMap<ClientId, usize>, waiter: &Waiter) {
+fn subtract_bytes(bytes: &mut BTreeMap<ClientId, usize>, waiter: &Waiter) {
     if let Some(kept) = bytes.get_mut(&waiter.client) {
         *kept -= waiter.bytes;
     }
@@ -359,7 +452,7 @@ mod tests {
     #[test]
     fn an_id_is_spelled_as_a_number_is() {
         for id in [0, 1, 9, 10, 1234567890, u64::MAX] {
-            assert_eq!(&Digits::of(id)[..], id.to_string().as_bytes());
+            assert_eq!(&IdDigits::of(id)[..], id.to_string().as_bytes());
         }
     }
 }

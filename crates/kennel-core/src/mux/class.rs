@@ -6,42 +6,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Malformed, Message, Part, Request};
 
-/// Where a request of the modern era says which version it is of.
+/// Member of `_meta` with the protocol version (modern).
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// Where it says what its client can do.
+/// Member of `_meta` with the client's capabilities (modern).
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// Where it says what its client is called.
+/// Member of `_meta` with the client's name (modern).
 const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 
-/// How a client speaks to a server.
+/// The generation of the protocol that a client uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Era {
-    /// With a handshake, `initialize`: protocol 2025-11-25 and earlier.
+    /// With a handshake (`initialize`): protocol 2025-11-25 and earlier.
     Legacy,
-    /// Without one, every request says all: protocol 2026-07-28 and later.
+    /// Without a handshake; every request is complete: protocol 2026-07-28 and later.
     Modern,
 }
 
-/// What sessions on one server have in common. A server shows different tools to clients of different
-/// capabilities, and speaks one version to all, so only sessions of one class may share it.
+/// The properties that sessions must have in common to share a server: a server offers tools by client capabilities
+/// and negotiates one version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Class {
-    kind: Kind,
+    kind: ClassKind,
     version: String,
-    /// Canonical: the same text for the same capabilities.
+    /// Canonical JSON: equal text for equal capabilities.
     capabilities: String,
-    /// The names of the capabilities, for people.
+    /// The names of the capabilities, for display.
     names: Vec<String>,
-    /// What else its sessions told the server in `initialize`, canonical. It may be a credential: who shares
-    /// a server acts with what the first of them told it.
+    /// The other members of `initialize`, canonical. They may contain credentials: all sessions of a server act with
+    /// those of the first.
     #[serde(default)]
     told: Secret,
 }
 
-/// Members of `initialize` that are compared in other ways, or that only say what a client is called.
-const KNOWN: [&str; 3] = ["protocolVersion", "capabilities", "clientInfo"];
-const NAMING: [&str; 6] = [
+/// Members of `initialize` that are compared separately.
+const COMPARED: [&str; 3] = ["protocolVersion", "capabilities", "clientInfo"];
+const DISPLAY_ONLY: [&str; 6] = [
     "name",
     "title",
     "version",
@@ -50,7 +50,7 @@ const NAMING: [&str; 6] = [
     "description",
 ];
 
-/// Text that is shown to nobody.
+/// Text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 struct Secret(String);
 
@@ -61,44 +61,44 @@ impl fmt::Debug for Secret {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-enum Kind {
+enum ClassKind {
     Legacy,
     Modern,
     Private,
 }
 
 impl Class {
-    /// Of requests that say all themselves.
+    /// The class of all sessions of the modern era.
     pub fn modern() -> Class {
-        Class::bare(Kind::Modern)
+        Class::without_version(ClassKind::Modern)
     }
 
-    /// Of a session that opened with nothing known. Its server is its own: nobody joins it, and what
-    /// the eras forbid each other passes.
+    /// The class of a session whose first message is unknown. No other session joins its server, and messages of both
+    /// eras pass.
     pub fn private() -> Class {
-        Class::bare(Kind::Private)
+        Class::without_version(ClassKind::Private)
     }
 
-    /// Maximum bytes of what an `initialize` says for it to share a server. All of it is put in order and kept, and other
-    /// sessions wait meanwhile; real ones have a few hundred.
-    const LONGEST: usize = 64 * 1024;
+    /// Maximum bytes of the parameters of an `initialize` that may share a server. They are sorted and stored while
+    /// other sessions wait; real ones have a few hundred bytes.
+    const MAX_INITIALIZE: usize = 64 * 1024;
 
-    /// Of this `initialize`. `None`: it names no version, or something twice, or is longer than [`Class::LONGEST`].
+    /// The class of this `initialize`. `None`: no version, a duplicate member, or longer than [`Class::MAX_INITIALIZE`].
     fn legacy(params: Part<'_>) -> Option<Class> {
-        if params.bytes().len() > Class::LONGEST {
+        if params.bytes().len() > Class::MAX_INITIALIZE {
             return None;
         }
-        // What comes twice is another thing to another reader.
+        // Readers disagree about duplicate members.
         let member = |name| params.member(name).ok();
         let version = member("protocolVersion")??.string()?.into_owned();
         let capabilities = member("capabilities")?;
         let client = member("clientInfo")?;
         let told = [
-            params.canonical_without(&KNOWN),
-            client.map_or_else(String::new, |it| it.canonical_without(&NAMING)),
+            params.canonical_without(&COMPARED),
+            client.map_or_else(String::new, |it| it.canonical_without(&DISPLAY_ONLY)),
         ];
         Some(Class {
-            kind: Kind::Legacy,
+            kind: ClassKind::Legacy,
             version,
             capabilities: capabilities
                 .map_or_else(|| "{}".to_owned(), |it| it.canonical().into_owned()),
@@ -107,7 +107,7 @@ impl Class {
         })
     }
 
-    fn bare(kind: Kind) -> Class {
+    fn without_version(kind: ClassKind) -> Class {
         Class {
             kind,
             version: String::new(),
@@ -117,30 +117,30 @@ impl Class {
         }
     }
 
-    /// How its sessions speak. A private one may do either, and is `Legacy` here.
+    /// The era of its sessions. A private class may use both, and is `Legacy` here.
     pub fn era(&self) -> Era {
         match self.kind {
-            Kind::Modern => Era::Modern,
-            Kind::Legacy | Kind::Private => Era::Legacy,
+            ClassKind::Modern => Era::Modern,
+            ClassKind::Legacy | ClassKind::Private => Era::Legacy,
         }
     }
 
-    /// The version its sessions asked for; empty where there is none.
+    /// The requested protocol version; empty if there is none.
     pub fn version(&self) -> &str {
         &self.version
     }
 
     /// Whether a second session may ever join.
     pub fn is_shared(&self) -> bool {
-        self.kind != Kind::Private
+        self.kind != ClassKind::Private
     }
 
-    /// Whether its clients said that they can do this; a private one may.
+    /// Whether its clients declared this capability; always true for a private class.
     pub(super) fn has(&self, capability: &str) -> bool {
         !self.is_shared() || self.names.iter().any(|name| name == capability)
     }
 
-    /// Whether several messages may come in one array.
+    /// Whether the protocol version has batches.
     pub(super) fn has_batches(&self) -> bool {
         !self.is_shared() || self.version == "2025-03-26"
     }
@@ -149,19 +149,19 @@ impl Class {
 /// For one column of a listing: `2025-06-18 {roots,sampling}`, `modern`.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// What a client calls itself is not trusted on a terminal.
+        /// Replaces control characters: a client's name is not trusted on a terminal.
         fn plain(text: &str) -> String {
-            const ENOUGH: usize = 32;
+            const MAX_CHARS: usize = 32;
             let plain = |c: char| match c.is_control() || c.is_whitespace() {
                 true => '?',
                 false => c,
             };
-            text.chars().take(ENOUGH).map(plain).collect()
+            text.chars().take(MAX_CHARS).map(plain).collect()
         }
         match self.kind {
-            Kind::Modern => write!(f, "modern"),
-            Kind::Private => write!(f, "private"),
-            Kind::Legacy => {
+            ClassKind::Modern => write!(f, "modern"),
+            ClassKind::Private => write!(f, "private"),
+            ClassKind::Legacy => {
                 let names: Vec<_> = self.names.iter().map(|name| plain(name)).collect();
                 write!(f, "{} {{{}}}", plain(&self.version), names.join(","))
             }
@@ -169,23 +169,23 @@ impl fmt::Display for Class {
     }
 }
 
-/// How a client begins.
+/// The meaning of a client's first message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Opening {
-    /// With `initialize`: its class follows.
+    /// `initialize`, with its class.
     Legacy(Class),
-    /// With a request of the modern era.
+    /// A request of the modern era.
     Modern(Class),
-    /// With `server/discover`: the session is modern if its server knows that. Never for a server
-    /// that is to speak legacy: some end on it.
+    /// `server/discover`: the session is modern if the server knows it. Never sent to a legacy server: some exit on
+    /// it.
     Probe,
-    /// With a ping, which says nothing: answer it, and wait for the next line.
+    /// A ping: answer it and wait for the next line.
     Ping,
-    /// With anything else.
+    /// Any other message.
     Unclear,
 }
 
-/// How a client that has no place yet begins with this message.
+/// Classifies the first message of a client.
 pub fn opening(message: &Message<'_>) -> Opening {
     let Message::Request(request) = message else {
         return Opening::Unclear;
@@ -204,10 +204,10 @@ pub fn opening(message: &Message<'_>) -> Opening {
     }
 }
 
-/// Maximum characters of a client's name that are kept.
+/// Maximum characters of a client's name.
 const MAX_NAME: usize = 64;
 
-/// What a client calls itself in its first message (`clientInfo.name`), in either era.
+/// The name of a client from its first message (`clientInfo.name`), in either era.
 pub fn client_name(message: &Message<'_>) -> Option<String> {
     let Message::Request(request) = message else {
         return None;
@@ -219,19 +219,19 @@ pub fn client_name(message: &Message<'_>) -> Option<String> {
     (!name.trim().is_empty()).then_some(name)
 }
 
-/// What a request says about its own era.
+/// The members of `_meta` that every modern request must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Envelope {
-    /// Nothing: it is legacy.
+    /// None: the request is legacy.
     None,
-    /// It has a version, but not all that the specification wants.
+    /// Incomplete.
     Broken,
-    /// All that a modern server needs.
+    /// Complete.
     Whole,
 }
 
 impl Envelope {
-    /// What every request of the modern era has, or may have, in `_meta`.
+    /// The members of `_meta` that requests of the modern era have or may have.
     pub(super) const MEMBERS: [&str; 3] = [VERSION, CAPABILITIES, CLIENT];
 
     pub(super) fn of(request: &Request<'_>) -> Result<Envelope, Malformed> {

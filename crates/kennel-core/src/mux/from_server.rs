@@ -1,45 +1,46 @@
-//! What follows from a line of the server.
+//! Handles lines of the server.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use crate::lifetime::ClientId;
-use crate::message::repair::{self, Meant};
+use crate::message::repair::{self, RecoveredFields};
 use crate::message::{
     Key, Line, Malformed, Message, Notification, Outcome, Part, Response, Scan, reply,
 };
+use crate::note::LineNote;
 use crate::time::Moment;
 
-use super::calls::{Call, Kind, Minted, Waiter};
+use super::calls::{AssignedId, Call, Kind, Waiter};
 use super::class::Era;
 use super::lists::List;
-use super::said::{Edit, Said};
+use super::raw_message::{PartEdit, RawMessage};
 use super::tasks::is_task_status;
 use super::{Lane, Mux, Note, Side, Unaddressed};
 
-/// Where a notification says which subscription it belongs to (modern).
+/// Member of `_meta` with the subscription id of a notification (modern).
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Maximum bytes of the copies that are made of one line of the server, for several clients that each have another id.
+/// Maximum bytes of copies of one line of the server for clients with different ids.
 const COPIED_BYTES: usize = 16 << 20;
 
 impl Mux {
-    /// A line of the server.
+    /// Handles a line of the server.
     ///
-    /// An answer goes to the clients that wait for it. A late, second or unknown answer is dropped. An error without an id is
-    /// dropped unless it can be meant for one client only. A bad line is repaired, answered in its place, or dropped: some apps
-    /// disconnect on one.
-    pub fn from_server<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) {
+    /// A response goes to the clients that wait for it. A late, duplicate or unknown response is dropped. An error
+    /// without an id is dropped unless it can be meant for one client only. A malformed line is repaired, replaced by
+    /// an error response, or dropped: some apps disconnect on malformed lines.
+    pub fn handle_server_line<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) {
         let line = line.into();
-        if self.is_split_from_server(line, now) {
+        if self.try_server_line(line, now) {
             let line = line.bytes().to_vec().into();
-            self.hear_server_as_one(line, &Scan::default(), now);
+            self.handle_split_server_line(line, &Scan::default(), now);
         }
     }
 
-    /// Hears a line of the server. `true`: nothing happened, for some apps would read it as several lines.
-    pub(super) fn is_split_from_server(&mut self, line: Line<'_>, now: Moment) -> bool {
+    /// Handles a line of the server. `true`: not handled, because some apps would read it as several lines.
+    pub(super) fn try_server_line(&mut self, line: Line<'_>, now: Moment) -> bool {
         self.copied = 0;
         let parsed = match self.class.is_shared() {
             true => Message::parse_as_one(line),
@@ -48,31 +49,32 @@ impl Mux {
         match parsed {
             Ok(Message::Batch(batch)) => {
                 for member in &batch.members {
-                    let said = Said::member(member, line.bytes().len());
-                    self.message_from_server(&said, &member.message, now);
+                    let raw = RawMessage::member(member, line.bytes().len());
+                    self.message_from_server(&raw, &member.message, now);
                 }
             }
-            Ok(message) => self.message_from_server(&Said::line(line.bytes()), &message, now),
+            Ok(message) => self.message_from_server(&RawMessage::line(line.bytes()), &message, now),
             Err(why) if why.is_split(line.bytes()) => return true,
             Err(why) => {
                 self.malformed_from_server(line.bytes(), why, now);
                 return false;
             }
         }
-        self.let_go(now);
+        self.release_ready(now);
         false
     }
 
-    /// A line that is no message. If its text can be repaired, it is one. Else whoever waits for it gets an error: a
-    /// client where it was meant as an answer, the server where it was meant as a request.
+    /// Handles a line that is not a message. If its text can be repaired, the repaired line is handled. Else the side
+    /// that waits for it gets an error: a client, if it was meant as a response; the server, if it was meant as a
+    /// request.
     pub(super) fn malformed_from_server(&mut self, line: &[u8], why: Malformed, now: Moment) {
         if let Some(repaired) = repair::repaired(line, why) {
-            self.notes.push(Note::Repaired(Side::Server, why));
-            return self.from_server(&repaired, now);
+            self.notes.push(LineNote::Repaired(Side::Server, why));
+            return self.handle_server_line(&repaired, now);
         }
-        self.notes.push(Note::Malformed(Side::Server, why));
+        self.notes.push(LineNote::Malformed(Side::Server, why));
         let mut ids = Vec::new();
-        match Meant::of(line) {
+        match RecoveredFields::of(line) {
             Some(meant) if meant.has_method => {
                 if meant.id.is_some() {
                     self.refuse_server(line, why);
@@ -88,19 +90,19 @@ impl Mux {
         }
         for id in ids {
             let instead = reply::malformed_answer(id.as_bytes(), why);
-            self.from_server(&instead, now);
+            self.handle_server_line(&instead, now);
         }
-        self.let_go(now);
+        self.release_ready(now);
     }
 
-    /// The ids of the calls without an answer that this batch, which is malformed or too long, has answers for.
+    /// The ids of the calls in flight that this malformed or too long batch answers.
     fn pending_in_batch(&self, line: &[u8]) -> Vec<String> {
         let calls = self.calls.in_flight().count();
         let mut pending = BTreeSet::new();
         repair::for_each_element(line, |member| {
             let ids = member.answers();
             let ids = ids.iter().filter_map(|id| Key::of(id.as_bytes()));
-            let answered = ids.filter_map(|key| minted(&key));
+            let answered = ids.filter_map(|key| assigned(&key));
             pending.extend(answered.filter(|it| self.calls.get(*it).is_some()));
             match pending.len() < calls {
                 true => ControlFlow::Continue(()),
@@ -111,63 +113,53 @@ impl Mux {
     }
 
     fn refuse_server(&mut self, line: &[u8], why: Malformed) {
-        let refused = reply::malformed(line, why, |key| self.asks.is_open(key));
+        let refused = reply::malformed(line, why, |key| self.server_requests.is_open(key));
         for line in refused {
-            self.tell_server(Lane::Own, line);
+            self.send_to_server(Lane::Own, line);
         }
     }
 
-    fn message_from_server(&mut self, said: &Said<'_>, message: &Message<'_>, now: Moment) {
+    fn message_from_server(&mut self, raw: &RawMessage<'_>, message: &Message<'_>, now: Moment) {
         match message {
-            Message::Request(request) => self.request_from_server(said, request, now),
+            Message::Request(request) => self.request_from_server(raw, request, now),
             Message::Notification(notification) => {
-                self.notification_from_server(said, notification);
+                self.notification_from_server(raw, notification);
             }
-            Message::Response(response) => self.response_from_server(said, response, now),
-            // No batch is in a batch, and a whole one is taken apart before.
+            Message::Response(response) => self.response_from_server(raw, response, now),
+            // Batches are split before, and do not nest.
             Message::Batch(_) => {}
         }
     }
 
-    fn response_from_server(&mut self, said: &Said<'_>, response: &Response<'_>, now: Moment) {
+    fn response_from_server(&mut self, raw: &RawMessage<'_>, response: &Response<'_>, now: Moment) {
         if response.is_error_without_id() {
-            return self.error_without_id(said);
+            return self.error_without_id(raw);
         }
         let key = response.id.map(|id| id.key());
-        if let (Some(id), Some(minted)) = (response.id, key.as_ref().and_then(minted)) {
-            if let Some(call) = self.calls.take(minted) {
+        if let (Some(id), Some(assigned)) = (response.id, key.as_ref().and_then(assigned)) {
+            if let Some(call) = self.calls.take(assigned) {
                 self.latency.answered(&call, now);
-                return self.call_answered(minted, &call, said, (&id.part(), response), now);
+                return self.call_answered(assigned, &call, raw, (&id.part(), response), now);
             }
-            if let Some(ghost) = self.calls.lay(minted) {
-                // Nobody wants it, but it may have left a task behind.
+            if let Some(call) = self.calls.take_late_response(assigned) {
+                // No client waits for it, but it may have created a task.
                 if let Outcome::Result(result) = response.outcome {
-                    self.task_begun(&result, &ghost.session, None);
+                    self.record_new_task(&result, &call.session, None);
                 }
                 return;
             }
         }
-        self.notes.push(Note::UnknownAnswer(Side::Server, key));
+        self.notes.push(LineNote::UnknownAnswer(Side::Server, key));
     }
 
-    /// An error that answers no request. It may quote what a client sent, so only a client that must be meant hears it: the
-    /// only one with requests in flight, or the only one attached.
-    fn error_without_id(&mut self, said: &Said<'_>) {
-        let candidates = self.candidates();
-        let mut attached = self.clients.keys();
-        let client = match (candidates.len(), candidates.first()) {
-            (0, _) if self.handshake.is_under_way() => self.handshake.by,
-            (0, _) => attached
-                .next()
-                .filter(|_| attached.next().is_none())
-                .copied(),
-            (1, Some(only)) => *only,
-            _ => None,
-        };
-        match client.filter(|client| self.clients.contains_key(client)) {
-            Some(client) => self.say_with(client, said, &[]),
+    /// Delivers an error that answers no request. It may quote anything that a client sent, be it a notification long ago, so
+    /// it is delivered only if a single session ever used this server.
+    fn error_without_id(&mut self, raw: &RawMessage<'_>) {
+        let only_session = self.sessions.only();
+        match only_session.and_then(|session| self.client_of(&session)) {
+            Some(client) => self.send_edited(client, raw, &[]),
             None => {
-                let note = Note::UnknownAnswer(Side::Server, None);
+                let note = LineNote::UnknownAnswer(Side::Server, None);
                 self.notes.push(note);
             }
         }
@@ -175,68 +167,72 @@ impl Mux {
 
     fn call_answered(
         &mut self,
-        minted: Minted,
+        assigned: AssignedId,
         call: &Call,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         (id, response): (&Part<'_>, &Response<'_>),
         now: Moment,
     ) {
-        self.turn_is_over(minted);
+        self.end_turn(assigned);
         if let Outcome::Error(error) = &response.outcome {
             self.elicitations_in_error(call, error);
         }
         match &call.kind {
-            Kind::Initialize => self.initialize_answered(call, said, id, response),
+            Kind::Initialize => self.initialize_answered(call, raw, id, response),
             Kind::List(key) => {
-                self.list_answered(minted, call, key, said, (id, response), now);
+                self.list_answered(assigned, call, key, raw, (id, response), now);
             }
             Kind::Subscribe(uri) => {
-                self.subscribe_answered(minted, call, uri, said, (id, response));
+                self.subscribe_answered(assigned, call, uri, raw, (id, response));
             }
             Kind::Level(before) => {
-                self.level_answered(minted, call, *before, response);
-                self.deliver(call, said, id);
+                self.level_answered(assigned, call, *before, response);
+                self.deliver(call, raw, id);
             }
             Kind::Discover => {
                 self.discovered(response);
-                self.deliver(call, said, id);
+                self.deliver(call, raw, id);
             }
             Kind::OddDiscover => {
                 if let Outcome::Result(_) = response.outcome {
                     self.discovered(response);
                 }
-                self.deliver(call, said, id);
+                self.deliver(call, raw, id);
             }
             Kind::Task { task, ends } => {
-                self.task_answered(call, (task, *ends), said, (id, response));
+                self.task_answered(call, (task, *ends), raw, (id, response));
             }
-            Kind::TaskList => self.task_list_answered(call, said, (id, response)),
-            Kind::Listen => self.listen_answered(call, said, (id, response)),
-            Kind::Unsubscribe => self.deliver(call, said, id),
-            Kind::LateInitialize => self.late_initialize_answered(call, said, (id, response)),
+            Kind::TaskList => self.task_list_answered(call, raw, (id, response)),
+            Kind::Listen => self.listen_answered(call, raw, (id, response)),
+            Kind::Unsubscribe => {
+                self.deliver(call, raw, id);
+                if call.session.is_none() {
+                    self.own_unsubscribe_answered();
+                }
+            }
+            Kind::LateInitialize => self.late_initialize_answered(call, raw, (id, response)),
             Kind::Plain | Kind::Turn => {
                 self.lists.may_have_changed(&self.handshake);
                 if let (Outcome::Result(result), Some(session)) = (response.outcome, &call.session)
                 {
-                    let token = call.token.clone().map(|token| (minted, token));
-                    self.task_begun(&result, session, token);
+                    let token = call.token.clone().map(|token| (assigned, token));
+                    self.record_new_task(&result, session, token);
                 }
-                self.deliver(call, said, id);
+                self.deliver(call, raw, id);
             }
         }
     }
 
-    /// Gives an answer to all who wait for it, each under its own id.
-    pub(super) fn deliver(&mut self, call: &Call, said: &Said<'_>, id: &Part<'_>) {
-        self.deliver_to(&call.waiters, said, id);
+    /// Sends a response to all clients that wait for it, each with its own id.
+    pub(super) fn deliver(&mut self, call: &Call, raw: &RawMessage<'_>, id: &Part<'_>) {
+        self.deliver_to(&call.waiters, raw, id);
     }
 
-    /// Gives an answer to some who wait for it, each under its own id. Of a very long one, those for whom no copy can be
-    /// made get an error.
-    pub(super) fn deliver_to(&mut self, waiters: &[Waiter], said: &Said<'_>, id: &Part<'_>) {
+    /// Sends a response to these clients, each with its own id. Past the limit on copies, clients get an error.
+    pub(super) fn deliver_to(&mut self, waiters: &[Waiter], raw: &RawMessage<'_>, id: &Part<'_>) {
         let copies = match waiters.len() {
             0 | 1 => 1,
-            _ => self.copies_of(said),
+            _ => self.copies_of(raw),
         };
         for (nth, waiter) in waiters.iter().enumerate() {
             if nth >= copies {
@@ -245,51 +241,51 @@ impl Mux {
                 continue;
             }
             if nth > 0 {
-                self.copied += said.bytes().len();
+                self.copied += raw.bytes().len();
             }
-            let edits: [Edit<'_>; 1] = [(*id, &waiter.id)];
+            let edits: [PartEdit<'_>; 1] = [(*id, &waiter.id)];
             match waiter.batch {
-                None => self.say_with(waiter.client, said, &edits),
+                None => self.send_edited(waiter.client, raw, &edits),
                 batch => {
-                    let length = said.bytes().len();
+                    let length = raw.bytes().len();
                     let instead = self.batches.error_instead(batch, length, &waiter.id);
-                    let line = instead.unwrap_or_else(|| said.with(&edits));
+                    let line = instead.unwrap_or_else(|| raw.with(&edits));
                     self.answer(waiter.client, batch, line);
                 }
             }
         }
     }
 
-    /// How many clients may get this message at once, each a copy of its own: at least one, and so many that all copies of
-    /// one line of the server have at most [`COPIED_BYTES`].
-    pub(super) fn copies_of(&self, said: &Said<'_>) -> usize {
+    /// Number of clients that may get a copy of this message: at least one, and at most [`COPIED_BYTES`] for all
+    /// copies of one line.
+    pub(super) fn copies_of(&self, raw: &RawMessage<'_>) -> usize {
         let room = COPIED_BYTES.saturating_sub(self.copied);
-        (room / said.bytes().len().max(1)).max(1)
+        (room / raw.bytes().len().max(1)).max(1)
     }
 
-    /// A subscription ended, and its answer names it once more.
+    /// Sends the final response of a subscription, which contains the subscription id once more.
     fn listen_answered(
         &mut self,
         call: &Call,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         (id, response): (&Part<'_>, &Response<'_>),
     ) {
         let Some(waiter) = call.waiters.first() else {
             return;
         };
         let named;
-        let mut edits: Vec<Edit<'_>> = vec![(*id, &waiter.id)];
+        let mut edits: Vec<PartEdit<'_>> = vec![(*id, &waiter.id)];
         if let Outcome::Result(result) = response.outcome
             && let Ok(Some(name)) = result.at(&["_meta", SUBSCRIPTION])
         {
             named = spelled_alike(&name, &waiter.id);
             edits.push((name, &named));
         }
-        let line = said.with(&edits);
+        let line = raw.with(&edits);
         self.answer(waiter.client, waiter.batch, line);
     }
 
-    fn notification_from_server(&mut self, said: &Said<'_>, notification: &Notification<'_>) {
+    fn notification_from_server(&mut self, raw: &RawMessage<'_>, notification: &Notification<'_>) {
         let method = notification.method.name();
         match &*method {
             "notifications/tools/list_changed" => self.lists.changed(&[List::Tools]),
@@ -302,19 +298,19 @@ impl Mux {
         if is_task_status(&method)
             && let Some(task) = &notification.params
         {
-            self.task_seen(task);
+            self.record_task_status(task);
         }
         let passed = match (&*method, self.class.era()) {
-            ("notifications/cancelled", _) => self.cancel_from_server(said, notification),
-            ("notifications/progress", _) => self.progress(said, notification),
-            _ if self.is_subscribed(notification) => self.of_subscription(said, notification),
+            ("notifications/cancelled", _) => self.cancel_from_server(raw, notification),
+            ("notifications/progress", _) => self.progress(raw, notification),
+            _ if self.is_subscribed(notification) => self.of_subscription(raw, notification),
             ("notifications/message", Era::Legacy) => {
                 let audience = self.log_audience(notification);
                 let audience = self.without_foreign_tasks(audience, notification);
-                self.say_to(audience, said);
+                self.send_to_clients(audience, raw);
                 Ok(())
             }
-            ("notifications/message", Era::Modern) => self.log_of_one(said, notification),
+            ("notifications/message", Era::Modern) => self.log_of_one(raw, notification),
             (
                 "notifications/tools/list_changed"
                 | "notifications/prompts/list_changed"
@@ -328,89 +324,89 @@ impl Mux {
                 Ok(())
             }
             ("notifications/resources/updated", Era::Legacy) => {
-                self.resource_updated(said, notification);
+                self.resource_updated(raw, notification);
                 Ok(())
             }
             (method, _) if is_task_status(method) => {
-                self.task_status(said, notification);
+                self.task_status(raw, notification);
                 Ok(())
             }
             ("notifications/elicitation/complete", _)
                 if let Some(client) = self.elicited(notification) =>
             {
-                self.say_with(client, said, &[]);
+                self.send_edited(client, raw, &[]);
                 Ok(())
             }
-            // It is somebody's, and not known whose.
+            // It belongs to one client, but which one is unknown.
             ("notifications/elicitation/complete", _) if self.sessions.several => {
                 self.notes.push(Note::Unaddressed(Unaddressed::Elicitation));
                 Ok(())
             }
-            // What changed for all is told to all.
+            // Lists that changed for all clients.
             (
                 "notifications/tools/list_changed"
                 | "notifications/prompts/list_changed"
                 | "notifications/resources/list_changed",
                 Era::Legacy,
             ) => {
-                self.say_to(self.audience(), said);
+                self.send_to_clients(self.audience(), raw);
                 Ok(())
             }
             _ => {
                 let audience = self.without_foreign_tasks(self.audience(), notification);
-                self.say_to(audience, said);
+                self.send_to_clients(audience, raw);
                 Ok(())
             }
         };
         if let Err(why) = passed {
-            self.notes.push(Note::Malformed(Side::Server, why));
+            self.notes.push(LineNote::Malformed(Side::Server, why));
         }
     }
 
-    /// Who was asked what is complete now.
+    /// The client of the elicitation that this notification completes.
     fn elicited(&self, notification: &Notification<'_>) -> Option<ClientId> {
         let id = notification.params?.member("elicitationId").ok()??;
-        self.asks.elicited(&id.string()?)
+        self.server_requests.elicited(&id.string()?)
     }
 
-    /// Of its own request; or, since 2026-07-28, of a subscription, which is a request of a client. No
-    /// other: the server's own request with that id may just have been answered.
+    /// Handles a cancellation by the server: of a server request, or, since 2026-07-28, of a subscription, which is a
+    /// client's request. No other client request: a server request with the same id may just have been answered.
     fn cancel_from_server(
         &mut self,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         notification: &Notification<'_>,
     ) -> Result<(), Malformed> {
         let Some(id) = notification.cancelled()? else {
             return Ok(());
         };
         let key = id.key();
-        if let Some(asked) = self.asks.cancel(&key) {
+        if let Some(asked) = self.server_requests.cancel(&key) {
             if let Some((client, shown)) = asked {
-                let line = said.with(&[(id.part(), shown.to_string().as_bytes())]);
-                self.say(client, line);
+                let line = raw.with(&[(id.part(), shown.to_string().as_bytes())]);
+                self.send_to_client(client, line);
             }
             return Ok(());
         }
-        if let Some(minted) = minted(&key)
-            && self.listener(minted).is_some()
-            && let Some(call) = self.calls.take(minted)
+        if let Some(assigned) = assigned(&key)
+            && self.listener(assigned).is_some()
+            && let Some(call) = self.calls.take(assigned)
         {
             for waiter in &call.waiters {
-                let line = said.with(&[(id.part(), &waiter.id)]);
-                self.say(waiter.client, line);
+                let line = raw.with(&[(id.part(), &waiter.id)]);
+                self.send_to_client(waiter.client, line);
                 if let Some(batch) = waiter.batch {
-                    self.one_less(batch, None);
+                    self.batch_request_done(batch, None);
                 }
             }
             return Ok(());
         }
-        self.notes.push(Note::UnknownCancel(Side::Server, key));
+        self.notes.push(LineNote::UnknownCancel(Side::Server, key));
         Ok(())
     }
 
     fn progress(
         &mut self,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         notification: &Notification<'_>,
     ) -> Result<(), Malformed> {
         let token = match notification.params {
@@ -418,23 +414,23 @@ impl Mux {
             None => None,
         };
         if let Some(place) = token
-            && let Some(minted) = place.key().as_ref().and_then(minted)
+            && let Some(assigned) = place.key().as_ref().and_then(assigned)
         {
-            if let Some(call) = self.calls.get(minted)
+            if let Some(call) = self.calls.get(assigned)
                 && let (Some(waiter), Some(token)) = (call.waiters.first(), &call.token)
             {
-                let line = said.with(&[(place, token)]);
-                self.say(waiter.client, line);
+                let line = raw.with(&[(place, token)]);
+                self.send_to_client(waiter.client, line);
                 return Ok(());
             }
-            if let Some((session, token)) = self.tasks.token(minted)
+            if let Some((session, token)) = self.tasks.token(assigned)
                 && let Some(client) = self.client_of(session)
             {
-                let line = said.with(&[(place, token)]);
-                self.say(client, line);
+                let line = raw.with(&[(place, token)]);
+                self.send_to_client(client, line);
                 return Ok(());
             }
-            if self.calls.is_ghost(minted) {
+            if self.calls.is_cancelled(assigned) {
                 return Ok(());
             }
         }
@@ -443,25 +439,25 @@ impl Mux {
         Ok(())
     }
 
-    /// A resource changed (legacy).
-    fn resource_updated(&mut self, said: &Said<'_>, notification: &Notification<'_>) {
+    /// Handles `notifications/resources/updated` (legacy).
+    fn resource_updated(&mut self, raw: &RawMessage<'_>, notification: &Notification<'_>) {
         let params = notification.params;
         let uri = params.and_then(|it| it.member("uri").ok().flatten());
         let uri = uri.and_then(|uri| uri.string());
         let mut audience = match uri {
-            // Its one client hears all that its server says.
+            // The only client of a private server gets all notifications.
             _ if !self.class.is_shared() => self.audience().into_iter().collect(),
             Some(uri) => self.subscriptions.audience(&uri),
             None => BTreeSet::new(),
         };
-        audience.retain(|client| self.may_hear_of_task(*client, notification));
+        audience.retain(|client| self.may_get_task_message(*client, notification));
         if audience.is_empty() {
             self.notes.push(Note::Unaddressed(Unaddressed::Update));
         }
-        self.say_to(audience, said);
+        self.send_to_clients(audience, raw);
     }
 
-    /// Whether it says that it belongs to a subscription of the modern era.
+    /// Whether a notification belongs to a subscription of the modern era.
     fn is_subscribed(&self, notification: &Notification<'_>) -> bool {
         let may_be = self.class.era() == Era::Modern || !self.class.is_shared();
         let says_so =
@@ -471,26 +467,26 @@ impl Mux {
 
     fn of_subscription(
         &mut self,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         notification: &Notification<'_>,
     ) -> Result<(), Malformed> {
         let params = notification.params;
         let name = params.map(|params| params.at(&["_meta", SUBSCRIPTION]));
         if let Some(name) = name.transpose()?.flatten()
-            && let Some(minted) = name.key().as_ref().and_then(minted)
+            && let Some(assigned) = name.key().as_ref().and_then(assigned)
         {
-            if let Some((client, id)) = self.listener(minted) {
+            if let Some((client, id)) = self.listener(assigned) {
                 if self.is_of_foreign_task(client, notification)
-                    || !self.may_hear_of_task(client, notification)
+                    || !self.may_get_task_message(client, notification)
                 {
                     self.notes.push(Note::Unaddressed(Unaddressed::Task));
                     return Ok(());
                 }
-                let line = said.with(&[(name, &spelled_alike(&name, id))]);
-                self.say(client, line);
+                let line = raw.with(&[(name, &spelled_alike(&name, id))]);
+                self.send_to_client(client, line);
                 return Ok(());
             }
-            if self.calls.is_ghost(minted) {
+            if self.calls.is_cancelled(assigned) {
                 return Ok(());
             }
         }
@@ -499,46 +495,46 @@ impl Mux {
         Ok(())
     }
 
-    /// Who opened this subscription, and under which id.
-    fn listener(&self, minted: Minted) -> Option<(ClientId, &[u8])> {
-        let call = self.calls.get(minted)?;
+    /// The client of this subscription, and its id there.
+    fn listener(&self, assigned: AssignedId) -> Option<(ClientId, &[u8])> {
+        let call = self.calls.get(assigned)?;
         let waiter = call.waiters.first()?;
         (call.kind == Kind::Listen).then_some((waiter.client, &waiter.id))
     }
 
-    /// A log message names no request (modern): it can only be of the one that wants any.
+    /// Sends a log message to the only request that wants log messages: it names no request (modern).
     fn log_of_one(
         &mut self,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         notification: &Notification<'_>,
     ) -> Result<(), Malformed> {
         let logging: Vec<_> = self.calls.asked().filter(|call| call.logs).collect();
-        let haunted = self.calls.ghosts().any(|ghost| ghost.logs);
+        let is_ambiguous = self.calls.cancelled().any(|call| call.logs);
         let one = match logging[..] {
-            [call] if !haunted => call.waiters.first().map(|it| it.client),
+            [call] if !is_ambiguous => call.waiters.first().map(|it| it.client),
             _ => None,
         };
-        match one.filter(|client| self.may_hear_of_task(*client, notification)) {
-            Some(client) => self.say(client, said.bytes().to_vec()),
+        match one.filter(|client| self.may_get_task_message(*client, notification)) {
+            Some(client) => self.send_to_client(client, raw.bytes().to_vec()),
             None => self.notes.push(Note::Unaddressed(Unaddressed::Log)),
         }
         Ok(())
     }
 }
 
-/// An id that may have been minted here. Some servers answer 1 as `"1"` or `1.0`, which the official clients accept.
-pub(super) fn minted(key: &Key) -> Option<Minted> {
+/// The assigned id of a key. Some servers answer 1 as `"1"` or `1.0`, which the official clients accept.
+pub(super) fn assigned(key: &Key) -> Option<AssignedId> {
     let number = match key {
         Key::Number(number) => *number,
         Key::Text(_) | Key::Odd(_) => key.as_integer()?,
     };
-    Minted::try_from(number).ok()
+    AssignedId::try_from(number).ok()
 }
 
-/// A client's id in the place of a minted one: as a string, where the server made a string of the minted one. That is
-/// what the client would hear without Kennel.
-fn spelled_alike<'i>(minted: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
-    match minted.bytes().starts_with(b"\"") && !id.starts_with(b"\"") {
+/// A client's id in place of an assigned one: as a string if the server made a string of it, as the client would get
+/// it without Kennel.
+fn spelled_alike<'i>(assigned: &Part<'_>, id: &'i [u8]) -> Cow<'i, [u8]> {
+    match assigned.bytes().starts_with(b"\"") && !id.starts_with(b"\"") {
         true => Cow::Owned([b"\"", id, b"\""].concat()),
         false => Cow::Borrowed(id),
     }

@@ -1,4 +1,4 @@
-//! How long the server takes: from a client's request to its answer.
+//! Response times of the server.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::time::Moment;
 
 use super::calls::{Call, Kind};
 
-/// The last answers only, so that it tells of now: what was slow an hour ago is of no more interest.
+/// Number of response times that are kept.
 const REMEMBERED: usize = 64;
 
-/// In microseconds, the oldest overwritten by the newest.
+/// The last response times in microseconds; the newest overwrites the oldest.
 #[derive(Debug)]
 pub(super) struct Latency {
     last: [u32; REMEMBERED],
@@ -29,7 +29,7 @@ impl Latency {
             call.kind,
             Kind::Initialize | Kind::Listen | Kind::Task { .. }
         );
-        // Of what lasts by its nature, or begins everything, the time says nothing about the rest.
+        // Handshakes, subscriptions and tasks say nothing about the time of an ordinary call.
         let Some(asked) = call.asked.filter(|_| !lasts) else {
             return;
         };
@@ -38,7 +38,7 @@ impl Latency {
         self.answers += 1;
     }
 
-    /// What half of them took at most.
+    /// The median of the stored times.
     pub(super) fn median(&self) -> Option<Duration> {
         let mut last = self.last[..self.answers.min(REMEMBERED)].to_vec();
         last.sort_unstable();

@@ -1,17 +1,17 @@
-//! Log levels (legacy): each client has its own, and the server the most verbose of them.
+//! Log levels (legacy): each client has one, and the server gets the most verbose of them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::ClientId;
 use crate::message::{Notification, Outcome, Request, Response, reply};
 
-use super::calls::{Call, Kind, Minted};
+use super::calls::{AssignedId, Call, Kind};
 use super::handshake::waiter;
+use super::raw_message::ClientMessage;
 use super::refused::{Refused, refuse_other_members};
-use super::said::From;
 use super::{Lane, Mux};
 
-/// How important a message is; the most verbose level comes first.
+/// Log levels, most verbose first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) enum Level {
     Debug,
@@ -24,23 +24,23 @@ pub(super) enum Level {
     Emergency,
 }
 
-/// What a client that never set a level gets once any client did: the server's own default is lost.
-const UNSET: Level = Level::Info;
+/// The level of a client that never set one, once another client did: the server's default is lost then.
+const DEFAULT_LEVEL: Level = Level::Info;
 
-/// The levels before a change.
+/// The levels before a change, to restore them if it fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Before {
+pub(super) struct PreviousLevels {
     at_server: Option<Level>,
-    /// Of who asked for the change; nobody, if it was the mux.
+    /// The client that requested the change and its former level; `None` if the mux requested it.
     of_client: Option<(ClientId, Option<Level>)>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Levels {
-    /// What the server was last told. `None`: nothing ever, or it refused.
+    /// The level last sent to the server. `None`: none was sent, or it was refused.
     at_server: Option<Level>,
-    /// Until it is answered.
-    call: Option<Minted>,
+    /// The call in flight that sets it.
+    call: Option<AssignedId>,
 }
 
 impl Level {
@@ -69,7 +69,7 @@ impl Level {
 impl Mux {
     pub(super) fn set_level(
         &mut self,
-        from: &From<'_>,
+        from: &ClientMessage<'_>,
         request: &Request<'_>,
     ) -> Result<(), Refused> {
         let place = match request.params {
@@ -79,9 +79,11 @@ impl Mux {
         let named = place.and_then(|it| Level::named(&it.string()?));
         let (Some(place), Some(level)) = (place, named) else {
             if self.class.is_shared() {
-                return Err(Refused::no_level(&request.id));
+                // Some servers accept `"DEBUG"` or `["debug"]` as `"debug"`, for all clients.
+                let message = "level is not one of the protocol's levels, such as \"debug\"";
+                return Err(Refused::invalid_params(&request.id, message));
             }
-            // The server says best what is wrong with it.
+            // The server reports what is wrong with it.
             let lane = Lane::Of(from.client);
             self.forward(from, request, Kind::Plain, lane, None)?;
             return Ok(());
@@ -91,20 +93,20 @@ impl Mux {
         let wanted = self.most_verbose().expect("somebody set one");
         if self.levels.at_server == Some(wanted) {
             match self.levels.call {
-                Some(minted) => self.calls.join(minted, waiter(from, request)),
+                Some(assigned) => self.calls.join(assigned, waiter(from, request)),
                 None => self.answer(from.client, from.batch, reply::pong(request.id.raw())),
             }
             return Ok(());
         }
         let named = format!("\"{}\"", wanted.name());
         let edit = (wanted != level).then_some((place, named.as_bytes()));
-        let kind = Kind::Level(Before {
+        let kind = Kind::Level(PreviousLevels {
             at_server: self.levels.at_server,
             of_client: Some((from.client, before)),
         });
         match self.forward(from, request, kind, Lane::Front, edit) {
-            Ok(minted) => {
-                self.levels.call = Some(minted);
+            Ok(assigned) => {
+                self.levels.call = Some(assigned);
                 self.levels.at_server = Some(wanted);
                 Ok(())
             }
@@ -117,12 +119,12 @@ impl Mux {
 
     pub(super) fn level_answered(
         &mut self,
-        minted: Minted,
+        assigned: AssignedId,
         call: &Call,
-        before: Before,
+        before: PreviousLevels,
         response: &Response<'_>,
     ) {
-        let is_latest = self.levels.call == Some(minted);
+        let is_latest = self.levels.call == Some(assigned);
         if is_latest {
             self.levels.call = None;
         }
@@ -143,19 +145,19 @@ impl Mux {
         }
     }
 
-    /// Somebody came or left: the server is told if that makes a difference.
-    pub(super) fn settle_level(&mut self) {
+    /// Sets the server's level if a client that joined or left changes it.
+    pub(super) fn update_server_level(&mut self) {
         let (Some(there), Some(wanted)) = (self.levels.at_server, self.most_verbose()) else {
             return;
         };
         if there != wanted {
             let params = format!(r#"{{"level":"{}"}}"#, wanted.name());
-            let kind = Kind::Level(Before {
+            let kind = Kind::Level(PreviousLevels {
                 at_server: Some(there),
                 of_client: None,
             });
-            let minted = self.ask_as_mux("logging/setLevel", &params, kind);
-            self.levels.call = Some(minted);
+            let assigned = self.request_as_mux("logging/setLevel", &params, kind);
+            self.levels.call = Some(assigned);
             self.levels.at_server = Some(wanted);
         }
     }
@@ -165,10 +167,12 @@ impl Mux {
             .clients
             .values()
             .filter(|client| client.initialized || client.level.is_some());
-        counts.map(|client| client.level.unwrap_or(UNSET)).min()
+        counts
+            .map(|client| client.level.unwrap_or(DEFAULT_LEVEL))
+            .min()
     }
 
-    /// Who is to have this log message.
+    /// The clients that get this log message.
     pub(super) fn log_audience(&self, notification: &Notification<'_>) -> Vec<ClientId> {
         let params = notification.params;
         let level = params.and_then(|it| it.member("level").ok().flatten());
@@ -177,8 +181,8 @@ impl Mux {
             (Some(level), Some(_)) => self
                 .clients
                 .get(client)
-                .is_some_and(|it| level >= it.level.unwrap_or(UNSET)),
-            // Nobody ever set one, or the message has none that is known.
+                .is_some_and(|it| level >= it.level.unwrap_or(DEFAULT_LEVEL)),
+            // No client set a level, or the message has no known level.
             (_, None) | (None, _) => true,
         };
         self.audience().into_iter().filter(wants).collect()

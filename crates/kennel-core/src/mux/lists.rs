@@ -1,8 +1,8 @@
-//! Lists that several clients ask for: asked once, and kept where the protocol says for how long.
+//! List requests of several clients: sent once, and cached for as long as the protocol allows.
 //!
-//! Asked once means that nobody could tell: no cursor, no progress, no log level, no state of an
-//! exchange, and in the legacy era nothing in `_meta` at all. An answer that belongs to one exchange
-//! after all (it has a cursor, or wants input) goes to one, and the others' requests are sent.
+//! Requests share a response only if that cannot be noticed: no cursor, no progress, no log level, no exchange state,
+//! and in the legacy era nothing in `_meta`. A response for one client only (it has a cursor, or wants input) goes to
+//! the first; the requests of the others are then sent separately.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::lifetime::ClientId;
 use crate::message::{Message, Outcome, Part, Request, Response};
 use crate::time::Moment;
 
-use super::calls::{Call, Kind, Minted};
+use super::calls::{AssignedId, Call, Kind};
 use super::class::{Envelope, Era};
 use super::from_client::{LOG_LEVEL, in_meta};
 use super::handshake::{Handshake, waiter};
+use super::raw_message::{ClientMessage, KeptMessage, RawMessage};
 use super::refused::Refused;
-use super::said::{From, Kept, Said};
 use super::snapshot::pairs;
 use super::{Lane, Mux};
 
-/// What is listed.
+/// The kinds of lists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) enum List {
     Tools,
     Prompts,
     Resources,
     Templates,
-    /// No list, but asked for by everybody (modern).
+    /// Not a list, but requested by every client (modern).
     Discover,
 }
 
-/// What is the same question: of the modern era, all that it says.
+/// Requests with the same key share a response. In the modern era it contains all parameters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) struct ListKey {
     list: List,
@@ -43,20 +43,20 @@ pub(super) struct ListKey {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Lists {
-    /// Those another client may wait for as well.
+    /// Calls that another client may join.
     #[serde(with = "pairs")]
-    in_flight: BTreeMap<ListKey, Minted>,
-    /// Oldest first.
-    kept: VecDeque<Entry>,
+    in_flight: BTreeMap<ListKey, AssignedId>,
+    /// Cached responses, oldest first.
+    kept: VecDeque<CachedList>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+struct CachedList {
     key: ListKey,
-    answer: Kept,
-    /// `None`: until the server says that it changed.
+    answer: KeptMessage,
+    /// `None`: until the server announces a change.
     until: Option<Moment>,
-    /// `None`: for everybody.
+    /// The session that it is valid for. `None`: all.
     only: Option<Arc<str>>,
 }
 
@@ -67,9 +67,9 @@ impl ListKey {
 }
 
 impl List {
-    /// Maximum bytes of a request that may wait for another's answer.
-    const LONGEST_LINE: usize = 16 * 1024;
-    /// A kept answer is long from this many bytes on: while the daemon is short of memory, it is not copied.
+    /// Maximum bytes of a request that may share a response.
+    const MAX_LINE: usize = 16 * 1024;
+    /// Minimum bytes of a cached response that is not copied while the daemon is short of memory.
     const LONG: usize = 64 * 1024;
 
     pub(super) fn of(method: &str) -> Option<List> {
@@ -94,52 +94,53 @@ impl List {
 }
 
 impl Lists {
-    /// How many answers are kept: requests of the modern era may all differ.
+    /// Maximum number of cached responses: requests of the modern era may all differ.
     const KEPT: usize = 64;
-    /// How many bytes of them.
+    /// Maximum bytes of them.
     const KEPT_BYTES: usize = 8 << 20;
 
-    fn answer(&mut self, key: &ListKey, session: &Arc<str>, now: Moment) -> Option<&Kept> {
+    fn answer(&mut self, key: &ListKey, session: &Arc<str>, now: Moment) -> Option<&KeptMessage> {
         self.kept
             .retain(|entry| entry.until.is_none_or(|until| now < until));
-        let fits = |entry: &&Entry| {
+        let fits = |entry: &&CachedList| {
             entry.key == *key && entry.only.as_ref().is_none_or(|only| only == session)
         };
         self.kept.iter().find(fits).map(|entry| &entry.answer)
     }
 
-    fn keep(&mut self, entry: Entry) {
+    fn keep(&mut self, entry: CachedList) {
         self.kept
             .retain(|old| old.key != entry.key || old.only != entry.only);
         self.kept.push_back(entry);
-        let bytes = |kept: &VecDeque<Entry>| kept.iter().map(|it| it.answer.len()).sum::<usize>();
+        let bytes =
+            |kept: &VecDeque<CachedList>| kept.iter().map(|it| it.answer.len()).sum::<usize>();
         while self.kept.len() > Lists::KEPT || bytes(&self.kept) > Lists::KEPT_BYTES {
             self.kept.pop_front();
         }
     }
 
-    /// The server said that these changed. What is under way may be from before: it is neither kept
-    /// nor waited for by anybody who asks from now on.
+    /// Drops cached lists that changed. Calls in flight may be older than the change: no later request joins them,
+    /// and they are not cached.
     pub(super) fn changed(&mut self, lists: &[List]) {
         self.kept.retain(|entry| !lists.contains(&entry.key.list));
         self.in_flight.retain(|key, _| !lists.contains(&key.list));
     }
 
-    /// A call was answered that may have changed any list. Who asks from now on wants to see that, unless
-    /// the server would have said so.
+    /// Detaches list calls in flight after a call that may have changed any list, unless the server announces
+    /// changes. Later requests are sent again.
     pub(super) fn may_have_changed(&mut self, handshake: &Handshake) {
         self.in_flight
             .retain(|key, _| key.list == List::Discover || key.list.changes_are_told(handshake));
     }
 
-    /// Nobody waits for this call any more, and nobody may.
-    pub(super) fn abandoned(&mut self, minted: Minted) {
-        self.in_flight.retain(|_, other| *other != minted);
+    /// Removes a cancelled call, so that no client joins it.
+    pub(super) fn abandoned(&mut self, assigned: AssignedId) {
+        self.in_flight.retain(|_, other| *other != assigned);
     }
 
-    /// It is answered. `false`: it was from before a change.
-    fn answered(&mut self, key: &ListKey, minted: Minted) -> bool {
-        let current = self.in_flight.get(key) == Some(&minted);
+    /// Removes an answered call. `false`: a change came before the response.
+    fn answered(&mut self, key: &ListKey, assigned: AssignedId) -> bool {
+        let current = self.in_flight.get(key) == Some(&assigned);
         if current {
             self.in_flight.remove(key);
         }
@@ -150,17 +151,17 @@ impl Lists {
 impl Mux {
     pub(super) fn list_from_client(
         &mut self,
-        from: &From<'_>,
+        from: &ClientMessage<'_>,
         request: &Request<'_>,
         list: List,
     ) -> Result<(), Refused> {
-        // The line is kept for as long as it waits with others.
-        let is_long = from.said.bytes().len() > List::LONGEST_LINE;
+        // The line is stored while it waits with others.
+        let is_long = from.raw.bytes().len() > List::MAX_LINE;
         let key = match is_long {
             true => None,
             false => self.list_key(request, list)?,
         };
-        // Each client waits for it once: else one could have as many copies of a long answer as it has short lines.
+        // Each client joins a list once: else it could request many copies of a long response with short lines.
         let key = key.filter(|key| !self.awaits_list(from.client, key));
         let Some(key) = key else {
             let kind = match list {
@@ -175,40 +176,40 @@ impl Mux {
         let is_short_of_memory = self.is_short_of_memory;
         if let Some(kept) = self.lists.answer(&key, &session, from.now) {
             if is_short_of_memory && kept.len() >= List::LONG {
-                // The server is not read while its clients have much to read: a new answer comes when there is room.
+                // The server is not read while its clients have much to read, so memory stays bounded.
                 self.forward(from, request, Kind::Plain, Lane::Of(from.client), None)?;
                 return Ok(());
             }
             let id = request.id.raw();
             let instead = self.batches.error_instead(from.batch, kept.len(), id);
-            let line = instead.unwrap_or_else(|| kept.under(id));
+            let line = instead.unwrap_or_else(|| kept.with_id(id));
             self.answer(from.client, from.batch, line);
-        } else if let Some(minted) = self.lists.in_flight.get(&key) {
+        } else if let Some(assigned) = self.lists.in_flight.get(&key) {
             let mut waiter = waiter(from, request);
-            waiter.again = Some(from.said.bytes().to_vec());
-            waiter.bytes += from.said.bytes().len();
-            self.calls.join(*minted, waiter);
+            waiter.again = Some(from.raw.bytes().to_vec());
+            waiter.bytes += from.raw.bytes().len();
+            self.calls.join(*assigned, waiter);
         } else {
-            // Not in its client's lane: others may come to wait for it.
+            // Not in the client's lane: others may join it.
             let kind = Kind::List(key.clone());
-            let minted = self.forward(from, request, kind, Lane::Own, None)?;
-            self.lists.in_flight.insert(key, minted);
+            let assigned = self.forward(from, request, kind, Lane::Own, None)?;
+            self.lists.in_flight.insert(key, assigned);
         }
         Ok(())
     }
 
-    /// Whether this client waits for the answer to the same question.
+    /// Whether this client waits for the same list already.
     fn awaits_list(&self, client: ClientId, key: &ListKey) -> bool {
-        let minted = self.lists.in_flight.get(key);
-        let call = minted.and_then(|minted| self.calls.get(*minted));
+        let assigned = self.lists.in_flight.get(key);
+        let call = assigned.and_then(|assigned| self.calls.get(*assigned));
         call.is_some_and(|call| call.waiters.iter().any(|it| it.client == client))
     }
 
-    /// What this request has in common with others. `None`: it is one of its kind.
+    /// The key for sharing this request. `None`: it cannot be shared.
     fn list_key(&self, request: &Request<'_>, list: List) -> Result<Option<ListKey>, Refused> {
-        const LONGEST: usize = 4096;
+        const MAX_PARAMS: usize = 4096;
         let params = request.params.map_or("", |params| params.text());
-        if !self.policy.cache || !self.class.is_shared() || params.len() > LONGEST {
+        if !self.policy.cache || !self.class.is_shared() || params.len() > MAX_PARAMS {
             return Ok(None);
         }
         let key = |params: &str| {
@@ -248,14 +249,14 @@ impl Mux {
 
     pub(super) fn list_answered(
         &mut self,
-        minted: Minted,
+        assigned: AssignedId,
         call: &Call,
         key: &ListKey,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         (id, response): (&Part<'_>, &Response<'_>),
         now: Moment,
     ) {
-        let current = self.lists.answered(key, minted);
+        let current = self.lists.answered(key, assigned);
         if key.list == List::Discover {
             self.discovered(response);
         }
@@ -263,28 +264,27 @@ impl Mux {
             Outcome::Result(result) => self.is_for_all(&result),
             Outcome::Error(_) => true,
         };
-        // Of a long answer only so many copies are made at once. The server is not read while its clients have much to
-        // read: the others get theirs when there is room.
+        // Only a limited number of copies of a long response is made. The other requests are sent again; the server
+        // is not read while its clients have much to read.
         let copies = match is_for_all {
-            true => self.copies_of(said),
+            true => self.copies_of(raw),
             false => 1,
         };
         let (first, others) = call.waiters.split_at(copies.min(call.waiters.len()));
-        self.deliver_to(first, said, id);
+        self.deliver_to(first, raw, id);
         for other in others {
             self.ask_separately(other.client, other.batch, other.again.as_deref(), now);
         }
         if let Outcome::Result(result) = response.outcome
             && is_for_all
-            && let Some(entry) = self.keepable(call, key, said, id, &result, now)
+            && let Some(entry) = self.cache_entry(call, key, raw, id, &result, now)
             && current
         {
             self.lists.keep(entry);
         }
     }
 
-    /// Whether an answer is the same to all who ask: it neither begins an exchange with one of them
-    /// nor leads on by a cursor that may be good for one use.
+    /// Whether a response is the same for all clients: it neither starts an exchange nor has a cursor.
     fn is_for_all(&self, result: &Part<'_>) -> bool {
         let is_complete = match result.member("resultType") {
             Ok(None) => true,
@@ -302,34 +302,34 @@ impl Mux {
         line: Option<&[u8]>,
         now: Moment,
     ) {
-        let line = line.expect("whoever joined a list left its line");
+        let line = line.expect("a client that joined a list has its line stored");
         let Ok(Message::Request(request)) = Message::parse(line) else {
             unreachable!("it was parsed before");
         };
-        let from = From {
+        let from = ClientMessage {
             client,
-            said: Said::line(line),
+            raw: RawMessage::line(line),
             batch,
             now,
         };
         let lane = Lane::Of(client);
         let forwarded = self.forward(&from, &request, Kind::Plain, lane, None);
-        forwarded.expect("it was fit to be forwarded before");
+        forwarded.expect("it was forwarded before");
     }
 
-    fn keepable(
+    fn cache_entry(
         &self,
         call: &Call,
         key: &ListKey,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         id: &Part<'_>,
         result: &Part<'_>,
         now: Moment,
-    ) -> Option<Entry> {
+    ) -> Option<CachedList> {
         let (until, is_public) = match (self.class.era(), key.list) {
             (Era::Legacy, list) if list.changes_are_told(&self.handshake) => (None, true),
             (Era::Legacy, _) => return None,
-            // Once for the process: what it can do does not change.
+            // The capabilities of a process do not change.
             (Era::Modern, List::Discover) => (None, true),
             (Era::Modern, _) => {
                 let millis = result.member("ttlMs").ok()??.text().parse().ok()?;
@@ -341,9 +341,9 @@ impl Mux {
                 (Some(until), scope.string().as_deref() == Some("public"))
             }
         };
-        Some(Entry {
+        Some(CachedList {
             key: key.clone(),
-            answer: Kept::new(said, id),
+            answer: KeptMessage::new(raw, id),
             until,
             only: match is_public {
                 true => None,
@@ -352,8 +352,8 @@ impl Mux {
         })
     }
 
-    /// Who waits for an answer to `server/discover`.
-    pub(super) fn probing(&self) -> Vec<(ClientId, Option<u64>, Vec<u8>)> {
+    /// The clients that wait for a response to `server/discover`.
+    pub(super) fn discover_waiters(&self) -> Vec<(ClientId, Option<u64>, Vec<u8>)> {
         let probes = self.calls.asked().filter(|call| match &call.kind {
             Kind::Discover | Kind::OddDiscover => true,
             Kind::List(key) => key.list == List::Discover,
@@ -365,7 +365,8 @@ impl Mux {
             .collect()
     }
 
-    /// The server answered `server/discover`. A modern one knows it, or says in a code of its own why not.
+    /// Records from a response whether the server knows `server/discover`. Modern servers answer with a result or a
+    /// specific error code.
     pub(super) fn discovered(&mut self, response: &Response<'_>) {
         let knows = match response.outcome {
             Outcome::Result(_) => true,
@@ -379,8 +380,8 @@ impl Mux {
     }
 }
 
-/// Whether a `server/discover` says nothing but what every request of its era says: who asks, what that one speaks and what
-/// it can do. Only such a one shows whether the server knows the question.
+/// Whether a `server/discover` contains only the standard members of `_meta`. Only then an error shows that the
+/// server does not know the method.
 fn is_plain_discover(request: &Request<'_>) -> bool {
     let Some(params) = request.params else {
         return true;

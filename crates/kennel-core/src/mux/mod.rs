@@ -1,52 +1,50 @@
-//! Who hears what while many clients share one server.
+//! Routes messages between many clients and the one server that they share.
 //!
-//! [`Mux`] stands between the clients of one [`Class`] and the one server process they share. It lives
-//! exactly as long as that process, and replays nothing: that is for each client's own session. Every
-//! line is looked at once, and goes on byte for byte but for the ids that must differ (rule 11): each
-//! client counts its requests from 0, and so does the server.
+//! [`Mux`] connects the clients of one [`Class`] to one server process. It lives exactly as long as that process, and
+//! replays nothing: each client's session does that. It parses every line once and forwards it byte for byte, except
+//! for ids (rule 11): each client counts its requests from 0, and so does the server, so the mux assigns ids that
+//! cannot collide.
 //!
-//! Two things it never does. It never gives anybody what is another's: an answer, progress, a question
-//! that would open in somebody else's window. Where the protocol does not say whom something is for, it
-//! says so to the server instead of guessing. And it never leaves anybody waiting: every request gets
-//! one answer (rule 4), the server's included.
+//! The mux never gives a client a message that belongs to another client: a response, progress, a server request. If
+//! the protocol does not say which client a message is for, the server gets an error instead of a guess. And every
+//! request gets exactly one response (rule 4), requests of the server included.
 //!
-//! | file | what it decides |
+//! | file | contains |
 //! |---|---|
 //! | `class.rs` | which sessions may share a server |
 //! | `handshake.rs` | `initialize` and `initialized`: once for the server, once for each client |
-//! | `calls.rs` | nothing: it keeps what the server was asked, and who waits |
-//! | `latency.rs` | nothing: it knows how long the server takes |
-//! | `lists.rs` | which requests are one question, and how long its answer is good |
-//! | `subscriptions.rs`, `levels.rs` | what the server is to hold for all |
+//! | `calls.rs` | the requests in flight to the server, and the clients that wait for them |
+//! | `latency.rs` | the response times of the server |
+//! | `lists.rs` | which list requests share one response, and how long it is cached |
+//! | `subscriptions.rs`, `levels.rs` | resource subscriptions and log level of the server, merged from all clients |
 //! | `tasks.rs` | which session a task belongs to |
-//! | `turns.rs` | whose call is next, where calls take turns |
-//! | `asks.rs` | whom the server's own requests are for |
-//! | `roots.rs` | whether all have the same roots |
-//! | `held.rs` | how long what a client says waits for that |
-//! | `batch.rs` | nothing: it takes batches apart and puts their answers together |
-//! | `from_client.rs`, `from_server.rs` | what follows from a line |
-//! | `lent.rs` | nothing: it saves long lines from being copied |
-//! | `snapshot.rs` | nothing: it says how all of this is written down, and whether it is a good moment |
-//! | `refused.rs`, `note.rs`, `said.rs` | nothing: words, and lines with other ids |
+//! | `turns.rs` | the order of calls, if the server takes one call at a time |
+//! | `server_requests.rs` | which client a server request is for |
+//! | `roots.rs` | whether all clients have the same roots |
+//! | `roots_gate.rs` | lines of a client that wait until its roots are known |
+//! | `batch.rs` | splits batches, and joins their responses |
+//! | `from_client.rs`, `from_server.rs` | dispatch of a line by its sender |
+//! | `moved_line.rs` | moves long lines instead of copying them |
+//! | `snapshot.rs` | serialization, and when the server is quiet or idle |
+//! | `refused.rs`, `note.rs`, `raw_message.rs` | error responses; log notes; messages with edited ids |
 
-mod asks;
 mod batch;
 mod calls;
 mod class;
-mod few;
 mod from_client;
 mod from_server;
 mod handshake;
-mod held;
 mod latency;
-mod lent;
 mod levels;
 mod lists;
+mod moved_line;
 mod note;
+mod raw_message;
 mod refused;
 mod roots;
-mod said;
-mod snapshot;
+mod roots_gate;
+mod server_requests;
+pub(crate) mod snapshot;
 mod subscriptions;
 mod tasks;
 mod turns;
@@ -56,23 +54,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::message::{Key, Message, Owned};
+use crate::note::Notes;
 use crate::time::Moment;
 
-use asks::{Asks, ambiguous_method};
 use batch::Batches;
-use calls::{Call, Calls, Kind, Minted};
-use few::Few;
-use handshake::{Greeting, Handshake};
-use held::Held;
+use calls::{AssignedId, Call, Calls, Kind};
+use handshake::{Handshake, HandshakeProgress};
 use latency::Latency;
-use lent::Lent;
 use levels::{Level, Levels};
 use lists::Lists;
-use note::Notes;
+use moved_line::MovedLine;
+use raw_message::RawMessage;
 use roots::Roots;
-use said::Said;
+use roots_gate::RootsGate;
+use server_requests::{ServerRequests, ambiguous_method};
 use subscriptions::Subscriptions;
 use tasks::Tasks;
 use turns::Turns;
@@ -81,35 +79,35 @@ pub use crate::lifetime::ClientId;
 pub use class::{Class, Era, Opening, client_name, opening};
 pub use note::{Note, Side, Unaddressed};
 
-/// What may be shared beyond the process itself.
+/// Optional features of a shared server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Policy {
-    /// Whether lists are asked for once and kept for others, where the protocol says for how long.
+pub struct MuxPolicy {
+    /// Whether list responses are shared between clients and cached for as long as the protocol allows.
     pub cache: bool,
 
-    /// Whether calls of tools take turns: the next is sent when the last is answered or cancelled.
+    /// Whether the server gets one `tools/call` at a time: the next is sent when the last is answered or cancelled.
     pub in_turn: bool,
 }
 
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy {
+impl Default for MuxPolicy {
+    fn default() -> MuxPolicy {
+        MuxPolicy {
             cache: true,
             in_turn: false,
         }
     }
 }
 
-/// A line for several clients that has at least this many bytes is one [`Out::ToClients`], and so is each message of a batch
-/// that has: a copy for each client would take as much memory as all of them together.
+/// Minimum bytes of a line, or of a message of a batch, that goes to several clients as one [`Output::ToClients`]. A
+/// copy for each client would multiply the memory.
 pub const SHARED_FROM: usize = 64 * 1024;
 
-/// Something to do.
+/// An action for the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Out {
+pub enum Output {
     /// Write this line to the server.
     ToServer {
-        /// What it may be written before and after.
+        /// The queue that the line belongs to.
         lane: Lane,
         /// Without the newline.
         line: Owned,
@@ -123,7 +121,7 @@ pub enum Out {
         line: Owned,
     },
 
-    /// Write this line to several clients: one long line that all of them hear, or one message of a long batch.
+    /// Write this line to several clients: a long notification, or one message of a long batch.
     ToClients {
         /// Which ones: at least two.
         clients: Vec<ClientId>,
@@ -131,116 +129,120 @@ pub enum Out {
         line: Owned,
     },
 
-    /// This client cannot share this server any more: tell it to go solo. It is forgotten here as if
-    /// it had left; nothing more comes for it.
+    /// Tell this client to use a dedicated server, because it cannot share this one any more. The mux has removed it
+    /// and produces no more lines for it.
     Dismiss {
         /// Which one.
         client: ClientId,
-        /// Those of its requests of which the server has heard nothing.
+        /// Its requests that the server never received.
         unsent: Vec<Key>,
-        /// For people: completes "it goes solo: …".
+        /// The reason, for people: completes "it goes solo: …".
         why: &'static str,
     },
 }
 
-/// What a line for the server may be written before and after. Within a lane, lines stay in order;
-/// between two lanes no order is relied on, except that `Front` goes
-/// first, up to half of what is written at once.
+/// The queue of a line for the server. Lines of one lane stay in order. Lanes have no order among each other, except
+/// that `Front` goes first, up to half of each write.
 ///
-/// The lane of a client that left is written to its end: its answers to the server are in it.
+/// The lane of a client that left is still written to its end, because it contains responses to the server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Lane {
-    /// What changes the server for all clients: written before anybody's lane.
+    /// Lines that change the server for all clients; written before all other lanes.
     Front,
-    /// What one client said.
+    /// Lines of one client.
     Of(ClientId),
-    /// What the mux says itself, or on behalf of several.
+    /// Lines of the mux itself, or on behalf of several clients.
     Own,
 }
 
-/// The clients of one class, and the server they share.
+/// The clients of one class and the server that they share.
 ///
 /// Three kinds of methods:
-/// - **what happened**: [`join`](Self::join), [`client_eof`](Self::client_eof),
-///   [`leave`](Self::leave), with a line each [`from_client`](Self::from_client) and
-///   [`from_server`](Self::from_server), and [`tick`](Self::tick) when it is [`due`](Self::due).
-/// - **what follows**: [`poll`](Self::poll), [`poll_note`](Self::poll_note).
-/// - **where it stands**: the others.
+/// - **events**: [`join`](Self::join), [`handle_client_eof`](Self::handle_client_eof), [`leave`](Self::leave),
+///   [`handle_client_line`](Self::handle_client_line) and [`handle_server_line`](Self::handle_server_line) for each line, and
+///   [`advance`](Self::advance) at the time that [`next_timeout`](Self::next_timeout) returns.
+/// - **actions**: [`poll_output`](Self::poll_output), [`poll_note`](Self::poll_note).
+/// - **queries**: the others.
 ///
-/// The order of calls: hand in one thing that happened, then poll until there is nothing left. Lines
-/// have no newline, neither those handed in nor those handed out.
+/// Pass in one event, then poll until nothing is left. No line has a newline, neither input nor output.
 ///
 /// ```
-/// use kennel_core::mux::{Class, ClientId, Lane, Mux, Out, Policy};
+/// use kennel_core::mux::{Class, ClientId, Lane, Mux, Output, MuxPolicy};
 /// use kennel_core::time::Moment;
 ///
-/// let mut mux = Mux::new(Class::private(), Policy::default());
+/// let mut mux = Mux::new(Class::private(), MuxPolicy::default());
 /// mux.join(ClientId(7), "its session");
 /// let call = br#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"pay"}}"#;
-/// mux.from_client(ClientId(7), call, Moment::START);
+/// mux.handle_client_line(ClientId(7), call, Moment::START);
 ///
 /// let line = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}"#.to_vec().into();
 /// let lane = Lane::Of(ClientId(7));
-/// assert_eq!(mux.poll(), Some(Out::ToServer { lane, line }));
+/// assert_eq!(mux.poll_output(), Some(Output::ToServer { lane, line }));
 ///
-/// mux.from_server(br#"{"jsonrpc":"2.0","id":1,"result":{"x":1.0}}"#, Moment::START);
+/// mux.handle_server_line(br#"{"jsonrpc":"2.0","id":1,"result":{"x":1.0}}"#, Moment::START);
 /// let line = br#"{"jsonrpc":"2.0","id":"a","result":{"x":1.0}}"#.to_vec().into();
-/// assert_eq!(mux.poll(), Some(Out::ToClient { client: ClientId(7), line }));
+/// assert_eq!(mux.poll_output(), Some(Output::ToClient { client: ClientId(7), line }));
 /// ```
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Mux {
     class: Class,
-    policy: Policy,
+    policy: MuxPolicy,
     clients: BTreeMap<ClientId, Client>,
     sessions: Sessions,
     handshake: Handshake,
     calls: Calls,
-    asks: Asks,
+    #[serde(rename = "asks")]
+    server_requests: ServerRequests,
     batches: Batches,
     lists: Lists,
     subscriptions: Subscriptions,
     levels: Levels,
     tasks: Tasks,
     roots: Roots,
-    #[serde(default)]
-    held: Held,
+    #[serde(rename = "held", default)]
+    roots_gate: RootsGate,
     turns: Turns,
     #[serde(skip)]
-    out: VecDeque<Out>,
+    out: VecDeque<Output>,
     #[serde(skip)]
-    lent: Option<Lent>,
-    /// Bytes of the copies that were made of the server's line that is being looked at.
+    moved_line: Option<MovedLine>,
+    /// Bytes of the copies made of the present line of the server.
     #[serde(skip)]
     copied: usize,
     #[serde(skip)]
     is_short_of_memory: bool,
+    /// A line that starts a legacy session is not handled while the server has not confirmed that it is modern.
     #[serde(skip)]
-    notes: Notes,
+    returns_legacy_sessions: bool,
+    #[serde(skip)]
+    notes: Notes<Note>,
     requests: u64,
     #[serde(skip)]
     latency: Latency,
-    #[serde(with = "snapshot::words")]
-    ambiguous: Option<Words>,
+    #[serde(with = "snapshot::static_text")]
+    ambiguous: Option<StaticText>,
     knows_discover: Option<bool>,
 }
 
-/// Words of ours, which are there for good.
-type Words = &'static str;
+/// A static string in the snapshot.
+type StaticText = &'static str;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Client {
     session: Arc<str>,
-    greeting: Greeting,
-    /// It said `initialized` (legacy).
+    #[serde(rename = "greeting")]
+    handshake: HandshakeProgress,
+    /// Whether it sent `initialized` (legacy).
     initialized: bool,
-    /// It will say nothing more, but still listens.
-    silent: bool,
+    /// Whether it closed its sending half; it still reads.
+    #[serde(rename = "silent")]
+    input_closed: bool,
     level: Option<Level>,
-    /// As last told, canonical; empty if it could not.
+    /// The roots that it last sent, canonical; empty if it answered with an error.
     roots: Option<String>,
 }
 
-/// Who ever joined, as far as it matters.
+/// The sessions that ever joined: the first one, and whether there were several.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Sessions {
     first: Option<Arc<str>>,
@@ -248,7 +250,7 @@ struct Sessions {
 }
 
 impl Sessions {
-    /// The only one there ever was.
+    /// The session, if only one ever joined.
     fn only(&self) -> Option<Arc<str>> {
         match self.several {
             true => None,
@@ -258,8 +260,8 @@ impl Sessions {
 }
 
 impl Mux {
-    /// With a server that has heard nothing yet, and no clients.
-    pub fn new(class: Class, policy: Policy) -> Mux {
+    /// Creates a mux for a server that has received nothing yet, without clients.
+    pub fn new(class: Class, policy: MuxPolicy) -> Mux {
         Mux {
             class,
             policy,
@@ -267,19 +269,20 @@ impl Mux {
             sessions: Sessions::default(),
             handshake: Handshake::default(),
             calls: Calls::default(),
-            asks: Asks::default(),
+            server_requests: ServerRequests::default(),
             batches: Batches::default(),
             lists: Lists::default(),
             subscriptions: Subscriptions::default(),
             levels: Levels::default(),
             tasks: Tasks::default(),
             roots: Roots::default(),
-            held: Held::default(),
+            roots_gate: RootsGate::default(),
             turns: Turns::default(),
             out: VecDeque::new(),
-            lent: None,
+            moved_line: None,
             copied: 0,
             is_short_of_memory: false,
+            returns_legacy_sessions: false,
             notes: Notes::default(),
             requests: 0,
             latency: Latency::default(),
@@ -288,8 +291,8 @@ impl Mux {
         }
     }
 
-    /// A client is there. `session` is its random session id: whoever comes back with it, on whatever
-    /// connection, owns the tasks it had.
+    /// Adds a client. `session` is its random session id: a client that reconnects with the same id owns the tasks of
+    /// that session.
     pub fn join(&mut self, client: ClientId, session: &str) {
         let session: Arc<str> = session.into();
         match &self.sessions.first {
@@ -298,155 +301,157 @@ impl Mux {
         }
         self.clients.entry(client).or_insert(Client {
             session,
-            greeting: Greeting::None,
+            handshake: HandshakeProgress::None,
             initialized: false,
-            silent: false,
+            input_closed: false,
             level: None,
             roots: None,
         });
     }
 
-    /// A client will say nothing more, but still listens (a half-close): it gets the answers it waits
-    /// for, and is asked nothing any more.
-    pub fn client_eof(&mut self, client: ClientId, now: Moment) {
-        if let Some(silent) = self.clients.get_mut(&client) {
-            silent.silent = true;
+    /// Records that a client closed its sending half. It still gets its responses, but no more server requests.
+    pub fn handle_client_eof(&mut self, client: ClientId, now: Moment) {
+        if let Some(it) = self.clients.get_mut(&client) {
+            it.input_closed = true;
             self.refuse_roots_for(client);
-            self.asks_left(client);
-            self.let_go(now);
+            self.reassign_server_requests(client);
+            self.release_ready(now);
         }
     }
 
-    /// A client is gone: nothing more comes for it, and the server is told what is of no more use.
+    /// Removes a client, and cancels its requests at the server.
     pub fn leave(&mut self, client: ClientId, now: Moment) {
         self.forget(client);
-        self.let_go(now);
+        self.release_ready(now);
     }
 
     fn forget(&mut self, client: ClientId) {
-        // First: it must be known whom the server works for.
+        // First: this needs the calls in flight of the client.
         self.refuse_roots_for(client);
         let Some(gone) = self.clients.remove(&client) else {
             return;
         };
-        self.held.forget(client);
-        // First: the last request that is given up would complete its batch.
+        self.roots_gate.forget(client);
+        // First: else cancelling the last request would complete its batch.
         self.batches.leave(client);
         let requests: Vec<Key> = self.calls.of(client).map(|(key, _)| key.clone()).collect();
         for key in requests {
-            self.no_more_wanted(client, &key, &gone.session, None);
+            self.cancel_request(client, &key, &gone.session, None);
         }
         self.calls.forget_idle();
-        self.release_all(client);
-        self.asks_left(client);
-        self.settle_level();
+        self.unsubscribe_from_all(client);
+        self.reassign_server_requests(client);
+        self.update_server_level();
     }
 
-    /// Whether the server owes an answer to `server/discover`, and has answered nothing else.
+    /// Whether `server/discover` is in flight and the server has answered nothing else.
     pub fn is_asked_to_discover(&self) -> bool {
         let is_unknown = self.knows_discover.is_none() && self.latency().is_none();
-        is_unknown && !self.probing().is_empty()
+        is_unknown && !self.discover_waiters().is_empty()
     }
 
-    /// The server exited on `server/discover`, and does not know it: those who asked are told what a server that stays would
-    /// have told them.
-    pub fn server_exited(&mut self) {
+    /// Records that the server exited on `server/discover`. The clients that wait get the error of a server that does
+    /// not know the method.
+    pub fn handle_server_exit(&mut self) {
         if !self.is_asked_to_discover() {
             return;
         }
-        for (client, batch, id) in self.probing() {
+        for (client, batch, id) in self.discover_waiters() {
             self.knows_discover = Some(false);
             self.answer(client, batch, refused::ended_on_discover(&id));
         }
     }
 
-    /// Whether long answers that are kept are copied for whoever asks for them. While memory is short they are not: the
-    /// server is asked.
+    /// Sets whether memory is short. If it is, long cached responses are not copied; the request goes to the server.
     pub fn set_short_of_memory(&mut self, is_short: bool) {
         self.is_short_of_memory = is_short;
     }
 
-    /// The next thing to do.
-    pub fn poll(&mut self) -> Option<Out> {
+    /// From now on a line that starts a legacy session is not handled while the server has not confirmed that it is modern:
+    /// [`handle_client_line`](Self::handle_client_line) returns `false`.
+    pub fn return_legacy_sessions(&mut self) {
+        self.returns_legacy_sessions = true;
+    }
+
+    /// Returns the next action.
+    pub fn poll_output(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
 
-    /// The next thing worth a line in the log.
+    /// Returns the next note for the log.
     pub fn poll_note(&mut self) -> Option<Note> {
-        self.notes.pop()
+        self.notes.pop(Note::MoreNotes)
     }
 
-    /// What its clients have in common.
+    /// The class of its clients.
     pub fn class(&self) -> &Class {
         &self.class
     }
 
-    /// How many clients are there.
+    /// Number of clients.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many requests of clients were forwarded or answered, pings aside.
+    /// Number of requests of clients that were forwarded or answered, without pings.
     pub fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// How long the server takes for an answer: the median of the last few.
+    /// Median response time of the last responses.
     pub fn latency(&self) -> Option<Duration> {
         self.latency.median()
     }
 
-    /// Whether a client waits for the answer to a request. A subscription that lasts until somebody ends it does not count.
+    /// Whether a client waits for a response. `subscriptions/listen` does not count.
     pub fn is_pending(&self) -> bool {
-        let awaited = |call: &Call| call.kind != Kind::Listen && !call.waiters.is_empty();
-        self.calls.in_flight().any(awaited)
+        self.calls.is_awaited()
     }
 
-    /// Whether another client may join: not once the server asked something that could be any
-    /// client's, not while it may turn into a legacy one, and no second one in a private class.
-    pub fn takes_newcomers(&self) -> bool {
+    /// Whether another client may join: not after an ambiguous server request, not while the server may switch to the
+    /// legacy era, and no second client in a private class.
+    pub fn accepts_clients(&self) -> bool {
         let private = !self.class.is_shared() && self.sessions.first.is_some();
         self.ambiguous().is_none() && !private
     }
 
-    /// What the server asked that could be any client's, if it did; or `initialize`, while a server of the modern era has
-    /// not answered it.
+    /// The method of a server request that could be for any client, if there was one; or `initialize`, while a server
+    /// of the modern era has not answered it.
     pub fn ambiguous(&self) -> Option<&'static str> {
-        let is_late = |call: &Call| call.kind == Kind::LateInitialize;
-        let turns_legacy = || self.calls.in_flight().any(is_late);
+        let turns_legacy = || self.calls.has_late_initialize();
         self.ambiguous
             .or_else(|| turns_legacy().then_some(ambiguous_method("initialize")))
     }
 
-    /// How many answers this client still waits for. A subscription that lasts until somebody ends it
-    /// (`subscriptions/listen`) does not count: a client that closed its half would wait for ever.
-    pub fn waits_for(&self, client: ClientId) -> usize {
-        let ends = |minted: Minted| {
-            let call = self.calls.get(minted);
+    /// Number of responses that this client waits for. `subscriptions/listen` does not count: it lasts until it is
+    /// cancelled, and a client that closed its sending half would wait for ever.
+    pub fn pending_requests_of(&self, client: ClientId) -> usize {
+        let ends = |assigned: AssignedId| {
+            let call = self.calls.get(assigned);
             call.is_some_and(|call| call.kind != Kind::Listen)
         };
         let asked = self.calls.of(client).filter(|(_, it)| ends(*it)).count();
-        asked + self.held_of(client).len()
+        asked + self.queued_requests_of(client).len()
     }
 
-    /// The ids of this client's requests that have no answer yet, as it spelled them.
+    /// The ids of this client's requests in flight, as it spelled them.
     pub fn in_flight_of(&self, client: ClientId) -> Vec<Vec<u8>> {
-        let id = |(key, minted): (&Key, Minted)| {
-            let mut waiters = self.calls.get(minted)?.waiters.iter();
+        let id = |(key, assigned): (&Key, AssignedId)| {
+            let mut waiters = self.calls.get(assigned)?.waiters.iter();
             let waiter = waiters.find(|it| it.client == client && it.key == *key)?;
             Some(waiter.id.to_vec())
         };
         self.calls.of(client).filter_map(id).collect()
     }
 
-    /// Whose requests this line for the server is: all who wait for its answer, each with its id as
-    /// spelled. For a line that was never written when the server ended.
-    pub fn askers(&self, line: &[u8]) -> Vec<(ClientId, Vec<u8>)> {
-        let minted = match Message::parse(line) {
-            Ok(Message::Request(request)) => from_server::minted(&request.id.key()),
+    /// The clients that wait for the response to this line, each with its id as it spelled it. For a line that was
+    /// not written when the server exited.
+    pub fn waiters_of_line(&self, line: &[u8]) -> Vec<(ClientId, Vec<u8>)> {
+        let assigned = match Message::parse(line) {
+            Ok(Message::Request(request)) => from_server::assigned(&request.id.key()),
             _ => None,
         };
-        let call = minted.and_then(|minted| self.calls.get(minted));
+        let call = assigned.and_then(|assigned| self.calls.get(assigned));
         let waiters = call.map_or(&[][..], |call| &call.waiters);
         waiters
             .iter()
@@ -454,18 +459,18 @@ impl Mux {
             .collect()
     }
 
-    /// Whether the server knows `server/discover`, which tells a modern one. `None`: nobody asked it
-    /// yet, or it has not answered.
+    /// Whether the server knows `server/discover`, as servers of the modern era do. `None`: not asked or not answered
+    /// yet.
     pub fn knows_discover(&self) -> Option<bool> {
         self.knows_discover
     }
 
-    /// A client cannot stay: it is forgotten as if it left, and told so.
+    /// Removes a client that cannot share the server any more, and reports it.
     fn dismiss(&mut self, client: ClientId, why: &'static str) {
-        let mut unsent = self.held_of(client);
-        unsent.extend(self.keys_in_turn(client));
+        let mut unsent = self.queued_requests_of(client);
+        unsent.extend(self.queued_calls(client));
         self.forget(client);
-        self.out.push_back(Out::Dismiss {
+        self.out.push_back(Output::Dismiss {
             client,
             unsent,
             why,
@@ -476,61 +481,65 @@ impl Mux {
         self.clients.get_mut(&client).expect("it is attached")
     }
 
-    /// Who is here for this session: the latest, should an older connection not be gone yet.
+    /// The client of this session: the latest, if an older connection is still there.
     fn client_of(&self, session: &Arc<str>) -> Option<ClientId> {
         let mut latest_first = self.clients.iter().rev();
         let found = latest_first.find(|(_, client)| client.session == *session)?;
         Some(*found.0)
     }
 
-    /// Who hears what is for all: those whose handshake is done. Until the server knows of any, who
-    /// began it.
+    /// The clients that get notifications for all: those that completed their handshake. Before the first has, the
+    /// client that started it.
     fn audience(&self) -> Vec<ClientId> {
         let legacy = self.class.is_shared() && self.class.era() == Era::Legacy;
-        let hears = |client: &ClientId| match (legacy, self.handshake.confirmed) {
+        let gets_messages = |client: &ClientId| match (legacy, self.handshake.confirmed) {
             (false, _) => true,
             (true, true) => self.clients[client].initialized,
             (true, false) => self.handshake.by == Some(*client),
         };
-        self.clients.keys().copied().filter(hears).collect()
+        self.clients.keys().copied().filter(gets_messages).collect()
     }
 
-    /// Asks the server something on the mux's own account, and in front.
-    fn ask_as_mux(&mut self, method: &str, params: &str, kind: Kind) -> Minted {
-        let minted = self.calls.mint();
+    /// Sends a request of the mux itself, in the front lane.
+    fn request_as_mux(&mut self, method: &str, params: &str, kind: Kind) -> AssignedId {
+        let assigned = self.calls.assign_id();
         let call = Call {
             kind,
             lane: Lane::Front,
-            waiters: Few::none(),
+            waiters: SmallVec::new(),
             session: None,
             token: None,
             logs: false,
             asked: None,
             counts_for: None,
         };
-        self.calls.insert(minted, call);
+        self.calls.insert(assigned, call);
         let line =
-            format!(r#"{{"jsonrpc":"2.0","id":{minted},"method":"{method}","params":{params}}}"#);
-        self.tell_server(Lane::Front, line.into_bytes());
-        minted
+            format!(r#"{{"jsonrpc":"2.0","id":{assigned},"method":"{method}","params":{params}}}"#);
+        self.send_to_server(Lane::Front, line.into_bytes());
+        assigned
     }
 
-    fn tell_server(&mut self, lane: Lane, line: Vec<u8>) {
+    fn send_to_server(&mut self, lane: Lane, line: Vec<u8>) {
         let line = line.into();
-        self.out.push_back(Out::ToServer { lane, line });
+        self.out.push_back(Output::ToServer { lane, line });
     }
 
-    fn say(&mut self, client: ClientId, line: Vec<u8>) {
+    fn send_to_client(&mut self, client: ClientId, line: Vec<u8>) {
         if self.clients.contains_key(&client) {
             let line = line.into();
-            self.out.push_back(Out::ToClient { client, line });
+            self.out.push_back(Output::ToClient { client, line });
         }
     }
 
-    fn say_to(&mut self, clients: impl IntoIterator<Item = ClientId>, said: &Said<'_>) {
-        if said.line_length() < SHARED_FROM {
+    fn send_to_clients(
+        &mut self,
+        clients: impl IntoIterator<Item = ClientId>,
+        raw: &RawMessage<'_>,
+    ) {
+        if raw.line_length() < SHARED_FROM {
             for client in clients {
-                self.say_with(client, said, &[]);
+                self.send_edited(client, raw, &[]);
             }
             return;
         }
@@ -538,8 +547,8 @@ impl Mux {
         present.retain(|client| self.clients.contains_key(client));
         match present[..] {
             [] => {}
-            [client] => self.say_with(client, said, &[]),
-            _ => self.say_to_all_of(present, said),
+            [client] => self.send_edited(client, raw, &[]),
+            _ => self.send_as_one_line(present, raw),
         }
     }
 }

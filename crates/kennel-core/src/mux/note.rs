@@ -1,91 +1,74 @@
-//! What is worth a line in the log.
+//! Notes for the log.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use crate::lifetime::ClientId;
-use crate::message::{Key, Malformed};
+use crate::note::LineNote;
 
-/// Something odd that was dealt with. It never quotes a line, which may hold secrets.
+/// An anomaly that the mux handled. It never quotes a line, which may contain secrets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// A line, or one message of it, was dropped: it is none.
-    Malformed(Side, Malformed),
-
-    /// A line was no JSON, and was repaired: its text was not UTF-8, or had control characters.
-    Repaired(Side, Malformed),
-
-    /// A request was refused with `-32600`: some SDKs drop such an id.
-    OddId(Side, Key),
-
-    /// A request was refused with `-32600`: one with this id waits for its answer already.
-    DuplicateId(Side, Key),
+    /// An anomaly of one message.
+    Line(LineNote<Side>),
 
     /// A second `initialize` of a client was refused with `-32600`.
     SecondInitialize(ClientId),
 
-    /// A request was refused: it is of the other era, or not fit for its own.
+    /// A request was refused: it belongs to the other era, or is incomplete.
     WrongEra(ClientId),
 
-    /// A request whose method is a notification's was refused with `-32601`.
+    /// A request with the method of a notification was refused with `-32601`.
     NotificationWithId(ClientId),
 
-    /// A notification whose method is a request's was dropped.
+    /// A notification with the method of a request was dropped.
     RequestWithoutId(ClientId),
 
-    /// A batch was refused with `-32600`: this version of the protocol has none.
+    /// A batch was refused with `-32600`: this protocol version has no batches.
     NoBatches(ClientId),
 
-    /// An answer was dropped: nobody waits for it. It is late, or a second one, or names none.
-    UnknownAnswer(Side, Option<Key>),
-
-    /// A cancellation was dropped: no such request is in flight.
-    UnknownCancel(Side, Key),
-
-    /// Progress was dropped: the server asked this client nothing of which it wants to hear it.
+    /// Progress of a client was dropped: no server request has this token.
     UnknownProgress(ClientId),
 
     /// A cancellation of `initialize` was dropped: the protocol forbids it.
     InitializeCancelled(ClientId),
 
-    /// A notification of the server was dropped: whom it is for cannot be told.
+    /// A notification of the server was dropped: its recipient is unknown.
     Unaddressed(Unaddressed),
 
-    /// A client asked for a task of another session, and was refused with `-32602`.
+    /// A request about a task of another session was refused with `-32602`.
     ForeignTask(ClientId),
 
-    /// The server asked something, and it cannot be told whom: it was answered with an error, and
-    /// the server takes no new clients.
+    /// A server request could be for several clients. The server got an error, and no more clients join it.
     Ambiguous,
 
-    /// The server asked something of a client that is gone, and was answered with an error.
+    /// The client of a server request is gone. The server got an error.
     ClientGone,
 
     /// A line was dropped: its client is not attached.
     NotAttached(ClientId),
 
-    /// This many notes were not kept.
-    Unnoted(usize),
+    /// Number of notes that were dropped because too many were pending.
+    MoreNotes(usize),
 }
 
-/// A notification of the server that names nobody who is there.
+/// A notification of the server without a known recipient.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unaddressed {
-    /// Progress of a request that is over, or never was.
+    /// Progress of a request that is not in flight.
     Progress,
-    /// A message for the log of one of several requests, or of none.
+    /// A log message while not exactly one request wants log messages.
     Log,
-    /// Of a subscription that is over, or never was.
+    /// A notification of a subscription that is not open.
     Subscription,
-    /// Of a resource that nobody subscribed to.
+    /// An update of a resource without subscribers.
     Update,
-    /// About a task whose owner is unknown or gone.
+    /// A notification about a task whose session is unknown or gone.
     Task,
-    /// The end of an elicitation that nobody is known to have been asked.
+    /// The end of an elicitation of an unknown client.
     Elicitation,
 }
 
-/// Who sent a line.
+/// The sender of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// One of the clients.
@@ -106,12 +89,16 @@ impl fmt::Display for Side {
 impl fmt::Display for Unaddressed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unaddressed::Progress => write!(f, "progress of no request in flight"),
-            Unaddressed::Log => write!(f, "a log message that is not of one request alone"),
-            Unaddressed::Subscription => write!(f, "a notification of no open subscription"),
-            Unaddressed::Update => write!(f, "an update of a resource that nobody subscribed to"),
-            Unaddressed::Task => write!(f, "a notification of a task whose owner is not here"),
-            Unaddressed::Elicitation => write!(f, "the end of an elicitation of nobody here"),
+            Unaddressed::Progress => write!(f, "progress of a request that is not in flight"),
+            Unaddressed::Log => write!(f, "a log message that could belong to several requests"),
+            Unaddressed::Subscription => {
+                write!(f, "a notification of a subscription that is not open")
+            }
+            Unaddressed::Update => write!(f, "an update of a resource without subscribers"),
+            Unaddressed::Task => write!(f, "a notification of a task whose client is unknown"),
+            Unaddressed::Elicitation => {
+                write!(f, "the end of an elicitation whose client is unknown")
+            }
         }
     }
 }
@@ -119,21 +106,14 @@ impl fmt::Display for Unaddressed {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Malformed(side, why) => write!(f, "dropped a line from {side}: {why}"),
-            Note::Repaired(side, why) => write!(f, "repaired a line from {side}: {why}"),
-            Note::OddId(side, id) => {
-                write!(f, "refused a request of {side}: some SDKs drop the id {id}")
-            }
-            Note::DuplicateId(side, id) => {
-                write!(f, "refused a request of {side}: its id {id} is in flight")
-            }
+            Note::Line(note) => write!(f, "{note}"),
             Note::SecondInitialize(client) => {
                 write!(f, "refused a second initialize of client {}", client.0)
             }
             Note::WrongEra(client) => {
                 write!(
                     f,
-                    "refused a request of client {}: not of this era",
+                    "refused a request of client {}: wrong protocol era",
                     client.0
                 )
             }
@@ -147,24 +127,14 @@ impl fmt::Display for Note {
             Note::NoBatches(client) => {
                 write!(
                     f,
-                    "refused a batch of client {}: its version has none",
+                    "refused a batch of client {}: its protocol version has no batches",
                     client.0
-                )
-            }
-            Note::UnknownAnswer(side, Some(id)) => {
-                write!(f, "dropped an answer of {side}: nobody waits for id {id}")
-            }
-            Note::UnknownAnswer(side, None) => write!(f, "dropped an error of {side} without id"),
-            Note::UnknownCancel(side, id) => {
-                write!(
-                    f,
-                    "dropped a cancellation of {side}: id {id} is not in flight"
                 )
             }
             Note::UnknownProgress(client) => {
                 write!(
                     f,
-                    "dropped progress of client {}: of nothing that it was asked",
+                    "dropped progress of client {}: unknown progress token",
                     client.0
                 )
             }
@@ -181,11 +151,11 @@ impl fmt::Display for Note {
             }
             Note::Ambiguous => write!(
                 f,
-                "the server asked something that could be any client's: answered with an error, and no client joins it any more"
+                "a server request could be for several clients: answered with an error; no more clients join this server"
             ),
             Note::ClientGone => write!(
                 f,
-                "the server asked something of a client that is gone: answered with an error"
+                "the client of a server request is gone: answered with an error"
             ),
             Note::NotAttached(client) => {
                 write!(
@@ -194,33 +164,13 @@ impl fmt::Display for Note {
                     client.0
                 )
             }
-            Note::Unnoted(count) => write!(f, "and {count} more like these"),
+            Note::MoreNotes(count) => write!(f, "and {count} more like these"),
         }
     }
 }
 
-/// Notes that wait to be asked for: a flood of bad lines must not become a flood of memory.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    kept: VecDeque<Note>,
-    unnoted: usize,
-}
-
-impl Notes {
-    const LIMIT: usize = 64;
-
-    pub(super) fn push(&mut self, note: Note) {
-        if self.kept.len() < Notes::LIMIT {
-            self.kept.push_back(note);
-        } else {
-            self.unnoted += 1;
-        }
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Note> {
-        self.kept.pop_front().or_else(|| {
-            let count = std::mem::take(&mut self.unnoted);
-            (count > 0).then_some(Note::Unnoted(count))
-        })
+impl From<LineNote<Side>> for Note {
+    fn from(note: LineNote<Side>) -> Note {
+        Note::Line(note)
     }
 }

@@ -1,9 +1,9 @@
-//! Roots (legacy): the server believes there is one client, so all must have the same.
+//! Roots (legacy): the server knows only one client, so all clients must have the same roots.
 //!
-//! The server's question goes to the only client that it works for, if there is one. The first answer is the reference.
-//! Whoever else is there, or comes later, is asked by the mux itself, and goes solo if the answer differs. The server
-//! hears an answer only when all for whom it works are known to have the same roots; else it gets an error. So no call
-//! is done in the roots of another client.
+//! `roots/list` of the server goes to the only client that the server works for, if there is one. The first response
+//! is the reference. The mux itself asks every other client, and dismisses those with different roots. The server
+//! gets the response only when all clients that it works for are known to have the same roots; else it gets an error.
+//! So no call runs with the roots of another client.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,33 +11,33 @@ use crate::lifetime::ClientId;
 use crate::message::{Message, Outcome, Part, Response};
 use crate::time::Moment;
 
-use super::asks::{About, ServerId};
+use super::raw_message::{ClientMessage, KeptMessage};
 use super::refused::{ambiguous_client, client_gone, no_roots};
-use super::said::{From, Kept};
+use super::server_requests::{About, ServerId};
 use super::{Lane, Mux, Note};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Roots {
-    /// The server wants to know them.
+    /// Whether the server sent `roots/list`.
     pub(super) asked: bool,
-    /// What it was told, or is about to be: canonical; empty if it cannot be compared.
+    /// The roots that the server got or is about to get: canonical; empty if they cannot be compared.
     reference: Option<String>,
 }
 
 impl Roots {
-    /// There is nothing yet to compare with.
+    /// Whether there is no reference yet.
     pub(super) fn is_undecided(&self) -> bool {
         self.reference.is_none()
     }
 
-    /// Whether these are the roots that the server was told.
+    /// Whether these roots equal the reference.
     fn are(&self, roots: Option<&str>) -> bool {
         let reference = self.reference.as_deref();
         matches!((reference, roots), (Some(reference), Some(roots)) if are_same(reference, roots))
     }
 }
 
-/// Roots that could not be told are like no others.
+/// Whether two roots are equal. Unknown roots equal nothing.
 fn are_same(one: &str, other: &str) -> bool {
     !one.is_empty() && one == other
 }
@@ -45,12 +45,12 @@ fn are_same(one: &str, other: &str) -> bool {
 /// Maximum bytes of a client's roots that are compared.
 const ROOTS_LIMIT: usize = 1 << 20;
 
-const DIFFERENT: &str = "its roots are not those of the others";
+const DIFFERENT: &str = "its roots differ from those of the other clients";
 
 impl Mux {
-    pub(super) fn roots_from_server(&mut self, line: Kept, server: ServerId, now: Moment) {
+    pub(super) fn roots_from_server(&mut self, line: KeptMessage, server: ServerId, now: Moment) {
         if !self.class.has("roots") {
-            self.tell_server(Lane::Own, no_roots(&server.raw));
+            self.send_to_server(Lane::Own, no_roots(&server.raw));
             return;
         }
         self.roots.asked = true;
@@ -66,22 +66,23 @@ impl Mux {
         }
     }
 
-    /// Passes the server's question to the client that it can be about, or to one that can answer it for all.
-    pub(super) fn ask_for_roots(&mut self, line: Kept, server: ServerId) {
-        let Some(client) = self.speaker() else {
-            self.tell_server(Lane::Own, client_gone(&server.raw));
+    /// Forwards `roots/list` to the only client it can be about, or to a client that can answer for all.
+    pub(super) fn ask_for_roots(&mut self, line: KeptMessage, server: ServerId) {
+        let Some(client) = self.roots_client() else {
+            self.send_to_server(Lane::Own, client_gone(&server.raw));
             self.notes.push(Note::ClientGone);
             return;
         };
         let about = About::Roots(Some(line.clone()));
-        let shown = self.asks.open(client, about, Some(server));
-        self.say(client, line.under(shown.to_string().as_bytes()));
+        let shown = self.server_requests.open(client, about, Some(server));
+        self.send_to_client(client, line.with_id(shown.to_string().as_bytes()));
     }
 
-    /// The only client that the server works for. If there are several or none: the client that initialised the server,
-    /// if it is ready to be asked; else another that is.
-    fn speaker(&self) -> Option<ClientId> {
-        let answers = |client: &ClientId| self.clients.get(client).is_some_and(|it| !it.silent);
+    /// The only client that the server works for. If there are several or none: the client that sent `initialize`, if
+    /// it is initialized; else another client that is.
+    fn roots_client(&self) -> Option<ClientId> {
+        let answers =
+            |client: &ClientId| self.clients.get(client).is_some_and(|it| !it.input_closed);
         let works_for = self.candidates();
         if let (1, Some(Some(only))) = (works_for.len(), works_for.first()) {
             return Some(*only).filter(answers);
@@ -95,22 +96,20 @@ impl Mux {
             .or_else(|| others.clone().next())
     }
 
-    /// Asks a client on the mux's own account, unless its roots are known or will be. Until they are compared,
-    /// the server hears nothing more of it.
+    /// Asks a client for its roots, unless they are known or asked for. Its lines are queued until they arrive.
     pub(super) fn check_roots(&mut self, client: ClientId, now: Moment) {
         let its = self.client(client);
-        let is_known = its.roots.is_some() || its.silent;
-        if is_known || self.asks.is_asked_for_roots(client) || !self.class.has("roots") {
+        let is_known = its.roots.is_some() || its.input_closed;
+        if is_known || self.server_requests.is_asked_for_roots(client) || !self.class.has("roots") {
             return;
         }
-        let shown = self.asks.open(client, About::Roots(None), None);
+        let shown = self.server_requests.open(client, About::Roots(None), None);
         let line = format!(r#"{{"jsonrpc":"2.0","id":{shown},"method":"roots/list"}}"#);
-        self.say(client, line.into_bytes());
-        self.hold(client, now);
+        self.send_to_client(client, line.into_bytes());
+        self.wait_for_roots(client, now);
     }
 
-    /// Asks a client for its roots before its first request, whether or not it said `initialized`: the server knows roots,
-    /// or is about to.
+    /// Asks a client for its roots before its first request, even before `initialized`, if the server uses roots.
     pub(super) fn check_roots_before(
         &mut self,
         client: ClientId,
@@ -130,15 +129,17 @@ impl Mux {
             Message::Batch(batch) => batch.members.iter().any(|it| is_work(&it.message)),
             message => is_work(message),
         };
-        if is_due && (self.roots.reference.is_some() || self.asks.server_waits_for_roots()) {
+        if is_due
+            && (self.roots.reference.is_some() || self.server_requests.server_waits_for_roots())
+        {
             self.check_roots(client, now);
         }
     }
 
     pub(super) fn roots_answered(
         &mut self,
-        from: &From<'_>,
-        line: Option<Kept>,
+        from: &ClientMessage<'_>,
+        line: Option<KeptMessage>,
         server: Option<ServerId>,
         (id, response): (&Part<'_>, &Response<'_>),
     ) {
@@ -147,13 +148,13 @@ impl Mux {
             Outcome::Result(result) => (result.member("roots").ok().flatten(), false),
             Outcome::Error(_) => (None, true),
         };
-        // They are kept as long as the client. Who has more cannot say: it is like no other.
+        // They are stored as long as the client is attached. Longer roots count as unknown.
         let told = told.filter(|roots| roots.bytes().len() <= ROOTS_LIMIT);
         let told = told.map(|roots| roots.canonical().into_owned());
         let told = told.unwrap_or_default();
         let alone = self.clients.len() == 1;
         let differs = match &self.roots.reference {
-            // An error tells the server nothing.
+            // An error does not change what the server knows.
             Some(_) if is_error && server.is_some() => false,
             Some(reference) => !are_same(reference, &told),
             None => false,
@@ -162,102 +163,104 @@ impl Mux {
         if !is_error || its.roots.is_none() {
             its.roots = Some(told.clone());
         }
-        // One that is alone may tell the server something new, if the server asks.
+        // A single client may send new roots if the server asked.
         if differs && !(alone && server.is_some()) {
             if let (Some(line), Some(server)) = (line, server) {
-                self.asks
+                self.server_requests
                     .open(client, About::Roots(Some(line)), Some(server));
             }
             self.dismiss(client, DIFFERENT);
             return;
         }
         if let Some(server) = server {
-            let answer = from.said.with(&[(*id, &server.raw)]);
+            let answer = from.raw.with(&[(*id, &server.raw)]);
             if is_error {
-                self.tell_server(Lane::Of(client), answer);
+                self.send_to_server(Lane::Of(client), answer);
             } else {
-                let line = line.unwrap_or_else(|| Kept::new(&from.said, id));
-                self.asks
+                let line = line.unwrap_or_else(|| KeptMessage::new(&from.raw, id));
+                self.server_requests
                     .open(client, About::RootsTold { line, answer }, Some(server));
                 if self.roots.reference.is_none() || alone {
                     self.roots.reference = Some(told);
-                    self.dismiss_the_different(client);
+                    self.dismiss_different(client);
                 }
             }
         }
         self.tell_roots();
     }
 
-    /// Tells the server the roots that wait to be told, once all for whom it works are known to have them. If one of them
-    /// has others or cannot say, the server gets an error.
+    /// Sends pending roots to the server once all clients that it works for are known to have them. If one of them
+    /// has different or unknown roots, the server gets an error.
     pub(super) fn tell_roots(&mut self) {
-        for (minted, client) in self.asks.told_roots() {
+        for (assigned, client) in self.server_requests.answered_roots() {
             let mut is_unknown = false;
             let mut differs = false;
             for other in self.candidates().into_iter().flatten() {
                 let its = &self.clients[&other];
                 match &its.roots {
                     _ if other == client => {}
-                    None if !its.silent && self.asks.is_asked_for_roots(other) => is_unknown = true,
+                    None if !its.input_closed && self.server_requests.is_asked_for_roots(other) => {
+                        is_unknown = true
+                    }
                     roots => differs |= !self.roots.are(roots.as_deref()),
                 }
             }
             if !differs && is_unknown {
                 continue;
             }
-            let Some((answer, server)) = self.asks.take_told(minted) else {
+            let Some((answer, server)) = self.server_requests.take_answered_roots(assigned) else {
                 continue;
             };
             match differs {
-                true => self.tell_server(Lane::Own, ambiguous_client(&server.raw)),
-                false => self.tell_server(Lane::Of(client), answer),
+                true => self.send_to_server(Lane::Own, ambiguous_client(&server.raw)),
+                false => self.send_to_server(Lane::Of(client), answer),
             }
         }
     }
 
-    /// A client will tell no roots any more. If the server works for it, and its roots are not those of the others, then
-    /// what the server asks may be about that work: it gets an error.
+    /// Fails the pending `roots/list` requests if a client that the server works for cannot answer any more and has
+    /// different or unknown roots: the request may be about its work.
     pub(super) fn refuse_roots_for(&mut self, client: ClientId) {
         let roots = self.clients.get(&client).map(|it| it.roots.as_deref());
         let has_those_of_others = roots.is_some_and(|roots| self.roots.are(roots));
-        if !self.asks.has_roots_questions()
+        if !self.server_requests.has_roots_requests()
             || has_those_of_others
             || !self.candidates().contains(&Some(client))
         {
             return;
         }
-        for (asked, server) in self.asks.withdraw_roots() {
+        for (asked, server) in self.server_requests.withdraw_roots() {
             let error = match asked == client {
                 true => client_gone(&server.raw),
                 false => ambiguous_client(&server.raw),
             };
-            self.tell_server(Lane::Own, error);
+            self.send_to_server(Lane::Own, error);
         }
     }
 
-    fn dismiss_the_different(&mut self, speaker: ClientId) {
+    fn dismiss_different(&mut self, roots_client: ClientId) {
         let roots = &self.roots;
         let differs = |its: &Option<String>| its.is_some() && !roots.are(its.as_deref());
         let different = self.clients.iter().filter(|(_, it)| differs(&it.roots));
         let different = different.map(|(client, _)| *client);
-        let different: Vec<_> = different.filter(|client| *client != speaker).collect();
+        let different: Vec<_> = different.filter(|client| *client != roots_client).collect();
         for client in different {
             self.dismiss(client, DIFFERENT);
         }
     }
 
-    /// A client's roots changed: the server may know only if that is true of all.
-    pub(super) fn roots_changed(&mut self, from: &From<'_>) {
+    /// Processes changed roots of a client: it is dismissed if it shares the server.
+    pub(super) fn roots_changed(&mut self, from: &ClientMessage<'_>) {
         if self.clients.len() > 1 {
             self.dismiss(from.client, "its roots changed");
             return;
         }
         self.roots = Roots {
-            // What it is being asked it will answer with the new ones.
-            asked: self.asks.is_asked_for_roots(from.client),
+            // A request in flight will be answered with the new roots.
+            asked: self.server_requests.is_asked_for_roots(from.client),
             reference: None,
         };
         self.client(from.client).roots = None;
-        self.tell_server(Lane::Of(from.client), from.said.bytes().to_vec());
+        self.send_to_server(Lane::Of(from.client), from.raw.bytes().to_vec());
     }
 }

@@ -1,48 +1,26 @@
-//! A mux as text, and back: what it takes to go on in another process, in the middle of everything.
+//! Serialization of a mux, so that another process can continue with calls in flight.
 //!
-//! [`Mux`] has its text from serde, field by field as it is: a second set of types for the same state
-//! would be one that can forget a part of it. Whoever changes a field changes the text, and says so by the
-//! number of the format it is kept in. Ask for everything that follows ([`Mux::poll`], [`Mux::poll_note`])
-//! before: what was not asked for is no part of it.
+//! [`Mux`] derives its format from serde field by field: a second set of types could miss a part of the state. A
+//! change of a field changes the format and must raise its version. Call [`Mux::poll_output`] and [`Mux::poll_note`] until
+//! they return `None` first: pending actions are not serialized.
 
 use super::Mux;
 use super::calls::Kind;
 
 impl Mux {
-    /// Whether nobody waits for anything: no call in flight, no question of the server's, no batch half answered.
-    /// A subscription that lasts until somebody ends it (`subscriptions/listen`) is nothing to wait for.
+    /// Whether no call and no server request is in flight. `subscriptions/listen` does not count.
     pub fn is_quiet(&self) -> bool {
         let lasts = |kind: &Kind| *kind == Kind::Listen;
-        self.calls.in_flight().all(|call| lasts(&call.kind)) && self.asks.is_empty()
+        self.calls.in_flight().all(|call| lasts(&call.kind)) && self.server_requests.is_empty()
     }
 
-    /// Whether the server could be replaced by another: it is [quiet](Self::is_quiet), and works on no task.
+    /// Whether the server could be replaced: it is [quiet](Self::is_quiet), and works on no task.
     pub fn is_idle(&self) -> bool {
         self.is_quiet() && self.tasks.unfinished().next().is_none()
     }
 }
 
-/// Bytes that are usually text: a string then.
-pub(super) mod bytes {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::hello::Text;
-
-    pub(in crate::mux) fn serialize<S: Serializer>(
-        bytes: &[u8],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        Text::from(bytes).serialize(serializer)
-    }
-
-    pub(in crate::mux) fn deserialize<'de, B: From<Vec<u8>>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<B, D::Error> {
-        Text::deserialize(deserializer).map(|text| B::from(text.as_bytes().to_vec()))
-    }
-}
-
-/// The same, or nothing.
+/// Serializes optional bytes.
 pub(super) mod maybe_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -64,22 +42,20 @@ pub(super) mod maybe_bytes {
     }
 }
 
-/// A map whose keys are no strings: a list of pairs.
-pub(super) mod pairs {
+/// Serializes a map whose keys are not strings as a list of pairs.
+pub(crate) mod pairs {
     use std::collections::BTreeMap;
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(in crate::mux) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
         map: &BTreeMap<K, V>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(map)
     }
 
-    pub(in crate::mux) fn deserialize<'de, K, V, D>(
-        deserializer: D,
-    ) -> Result<BTreeMap<K, V>, D::Error>
+    pub(crate) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
     where
         K: Deserialize<'de> + Ord,
         V: Deserialize<'de>,
@@ -90,11 +66,11 @@ pub(super) mod pairs {
     }
 }
 
-/// Words of ours.
-pub(super) mod words {
+/// Serializes a static string.
+pub(super) mod static_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use crate::mux::asks::ambiguous_method;
+    use crate::mux::server_requests::ambiguous_method;
 
     pub(in crate::mux) fn serialize<S: Serializer>(
         words: &Option<&'static str>,

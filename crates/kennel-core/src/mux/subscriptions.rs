@@ -1,7 +1,6 @@
-//! Subscriptions to resources (legacy): the server holds one for all who want it.
+//! Resource subscriptions (legacy): the server has one subscription for all clients that want it.
 //!
-//! All of this goes in the front lane, also what is said for a client that is gone: a subscription
-//! must not be overtaken by the end of an earlier one.
+//! All of these requests use the front lane, so that a subscription is not overtaken by the end of an earlier one.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,66 +11,109 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::lifetime::ClientId;
 use crate::message::{Key, Outcome, Part, Request, Response, quoted, reply};
 
-use super::calls::{Call, Kind, Minted};
+use super::calls::{AssignedId, Call, Kind};
 use super::handshake::waiter;
+use super::raw_message::{ClientMessage, RawMessage};
 use super::refused::{Refused, SUBSCRIPTIONS_LIMIT, URI_LIMIT, refuse_other_members};
-use super::said::{From, Said};
 use super::{Lane, Mux};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Subscriptions {
-    /// By [normalised](normal) URI. An older build wrote them down as they were spelled.
-    #[serde(deserialize_with = "normalised")]
+    /// By [normalized](normalize) URI. Older builds stored them as spelled.
+    #[serde(deserialize_with = "deserialize_normalized")]
     by_uri: BTreeMap<String, Subscription>,
-    /// How many bytes the subscriptions of each client take up. What an older build wrote down was not counted.
+    /// Bytes of the subscriptions of each client. Snapshots of older builds have no counts.
     #[serde(default)]
     bytes: BTreeMap<ClientId, usize>,
+    /// Subscriptions of clients that left, which the server is still to be asked to end: by normalised URI, with the URI as
+    /// the server received it, if that differs.
+    #[serde(default)]
+    to_end: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    to_end_bytes: usize,
+    /// Requests in flight that end one of them.
+    #[serde(default)]
+    ending: usize,
 }
 
-/// What a subscription takes up beside its URI.
-const EACH: usize = 256;
-/// Maximum bytes of a client's subscriptions for which it may add one while the daemon is short of memory.
+/// Maximum requests in flight that end subscriptions of clients that left: other clients wait for the server meanwhile.
+const MOST_ENDING: usize = 64;
+/// Maximum bytes of subscriptions that wait to be ended. The server keeps those beyond it, and its updates are dropped.
+const TO_END_LIMIT: usize = 4 << 20;
+
+/// Memory of a subscription besides its URI.
+const OVERHEAD: usize = 256;
+/// Maximum bytes of a client's subscriptions while the daemon is short of memory.
 const LIMIT_IF_SHORT: usize = 4 << 10;
 
-/// What the server was last asked to hold, and for whom.
+/// A subscription at the server, and its clients.
 #[derive(Debug, Serialize, Deserialize)]
 struct Subscription {
-    /// Until it is answered.
-    call: Option<Minted>,
-    /// Never empty. Of each client, the requests that can be taken back one by one until the server
-    /// has answered.
+    /// The call in flight that creates it.
+    call: Option<AssignedId>,
+    /// The clients, never empty. For each, its requests that can still be cancelled because the server has not
+    /// answered.
     wanted_by: BTreeMap<ClientId, BTreeSet<Key>>,
-    /// The URI as the server heard it, if that differs.
+    /// The URI as the server received it, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     spelled: Option<String>,
 }
 
 impl Subscriptions {
-    /// How many bytes they take up, all together.
+    /// Bytes of all subscriptions.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes.values().sum()
+        self.bytes.values().sum::<usize>() + self.to_end_bytes
     }
 
-    /// Whether a client may have one more, to this URI.
+    /// Ends a subscription of a client that left when its turn comes. `spelled`: the URI as the server received it, if that
+    /// differs.
+    fn end_later(&mut self, uri: &str, spelled: Option<String>) {
+        let bytes = OVERHEAD + uri.len() + spelled.as_ref().map_or(0, String::len);
+        if self.to_end_bytes + bytes <= TO_END_LIMIT
+            && self.to_end.insert(uri.to_owned(), spelled).is_none()
+        {
+            self.to_end_bytes += bytes;
+        }
+    }
+
+    /// Does not end it after all: a client wants it again.
+    fn keep(&mut self, uri: &str) {
+        if let Some(spelled) = self.to_end.remove(uri) {
+            self.to_end_bytes -= OVERHEAD + uri.len() + spelled.map_or(0, |it| it.len());
+        }
+    }
+
+    /// The next subscription that the server is to be asked to end now.
+    fn next_to_end(&mut self) -> Option<String> {
+        if self.ending >= MOST_ENDING {
+            return None;
+        }
+        let (uri, spelled) = self.to_end.pop_first()?;
+        self.to_end_bytes -= OVERHEAD + uri.len() + spelled.as_ref().map_or(0, String::len);
+        self.ending += 1;
+        Some(spelled.unwrap_or(uri))
+    }
+
+    /// Whether a client may add a subscription to this URI.
     fn has_room(&self, client: ClientId, uri: &str, limit: usize) -> bool {
         let before = self.bytes.get(&client).copied().unwrap_or_default();
-        before + uri.len() + EACH <= limit
+        before + uri.len() + OVERHEAD <= limit
     }
 
     fn count(&mut self, client: ClientId, uri: &str) {
-        *self.bytes.entry(client).or_default() += uri.len() + EACH;
+        *self.bytes.entry(client).or_default() += uri.len() + OVERHEAD;
     }
 
     fn discount(&mut self, client: ClientId, uri: &str) {
         if let Some(bytes) = self.bytes.get_mut(&client) {
-            *bytes = bytes.saturating_sub(uri.len() + EACH);
+            *bytes = bytes.saturating_sub(uri.len() + OVERHEAD);
             if *bytes == 0 {
                 self.bytes.remove(&client);
             }
         }
     }
 
-    /// A client wants this no more. `None`: it had not wanted it. Else whether others do.
+    /// Removes a client from a subscription. `None`: it was not subscribed. Else whether other clients are.
     fn drop_client(&mut self, client: ClientId, uri: &str) -> Option<bool> {
         let subscription = self.by_uri.get_mut(uri)?;
         subscription.wanted_by.remove(&client)?;
@@ -80,7 +122,7 @@ impl Subscriptions {
         Some(others)
     }
 
-    /// The server does not hold this.
+    /// Removes a subscription that the server does not have.
     fn remove(&mut self, uri: &str) {
         if let Some(gone) = self.by_uri.remove(uri) {
             for client in gone.wanted_by.into_keys() {
@@ -89,38 +131,37 @@ impl Subscriptions {
         }
     }
 
-    /// What this call asks for, unless that was taken back, and perhaps followed by another.
-    fn asked_by(&mut self, minted: Minted, uri: &str) -> Option<&mut Subscription> {
-        let subscription = self.by_uri.get_mut(&*normal(uri));
-        subscription.filter(|it| it.call == Some(minted))
+    /// The subscription that this call creates, unless it was cancelled or replaced.
+    fn asked_by(&mut self, assigned: AssignedId, uri: &str) -> Option<&mut Subscription> {
+        let subscription = self.by_uri.get_mut(&*normalize(uri));
+        subscription.filter(|it| it.call == Some(assigned))
     }
 
-    /// How the server heard this URI.
+    /// The URI as the server received it.
     fn spelled(&self, uri: &str) -> Option<String> {
         self.by_uri.get(uri)?.spelled.clone()
     }
 
-    /// The clients that subscribed to this resource. If there is none: those that subscribed to one that it is part of:
-    /// `file:///a` and `file:///a/`, but not `file:///ab`, hear of `file:///a/b`. Nobody else: a URI is its subscriber's
-    /// secret. So `file:///` and `https://host` hear of nothing below: they name no resource but all of them.
-    /// Until the server has accepted a subscription, it is to the very URI that the client named: what is below it the
-    /// client may not know.
+    /// The clients to notify about this resource: its subscribers, or else the subscribers of a parent. `file:///a`
+    /// and `file:///a/` are parents of `file:///a/b`; `file:///ab` is not. `file:///` and `https://host` are not
+    /// either: they name no resource. A URI may be a secret of its subscriber, so no other client is notified, and a
+    /// subscription covers children only once the server has accepted it.
     pub(super) fn audience(&self, uri: &str) -> BTreeSet<ClientId> {
-        let uri = &*normal(uri);
+        let uri = &*normalize(uri);
         if let Some(exact) = self.by_uri.get(uri) {
             return exact.wanted_by.keys().copied().collect();
         }
         let is_above = |it: &str| is_parent(it, uri) && has_path(it);
-        let above = self.beginnings_of(uri).filter(|(it, _)| is_above(it));
+        let above = self.prefixes_of(uri).filter(|(it, _)| is_above(it));
         let accepted = above.filter(|(_, it)| it.call.is_none());
         accepted
             .flat_map(|(_, it)| it.wanted_by.keys().copied())
             .collect()
     }
 
-    /// The subscriptions whose URI this one begins with, the longest first. Costs a search for each that is similar, however
-    /// long the URI is: a server chooses it, and other sessions wait meanwhile.
-    fn beginnings_of<'a>(
+    /// The subscriptions whose URI is a prefix of this one, longest first. Costs one lookup for each similar URI,
+    /// independent of the URI's length: a server chooses it, and other sessions wait meanwhile.
+    fn prefixes_of<'a>(
         &'a self,
         uri: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a Subscription)> {
@@ -132,7 +173,7 @@ impl Subscriptions {
                 let (found, subscription) = self.by_uri.range::<str, _>(range).next_back()?;
                 let same = found.bytes().zip(bound.bytes());
                 let same = same.take_while(|(one, other)| one == other).count();
-                // Every beginning that is shorter than this one, or that is not behind it, is at most so long.
+                // Every shorter prefix has at most this length.
                 let is_beginning = same == found.len();
                 let longest = if is_beginning {
                     same.checked_sub(1)
@@ -148,14 +189,14 @@ impl Subscriptions {
     }
 }
 
-/// Whether a URI that this one begins with is above it: it ends where a segment of the path, or the path itself, does.
+/// Whether a prefix of a URI is its parent: it ends at the boundary of a path segment, or of the path.
 fn is_parent(beginning: &str, uri: &str) -> bool {
     let is_boundary = |byte: Option<&u8>| matches!(byte, Some(b'/' | b'?' | b'#'));
     is_boundary(beginning.as_bytes().last()) || is_boundary(uri.as_bytes().get(beginning.len()))
 }
 
-/// A URI with its scheme and host in lower case, in which case makes no difference (RFC 3986, section 6.2.2.1).
-fn normal(uri: &str) -> Cow<'_, str> {
+/// Lowercases scheme and host of a URI (RFC 3986, section 6.2.2.1).
+fn normalize(uri: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = uri.split_once(':') else {
         return Cow::Borrowed(uri);
     };
@@ -180,7 +221,7 @@ fn normal(uri: &str) -> Cow<'_, str> {
     Cow::Owned(uri)
 }
 
-/// Whether a URI names something below its scheme and host.
+/// Whether a URI has anything after scheme and host.
 fn has_path(uri: &str) -> bool {
     let rest = uri.split_once(':').map_or(uri, |(_, rest)| rest);
     let path = match rest.strip_prefix("//") {
@@ -190,14 +231,14 @@ fn has_path(uri: &str) -> bool {
     path.bytes().any(|byte| !matches!(byte, b'/' | b'?' | b'#'))
 }
 
-/// Subscriptions by normalised URI, whichever build wrote them down.
-fn normalised<'de, D: Deserializer<'de>>(
+/// Deserializes subscriptions of any build by normalized URI.
+fn deserialize_normalized<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Subscription>, D::Error> {
     let spelled: BTreeMap<String, Subscription> = Deserialize::deserialize(deserializer)?;
     let mut by_uri: BTreeMap<String, Subscription> = BTreeMap::new();
     for (uri, mut subscription) in spelled {
-        if let Cow::Owned(normal) = normal(&uri) {
+        if let Cow::Owned(normal) = normalize(&uri) {
             match by_uri.get_mut(&normal) {
                 Some(same) => same.wanted_by.append(&mut subscription.wanted_by),
                 None => {
@@ -217,19 +258,21 @@ fn normalised<'de, D: Deserializer<'de>>(
 impl Mux {
     pub(super) fn subscribe(
         &mut self,
-        from: &From<'_>,
+        from: &ClientMessage<'_>,
         request: &Request<'_>,
     ) -> Result<(), Refused> {
         let Some((_, spelled)) = self.uri(request)? else {
-            // The server says best what is wrong with it.
+            // The server reports what is wrong with it.
             let lane = Lane::Of(from.client);
             self.forward(from, request, Kind::Plain, lane, None)?;
             return Ok(());
         };
         refuse_other_members(request, "uri", self.class.is_shared())?;
-        let uri = normal(&spelled).into_owned();
+        let uri = normalize(&spelled).into_owned();
         if uri.len() > URI_LIMIT {
-            return Err(Refused::long_uri(&request.id));
+            let message =
+                format!("the URI is longer than {URI_LIMIT} bytes: subscribe to a shorter one");
+            return Err(Refused::invalid_params(&request.id, &message));
         }
         let held = self.subscriptions.by_uri.get(&uri);
         let is_new = held.is_none_or(|it| !it.wanted_by.contains_key(&from.client));
@@ -248,22 +291,23 @@ impl Mux {
         let Some(subscription) = held else {
             let kind = Kind::Subscribe(uri.clone());
             let forwarded = self.forward(from, request, kind, Lane::Front, None);
-            let minted = forwarded.inspect_err(|_| {
+            let assigned = forwarded.inspect_err(|_| {
                 self.subscriptions.discount(from.client, &uri);
             })?;
             let subscription = Subscription {
-                call: Some(minted),
+                call: Some(assigned),
                 wanted_by: BTreeMap::from([(from.client, BTreeSet::from([key]))]),
                 spelled: (spelled != uri).then_some(spelled),
             };
+            self.subscriptions.keep(&uri);
             self.subscriptions.by_uri.insert(uri, subscription);
             return Ok(());
         };
         let requests = subscription.wanted_by.entry(from.client).or_default();
         match subscription.call {
-            Some(minted) => {
+            Some(assigned) => {
                 requests.insert(key);
-                self.calls.join(minted, waiter(from, request));
+                self.calls.join(assigned, waiter(from, request));
             }
             None => self.answer(from.client, from.batch, reply::pong(request.id.raw())),
         }
@@ -272,17 +316,17 @@ impl Mux {
 
     pub(super) fn unsubscribe(
         &mut self,
-        from: &From<'_>,
+        from: &ClientMessage<'_>,
         request: &Request<'_>,
     ) -> Result<(), Refused> {
         let Some((place, spelled)) = self.uri(request)? else {
             self.forward(from, request, Kind::Unsubscribe, Lane::Front, None)?;
             return Ok(());
         };
-        let uri = normal(&spelled).into_owned();
+        let uri = normalize(&spelled).into_owned();
         let others = match self.subscriptions.drop_client(from.client, &uri) {
             Some(others) => others,
-            // To the server, it may be what another subscribed to, in another spelling.
+            // To the server, it may be the subscription of another client with another spelling.
             None => self.class.is_shared() || self.subscriptions.by_uri.contains_key(&uri),
         };
         if others {
@@ -297,7 +341,7 @@ impl Mux {
         Ok(())
     }
 
-    /// Where a request names a URI, and which. `None`: it names none, and goes to the server, which is shared by nobody.
+    /// The URI of a request and its position. `None`: it has none, and the server is not shared.
     fn uri<'a>(&self, request: &Request<'a>) -> Result<Option<(Part<'a>, String)>, Refused> {
         let uri = match request.params {
             Some(params) => params.member("uri")?,
@@ -306,21 +350,23 @@ impl Mux {
         let named = uri.and_then(|uri| Some((uri, uri.string()?.into_owned())));
         // Some servers take `["a"]` for `"a"`.
         match named {
-            None if self.class.is_shared() => Err(Refused::no_uri(&request.id)),
+            None if self.class.is_shared() => {
+                Err(Refused::invalid_params(&request.id, "uri is not a string"))
+            }
             named => Ok(named),
         }
     }
 
-    /// The server answered a subscription: everybody who waits has the same.
+    /// Processes the response to a subscription, for all clients that wait.
     pub(super) fn subscribe_answered(
         &mut self,
-        minted: Minted,
+        assigned: AssignedId,
         call: &Call,
         uri: &str,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         (id, response): (&Part<'_>, &Response<'_>),
     ) {
-        if let Some(subscription) = self.subscriptions.asked_by(minted, uri) {
+        if let Some(subscription) = self.subscriptions.asked_by(assigned, uri) {
             match response.outcome {
                 Outcome::Result(_) => {
                     subscription.call = None;
@@ -330,47 +376,62 @@ impl Mux {
                         .values_mut()
                         .for_each(BTreeSet::clear);
                 }
-                Outcome::Error(_) => self.subscriptions.remove(&normal(uri)),
+                Outcome::Error(_) => self.subscriptions.remove(&normalize(uri)),
             }
         }
-        self.deliver(call, said, id);
+        self.deliver(call, raw, id);
     }
 
-    /// A client does not wait for the answer to this request any more, and wants nothing by it.
+    /// Removes the subscription of a cancelled request.
     pub(super) fn subscribe_cancelled(
         &mut self,
-        minted: Minted,
+        assigned: AssignedId,
         uri: &str,
         client: ClientId,
         key: &Key,
     ) {
-        let asked = self.subscriptions.asked_by(minted, uri);
+        let asked = self.subscriptions.asked_by(assigned, uri);
         if let Some(requests) = asked.and_then(|it| it.wanted_by.get_mut(&client)) {
             requests.remove(key);
             if requests.is_empty() {
-                self.release(client, uri);
+                self.unsubscribe_client(client, uri);
             }
         }
     }
 
-    /// A client is gone.
-    pub(super) fn release_all(&mut self, client: ClientId) {
-        let uris: Vec<String> = self.subscriptions.by_uri.keys().cloned().collect();
+    /// Removes all subscriptions of a client.
+    pub(super) fn unsubscribe_from_all(&mut self, client: ClientId) {
+        let by_uri = self.subscriptions.by_uri.iter();
+        let wanted = by_uri.filter(|(_, it)| it.wanted_by.contains_key(&client));
+        let uris: Vec<String> = wanted.map(|(uri, _)| uri.clone()).collect();
         for uri in uris {
-            self.release(client, &uri);
+            self.unsubscribe_client(client, &uri);
         }
     }
 
-    /// A client wants this no more, and does not wait to be told that it ended.
-    pub(super) fn release(&mut self, client: ClientId, uri: &str) {
-        let uri = &*normal(uri);
+    /// Removes a subscription of a client, and unsubscribes at the server if no other client has it.
+    pub(super) fn unsubscribe_client(&mut self, client: ClientId, uri: &str) {
+        let uri = &*normalize(uri);
         if self.subscriptions.drop_client(client, uri) != Some(false) {
             return;
         }
-        let heard = self.subscriptions.spelled(uri);
+        let spelled = self.subscriptions.spelled(uri);
         self.subscriptions.remove(uri);
-        let heard = heard.as_deref().unwrap_or(uri);
-        let params = format!(r#"{{"uri":{}}}"#, quoted(heard));
-        self.ask_as_mux("resources/unsubscribe", &params, Kind::Unsubscribe);
+        self.subscriptions.end_later(uri, spelled);
+        self.end_subscriptions();
+    }
+
+    /// The server answered a request of ours that ends a subscription.
+    pub(super) fn own_unsubscribe_answered(&mut self) {
+        // A request of an older build was not counted.
+        self.subscriptions.ending = self.subscriptions.ending.saturating_sub(1);
+        self.end_subscriptions();
+    }
+
+    fn end_subscriptions(&mut self) {
+        while let Some(received) = self.subscriptions.next_to_end() {
+            let params = format!(r#"{{"uri":{}}}"#, quoted(&received));
+            self.request_as_mux("resources/unsubscribe", &params, Kind::Unsubscribe);
+        }
     }
 }

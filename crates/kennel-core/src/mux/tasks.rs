@@ -1,6 +1,6 @@
 //! Tasks (protocol 2025-11-25, and an extension of 2026-07-28): which session each belongs to.
 //!
-//! The server names them, and a session that comes back on another connection has its own still.
+//! The server assigns task ids. A session that reconnects keeps its tasks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 use crate::lifetime::ClientId;
 use crate::message::{Malformed, Notification, Outcome, Part, Request, Response, reply};
 
-use super::calls::{Call, Kind, Minted};
+use super::calls::{AssignedId, Call, Kind};
 use super::class::Era;
+use super::raw_message::{ClientMessage, PartEdit, RawMessage};
 use super::refused::{Refused, no_such_task};
-use super::said::{Edit, From, Said};
 use super::{Mux, Note, Unaddressed};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Tasks {
     by_id: BTreeMap<String, Task>,
     next: u64,
-    /// A task was forgotten that was not known to have ended.
+    /// Whether a task was removed that had not ended.
     forgot: bool,
 }
 
@@ -29,17 +29,17 @@ pub(super) struct Tasks {
 struct Task {
     session: Arc<str>,
     ended: bool,
-    /// Older ones have less.
+    /// Age: older tasks have lower numbers.
     order: u64,
-    /// Its progress goes on under the token of the request that began it.
-    token: Option<(Minted, Vec<u8>)>,
+    /// The progress token of the request that created the task; it stays valid.
+    token: Option<(AssignedId, Vec<u8>)>,
 }
 
 impl Tasks {
-    /// How many are remembered. Of the session that has the most, those that ended are forgotten first.
+    /// Maximum number of tasks. Past it, the session with the most tasks loses one, ended tasks first.
     const LIMIT: usize = 4096;
 
-    fn begun(&mut self, id: String, session: Arc<str>, token: Option<(Minted, Vec<u8>)>) {
+    fn begun(&mut self, id: String, session: Arc<str>, token: Option<(AssignedId, Vec<u8>)>) {
         let task = Task {
             session,
             ended: false,
@@ -67,7 +67,7 @@ impl Tasks {
         }
     }
 
-    /// From now on nobody knows whose it is, and nobody may name it where there are several sessions.
+    /// Records that the owner of a task is no longer known.
     fn forget(&mut self, task: &Task) {
         self.forgot |= !task.ended;
     }
@@ -83,30 +83,30 @@ impl Tasks {
         self.by_id.get(id).map(|task| &task.session)
     }
 
-    /// Who owns a task that may still be worked on. `None` stands for one that was forgotten.
+    /// The sessions of tasks that have not ended. `None` stands for a removed task.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = Option<&Arc<str>>> {
         let open = self.by_id.values().filter(|task| !task.ended);
         let forgot = self.forgot.then_some(None);
         open.map(|task| Some(&task.session)).chain(forgot)
     }
 
-    /// Whose progress this is, and what it is known by there.
-    pub(super) fn token(&self, minted: Minted) -> Option<(&Arc<str>, &[u8])> {
+    /// The session and the client's token for a progress token of the server.
+    pub(super) fn token(&self, assigned: AssignedId) -> Option<(&Arc<str>, &[u8])> {
         self.by_id.values().find_map(|task| match &task.token {
-            Some((number, raw)) if *number == minted => Some((&task.session, &raw[..])),
+            Some((number, raw)) if *number == assigned => Some((&task.session, &raw[..])),
             _ => None,
         })
     }
 }
 
 impl Mux {
-    /// Whether a task may be another session's. Of one that nobody owns it is not known: the answer that begins it may be on
-    /// its way to another, or it was forgotten.
+    /// Whether a task may belong to another session. A task without a known owner may: the response that creates it
+    /// may still be on its way.
     fn may_be_foreign(&self, task: &str, session: Option<&Arc<str>>) -> bool {
         self.sessions.several && self.tasks.owner(task) != session
     }
 
-    /// Whether what a client says names, as what it is related to, a task that may be another session's.
+    /// Whether a message of a client is related to a task that may belong to another session.
     pub(super) fn is_related_to_foreign_task(
         &self,
         client: ClientId,
@@ -121,14 +121,15 @@ impl Mux {
         let session = self.clients.get(&client).map(|it| &it.session);
         Ok(match task.string() {
             Some(task) => {
-                self.may_be_foreign(&task, session) && !self.asks.is_work_of(client, &task)
+                self.may_be_foreign(&task, session)
+                    && !self.server_requests.is_client_task(client, &task)
             }
             None => true,
         })
     }
 
-    /// Whether a client may hear what the server says about a task: it names none, or one of this client's session.
-    pub(super) fn may_hear_of_task(
+    /// Whether a client may get a notification: it names no task, or a task of the client's session.
+    pub(super) fn may_get_task_message(
         &self,
         client: ClientId,
         notification: &Notification<'_>,
@@ -140,7 +141,8 @@ impl Mux {
         let is_own = |task: Part<'_>| {
             let task = task.string();
             task.is_some_and(|task| {
-                !self.may_be_foreign(&task, session) || self.asks.is_work_of(client, &task)
+                !self.may_be_foreign(&task, session)
+                    || self.server_requests.is_client_task(client, &task)
             })
         };
         match related_task(notification.params) {
@@ -149,24 +151,24 @@ impl Mux {
         }
     }
 
-    /// Those who may hear what the server says about a task, of those who would hear it otherwise.
+    /// Filters the clients that may get a notification about a task.
     pub(super) fn without_foreign_tasks(
         &mut self,
         mut clients: Vec<ClientId>,
         notification: &Notification<'_>,
     ) -> Vec<ClientId> {
         let before = clients.len();
-        clients.retain(|client| self.may_hear_of_task(*client, notification));
+        clients.retain(|client| self.may_get_task_message(*client, notification));
         if clients.is_empty() && before > 0 {
             self.notes.push(Note::Unaddressed(Unaddressed::Task));
         }
         clients
     }
 
-    /// What a request about one task is, if this session may know of it.
-    pub(super) fn about_a_task(
+    /// The kind of a task request, if this session may access the task.
+    pub(super) fn task_request_kind(
         &mut self,
-        from: &From<'_>,
+        from: &ClientMessage<'_>,
         request: &Request<'_>,
         method: &str,
     ) -> Result<Kind, Refused> {
@@ -175,9 +177,9 @@ impl Mux {
             None => None,
         };
         let Some(task) = task else {
-            // Some servers look for it elsewhere, as in a list of parameters.
-            return match self.class.is_shared() && ABOUT_ONE_TASK.contains(&method) {
-                true => Err(Refused::no_task_id(&request.id)),
+            // Some servers look for it elsewhere, for example in positional parameters.
+            return match self.class.is_shared() && TASK_METHODS.contains(&method) {
+                true => Err(Refused::invalid_params(&request.id, "taskId is missing")),
                 false => Ok(Kind::Plain),
             };
         };
@@ -201,17 +203,17 @@ impl Mux {
         })
     }
 
-    /// An answer may have begun a task, which then is its asker's.
-    pub(super) fn task_begun(
+    /// Records the task that a response created; it belongs to the session of the request.
+    pub(super) fn record_new_task(
         &mut self,
         result: &Part<'_>,
         session: &Arc<str>,
-        token: Option<(Minted, Vec<u8>)>,
+        token: Option<(AssignedId, Vec<u8>)>,
     ) {
         let nested = result.at_if_any(&["task", "taskId"]).ok().flatten();
         let (task, id) = match (nested, self.class.era()) {
             (Some(id), _) => (result.member("task").ok().flatten(), id),
-            (None, Era::Modern) if let Some(id) = task_itself(result) => (Some(*result), id),
+            (None, Era::Modern) if let Some(id) = id_of_task_result(result) => (Some(*result), id),
             _ => return,
         };
         if let Some(id) = id.string()
@@ -219,13 +221,13 @@ impl Mux {
         {
             self.tasks.begun(id.into_owned(), session.clone(), token);
             if let Some(task) = task {
-                self.task_seen(&task);
+                self.record_task_status(&task);
             }
         }
     }
 
-    /// What is said of a task may be that it ended.
-    pub(super) fn task_seen(&mut self, task: &Part<'_>) {
+    /// Records that a task ended, if this status says so.
+    pub(super) fn record_task_status(&mut self, task: &Part<'_>) {
         let member = |name| task.member(name).ok().flatten()?.string();
         if let (Some(id), Some(status)) = (member("taskId"), member("status"))
             && matches!(&*status, "completed" | "failed" | "cancelled")
@@ -234,12 +236,12 @@ impl Mux {
         }
     }
 
-    /// An answer about a task, unless the task is known by now to be another session's.
+    /// Delivers a response about a task, unless the task turns out to belong to another session.
     pub(super) fn task_answered(
         &mut self,
         call: &Call,
         (task, ends): (&str, bool),
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         (id, response): (&Part<'_>, &Response<'_>),
     ) {
         if self.may_be_foreign(task, call.session.as_ref()) {
@@ -251,25 +253,25 @@ impl Mux {
             return;
         }
         if let Outcome::Result(result) = response.outcome {
-            self.task_seen(&result);
+            self.record_task_status(&result);
             if ends {
                 self.tasks.ended(task);
             }
         }
-        self.deliver(call, said, id);
+        self.deliver(call, raw, id);
     }
 
-    /// A list of tasks, of which each session sees its own.
+    /// Delivers a task list with only the tasks of the session.
     pub(super) fn task_list_answered(
         &mut self,
         call: &Call,
-        said: &Said<'_>,
+        raw: &RawMessage<'_>,
         (id, response): (&Part<'_>, &Response<'_>),
     ) {
         let Some(waiter) = call.waiters.first() else {
             return;
         };
-        let mut edits: Vec<Edit<'_>> = vec![(*id, &waiter.id)];
+        let mut edits: Vec<PartEdit<'_>> = vec![(*id, &waiter.id)];
         let kept;
         if let Outcome::Result(result) = response.outcome
             && let Ok(Some(tasks)) = result.member("tasks")
@@ -294,22 +296,22 @@ impl Mux {
                 edits.push((tasks, kept.as_bytes()));
             }
         }
-        let line = said.with(&edits);
+        let line = raw.with(&edits);
         self.answer(waiter.client, waiter.batch, line);
     }
 
-    /// To its owner. One that nobody owns is dropped: its request may not be answered yet, and the
-    /// specification lets nobody rely on these.
-    pub(super) fn task_status(&mut self, said: &Said<'_>, notification: &Notification<'_>) {
+    /// Sends a task status to the owner. A status without a known owner is dropped: the specification lets no client
+    /// rely on it.
+    pub(super) fn task_status(&mut self, raw: &RawMessage<'_>, notification: &Notification<'_>) {
         let owner = self.task_owner(notification).cloned();
         let owner = owner.or_else(|| self.sessions.only());
         match owner.and_then(|session| self.client_of(&session)) {
-            Some(client) => self.say(client, said.bytes().to_vec()),
+            Some(client) => self.send_to_client(client, raw.bytes().to_vec()),
             None => self.notes.push(Note::Unaddressed(Unaddressed::Task)),
         }
     }
 
-    /// Whether a notification is about a task of another session than this client's: its subscription may name any task.
+    /// Whether a notification is about a task of another session: a subscription may name any task.
     pub(super) fn is_of_foreign_task(
         &self,
         client: ClientId,
@@ -330,13 +332,13 @@ impl Mux {
     }
 }
 
-/// Requests that name a task.
-const ABOUT_ONE_TASK: [&str; 4] = ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"];
+/// Methods of requests about one task.
+const TASK_METHODS: [&str; 4] = ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"];
 
-/// Where a message says which task it is related to.
+/// The member of `_meta` that contains the related task.
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-/// The id of the task that a message is related to: what stands in its place, if it is no id.
+/// The id of the related task; the whole member, if it has no id.
 pub(super) fn related_task(params: Option<Part<'_>>) -> Result<Option<Part<'_>>, Malformed> {
     let Some(params) = params else {
         return Ok(None);
@@ -347,13 +349,13 @@ pub(super) fn related_task(params: Option<Part<'_>>) -> Result<Option<Part<'_>>,
     Ok(Some(related.member("taskId")?.unwrap_or(related)))
 }
 
-/// Whether a notification of this name tells how a task goes.
+/// Whether this notification method reports the status of a task.
 pub(super) fn is_task_status(method: &str) -> bool {
     matches!(method, "notifications/tasks/status" | "notifications/tasks")
 }
 
-/// The id of the task that a result of the modern era is, if it is one.
-fn task_itself<'a>(result: &Part<'a>) -> Option<Part<'a>> {
+/// The task id, if a result of the modern era is a task.
+fn id_of_task_result<'a>(result: &Part<'a>) -> Option<Part<'a>> {
     let id = result.at_if_any(&["taskId"]).ok()??;
     let kind = result.member("resultType").ok()?;
     let is_task = kind.is_none_or(|kind| kind.string().as_deref() == Some("task"));

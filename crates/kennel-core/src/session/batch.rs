@@ -1,11 +1,11 @@
-//! Batches (protocol 2025-03-26): taken apart to be judged member by member, put together again from
-//! the members that pass. A batch all of whose members pass untouched passes untouched itself.
+//! Batches (protocol 2025-03-26): each message is handled separately, and those that pass are joined again. A batch
+//! whose messages all pass unchanged passes unchanged itself.
 
 use std::ops::Range;
 
 use crate::message::{Member, splice};
 
-/// Other bytes for some place of a line.
+/// A range of a line and its replacement.
 #[derive(Debug)]
 pub(super) struct Edit {
     pub(super) place: Range<usize>,
@@ -13,12 +13,12 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    /// The whole line with the edit.
+    /// Applies the edit to the line.
     pub(super) fn of_line(&self, line: &[u8]) -> Vec<u8> {
         splice(line, &[(self.place.clone(), &self.new)])
     }
 
-    /// The one member with the edit, whose place is in the whole line.
+    /// Applies the edit to one message of a batch. The range is relative to the whole line.
     pub(super) fn of_member(&self, member: &Member<'_>) -> Vec<u8> {
         let start = member.whole.range().start;
         let place = self.place.start - start..self.place.end - start;
@@ -26,7 +26,7 @@ impl Edit {
     }
 }
 
-/// An array of these members. `None`: there are none.
+/// Joins messages to an array. `None`: there are none.
 pub(super) fn join<M: AsRef<[u8]>>(members: impl IntoIterator<Item = M>) -> Option<Vec<u8>> {
     let mut joined = Vec::new();
     for member in members {

@@ -1,26 +1,26 @@
-//! Which protocol the server was seen to speak: learned from the app's own first request, never asked.
+//! Which protocol era the server has shown: learned from the app's first request, never asked for.
 
 use crate::message::{Key, Message, Outcome};
 use crate::mux::{Opening, opening};
 
-/// What the first request showed.
+/// RequestKind the first request has shown.
 #[derive(Debug, Default)]
 pub(super) enum EraSeen {
-    /// There was no request yet.
+    /// No request yet.
     #[default]
     Nothing,
-    /// Its answer will tell. A probe that is refused is told by that as well.
+    /// Its response will show it. The refusal of a probe does, too.
     Asked {
         key: Key,
         is_probe: bool,
     },
     Told(bool),
-    /// It says nothing about the server.
+    /// It shows nothing.
     Untold,
 }
 
 impl EraSeen {
-    /// A request of the app's.
+    /// Records a request of the app.
     pub(super) fn asked(&mut self, message: &Message<'_>) {
         if !matches!(self, EraSeen::Nothing) {
             return;
@@ -42,14 +42,14 @@ impl EraSeen {
         };
     }
 
-    /// An answer of the server's.
+    /// Records a response of the server.
     pub(super) fn answered(&mut self, answered: &Key, outcome: &Outcome<'_>) {
         if let EraSeen::Asked { key, is_probe } = self
             && key == answered
         {
             *self = match (outcome, is_probe) {
                 (Outcome::Result(_), true) => EraSeen::Told(true),
-                // Some legacy servers answer whatever they are asked; only a modern one says this.
+                // Some legacy servers answer every request with a result; only modern ones have this member.
                 (Outcome::Result(result), false) => match result.member("resultType") {
                     Ok(Some(_)) => EraSeen::Told(true),
                     Ok(None) | Err(_) => EraSeen::Untold,

@@ -1,46 +1,46 @@
-//! What follows from a line of the app.
+//! Handles lines of the app.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::message::repair::{Meant, without_prefix};
+use crate::message::repair::{RecoveredFields, without_prefix};
 use crate::message::reply::INITIALIZE_LIMIT;
 use crate::message::{
     Batch, Id, Key, LONGEST_ID, Line, Malformed, Message, Notification, Request, Response,
 };
 
+use crate::note::LineNote;
+
 use super::batch::{self, Edit};
 use super::handshake::Handshake;
 use super::in_flight::Stage;
 use super::note::{Note, Side};
-use super::reverse::Shown;
+use super::server_requests::AppId;
 use super::{Phase, Session, Verdict, reply};
 
-/// What becomes of one message of the app.
-enum Fate {
-    /// It goes to the upstream, or waits for one.
-    InTurn,
+/// RequestKind to do with one message of the app.
+enum AppAction {
+    /// Send it to the upstream, or queue it.
+    Send,
 
-    /// It is for the present upstream alone, and goes ahead of what waits.
-    AtOnce,
+    /// Send it to this upstream only, ahead of the queue.
+    SendNow,
 
-    /// The same, with another id.
-    AtOnceAs(Edit),
+    /// The same with another id.
+    SendNowAs(Edit),
 
-    /// It goes nowhere.
-    Stop,
+    /// Drop it.
+    Drop,
 }
 
 impl Session {
-    /// A line of the app.
+    /// Handles a line of the app.
     ///
-    /// Requests whose id some SDKs drop, or that is in flight, and a second `initialize` are
-    /// answered with `-32600` and go no further. While there is no upstream, lines wait, and pings
-    /// are answered here. A cancelled request that still waits is forgotten together with its
-    /// cancellation, and gets no answer: the protocol wants none, and the app does not listen for
-    /// one. A line that is no message, or that begins with `!`, goes no further, and is answered with an error
-    /// unless it is blank or was meant as a notification or an answer.
-    pub fn from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
+    /// A request with an id that some SDKs drop or that is in flight, and a second `initialize`, are answered with
+    /// `-32600`. Without upstream, lines are queued and pings are answered here. A queued request that is cancelled is
+    /// removed together with its cancellation, without a response, as the protocol requires. A line that is no message
+    /// or begins with `!` is answered with an error, unless it is blank or was meant as a notification or a response.
+    pub fn handle_app_line<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
         let whole = line.into();
         let line = whole.bytes();
         match Message::parse(whole) {
@@ -48,25 +48,25 @@ impl Session {
                 let verdict = match &message {
                     Message::Batch(batch) => self.batch_from_app(line, batch),
                     message => {
-                        let fate = self.judge_app(line, message, false);
-                        self.pass_on(line, message, fate)
+                        let action = self.decide_app_message(line, message, false);
+                        self.dispatch(line, message, action)
                     }
                 };
                 match &verdict {
-                    Verdict::Forward => self.handed_out(line, Some(&message)),
-                    // An answer under another id, or what is left of a batch.
+                    Verdict::Forward => self.record_sent(line, Some(&message)),
+                    // A response with another id, or the rest of a batch.
                     Verdict::Replace(other) => {
                         let is_batch = matches!(message, Message::Batch(_));
                         let rest = is_batch.then(|| Message::parse(other).ok()).flatten();
-                        self.handed_out(other, rest.as_ref());
+                        self.record_sent(other, rest.as_ref());
                     }
                     Verdict::Drop | Verdict::Abandon => {}
                 }
                 verdict
             }
             Err(why) => {
-                self.notes.push(Note::Malformed(Side::App, why));
-                // An id that is taken is another request's: to that one, this would be the answer.
+                self.notes.push(LineNote::Malformed(Side::App, why));
+                // An error with the id of another request would count as its response.
                 let is_taken = |key: &Key| self.in_flight.stage(key).is_some();
                 let refused = reply::malformed(line, why, is_taken);
                 self.to_app.extend(refused);
@@ -76,18 +76,20 @@ impl Session {
         }
     }
 
-    /// What the app meant as an answer is none: the server, which waits for it, is told so.
+    /// Sends the server an error in place of a malformed response of the app.
     fn malformed_answer_of_app(&mut self, line: &[u8], why: Malformed) {
-        let Some(meant) = Meant::of(without_prefix(line)).filter(|meant| meant.has_outcome) else {
+        let Some(meant) =
+            RecoveredFields::of(without_prefix(line)).filter(|meant| meant.has_outcome)
+        else {
             return;
         };
         for id in meant.answers() {
             if let Some(key) = Key::of(id.as_bytes())
-                && let Some(shown) = self.reverse.answer(&key)
+                && let Some(shown) = self.server_requests.answer(&key)
             {
                 let id = match shown {
-                    Shown::AsItIs => id.into_bytes(),
-                    Shown::As(id) => id,
+                    AppId::Unchanged => id.into_bytes(),
+                    AppId::Replaced(id) => id,
                 };
                 let instead = reply::malformed_answer(&id, why);
                 self.to_upstream.push_back(instead);
@@ -95,62 +97,62 @@ impl Session {
         }
     }
 
-    fn pass_on(&mut self, line: &[u8], message: &Message<'_>, fate: Fate) -> Verdict {
-        let clear = self.way_is_clear();
-        let ahead = match fate {
-            Fate::Stop => return Verdict::Drop,
-            Fate::InTurn | Fate::AtOnce if clear => return Verdict::Forward,
-            Fate::AtOnceAs(edit) if clear => return Verdict::Replace(edit.of_line(line)),
-            Fate::InTurn => {
+    fn dispatch(&mut self, line: &[u8], message: &Message<'_>, action: AppAction) -> Verdict {
+        let clear = self.forwards_at_once();
+        let ahead = match action {
+            AppAction::Drop => return Verdict::Drop,
+            AppAction::Send | AppAction::SendNow if clear => return Verdict::Forward,
+            AppAction::SendNowAs(edit) if clear => return Verdict::Replace(edit.of_line(line)),
+            AppAction::Send => {
                 let requests = request_in(message).into_iter().collect();
                 self.queue.push(line.to_vec(), requests);
                 return Verdict::Drop;
             }
-            Fate::AtOnce => line.to_vec(),
-            Fate::AtOnceAs(edit) => edit.of_line(line),
+            AppAction::SendNow => line.to_vec(),
+            AppAction::SendNowAs(edit) => edit.of_line(line),
         };
         self.to_upstream.push_back(ahead);
         Verdict::Drop
     }
 
-    /// What has to wait is parted from what is for the present upstream alone.
+    /// Splits a batch into messages that are queued and messages for this upstream only.
     fn batch_from_app(&mut self, line: &[u8], batch: &Batch<'_>) -> Verdict {
-        let clear = self.way_is_clear();
+        let clear = self.forwards_at_once();
         let mut untouched = true;
-        let mut at_once = Vec::new();
-        let mut in_turn = Vec::new();
+        let mut send_now = Vec::new();
+        let mut queued = Vec::new();
         for member in &batch.members {
-            match self.judge_app(line, &member.message, true) {
-                Fate::Stop => untouched = false,
-                Fate::InTurn if !clear => in_turn.push(member),
-                Fate::InTurn | Fate::AtOnce => {
-                    at_once.push(Cow::Borrowed(member.whole.bytes()));
+            match self.decide_app_message(line, &member.message, true) {
+                AppAction::Drop => untouched = false,
+                AppAction::Send if !clear => queued.push(member),
+                AppAction::Send | AppAction::SendNow => {
+                    send_now.push(Cow::Borrowed(member.whole.bytes()));
                 }
-                Fate::AtOnceAs(edit) => {
+                AppAction::SendNowAs(edit) => {
                     untouched = false;
-                    at_once.push(Cow::Owned(edit.of_member(member)));
+                    send_now.push(Cow::Owned(edit.of_member(member)));
                 }
             }
         }
-        // Before it is put together again: a long one is not copied for nothing.
+        // Before the messages are joined: a long batch is not copied in vain.
         if clear && untouched {
             return Verdict::Forward;
         }
-        // A later member may have cancelled an earlier one, and a still later one have taken its id.
+        // A later message may have cancelled an earlier one, and yet another may have reused its id.
         let mut seen = BTreeSet::new();
-        in_turn.reverse();
-        in_turn.retain(|member| {
+        queued.reverse();
+        queued.retain(|member| {
             request_in(&member.message)
                 .is_none_or(|key| self.in_flight.stage(&key).is_some() && seen.insert(key))
         });
-        in_turn.reverse();
-        if let Some(waiting) = batch::join(in_turn.iter().map(|member| member.whole.bytes())) {
-            let requests = in_turn
+        queued.reverse();
+        if let Some(waiting) = batch::join(queued.iter().map(|member| member.whole.bytes())) {
+            let requests = queued
                 .iter()
                 .filter_map(|member| request_in(&member.message));
             self.queue.push(waiting, requests.collect());
         }
-        match batch::join(at_once) {
+        match batch::join(send_now) {
             None => Verdict::Drop,
             Some(rest) if clear => Verdict::Replace(rest),
             Some(rest) => {
@@ -160,7 +162,12 @@ impl Session {
         }
     }
 
-    fn judge_app(&mut self, line: &[u8], message: &Message<'_>, in_batch: bool) -> Fate {
+    fn decide_app_message(
+        &mut self,
+        line: &[u8],
+        message: &Message<'_>,
+        in_batch: bool,
+    ) -> AppAction {
         match message {
             Message::Request(request) => {
                 self.era.asked(message);
@@ -171,74 +178,78 @@ impl Session {
                 self.notification_from_app(line, notification, in_batch)
             }
             Message::Response(response) => self.response_from_app(response),
-            // No batch is in a batch, and a whole one is judged by its members.
-            Message::Batch(_) => Fate::Stop,
+            // Batches are split before, and do not nest.
+            Message::Batch(_) => AppAction::Drop,
         }
     }
 
-    fn request_from_app(&mut self, line: &[u8], request: &Request<'_>, in_batch: bool) -> Fate {
+    fn request_from_app(
+        &mut self,
+        line: &[u8],
+        request: &Request<'_>,
+        in_batch: bool,
+    ) -> AppAction {
         let id = request.id.raw();
-        // Before its key is made, which is as long.
+        // Checked before the key is computed, which is as long.
         if !self.in_flight.has_room_for_id(id) {
             self.to_app.push_back(reply::long_id(id));
-            return Fate::Stop;
+            return AppAction::Drop;
         }
         let key = request.id.key();
         if !key.is_acceptable() {
             self.to_app.push_back(reply::odd_id(id));
-            self.notes.push(Note::OddId(Side::App, key));
-            return Fate::Stop;
+            self.notes.push(LineNote::OddId(Side::App, key));
+            return AppAction::Drop;
         }
-        if self.in_flight.stage(&key).is_some() || self.errands.is_open(&key) {
+        if self.in_flight.stage(&key).is_some() || self.own_requests.is_open(&key) {
             self.to_app.push_back(reply::duplicate_id(id, &key));
-            self.notes.push(Note::DuplicateId(Side::App, key));
-            return Fate::Stop;
+            self.notes.push(LineNote::DuplicateId(Side::App, key));
+            return AppAction::Drop;
         }
         if self.in_flight.is_full() {
             self.to_app.push_back(reply::too_many(id));
-            return Fate::Stop;
+            return AppAction::Drop;
         }
         if request.method.is("ping") && !matches!(self.phase, Phase::Open) {
             self.to_app.push_back(reply::pong(id));
-            return Fate::Stop;
+            return AppAction::Drop;
         }
         if let Phase::GivenUp(refusal) = &self.phase {
             self.to_app.push_back(refusal.reply(id));
-            return Fate::Stop;
+            return AppAction::Drop;
         }
-        // The protocol has no `initialize` in a batch; what is there all the same is replayed no more
-        // than any other request.
+        // The protocol has no `initialize` in a batch; one that is there is replayed like any other request.
         if request.method.is("initialize") && !in_batch {
             return self.initialize_from_app(line, request, key);
         }
-        let stage = match self.way_is_clear() {
+        let stage = match self.forwards_at_once() {
             true => Stage::Sent,
-            false => Stage::Queued(self.queue.next_ticket()),
+            false => Stage::Queued(self.queue.next_position()),
         };
         self.in_flight.insert(key, request, stage);
-        Fate::InTurn
+        AppAction::Send
     }
 
-    fn initialize_from_app(&mut self, line: &[u8], request: &Request<'_>, key: Key) -> Fate {
-        // It is kept for every later upstream, in more than one copy on its way there.
+    fn initialize_from_app(&mut self, line: &[u8], request: &Request<'_>, key: Key) -> AppAction {
+        // It is stored for later upstreams, in more than one copy on its way there.
         if line.len() > INITIALIZE_LIMIT {
             self.to_app
                 .push_back(reply::long_initialize(request.id.raw()));
-            return Fate::Stop;
+            return AppAction::Drop;
         }
         if self.handshake.is_some() {
             let refused = reply::second_initialize(request.id.raw());
             self.to_app.push_back(refused);
             self.notes.push(Note::SecondInitialize);
-            return Fate::Stop;
+            return AppAction::Drop;
         }
         self.in_flight
             .insert(key.clone(), request, Stage::Handshake);
         self.handshake = Some(Handshake::begun(key, line));
         match self.phase {
-            Phase::Open => Fate::AtOnce,
-            // It is the first thing the next upstream is told.
-            Phase::Detached | Phase::Greeting | Phase::GivenUp(_) => Fate::Stop,
+            Phase::Open => AppAction::SendNow,
+            // It is the first line for the next upstream.
+            Phase::Detached | Phase::Handshaking | Phase::GivenUp(_) => AppAction::Drop,
         }
     }
 
@@ -247,13 +258,13 @@ impl Session {
         line: &[u8],
         notification: &Notification<'_>,
         in_batch: bool,
-    ) -> Fate {
+    ) -> AppAction {
         match notification.cancelled() {
             Ok(Some(id)) => return self.cancel_from_app(&id),
             Ok(None) => {}
             Err(why) => {
-                self.notes.push(Note::Malformed(Side::App, why));
-                return Fate::Stop;
+                self.notes.push(LineNote::Malformed(Side::App, why));
+                return AppAction::Drop;
             }
         }
         if let Some(handshake) = &mut self.handshake
@@ -262,25 +273,25 @@ impl Session {
             && handshake.confirm(line)
         {
             return match self.phase {
-                Phase::Open => Fate::AtOnce,
-                // It follows the answer to `initialize`.
-                Phase::Detached | Phase::Greeting | Phase::GivenUp(_) => Fate::Stop,
+                Phase::Open => AppAction::SendNow,
+                // It follows the response to `initialize`.
+                Phase::Detached | Phase::Handshaking | Phase::GivenUp(_) => AppAction::Drop,
             };
         }
         match self.phase {
             Phase::GivenUp(_) => {
                 self.notes.push(Note::NotificationLost);
-                Fate::Stop
+                AppAction::Drop
             }
-            Phase::Detached | Phase::Greeting | Phase::Open => Fate::InTurn,
+            Phase::Detached | Phase::Handshaking | Phase::Open => AppAction::Send,
         }
     }
 
-    fn cancel_from_app(&mut self, id: &Id<'_>) -> Fate {
+    fn cancel_from_app(&mut self, id: &Id<'_>) -> AppAction {
         // No request has such an id, and its key would be as long.
         if id.raw().len() > LONGEST_ID {
             self.notes.push(Note::LongCancel);
-            return Fate::Stop;
+            return AppAction::Drop;
         }
         let key = &id.key();
         if self.in_flight.stage(key).is_none()
@@ -289,49 +300,49 @@ impl Session {
             let new = self.in_flight.spelled(&meant).unwrap_or_default();
             let place = id.part().range();
             return match self.cancel(&meant) {
-                Fate::AtOnce => Fate::AtOnceAs(Edit { place, new }),
+                AppAction::SendNow => AppAction::SendNowAs(Edit { place, new }),
                 other => other,
             };
         }
         self.cancel(key)
     }
 
-    fn cancel(&mut self, key: &Key) -> Fate {
+    fn cancel(&mut self, key: &Key) -> AppAction {
         match self.in_flight.stage(key) {
             Some(Stage::Sent) => {
                 self.in_flight.cancel(key);
-                Fate::AtOnce
+                AppAction::SendNow
             }
-            Some(Stage::Queued(ticket)) => {
-                self.queue.cancel(ticket, key);
+            Some(Stage::Queued(position)) => {
+                self.queue.cancel(position, key);
                 self.in_flight.remove(key);
-                Fate::Stop
+                AppAction::Drop
             }
             Some(Stage::Handshake) => {
                 self.notes.push(Note::InitializeCancelled);
-                Fate::Stop
+                AppAction::Drop
             }
             Some(Stage::Cancelled) | None => {
-                let note = Note::UnknownCancel(Side::App, key.clone());
+                let note = LineNote::UnknownCancel(Side::App, key.clone());
                 self.notes.push(note);
-                Fate::Stop
+                AppAction::Drop
             }
         }
     }
 
-    fn response_from_app(&mut self, response: &Response<'_>) -> Fate {
+    fn response_from_app(&mut self, response: &Response<'_>) -> AppAction {
         let key = response.id.map(|id| id.key());
         if let (Some(id), Some(key)) = (response.id, &key)
-            && let Some(known) = self.reverse.answer(key)
+            && let Some(known) = self.server_requests.answer(key)
         {
             let place = id.part().range();
             return match known {
-                Shown::AsItIs => Fate::AtOnce,
-                Shown::As(new) => Fate::AtOnceAs(Edit { place, new }),
+                AppId::Unchanged => AppAction::SendNow,
+                AppId::Replaced(new) => AppAction::SendNowAs(Edit { place, new }),
             };
         }
-        self.notes.push(Note::UnknownAnswer(Side::App, key));
-        Fate::Stop
+        self.notes.push(LineNote::UnknownAnswer(Side::App, key));
+        AppAction::Drop
     }
 }
 

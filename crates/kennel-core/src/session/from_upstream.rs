@@ -1,44 +1,46 @@
-//! What follows from a line of the upstream.
+//! Handles lines of the upstream.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use crate::message::repair::{self, Meant};
+use crate::message::repair::{self, RecoveredFields};
 use crate::message::{
     Batch, Id, Key, Line, Malformed, Message, Notification, Outcome, Request, Response,
 };
+
+use crate::note::LineNote;
 
 use super::batch::{self, Edit};
 use super::in_flight::{Acknowledged, Stage, Unsent};
 use super::loss::SUBSCRIPTION;
 use super::note::{Note, Side};
-use super::reverse::Shown;
+use super::server_requests::AppId;
 use super::{Phase, Session, Verdict, reply};
 
-/// What becomes of one message of the upstream.
-enum Fate {
-    /// It goes to the app.
+/// RequestKind to do with one message of the upstream.
+enum UpstreamAction {
+    /// Send it to the app.
     Pass,
 
-    /// The same, with another id.
+    /// Send it to the app with another id.
     PassAs(Edit),
 
-    /// It goes nowhere.
-    Stop,
+    /// Drop it.
+    Drop,
 
-    /// It goes nowhere, and no other of this upstream does.
+    /// Drop it and disconnect from the upstream.
     Abandon,
 }
 
 impl Session {
-    /// A line of the upstream.
+    /// Handles a line of the upstream.
     ///
-    /// Answers pass if somebody waits for them, and errors without an id; a late, second or unknown answer is dropped, and so is what
-    /// the app has heard from an earlier upstream: acknowledgements, and how far a request has come. The
-    /// server's own requests pass, each under an id that no earlier upstream's request had; one
-    /// whose id some SDKs drop, or that is open already, is answered with `-32600` instead. A
-    /// bad line is repaired, answered in its place, or dropped: some apps disconnect on one.
-    pub fn from_upstream<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
+    /// Responses to pending requests pass, and so do errors without an id. Late, duplicate and unknown responses are
+    /// dropped, and so is what the app got from an earlier upstream: acknowledgements and progress. Server requests
+    /// pass, each with an id that no request of an earlier upstream had; one with an id that some SDKs drop or that is
+    /// in flight is answered with `-32600`. A malformed line is repaired, replaced by an error response, or dropped:
+    /// some apps disconnect on malformed lines.
+    pub fn handle_upstream_line<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
         let whole = line.into();
         let line = whole.bytes();
         if !self.is_attached() {
@@ -50,28 +52,30 @@ impl Session {
             Err(why) => self.malformed_from_upstream(line, why),
         };
         if verdict == Verdict::Abandon {
-            self.upstream_lost(reply::SERVER_RESTARTED, Unsent::Nothing);
+            self.handle_upstream_lost(reply::SERVER_RESTARTED, Unsent::Nothing);
         }
-        self.behind_what_waits(line, verdict)
+        self.queue_behind_others(line, verdict)
     }
 
     fn message_from_upstream(&mut self, line: &[u8], message: &Message<'_>) -> Verdict {
         match message {
             Message::Batch(batch) => self.batch_from_upstream(batch),
-            message => match self.judge_upstream(message) {
-                Fate::Pass => Verdict::Forward,
-                Fate::PassAs(edit) => Verdict::Replace(edit.of_line(line)),
-                Fate::Stop => Verdict::Drop,
-                Fate::Abandon => Verdict::Abandon,
+            message => match self.decide_upstream_message(message) {
+                UpstreamAction::Pass => Verdict::Forward,
+                UpstreamAction::PassAs(edit) => Verdict::Replace(edit.of_line(line)),
+                UpstreamAction::Drop => Verdict::Drop,
+                UpstreamAction::Abandon => Verdict::Abandon,
             },
         }
     }
 
-    /// A line that is no message. If its text can be repaired, it is one. Else whoever waits for it gets an error: the
-    /// app where it was meant as an answer, the server where it was meant as a request.
+    /// Handles a line that is not a message. If its text can be repaired, the repaired line is handled. A line with
+    /// `NaN` or `Infinity` that is a message otherwise passes byte for byte: the upstream is a dedicated server, because
+    /// a daemon does not send such lines, and the app decides what it reads. Else the side that waits for it gets an error: the app, if it was meant as a response; the server, if it was meant as a
+    /// request.
     fn malformed_from_upstream(&mut self, line: &[u8], why: Malformed) -> Verdict {
         if let Some(repaired) = repair::repaired(line, why) {
-            self.notes.push(Note::Repaired(Side::Upstream, why));
+            self.notes.push(LineNote::Repaired(Side::Upstream, why));
             let Ok(message) = Message::parse(&repaired) else {
                 return Verdict::Drop;
             };
@@ -80,12 +84,19 @@ impl Session {
                 other => other,
             };
         }
-        self.notes.push(Note::Malformed(Side::Upstream, why));
-        let Some(meant) = Meant::of(line) else {
+        // Some apps read these numbers. Without Kennel they would get them.
+        if let Some(finite) = repair::with_finite_numbers(line, why)
+            && let Ok(message) = Message::parse(&finite)
+            && !matches!(message, Message::Batch(_))
+        {
+            return self.message_from_upstream(line, &message);
+        }
+        self.notes.push(LineNote::Malformed(Side::Upstream, why));
+        let Some(meant) = RecoveredFields::of(line) else {
             return self.malformed_batch_from_upstream(line, why);
         };
         if meant.id.is_some() && meant.has_method {
-            let is_open = |key: &Key| self.reverse.is_open(key);
+            let is_open = |key: &Key| self.server_requests.is_open(key);
             for refused in reply::malformed(line, why, is_open) {
                 self.reply_to_server(refused);
             }
@@ -102,7 +113,7 @@ impl Session {
         last.map_or(Verdict::Drop, Verdict::Replace)
     }
 
-    /// A batch that is malformed or too long. Those who wait for the answers in it get an error each.
+    /// Handles a malformed or too long batch. Each request that waits for a response in it gets an error.
     fn malformed_batch_from_upstream(&mut self, line: &[u8], why: Malformed) -> Verdict {
         let mut errors = Vec::new();
         let mut done = ControlFlow::Continue(());
@@ -113,7 +124,7 @@ impl Session {
                     return done;
                 }
             }
-            match self.in_flight.is_empty() && !self.is_greeting() {
+            match self.in_flight.is_empty() && !self.is_handshaking() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -133,8 +144,8 @@ impl Session {
         }
     }
 
-    /// Adds the error that the app is to hear in the place of the upstream's answer under this id, if anybody waits for
-    /// that. Breaks if the upstream has to go.
+    /// Adds the error in place of the upstream's response with this id, if a request waits for it. Breaks if the
+    /// upstream must be disconnected.
     fn error_instead(
         &mut self,
         id: &str,
@@ -154,12 +165,12 @@ impl Session {
         ControlFlow::Continue(())
     }
 
-    fn is_greeting(&self) -> bool {
-        matches!(self.phase, Phase::Greeting)
+    fn is_handshaking(&self) -> bool {
+        matches!(self.phase, Phase::Handshaking)
     }
 
-    /// A line does not overtake what the app was to be told before it.
-    fn behind_what_waits(&mut self, line: &[u8], verdict: Verdict) -> Verdict {
+    /// Queues a line for the app behind the lines that are queued already.
+    fn queue_behind_others(&mut self, line: &[u8], verdict: Verdict) -> Verdict {
         if self.to_app.is_empty() {
             return verdict;
         }
@@ -175,68 +186,68 @@ impl Session {
         let mut untouched = true;
         let mut kept = Vec::new();
         for member in &batch.members {
-            match self.judge_upstream(&member.message) {
-                Fate::Pass => kept.push(Cow::Borrowed(member.whole.bytes())),
-                Fate::PassAs(edit) => {
+            match self.decide_upstream_message(&member.message) {
+                UpstreamAction::Pass => kept.push(Cow::Borrowed(member.whole.bytes())),
+                UpstreamAction::PassAs(edit) => {
                     untouched = false;
                     kept.push(Cow::Owned(edit.of_member(member)));
                 }
-                Fate::Stop => untouched = false,
-                Fate::Abandon => {
+                UpstreamAction::Drop => untouched = false,
+                UpstreamAction::Abandon => {
                     self.to_app.extend(batch::join(kept));
                     return Verdict::Abandon;
                 }
             }
         }
-        // Before it is put together again: a long one is not copied for nothing.
+        // Before the messages are joined: a long batch is not copied in vain.
         if untouched {
             return Verdict::Forward;
         }
         batch::join(kept).map_or(Verdict::Drop, Verdict::Replace)
     }
 
-    fn judge_upstream(&mut self, message: &Message<'_>) -> Fate {
+    fn decide_upstream_message(&mut self, message: &Message<'_>) -> UpstreamAction {
         match message {
             Message::Request(request) => self.request_from_upstream(request),
             Message::Notification(notification) => self.notification_from_upstream(notification),
             Message::Response(response) => self.response_from_upstream(response),
-            // No batch is in a batch, and a whole one is judged by its members.
-            Message::Batch(_) => Fate::Stop,
+            // Batches are split before, and do not nest.
+            Message::Batch(_) => UpstreamAction::Drop,
         }
     }
 
-    fn request_from_upstream(&mut self, request: &Request<'_>) -> Fate {
+    fn request_from_upstream(&mut self, request: &Request<'_>) -> UpstreamAction {
         let id = request.id;
         if let Some(refused) = reply::long_server_id(id.raw()) {
             self.reply_to_server(refused);
-            return Fate::Stop;
+            return UpstreamAction::Drop;
         }
         let key = id.key();
         if !key.is_acceptable() {
             self.reply_to_server(reply::odd_id(id.raw()));
-            self.notes.push(Note::OddId(Side::Upstream, key));
-            return Fate::Stop;
+            self.notes.push(LineNote::OddId(Side::Upstream, key));
+            return UpstreamAction::Drop;
         }
-        if self.reverse.is_open(&key) {
+        if self.server_requests.is_open(&key) {
             self.reply_to_server(reply::duplicate_id(id.raw(), &key));
-            self.notes.push(Note::DuplicateId(Side::Upstream, key));
-            return Fate::Stop;
+            self.notes.push(LineNote::DuplicateId(Side::Upstream, key));
+            return UpstreamAction::Drop;
         }
-        if self.reverse.is_full() {
+        if self.server_requests.is_full() {
             self.reply_to_server(reply::too_many(id.raw()));
-            return Fate::Stop;
+            return UpstreamAction::Drop;
         }
-        pass_as(&id, self.reverse.ask(&id, key))
+        pass_as(&id, self.server_requests.ask(&id, key))
     }
 
-    /// Answers a request of the server in the session's own name.
+    /// Answers a server request in place of the app.
     fn reply_to_server(&mut self, line: Vec<u8>) {
         if !self.to_upstream.reply(line) {
             self.notes.push(Note::ReplyDropped);
         }
     }
 
-    fn notification_from_upstream(&mut self, notification: &Notification<'_>) -> Fate {
+    fn notification_from_upstream(&mut self, notification: &Notification<'_>) -> UpstreamAction {
         let passes = match &*notification.method.name() {
             "notifications/progress" => self.in_flight.progress.passes(notification),
             "notifications/subscriptions/acknowledged" => self.acknowledged(notification),
@@ -247,38 +258,39 @@ impl Session {
             _ => true,
         };
         if !passes {
-            return Fate::Stop;
+            return UpstreamAction::Drop;
         }
         let id = match notification.cancelled() {
             Ok(Some(id)) => id,
-            Ok(None) => return Fate::Pass,
+            Ok(None) => return UpstreamAction::Pass,
             Err(why) => {
-                self.notes.push(Note::Malformed(Side::Upstream, why));
-                return Fate::Stop;
+                self.notes.push(LineNote::Malformed(Side::Upstream, why));
+                return UpstreamAction::Drop;
             }
         };
         let key = id.key();
-        if let Some(shown) = self.reverse.cancel(&key) {
+        if let Some(shown) = self.server_requests.cancel(&key) {
             return pass_as(&id, shown);
         }
-        // Since 2026-07-28 a server may end a subscription this way, which is a request of the app. No
-        // other: the server's own request with that id may just have been answered.
+        // Since 2026-07-28 a server may end a subscription this way, which is a request of the app. No other request: a
+        // server request with this id may just have been answered.
         if self.in_flight.is_subscription(&key) {
             self.in_flight.cancel(&key);
-            return Fate::Pass;
+            return UpstreamAction::Pass;
         }
         if let Some(meant) = self.in_flight.sent_with_same_number(&key)
             && self.in_flight.is_subscription(&meant)
         {
             let new = self.in_flight.spelled(&meant).unwrap_or_default();
             self.in_flight.cancel(&meant);
-            return pass_as(&id, Shown::As(new));
+            return pass_as(&id, AppId::Replaced(new));
         }
-        self.notes.push(Note::UnknownCancel(Side::Upstream, key));
-        Fate::Stop
+        self.notes
+            .push(LineNote::UnknownCancel(Side::Upstream, key));
+        UpstreamAction::Drop
     }
 
-    /// A subscription is open. `false`: the app knows, from an earlier upstream.
+    /// Records an acknowledged subscription. Returns `false` if the app has been told by an earlier upstream.
     fn acknowledged(&mut self, notification: &Notification<'_>) -> bool {
         let member = |path: &[&str]| notification.params?.at(path).ok().flatten();
         let subscription = member(&["_meta", SUBSCRIPTION]).and_then(|id| id.key());
@@ -303,35 +315,36 @@ impl Session {
         true
     }
 
-    fn response_from_upstream(&mut self, response: &Response<'_>) -> Fate {
-        // It answers no request. What it is about only the app can tell, as it would without Kennel.
+    fn response_from_upstream(&mut self, response: &Response<'_>) -> UpstreamAction {
+        // It answers no request. Only the app can tell what it is about, as without Kennel.
         if response.is_error_without_id() {
-            return Fate::Pass;
+            return UpstreamAction::Pass;
         }
         let Some(id) = response.id else {
-            self.notes.push(Note::UnknownAnswer(Side::Upstream, None));
-            return Fate::Stop;
+            self.notes
+                .push(LineNote::UnknownAnswer(Side::Upstream, None));
+            return UpstreamAction::Drop;
         };
         let key = id.key();
-        if let Some(fate) = self.answered(&key, &response.outcome) {
-            return fate;
+        if let Some(action) = self.answered(&key, &response.outcome) {
+            return action;
         }
         // Some servers answer the id 1 as "1" or 1.0, which the official clients accept.
         if let Some(meant) = self.pending_with_same_number(&key) {
             let new = self.in_flight.spelled(&meant).unwrap_or_default();
             match self.answered(&meant, &response.outcome) {
-                Some(Fate::Pass) => return pass_as(&id, Shown::As(new)),
+                Some(UpstreamAction::Pass) => return pass_as(&id, AppId::Replaced(new)),
                 Some(other) => return other,
                 None => {}
             }
         }
-        let note = Note::UnknownAnswer(Side::Upstream, Some(key));
+        let note = LineNote::UnknownAnswer(Side::Upstream, Some(key));
         self.notes.push(note);
-        Fate::Stop
+        UpstreamAction::Drop
     }
 
     fn pending_with_same_number(&self, key: &Key) -> Option<Key> {
-        if let (Phase::Greeting, Some(handshake)) = (&self.phase, &self.handshake)
+        if let (Phase::Handshaking, Some(handshake)) = (&self.phase, &self.handshake)
             && key.as_number().is_some()
             && key.as_number() == handshake.key().as_number()
         {
@@ -340,42 +353,42 @@ impl Session {
         self.in_flight.sent_with_same_number(key)
     }
 
-    /// The upstream answered the request with this id. `None`: it has no such request.
-    fn answered(&mut self, key: &Key, outcome: &Outcome<'_>) -> Option<Fate> {
-        if let (Phase::Greeting, Some(handshake)) = (&self.phase, &self.handshake)
+    /// Handles a response by id. `None`: no such request is pending.
+    fn answered(&mut self, key: &Key, outcome: &Outcome<'_>) -> Option<UpstreamAction> {
+        if let (Phase::Handshaking, Some(handshake)) = (&self.phase, &self.handshake)
             && handshake.key() == key
         {
-            return Some(self.greeted(outcome));
+            return Some(self.repeated_handshake_answered(outcome));
         }
-        if let Some(errand) = self.errands.end(key) {
-            self.errand_done(&errand, outcome);
-            return Some(Fate::Stop);
+        if let Some(request) = self.own_requests.end(key) {
+            self.own_request_answered(&request, outcome);
+            return Some(UpstreamAction::Drop);
         }
         self.era.answered(key, outcome);
         match self.in_flight.stage(key)? {
             Stage::Sent | Stage::Cancelled => {
                 if let Some(request) = self.in_flight.remove(key) {
-                    self.learn(&request, outcome);
+                    self.record_response(&request, outcome);
                 }
-                Some(Fate::Pass)
+                Some(UpstreamAction::Pass)
             }
             Stage::Handshake => Some(self.handshake_answered(outcome)),
-            // What was not asked cannot be answered.
+            // It was not sent yet.
             Stage::Queued(_) => None,
         }
     }
 
-    /// The answer to an `initialize` that was sent by us.
-    fn greeted(&mut self, outcome: &Outcome<'_>) -> Fate {
+    /// Handles the response to an `initialize` that the session sent again.
+    fn repeated_handshake_answered(&mut self, outcome: &Outcome<'_>) -> UpstreamAction {
         let handshake = self
             .handshake
             .as_mut()
-            .expect("a handshake is greeted with");
+            .expect("a handshake is repeated_handshake_answered with");
         let answered = handshake.is_answered();
         match outcome {
             Outcome::Error(_) if answered => {
                 self.notes.push(Note::HandshakeRefused);
-                return Fate::Abandon;
+                return UpstreamAction::Abandon;
             }
             Outcome::Error(_) => {}
             Outcome::Result(result) => {
@@ -389,29 +402,29 @@ impl Session {
         }
         self.open();
         match answered {
-            true => Fate::Stop,
+            true => UpstreamAction::Drop,
             false => self.handshake_answered(outcome),
         }
     }
 
-    /// The answer to `initialize` that the app waits for.
-    fn handshake_answered(&mut self, outcome: &Outcome<'_>) -> Fate {
+    /// Handles the response to `initialize` that the app waits for.
+    fn handshake_answered(&mut self, outcome: &Outcome<'_>) -> UpstreamAction {
         if let Some(handshake) = &mut self.handshake {
             self.in_flight.remove(&handshake.key().clone());
             match outcome {
                 Outcome::Result(result) => handshake.answer(result),
-                // There is nothing to say again: the app may begin another one.
+                // The app may send another one.
                 Outcome::Error(_) => self.handshake = None,
             }
         }
-        Fate::Pass
+        UpstreamAction::Pass
     }
 }
 
-fn pass_as(id: &Id<'_>, shown: Shown) -> Fate {
+fn pass_as(id: &Id<'_>, shown: AppId) -> UpstreamAction {
     match shown {
-        Shown::AsItIs => Fate::Pass,
-        Shown::As(new) => Fate::PassAs(Edit {
+        AppId::Unchanged => UpstreamAction::Pass,
+        AppId::Replaced(new) => UpstreamAction::PassAs(Edit {
             place: id.part().range(),
             new,
         }),

@@ -1,18 +1,18 @@
-//! The handshake, kept to be said again.
+//! The handshake, stored for later upstreams.
 
 use crate::message::{Key, Part};
 
-use super::offer::{List, Offer};
+use super::features::{Features, List};
 
-/// What the app said to begin its session, and whether it was answered.
+/// The app's handshake, and whether it was answered.
 #[derive(Debug)]
 pub(super) struct Handshake {
     key: Key,
     initialize: Vec<u8>,
     /// Once sent, it is part of every later handshake (lesson 37).
     initialized: Option<Vec<u8>>,
-    /// What the app was answered, as far as it matters.
-    offer: Option<Offer>,
+    /// The features in the response that the app got.
+    features: Option<Features>,
 }
 
 impl Handshake {
@@ -21,7 +21,7 @@ impl Handshake {
             key,
             initialize: initialize.to_vec(),
             initialized: None,
-            offer: None,
+            features: None,
         }
     }
 
@@ -39,7 +39,7 @@ impl Handshake {
         self.initialized.as_deref()
     }
 
-    /// The app sent `initialized`. `false`: not for the first time.
+    /// Stores `initialized`. Returns `false` if the app sent it before.
     pub(super) fn confirm(&mut self, initialized: &[u8]) -> bool {
         let first = self.initialized.is_none();
         if first {
@@ -48,27 +48,30 @@ impl Handshake {
         first
     }
 
-    /// Whether the app has a result: another would be one too many.
+    /// Whether the app has a result: it must not get another one.
     pub(super) fn is_answered(&self) -> bool {
-        self.offer.is_some()
+        self.features.is_some()
     }
 
     pub(super) fn answer(&mut self, result: &Part<'_>) {
-        self.offer = Some(Offer::of(result));
+        self.features = Some(Features::of(result));
     }
 
-    /// Another server answered it. Gives the lists that may be others than the app knows, and that it
-    /// expects to hear of.
+    /// Records the response of another server. Returns the lists that may have changed, if the app expects to be
+    /// notified.
     pub(super) fn answered_again(&mut self, result: &Part<'_>) -> Vec<List> {
-        let changed = self.offer.as_mut().map(|offer| offer.renew(result));
+        let changed = self
+            .features
+            .as_mut()
+            .map(|features| features.renew(result));
         let mut changed = changed.unwrap_or_default();
         changed.retain(|list| self.announces(*list));
         changed
     }
 
-    /// Whether the app expects to hear when this list changes.
+    /// Whether the app expects to be notified when this list changes.
     pub(super) fn announces(&self, list: List) -> bool {
-        let offer = self.offer.as_ref();
-        self.initialized.is_some() && offer.is_some_and(|offer| offer.announces(list))
+        let features = self.features.as_ref();
+        self.initialized.is_some() && features.is_some_and(|features| features.announces(list))
     }
 }

@@ -1,41 +1,39 @@
-//! The app's requests that wait for an answer, and their bytes: what is lost on its way may have to be
-//! sent again.
+//! The app's requests that wait for a response, and their bytes, for replay.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::message::reply::{IN_FLIGHT_LIMIT, LONG_IDS_LIMIT, NAME_LIMIT};
-use crate::message::{Key, LONGEST_ID, Message, Request, Short, only_same_number};
+use crate::message::{IdBytes, Key, LONGEST_ID, Message, Request, only_same_number};
 
 use super::progress::{self, Progress};
-use super::queue::Ticket;
+use super::queue::Position;
 use super::reply::shortened;
 
-/// How many bytes of requests in flight are kept to be sent again. What does not find room is answered with
-/// an error should its upstream be lost.
+/// Maximum bytes of requests in flight that are stored for replay. Requests beyond it get an error if their upstream is
+/// lost.
 pub const REPLAY_LIMIT: usize = 1 << 20;
 
-/// How far a request has come.
+/// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// `initialize`: it is sent to one upstream after the other until one answers.
+    /// `initialize`: sent to one upstream after the other until one answers.
     Handshake,
 
-    /// It waits for an upstream: its bytes are in the queue.
-    Queued(Ticket),
+    /// Queued until there is an upstream.
+    Queued(Position),
 
-    /// The upstream has it.
+    /// Sent to the upstream.
     Sent,
 
-    /// The upstream has it, and the app does not want the answer any more. One may come all the
-    /// same and is passed on; none is owed. Known until then so that the answer is not taken for
-    /// another request's that has the same id.
+    /// Sent, and cancelled by the app. A response may still come and is passed on, but the app does not wait for it.
+    /// Stored until then, so that the response is not taken for that of another request with the same id.
     Cancelled,
 }
 
-/// What a request is to the session, by its method.
+/// The kind of a request, by its method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum RequestKind {
     Ping,
     ListTools,
     SetLevel,
@@ -45,62 +43,62 @@ pub(super) enum What {
     Other,
 }
 
-/// Whether a subscription of the modern era is known to be open.
+/// Whether a subscription of the modern era is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Acknowledged {
     No,
-    /// The app knows; and whether it is to hear of changed tools.
+    /// The app was told. `tools`: whether it is notified of changed tools.
     Yes {
         tools: bool,
     },
-    /// The app knows, and it is opened again: it is not to be told twice.
+    /// The app was told, and the subscription is opened again: it must not be told twice.
     Again {
         tools: bool,
     },
 }
 
-impl What {
-    fn of(method: &str) -> What {
+impl RequestKind {
+    fn of(method: &str) -> RequestKind {
         match method {
-            "ping" => What::Ping,
-            "tools/list" => What::ListTools,
-            "logging/setLevel" => What::SetLevel,
-            "resources/subscribe" => What::Subscribe,
-            "resources/unsubscribe" => What::Unsubscribe,
-            "subscriptions/listen" => What::Listen(Acknowledged::No),
-            _ => What::Other,
+            "ping" => RequestKind::Ping,
+            "tools/list" => RequestKind::ListTools,
+            "logging/setLevel" => RequestKind::SetLevel,
+            "resources/subscribe" => RequestKind::Subscribe,
+            "resources/unsubscribe" => RequestKind::Unsubscribe,
+            "subscriptions/listen" => RequestKind::Listen(Acknowledged::No),
+            _ => RequestKind::Other,
         }
     }
 }
 
-/// A request without its answer.
+/// A request without a response.
 #[derive(Debug)]
-pub(super) struct Awaited {
-    /// As the app spelled it.
-    pub(super) id: Short,
+pub(super) struct PendingRequest {
+    /// The id as the app spelled it.
+    pub(super) id: IdBytes,
     /// For people: cut if it is long.
     pub(super) method: Cow<'static, str>,
-    pub(super) what: What,
-    /// What its progress is known by.
+    pub(super) what: RequestKind,
+    /// Its progress token.
     pub(super) token: Option<Key>,
-    /// Older ones have less.
+    /// Older requests have lower numbers.
     pub(super) order: u64,
     stage: Stage,
-    /// Its bytes, while an upstream has it and there was room for them.
+    /// Its bytes, while it is sent and there was room for them.
     kept: Option<Vec<u8>>,
-    /// How many upstreams may have heard it.
-    heard: u32,
-    /// Where its line ends in what the present upstream was sent.
+    /// Number of upstreams that may have received it.
+    receivers: u32,
+    /// Where its line ends in the bytes sent to the present upstream.
     end: u64,
 }
 
-impl Awaited {
-    /// Its bytes, if they are kept.
+impl PendingRequest {
+    /// Its bytes, if they are stored.
     pub(super) fn kept(&self) -> Option<&[u8]> {
         self.kept.as_deref()
     }
 
-    /// The request itself, if it is kept.
+    /// The parsed request, if it is stored.
     pub(super) fn kept_request(&self) -> Option<Request<'_>> {
         match Message::parse(self.kept()?) {
             Ok(Message::Request(request)) => Some(request),
@@ -109,53 +107,51 @@ impl Awaited {
     }
 
     pub(super) fn is_ping(&self) -> bool {
-        self.what == What::Ping
+        self.what == RequestKind::Ping
     }
 
     /// Whether it lasts until either side ends it.
     pub(super) fn is_subscription(&self) -> bool {
-        matches!(self.what, What::Listen(_))
+        matches!(self.what, RequestKind::Listen(_))
     }
 
-    /// Whether it is a subscription that the app knows to be open: no answer is owed to it.
+    /// Whether it is a subscription that the app knows to be open: then it waits for no response.
     pub(super) fn is_open_subscription(&self) -> bool {
         use Acknowledged::{Again, Yes};
-        matches!(self.what, What::Listen(Yes { .. } | Again { .. }))
+        matches!(self.what, RequestKind::Listen(Yes { .. } | Again { .. }))
     }
 
-    /// Whether an upstream may have done it.
-    pub(super) fn may_be_done(&self) -> bool {
-        self.heard > 0
+    /// Whether an upstream may have processed it.
+    pub(super) fn may_have_run(&self) -> bool {
+        self.receivers > 0
     }
 
-    /// How often it was sent again.
-    pub(super) fn repeats(&self) -> u32 {
-        self.heard.saturating_sub(1)
+    /// Number of replays.
+    pub(super) fn replays(&self) -> u32 {
+        self.receivers.saturating_sub(1)
     }
 }
 
-/// Which requests a lost upstream is known never to have heard.
+/// Which requests a lost upstream has certainly not received.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Unsent<'a> {
-    /// Nothing is known: all that was handed out may have been heard.
+    /// None: all sent requests may have been received.
     #[default]
     Nothing,
 
-    /// Those with these ids, and those whose end is not in the bytes that were heard, newlines included,
-    /// if that was counted.
+    /// Those with these ids, and those that end beyond the received bytes, newlines included.
     Told {
-        /// Heard by whoever passes lines on, and not passed on.
+        /// Received by the daemon, and not passed on.
         ids: &'a [Key],
-        /// How much of what was handed out since [`upstream_attached`](super::Session::upstream_attached).
-        heard: Option<u64>,
+        /// Bytes received since [`handle_upstream_attached`](super::Session::handle_upstream_attached), if counted.
+        received: Option<u64>,
     },
 
-    /// Those whose end is in this many of the bytes that were handed out last, newlines included: they
-    /// were not written.
+    /// Those that end in this many of the last bytes sent, newlines included: these were not written.
     LastBytes(usize),
 }
 
-/// What an id counts for: the number of requests bounds those that are not long.
+/// Bytes of an id that count: short ids are limited by the number of requests.
 fn counted(id: &[u8]) -> usize {
     match id.len() {
         0..=NAME_LIMIT => 0,
@@ -165,33 +161,33 @@ fn counted(id: &[u8]) -> usize {
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    requests: BTreeMap<Key, Awaited>,
-    /// The latest cancelled ones that are not answered, oldest first.
+    requests: BTreeMap<Key, PendingRequest>,
+    /// The latest cancelled requests without a response, oldest first.
     cancelled: VecDeque<(u64, Key)>,
     kept_bytes: usize,
-    /// Of all ids that are longer than [`NAME_LIMIT`].
+    /// Bytes of all ids longer than [`NAME_LIMIT`].
     long_ids: usize,
     next: u64,
-    /// How far they have come.
+    /// The progress that the app has been told.
     pub(super) progress: Progress,
 }
 
 impl InFlight {
-    /// How many cancelled requests are remembered: a server need not ever answer them.
+    /// Maximum number of cancelled requests that are stored: a server need not answer them.
     const CANCELLED_LIMIT: usize = 1024;
 
     pub(super) fn stage(&self, key: &Key) -> Option<Stage> {
         self.requests.get(key).map(|request| request.stage)
     }
 
-    /// The only request whose id is the same number as this id, which is no request's.
+    /// The only request whose id is the same number as this id, which no request has exactly.
     pub(super) fn same_number(&self, key: &Key) -> Option<Key> {
         only_same_number(&self.requests, key, |_| true).cloned()
     }
 
-    /// The same, of those that the upstream has.
+    /// The same among the requests that were sent.
     pub(super) fn sent_with_same_number(&self, key: &Key) -> Option<Key> {
-        let is_sent = |request: &Awaited| !matches!(request.stage, Stage::Queued(_));
+        let is_sent = |request: &PendingRequest| !matches!(request.stage, Stage::Queued(_));
         only_same_number(&self.requests, key, is_sent).cloned()
     }
 
@@ -200,30 +196,30 @@ impl InFlight {
         self.requests.get(key).map(|request| request.id.to_vec())
     }
 
-    /// Whether the upstream has it, and it is one that lasts until either side ends it.
+    /// Whether it was sent, and lasts until either side ends it.
     pub(super) fn is_subscription(&self, key: &Key) -> bool {
         self.requests
             .get(key)
             .is_some_and(|request| request.stage == Stage::Sent && request.is_subscription())
     }
 
-    /// Whether the subscription with this id is acknowledged, if the upstream has it.
+    /// The acknowledgement of the subscription with this id, if it was sent.
     pub(super) fn acknowledged(&mut self, key: &Key) -> Option<&mut Acknowledged> {
         match self.requests.get_mut(key) {
-            Some(Awaited {
+            Some(PendingRequest {
                 stage: Stage::Sent,
-                what: What::Listen(acknowledged),
+                what: RequestKind::Listen(acknowledged),
                 ..
             }) => Some(acknowledged),
             _ => None,
         }
     }
 
-    /// The ids, as spelled, of subscriptions whose app is to hear of changed tools.
-    pub(super) fn hear_of_tools(&self) -> impl Iterator<Item = &[u8]> {
-        let hears = |request: &&Awaited| {
+    /// The ids, as spelled, of subscriptions whose app is notified of changed tools.
+    pub(super) fn tool_subscriptions(&self) -> impl Iterator<Item = &[u8]> {
+        let hears = |request: &&PendingRequest| {
             use Acknowledged::{Again, Yes};
-            let what = What::Listen;
+            let what = RequestKind::Listen;
             request.what == what(Yes { tools: true }) || request.what == what(Again { tools: true })
         };
         self.requests
@@ -232,34 +228,34 @@ impl InFlight {
             .map(|request| &request.id[..])
     }
 
-    /// Whether no request is without its answer.
+    /// Whether no request waits for a response.
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Whether there is no room for another one.
+    /// Whether there is no room for another request.
     pub(super) fn is_full(&self) -> bool {
         self.requests.len() >= IN_FLIGHT_LIMIT
     }
 
-    /// Whether an id of this length can be kept until its request is answered. Those that are not long always can.
+    /// Whether an id of this length can be stored until the response. Short ids always can.
     pub(super) fn has_room_for_id(&self, id: &[u8]) -> bool {
         let length = counted(id);
         length == 0 || (length <= LONGEST_ID && self.long_ids + length <= LONG_IDS_LIMIT)
     }
 
-    /// A request whose id is free.
+    /// Adds a request whose id is not in use.
     pub(super) fn insert(&mut self, key: Key, request: &Request<'_>, stage: Stage) {
         let method = request.method.name();
-        let awaited = Awaited {
+        let awaited = PendingRequest {
             id: request.id.raw().into(),
             method: shortened(&method),
-            what: What::of(&method),
+            what: RequestKind::of(&method),
             token: None,
             order: self.next,
             stage,
             kept: None,
-            heard: 0,
+            receivers: 0,
             end: 0,
         };
         self.next += 1;
@@ -267,7 +263,7 @@ impl InFlight {
         self.requests.insert(key, awaited);
     }
 
-    /// The upstream gets it, with its line's end there.
+    /// Records that a request was sent. `end`: where its line ends in the bytes sent.
     pub(super) fn sent(&mut self, request: &Request<'_>, bytes: &[u8], end: u64) {
         let Some(awaited) = self.requests.get_mut(&request.id.key()) else {
             return;
@@ -275,24 +271,24 @@ impl InFlight {
         if let Stage::Handshake | Stage::Cancelled = awaited.stage {
             return;
         }
-        let again = awaited.heard > 0;
+        let again = awaited.receivers > 0;
         awaited.stage = Stage::Sent;
-        awaited.heard += 1;
+        awaited.receivers += 1;
         awaited.end = end;
         if self.kept_bytes + bytes.len() <= REPLAY_LIMIT {
             self.kept_bytes += bytes.len();
             awaited.kept = Some(bytes.to_vec());
             awaited.token = progress::token(request.params).filter(|it| it.length() <= NAME_LIMIT);
         }
-        if let What::Listen(Acknowledged::Yes { tools }) = awaited.what {
-            awaited.what = What::Listen(Acknowledged::Again { tools });
+        if let RequestKind::Listen(Acknowledged::Yes { tools }) = awaited.what {
+            awaited.what = RequestKind::Listen(Acknowledged::Again { tools });
         }
         if let Some(token) = &awaited.token {
             self.progress.sent(token, again);
         }
     }
 
-    /// The app does not want the answer any more of a request that was sent.
+    /// Records that the app cancelled a request that was sent.
     pub(super) fn cancel(&mut self, key: &Key) {
         let Some(request) = self.requests.get_mut(key) else {
             return;
@@ -305,8 +301,8 @@ impl InFlight {
         }
     }
 
-    /// It is answered, or will never be.
-    pub(super) fn remove(&mut self, key: &Key) -> Option<Awaited> {
+    /// Removes a request that was answered or will never be.
+    pub(super) fn remove(&mut self, key: &Key) -> Option<PendingRequest> {
         let request = self.requests.remove(key)?;
         self.long_ids -= counted(&request.id);
         self.kept_bytes -= request.kept.as_ref().map_or(0, Vec::len);
@@ -317,32 +313,37 @@ impl InFlight {
         Some(request)
     }
 
-    /// Takes out what the lost upstream will not answer, and gives back what is owed, oldest first, with
-    /// whether it is known never to have been heard. `handed` is how much that upstream was sent.
+    /// Removes the requests that the lost upstream will not answer. Returns those that wait for a response, oldest
+    /// first, and whether each was certainly not received. `sent_bytes`: bytes sent to that upstream.
     pub(super) fn upstream_lost(
         &mut self,
         unsent: Unsent<'_>,
-        handed: u64,
-    ) -> Vec<(Key, Awaited, bool)> {
+        sent_bytes: u64,
+    ) -> Vec<(Key, PendingRequest, bool)> {
         self.cancelled.clear();
         let lost = self.take(|it| matches!(it.stage, Stage::Sent | Stage::Cancelled));
-        let known_unsent = |key: &Key, request: &Awaited| match unsent {
+        let known_unsent = |key: &Key, request: &PendingRequest| match unsent {
             Unsent::Nothing => false,
-            Unsent::Told { ids, heard } => {
-                ids.contains(key) || heard.is_some_and(|heard| request.end > heard)
+            Unsent::Told { ids, received } => {
+                ids.contains(key) || received.is_some_and(|received| request.end > received)
             }
-            Unsent::LastBytes(count) => request.end > handed.saturating_sub(count as u64),
+            Unsent::LastBytes(count) => request.end > sent_bytes.saturating_sub(count as u64),
         };
         let judged = lost.into_iter().map(|(key, mut request)| {
             let unsent = known_unsent(&key, &request);
-            request.heard -= u32::from(unsent);
+            request.receivers -= u32::from(unsent);
             (key, request, unsent)
         });
         judged.collect()
     }
 
-    /// It waits for the next upstream; gives its bytes, which must be kept.
-    pub(super) fn wait_again(&mut self, key: Key, mut request: Awaited, at: Ticket) -> Vec<u8> {
+    /// Adds a request that waits for the next upstream, and returns its bytes, which must be stored.
+    pub(super) fn queue_again(
+        &mut self,
+        key: Key,
+        mut request: PendingRequest,
+        at: Position,
+    ) -> Vec<u8> {
         let bytes = request.kept.take().unwrap_or_default();
         request.stage = Stage::Queued(at);
         self.long_ids += counted(&request.id);
@@ -350,8 +351,8 @@ impl InFlight {
         bytes
     }
 
-    /// Takes out what waits for an upstream, oldest first: all of it, or all but open subscriptions.
-    pub(super) fn waiting(&mut self, all: bool) -> Vec<Awaited> {
+    /// Removes the requests that wait for an upstream, oldest first: all of them, or all but open subscriptions.
+    pub(super) fn waiting(&mut self, all: bool) -> Vec<PendingRequest> {
         let waiting = self.take(|it| {
             let waits = matches!(it.stage, Stage::Handshake | Stage::Queued(_));
             waits && (all || !it.is_open_subscription())
@@ -362,28 +363,28 @@ impl InFlight {
         waiting.into_iter().map(|(_, request)| request).collect()
     }
 
-    /// It is over.
-    pub(super) fn ended(&mut self, request: &Awaited) {
+    /// Forgets the progress of a request.
+    pub(super) fn ended(&mut self, request: &PendingRequest) {
         if let Some(token) = &request.token {
             self.progress.ended(token);
         }
     }
 
-    /// Those that are waited for.
-    pub(super) fn awaited(&self) -> impl Iterator<Item = &Awaited> {
+    /// The requests that wait for a response.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = &PendingRequest> {
         self.requests
             .values()
             .filter(|request| request.stage != Stage::Cancelled)
     }
 
-    /// Whether nothing is waited for but news, and that somebody is there.
+    /// Whether only subscriptions and pings are pending.
     pub(super) fn is_quiet(&self) -> bool {
         let mut awaited = self.awaited();
         awaited.all(|request| request.is_subscription() || request.is_ping())
     }
 
-    /// Takes out such requests, and gives back those that are waited for.
-    fn take(&mut self, such: impl Fn(&Awaited) -> bool) -> Vec<(Key, Awaited)> {
+    /// Removes requests, and returns those that wait for a response.
+    fn take(&mut self, such: impl Fn(&PendingRequest) -> bool) -> Vec<(Key, PendingRequest)> {
         let taken = self.requests.extract_if(.., |_, it| such(it));
         let (mut taken, cancelled): (Vec<_>, Vec<_>) =
             taken.partition(|(_, request)| request.stage != Stage::Cancelled);
@@ -392,7 +393,7 @@ impl InFlight {
         for (_, request) in &cancelled {
             self.ended(request);
         }
-        let kept = |(_, request): &(Key, Awaited)| request.kept.as_ref().map_or(0, Vec::len);
+        let kept = |(_, request): &(Key, PendingRequest)| request.kept.as_ref().map_or(0, Vec::len);
         self.kept_bytes -= taken.iter().map(kept).sum::<usize>();
         taken.sort_by_key(|(_, request)| request.order);
         taken

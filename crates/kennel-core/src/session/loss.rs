@@ -1,66 +1,66 @@
-//! How an upstream begins, and what becomes of what it had when it is lost.
+//! How an upstream begins, and what happens to its requests when it is lost.
 
 use crate::message::{Key, Message, Outcome, notification, splice_id};
 
-use super::errands::{Errand, Why};
-use super::in_flight::{Awaited, Unsent, What};
+use super::features::List;
+use super::in_flight::{PendingRequest, RequestKind, Unsent};
 use super::note::Note;
-use super::offer::List;
-use super::replay::Judgement;
+use super::own_requests::{OwnRequest, OwnRequestKind};
+use super::replay::ReplayDecision;
 use super::reply::{self, Refusal, SERVER_RESTARTED, SERVER_UNAVAILABLE};
 use super::{Phase, Session, progress};
 
-/// Where a notification names the subscription it belongs to (modern).
+/// Member of `_meta` with the subscription id of a notification (modern).
 pub(super) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 impl Session {
-    /// An upstream is there that has heard nothing yet. It gets the handshake first, if the app began
-    /// one; once it has answered that, what stands, what is sent again, and all that waits.
+    /// Starts with a new upstream. It gets the handshake first, if the app sent one; once it has answered that, the
+    /// restored state, the replayed requests and the queue.
     ///
-    /// Its answer goes to the app only if the app has none yet. A session of protocol 2026-07-28 has
-    /// no handshake, and goes on at once.
-    pub fn upstream_attached(&mut self) {
+    /// Its response goes to the app only if the app has none yet. A session of protocol 2026-07-28 has no handshake and
+    /// continues at once.
+    pub fn handle_upstream_attached(&mut self) {
         if self.is_attached() {
-            self.upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+            self.handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         }
-        self.reverse.attached();
+        self.server_requests.attached();
         (self.ending, self.retry_after) = (None, None);
-        self.handed = 0;
+        self.sent_bytes = 0;
         self.began_a_task = false;
         match &self.handshake {
             Some(handshake) => {
                 self.to_upstream.push_back(handshake.request().to_vec());
-                self.phase = Phase::Greeting;
+                self.phase = Phase::Handshaking;
             }
             None => self.open(),
         }
     }
 
-    /// The upstream is gone. Of what it was asked, what [`Replay`](super::Replay) allows is asked of the next
-    /// one, and so is what is known never to have reached it (`unsent`). The rest is answered: `-32603`, with
-    /// this `reason` (one word, as [`SERVER_RESTARTED`]) and an unknown outcome in its data. What it asked the
-    /// app is cancelled. The handshake, if the app has no answer to it yet, waits for the next upstream.
-    pub fn upstream_lost(&mut self, reason: &str, unsent: Unsent<'_>) {
-        self.lose_upstream(reason, None, unsent);
+    /// Handles a lost upstream. The requests that [`Replay`](super::Replay) allows are replayed to the next one, and so
+    /// are those that it has certainly not received (`unsent`). The others get an error `-32603` with this `reason`
+    /// (one word, such as [`SERVER_RESTARTED`]) and an unknown outcome in its data. Server requests are cancelled at
+    /// the app. A handshake that the app waits for is sent to the next upstream.
+    pub fn handle_upstream_lost(&mut self, reason: &str, unsent: Unsent<'_>) {
+        self.detach(reason, None, unsent);
     }
 
-    /// `why`: for people, where the upstream was given up rather than lost.
-    fn lose_upstream(&mut self, reason: &str, why: Option<&str>, unsent: Unsent<'_>) {
+    /// `why`: for people, if the upstream was given up rather than lost.
+    fn detach(&mut self, reason: &str, why: Option<&str>, unsent: Unsent<'_>) {
         if !self.is_attached() {
             return;
         }
         self.phase = Phase::Detached;
         self.to_upstream.clear();
-        for errand in self.errands.upstream_lost() {
-            self.in_flight.progress.unmute(errand.token.as_ref());
+        for request in self.own_requests.upstream_lost() {
+            self.in_flight.progress.unhide(request.token.as_ref());
         }
         let mut again = Vec::new();
         let mut refused = 0;
-        for (key, request, unsent) in self.in_flight.upstream_lost(unsent, self.handed) {
-            match self.judge(&request, unsent) {
-                Judgement::Again => again.push((key, request)),
-                Judgement::Pong => self.to_app.push_back(reply::pong(&request.id)),
-                Judgement::Refuse => {
+        for (key, request, unsent) in self.in_flight.upstream_lost(unsent, self.sent_bytes) {
+            match self.decide(&request, unsent) {
+                ReplayDecision::Replay => again.push((key, request)),
+                ReplayDecision::Pong => self.to_app.push_back(reply::pong(&request.id)),
+                ReplayDecision::Refuse => {
                     refused += 1;
                     self.in_flight.ended(&request);
                     let lost = reply::lost(&request, reason, why, self.ending);
@@ -72,34 +72,33 @@ impl Session {
             let again = again.len();
             self.notes.push(Note::Lost { again, refused });
         }
-        // The latest first: each goes in front of those before it.
+        // The latest first: each is put in front of those before it.
         for (key, request) in again.into_iter().rev() {
             let place = self.queue.front();
-            let line = self.in_flight.wait_again(key.clone(), request, place);
+            let line = self.in_flight.queue_again(key.clone(), request, place);
             self.queue.put_back(place, line, key);
         }
-        for shown in self.reverse.upstream_lost() {
+        for shown in self.server_requests.upstream_lost() {
             self.to_app.push_back(reply::cancelled(&shown, reason));
         }
     }
 
-    /// No upstream can be had. All that waits is refused, and so is every later request until an
-    /// upstream is attached or [expected](Self::upstream_expected) again: `-32603` with the reason
-    /// [`SERVER_UNAVAILABLE`], saying `why` (for people) and giving `detail` (the server's last words
-    /// on stderr) in its data. Pings are answered still: the session itself lives. What it stands on is kept,
-    /// open subscriptions of either era included: they go on with the next upstream.
+    /// Gives up the upstream. All queued requests are refused, and so are later ones until an upstream is attached or
+    /// [expected](Self::expect_upstream) again: error `-32603` with the reason [`SERVER_UNAVAILABLE`], `why` (for
+    /// people), and `detail` (the last lines of the server's stderr) in its data. Pings are still answered. The state
+    /// to restore and open subscriptions are kept for the next upstream.
     pub fn give_up(&mut self, why: &str, detail: &str) {
-        self.lose_upstream(SERVER_UNAVAILABLE, Some(why), Unsent::Nothing);
+        self.detach(SERVER_UNAVAILABLE, Some(why), Unsent::Nothing);
         if self.handshake.as_ref().is_some_and(|it| !it.is_answered()) {
             self.handshake = None;
         }
         let mut refusal = Refusal::new(why, detail, self.ending);
         refusal.retry_after = self.retry_after;
         self.phase = Phase::GivenUp(refusal);
-        self.refuse_what_waits();
+        self.refuse_queued();
     }
 
-    pub(super) fn refuse_what_waits(&mut self) {
+    pub(super) fn refuse_queued(&mut self) {
         let Phase::GivenUp(refusal) = &self.phase else {
             return;
         };
@@ -110,48 +109,48 @@ impl Session {
         self.queue.keep_only(|key| in_flight.stage(key).is_some());
     }
 
-    fn judge(&self, lost: &Awaited, unsent: bool) -> Judgement {
-        // Nobody will hear what it tells.
-        let deaf = self.app_is_done && lost.is_subscription();
-        // Some servers that were greeted end when they are asked this.
-        let fatal = self.handshake.is_some() && &*lost.method == "server/discover";
-        match deaf || fatal {
-            true => Judgement::Refuse,
-            false => self.replay.judge(lost, unsent, &self.tools),
+    fn decide(&self, lost: &PendingRequest, unsent: bool) -> ReplayDecision {
+        // The app reads no notifications any more.
+        let is_unread = self.app_is_done && lost.is_subscription();
+        // Some servers exit on this after a handshake.
+        let may_exit = self.handshake.is_some() && &*lost.method == "server/discover";
+        match is_unread || may_exit {
+            true => ReplayDecision::Refuse,
+            false => self.replay.decide(lost, unsent, &self.tools),
         }
     }
 
-    /// The upstream may be asked now. First of all it is told what the one before it had been told.
+    /// Starts to send requests. First the state of an earlier upstream is restored.
     pub(super) fn open(&mut self) {
         self.phase = Phase::Open;
-        for line in self.standing.lines() {
-            self.ask(&line, Why::Restore);
+        for line in self.server_state.lines() {
+            self.ask(&line, OwnRequestKind::Restore);
         }
         if let Some(listed) = self.tools.listed()
-            && self.app_hears_of_tools()
+            && self.app_expects_tool_changes()
         {
             let request = listed.request.clone();
-            self.ask(&request, Why::CompareTools);
+            self.ask(&request, OwnRequestKind::CompareTools);
         }
     }
 
-    /// The answer to what the session asked itself.
-    pub(super) fn errand_done(&mut self, errand: &Errand, outcome: &Outcome<'_>) {
-        self.in_flight.progress.unmute(errand.token.as_ref());
-        match (errand.why, outcome) {
-            (Why::Restore, Outcome::Result(_)) => {}
-            (Why::Restore, Outcome::Error(_)) => self.notes.push(Note::StateRefused),
-            (Why::CompareTools, Outcome::Result(result)) => {
+    /// Handles the response to a request of the session itself.
+    pub(super) fn own_request_answered(&mut self, request: &OwnRequest, outcome: &Outcome<'_>) {
+        self.in_flight.progress.unhide(request.token.as_ref());
+        match (request.why, outcome) {
+            (OwnRequestKind::Restore, Outcome::Result(_)) => {}
+            (OwnRequestKind::Restore, Outcome::Error(_)) => self.notes.push(Note::StateRefused),
+            (OwnRequestKind::CompareTools, Outcome::Result(result)) => {
                 if self.tools.differ(result) {
                     self.announce(List::Tools);
                 }
             }
-            // It is to be hoped that the app's own question fares better.
-            (Why::CompareTools, Outcome::Error(_)) => {}
+            // The app's own request may succeed.
+            (OwnRequestKind::CompareTools, Outcome::Error(_)) => {}
         }
     }
 
-    /// Tells the app that a list may be another one, where it expects to hear that.
+    /// Notifies the app that a list may have changed, if it expects that.
     pub(super) fn announce(&mut self, list: List) {
         if list == List::Tools {
             self.tools.forget();
@@ -160,17 +159,17 @@ impl Session {
             self.to_app.push_back(notification(list.changed(), "{}"));
             return;
         }
-        for id in self.in_flight.hear_of_tools() {
+        for id in self.in_flight.tool_subscriptions() {
             let id = String::from_utf8_lossy(id);
             let params = format!(r#"{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}"#);
             self.to_app.push_back(notification(list.changed(), &params));
         }
     }
 
-    /// What the answer to a request means to the session.
-    pub(super) fn learn(&mut self, request: &Awaited, outcome: &Outcome<'_>) {
-        // Before it is looked at again: of most there is nothing to learn.
-        if let What::Ping | What::Listen(_) | What::Other = request.what {
+    /// Records what a response says about later requests.
+    pub(super) fn record_response(&mut self, request: &PendingRequest, outcome: &Outcome<'_>) {
+        // Checked first: most methods say nothing.
+        if let RequestKind::Ping | RequestKind::Listen(_) | RequestKind::Other = request.what {
             return;
         }
         let (Outcome::Result(result), Some(line), Some(asked)) =
@@ -183,27 +182,28 @@ impl Session {
             uri.string().map(|uri| uri.into_owned())
         };
         match request.what {
-            What::ListTools => self.tools.learn(line, &asked, result),
-            What::SetLevel => self.standing.level_set(request.order, line.to_vec()),
-            What::Subscribe => {
+            RequestKind::ListTools => self.tools.record_response(line, &asked, result),
+            RequestKind::SetLevel => self.server_state.level_set(request.order, line.to_vec()),
+            RequestKind::Subscribe => {
                 if let Some(uri) = uri() {
-                    self.standing.subscribed(uri, request.order, line.to_vec());
+                    self.server_state
+                        .subscribed(uri, request.order, line.to_vec());
                 }
             }
-            What::Unsubscribe => {
+            RequestKind::Unsubscribe => {
                 if let Some(uri) = uri() {
-                    self.standing.unsubscribed(&uri);
+                    self.server_state.unsubscribed(&uri);
                 }
             }
-            What::Ping | What::Listen(_) | What::Other => {}
+            RequestKind::Ping | RequestKind::Listen(_) | RequestKind::Other => {}
         }
     }
 
-    /// A line goes to the upstream; `message` if there may be requests in it.
-    pub(super) fn handed_out(&mut self, line: &[u8], message: Option<&Message<'_>>) {
-        // Without its last character it cannot be understood; without its newline it can, at the end of input.
-        let end = self.handed + line.trim_ascii_end().len() as u64;
-        self.handed += line.len() as u64 + 1;
+    /// Records that a line was sent to the upstream. `message`: its content, if it may contain requests.
+    pub(super) fn record_sent(&mut self, line: &[u8], message: Option<&Message<'_>>) {
+        // Without its last character it cannot be parsed; without its newline it can, at the end of input.
+        let end = self.sent_bytes + line.trim_ascii_end().len() as u64;
+        self.sent_bytes += line.len() as u64 + 1;
         let mut sent = |message: &Message<'_>, bytes: &[u8]| {
             if let Message::Request(request) = message {
                 self.began_a_task |= request.params.is_some_and(|it| it.may_have("task"));
@@ -221,25 +221,25 @@ impl Session {
         }
     }
 
-    fn app_hears_of_tools(&self) -> bool {
+    fn app_expects_tool_changes(&self) -> bool {
         match &self.handshake {
             Some(handshake) => handshake.announces(List::Tools),
-            None => self.in_flight.hear_of_tools().next().is_some(),
+            None => self.in_flight.tool_subscriptions().next().is_some(),
         }
     }
 
-    /// Asks this upstream what the app once asked another, under an id of the session's own.
-    fn ask(&mut self, line: &[u8], why: Why) {
+    /// Sends a request of the app again, with an id of the session.
+    fn ask(&mut self, line: &[u8], why: OwnRequestKind) {
         let Ok(Message::Request(request)) = Message::parse(line) else {
             return;
         };
         let token = progress::token(request.params);
         if let Some(token) = &token {
-            self.in_flight.progress.mute(token);
+            self.in_flight.progress.hide(token);
         }
         let in_flight = &self.in_flight;
         let is_taken = |key: &Key| in_flight.stage(key).is_some();
-        let id = self.errands.begin(Errand { why, token }, is_taken);
+        let id = self.own_requests.begin(OwnRequest { why, token }, is_taken);
         let line = splice_id(line, &request.id, id.as_bytes());
         self.to_upstream.push_back(line);
     }

@@ -1,33 +1,17 @@
-//! What is worth a line in the log.
+//! RequestKind is worth a line in the log.
 
-use std::collections::VecDeque;
 use std::fmt;
 
-use crate::message::{Key, Malformed};
+use crate::note::LineNote;
 
 /// Something odd that was dealt with. It never quotes a line, which may hold secrets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// A line was dropped: it is no message.
-    Malformed(Side, Malformed),
-
-    /// A line was no JSON, and was repaired: its text was not UTF-8, or had control characters.
-    Repaired(Side, Malformed),
-
-    /// A request was refused with `-32600`: some SDKs drop such an id.
-    OddId(Side, Key),
-
-    /// A request was refused with `-32600`: one with this id waits for its answer already.
-    DuplicateId(Side, Key),
+    /// An anomaly of one message.
+    Line(LineNote<Side>),
 
     /// A second `initialize` was refused with `-32600`.
     SecondInitialize,
-
-    /// An answer was dropped: nobody waits for it. It is late, or a second one, or names none.
-    UnknownAnswer(Side, Option<Key>),
-
-    /// A cancellation was dropped: no such request is in flight.
-    UnknownCancel(Side, Key),
 
     /// A cancellation of the app was dropped: its id is longer than that of any request.
     LongCancel,
@@ -60,7 +44,7 @@ pub enum Note {
     },
 
     /// This many notes were not kept.
-    Unnoted(usize),
+    MoreNotes(usize),
 }
 
 /// Who sent a line.
@@ -84,25 +68,8 @@ impl fmt::Display for Side {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Malformed(side, why) => write!(f, "dropped a line from {side}: {why}"),
-            Note::Repaired(side, why) => write!(f, "repaired a line from {side}: {why}"),
-            Note::OddId(side, id) => {
-                write!(f, "refused a request of {side}: some SDKs drop the id {id}")
-            }
-            Note::DuplicateId(side, id) => {
-                write!(f, "refused a request of {side}: its id {id} is in flight")
-            }
+            Note::Line(note) => write!(f, "{note}"),
             Note::SecondInitialize => write!(f, "refused a second initialize of the app"),
-            Note::UnknownAnswer(side, Some(id)) => {
-                write!(f, "dropped an answer of {side}: nobody waits for id {id}")
-            }
-            Note::UnknownAnswer(side, None) => write!(f, "dropped an error of {side} without id"),
-            Note::UnknownCancel(side, id) => {
-                write!(
-                    f,
-                    "dropped a cancellation of {side}: id {id} is not in flight"
-                )
-            }
             Note::LongCancel => {
                 write!(f, "dropped a cancellation of the app: its id is too long")
             }
@@ -115,9 +82,9 @@ impl fmt::Display for Note {
             Note::NotificationLost => write!(f, "dropped a notification of the app: no server"),
             Note::ReplyDropped => write!(
                 f,
-                "dropped an answer for the server: it does not read those before it"
+                "dropped a response to the server: it does not read earlier ones"
             ),
-            Note::Stale => write!(f, "dropped a line of a server that is lost already"),
+            Note::Stale => write!(f, "dropped a line of a lost server"),
             Note::HandshakeRefused => write!(f, "the server refused the handshake of this session"),
             Note::StateRefused => write!(
                 f,
@@ -125,35 +92,15 @@ impl fmt::Display for Note {
             ),
             Note::Lost { again, refused } => write!(
                 f,
-                "the server was lost: {again} requests are sent again, {refused} answered with an error"
+                "the server was lost: {again} requests are replayed, {refused} answered with an error"
             ),
-            Note::Unnoted(count) => write!(f, "and {count} more like these"),
+            Note::MoreNotes(count) => write!(f, "and {count} more like these"),
         }
     }
 }
 
-/// Notes that wait to be asked for: a flood of bad lines must not become a flood of memory.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    kept: VecDeque<Note>,
-    unnoted: usize,
-}
-
-impl Notes {
-    const LIMIT: usize = 64;
-
-    pub(super) fn push(&mut self, note: Note) {
-        if self.kept.len() < Notes::LIMIT {
-            self.kept.push_back(note);
-        } else {
-            self.unnoted += 1;
-        }
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Note> {
-        self.kept.pop_front().or_else(|| {
-            let count = std::mem::take(&mut self.unnoted);
-            (count > 0).then_some(Note::Unnoted(count))
-        })
+impl From<LineNote<Side>> for Note {
+    fn from(note: LineNote<Side>) -> Note {
+        Note::Line(note)
     }
 }

@@ -1,5 +1,5 @@
-//! How far the app was told its requests have come. A request that is sent again begins at nothing again, and
-//! progress must never go back: what the app has heard it does not hear twice.
+//! The progress that the app was told for each request. A request that is replayed starts again, but progress must
+//! never go back: the app must not get the same progress twice.
 
 use std::collections::BTreeMap;
 
@@ -8,87 +8,89 @@ use crate::message::{Key, Notification, Part, only_same_number};
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// By token.
-    courses: BTreeMap<Key, Course>,
+    by_token: BTreeMap<Key, TokenState>,
 }
 
 #[derive(Debug)]
-enum Course {
-    /// Sent once: whatever the server says passes.
+enum TokenState {
+    /// Sent once: all progress passes.
     First(Option<f64>),
-    /// Sent again: only what is further than that passes.
-    Again(Option<f64>),
-    /// Of the session's own: the app has heard the end of it.
-    Mute,
+    /// Replayed: only progress beyond this passes.
+    Replayed(Option<f64>),
+    /// A request of the session itself: the app has got the last progress of this token.
+    Hidden,
 }
 
 impl Progress {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.courses.len()
+        self.by_token.len()
     }
 
-    /// A request whose progress is known by this token is sent.
+    /// Records that a request with this token was sent.
     pub(super) fn sent(&mut self, token: &Key, again: bool) {
-        let before = self.courses.remove(token);
-        let course = match before {
-            Some(Course::First(highest) | Course::Again(highest)) if again => {
-                Course::Again(highest)
+        let before = self.by_token.remove(token);
+        let state = match before {
+            Some(TokenState::First(highest) | TokenState::Replayed(highest)) if again => {
+                TokenState::Replayed(highest)
             }
-            _ => Course::First(None),
+            _ => TokenState::First(None),
         };
-        self.courses.insert(token.clone(), course);
+        self.by_token.insert(token.clone(), state);
     }
 
-    /// The session sends one of its own.
-    pub(super) fn mute(&mut self, token: &Key) {
-        self.courses.entry(token.clone()).or_insert(Course::Mute);
+    /// Hides the progress of a request of the session itself.
+    pub(super) fn hide(&mut self, token: &Key) {
+        self.by_token
+            .entry(token.clone())
+            .or_insert(TokenState::Hidden);
     }
 
-    /// That is over.
-    pub(super) fn unmute(&mut self, token: Option<&Key>) {
+    /// Ends that.
+    pub(super) fn unhide(&mut self, token: Option<&Key>) {
         if let Some(token) = token
-            && let Some(Course::Mute) = self.courses.get(token)
+            && let Some(TokenState::Hidden) = self.by_token.get(token)
         {
-            self.courses.remove(token);
+            self.by_token.remove(token);
         }
     }
 
-    /// The request is over.
+    /// Forgets the progress of a request that ended.
     pub(super) fn ended(&mut self, token: &Key) {
-        self.courses.remove(token);
+        self.by_token.remove(token);
     }
 
-    /// Whether the app is to hear this. What is of no request in flight may be of a task.
+    /// Whether the app gets this progress. Progress of an unknown request may belong to a task.
     pub(super) fn passes(&mut self, notification: &Notification<'_>) -> bool {
         let Some((token, progress)) = read(notification) else {
             return true;
         };
-        let token = match self.courses.contains_key(&token) {
+        let token = match self.by_token.contains_key(&token) {
             true => token,
-            false => match only_same_number(&self.courses, &token, |_| true) {
+            false => match only_same_number(&self.by_token, &token, |_| true) {
                 Some(meant) => meant.clone(),
                 None => return true,
             },
         };
-        match self.courses.get_mut(&token) {
+        match self.by_token.get_mut(&token) {
             None => true,
-            Some(Course::Mute) => false,
-            Some(Course::First(highest)) => {
+            Some(TokenState::Hidden) => false,
+            Some(TokenState::First(highest)) => {
                 *highest = Some(highest.map_or(progress, |before| before.max(progress)));
                 true
             }
-            Some(Course::Again(highest)) => {
-                let goes_on = highest.is_none_or(|before| progress > before);
-                if goes_on {
+            Some(TokenState::Replayed(highest)) => {
+                let continues_exchange = highest.is_none_or(|before| progress > before);
+                if continues_exchange {
                     *highest = Some(progress);
                 }
-                goes_on
+                continues_exchange
             }
         }
     }
 }
 
-/// What a request's progress is to be known by.
+/// The progress token of a request.
 pub(super) fn token(params: Option<Part<'_>>) -> Option<Key> {
     let token = params?.at_if_any(&["_meta", "progressToken"]);
     token.ok()??.key()

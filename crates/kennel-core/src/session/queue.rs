@@ -6,27 +6,27 @@ use crate::message::{Key, Message};
 
 use super::batch;
 
-/// How many bytes may wait before the app's pipe is the better place for the rest.
+/// Maximum bytes that are queued before the app's input is left in its pipe.
 pub const QUEUE_LIMIT: usize = 1 << 20;
 
-/// Where a line stands in the queue: what is to be sent again stands before all that waits.
+/// The position of a line in the queue. Replayed requests are in front of all others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Ticket(i64);
+pub(super) struct Position(i64);
 
-/// A line, and the requests in it.
+/// A queued line and its requests.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct QueuedLine {
     pub(super) line: Vec<u8>,
     pub(super) requests: Vec<Key>,
-    /// Those of them that were cancelled meanwhile: taken out of the line when it goes.
+    /// The requests that were cancelled: removed from the line when it is sent.
     cancelled: BTreeSet<Key>,
-    /// It was sent before. Its bytes were bounded then, and do not keep the app from being heard.
-    again: bool,
+    /// Whether it is replayed. Its bytes were limited before, and do not stop the app from being read.
+    is_replayed: bool,
 }
 
-impl Waiting {
-    /// What is left of it when what was cancelled is taken out. `None`: nothing.
-    fn without_cancelled(mut self) -> Option<Waiting> {
+impl QueuedLine {
+    /// Removes the cancelled requests. `None`: nothing is left.
+    fn without_cancelled(mut self) -> Option<QueuedLine> {
         if !self.cancelled.is_empty() {
             self.line = without(&self.line, &self.cancelled)?;
             self.requests.retain(|it| !self.cancelled.contains(it));
@@ -36,7 +36,7 @@ impl Waiting {
     }
 
     fn counts(&self) -> usize {
-        match self.again {
+        match self.is_replayed {
             true => 0,
             false => self.line.len(),
         }
@@ -45,82 +45,82 @@ impl Waiting {
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    lines: BTreeMap<Ticket, Waiting>,
+    lines: BTreeMap<Position, QueuedLine>,
     bytes: usize,
     next: i64,
-    /// The place of the one that stood in front most lately.
+    /// The position of the latest replayed request.
     first: i64,
 }
 
 impl Queue {
-    /// The place the next line will have.
-    pub(super) fn next_ticket(&self) -> Ticket {
-        Ticket(self.next)
+    /// The position of the next line.
+    pub(super) fn next_position(&self) -> Position {
+        Position(self.next)
     }
 
     pub(super) fn push(&mut self, line: Vec<u8>, requests: Vec<Key>) {
-        let waiting = Waiting {
+        let queued = QueuedLine {
             line,
             requests,
             cancelled: BTreeSet::new(),
-            again: false,
+            is_replayed: false,
         };
-        self.bytes += waiting.counts();
-        self.lines.insert(Ticket(self.next), waiting);
+        self.bytes += queued.counts();
+        self.lines.insert(Position(self.next), queued);
         self.next += 1;
     }
 
-    /// The place before all others.
-    pub(super) fn front(&mut self) -> Ticket {
+    /// Assigns the position before all others.
+    pub(super) fn front(&mut self) -> Position {
         self.first -= 1;
-        Ticket(self.first)
+        Position(self.first)
     }
 
-    /// A request that was sent before, at its place.
-    pub(super) fn put_back(&mut self, at: Ticket, line: Vec<u8>, request: Key) {
-        let waiting = Waiting {
+    /// Adds a replayed request at its position.
+    pub(super) fn put_back(&mut self, at: Position, line: Vec<u8>, request: Key) {
+        let queued = QueuedLine {
             line,
             requests: vec![request],
             cancelled: BTreeSet::new(),
-            again: true,
+            is_replayed: true,
         };
-        self.lines.insert(at, waiting);
+        self.lines.insert(at, queued);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Waiting> {
+    pub(super) fn pop(&mut self) -> Option<QueuedLine> {
         loop {
-            let (_, waiting) = self.lines.pop_first()?;
-            self.bytes -= waiting.counts();
-            if let Some(waiting) = waiting.without_cancelled() {
-                return Some(waiting);
+            let (_, queued) = self.lines.pop_first()?;
+            self.bytes -= queued.counts();
+            if let Some(queued) = queued.without_cancelled() {
+                return Some(queued);
             }
         }
     }
 
-    /// Takes a request out again: its line, or its part of a batch. A batch is rebuilt once, however many of it are
-    /// cancelled.
-    pub(super) fn cancel(&mut self, ticket: Ticket, key: &Key) {
-        let Some(waiting) = self.lines.get_mut(&ticket) else {
+    /// Removes a request: its line, or its part of a batch. A batch is built is_replayed only once, however many of its
+    /// requests are cancelled.
+    pub(super) fn cancel(&mut self, position: Position, key: &Key) {
+        let Some(queued) = self.lines.get_mut(&position) else {
             return;
         };
-        waiting.cancelled.insert(key.clone());
-        if waiting.cancelled.len() < waiting.requests.len() {
+        queued.cancelled.insert(key.clone());
+        if queued.cancelled.len() < queued.requests.len() {
             return;
         }
-        if let Some(waiting) = self.lines.remove(&ticket) {
-            self.bytes -= waiting.counts();
-            if let Some(rest) = waiting.without_cancelled() {
+        if let Some(queued) = self.lines.remove(&position) {
+            self.bytes -= queued.counts();
+            if let Some(rest) = queued.without_cancelled() {
                 self.bytes += rest.counts();
-                self.lines.insert(ticket, rest);
+                self.lines.insert(position, rest);
             }
         }
     }
 
-    /// Forgets all but these requests, which stand alone.
+    /// Removes all lines without any of these requests.
     pub(super) fn keep_only(&mut self, kept: impl Fn(&Key) -> bool) {
         self.lines
-            .retain(|_, waiting| waiting.requests.iter().any(&kept));
-        self.bytes = self.lines.values().map(Waiting::counts).sum();
+            .retain(|_, queued| queued.requests.iter().any(&kept));
+        self.bytes = self.lines.values().map(QueuedLine::counts).sum();
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -132,7 +132,7 @@ impl Queue {
     }
 }
 
-/// What is left of a line when these requests are taken out. `None`: nothing.
+/// Removes these requests from a batch. `None`: nothing is left.
 fn without(line: &[u8], keys: &BTreeSet<Key>) -> Option<Vec<u8>> {
     let Ok(Message::Batch(batch)) = Message::parse(line) else {
         return None;
@@ -151,17 +151,17 @@ mod tests {
     const BATCH: &[u8] =
         br#"[{"jsonrpc":"2.0","id":1,"method":"x"},{"jsonrpc":"2.0","id":2,"method":"x"}]"#;
 
-    fn queue() -> (Queue, Ticket) {
+    fn queue() -> (Queue, Position) {
         let mut queue = Queue::default();
-        let ticket = queue.next_ticket();
+        let position = queue.next_position();
         queue.push(BATCH.to_vec(), vec![Key::Number(1), Key::Number(2)]);
-        (queue, ticket)
+        (queue, position)
     }
 
     #[test]
     fn what_was_cancelled_of_a_batch_does_not_go_with_it() {
-        let (mut queue, ticket) = queue();
-        queue.cancel(ticket, &Key::Number(1));
+        let (mut queue, position) = queue();
+        queue.cancel(position, &Key::Number(1));
         let popped = queue.pop().expect("a line");
         assert_eq!(popped.line, br#"[{"jsonrpc":"2.0","id":2,"method":"x"}]"#);
         assert_eq!(popped.requests, [Key::Number(2)]);
@@ -170,9 +170,9 @@ mod tests {
 
     #[test]
     fn a_batch_of_which_all_was_cancelled_is_gone_at_once() {
-        let (mut queue, ticket) = queue();
-        queue.cancel(ticket, &Key::Number(1));
-        queue.cancel(ticket, &Key::Number(2));
+        let (mut queue, position) = queue();
+        queue.cancel(position, &Key::Number(1));
+        queue.cancel(position, &Key::Number(2));
         assert_eq!((queue.is_empty(), queue.bytes()), (true, 0));
         assert!(queue.pop().is_none());
     }

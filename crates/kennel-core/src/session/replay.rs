@@ -1,44 +1,43 @@
-//! What is asked again of the next upstream, and what is not.
+//! Which requests of a lost upstream are replayed to the next one.
 //!
-//! A request whose upstream is lost may be done or not. Whether it is sent again is a matter of what a
-//! second time would do, and of who is to judge that: [`Replay`].
+//! A request of a lost upstream may or may not have been processed. Whether it is replayed depends on the effect of
+//! running it twice, and on who judges that: [`Replay`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::message::{Part, Request};
 
-use super::in_flight::Awaited;
+use super::in_flight::PendingRequest;
 use super::tools::Tools;
 
-/// How often a request is sent again. One that is under way whenever a server dies may be what kills it,
-/// and on a shared server it would take all the others with it.
+/// Maximum number of replays of a request. A request that is pending whenever a server dies may be the cause, and on a
+/// shared server it would harm all other clients.
 const MOST_REPEATS: u32 = 2;
 
-/// Which requests are sent again when the upstream that had them is lost.
+/// Which requests are replayed when their upstream is lost.
 ///
-/// Whatever is chosen: what is known never to have reached it is sent, for it never ran; what was
-/// cancelled is not; a ping is answered by the session itself; and what the session stands on (the
-/// handshake, the log level, subscriptions of both eras) is said again.
+/// In every mode, requests that were certainly not received are sent; cancelled ones are not; pings are answered by the
+/// session itself; and handshake, log level and subscriptions of both eras are restored.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Replay {
-    /// What does no harm a second time: lists, reads, prompts, completions, and calls of tools that the
-    /// server itself says are read-only or idempotent.
+    /// Requests that do no harm a second time: lists, reads, prompts, completions, and calls of tools that the server
+    /// declares as read-only or idempotent.
     #[default]
     Safe,
 
-    /// Everything but a handshake in a batch. For servers whose every call may be made twice.
+    /// All requests but a handshake in a batch. For servers whose calls may all run twice.
     All,
 
-    /// Nothing.
+    /// No requests.
     None,
 }
 
 impl Replay {
-    /// All of them, the default first.
+    /// All modes, the default first.
     pub const EACH: [Replay; 3] = [Replay::Safe, Replay::All, Replay::None];
 
-    /// As it is called on a command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Replay::Safe => "safe",
@@ -47,8 +46,8 @@ impl Replay {
         }
     }
 
-    /// Whether this request may run a second time.
-    fn repeats(self, request: &Request<'_>, tools: &Tools) -> bool {
+    /// Whether this request may run twice.
+    fn replays(self, request: &Request<'_>, tools: &Tools) -> bool {
         let method = request.method.name();
         match self {
             Replay::Safe => is_harmless(request, &method, tools),
@@ -57,35 +56,40 @@ impl Replay {
         }
     }
 
-    /// What becomes of a request that was sent to a lost upstream; `unsent` if that never heard it.
-    pub(super) fn judge(self, lost: &Awaited, unsent: bool, tools: &Tools) -> Judgement {
+    /// Decides about a request that was sent to a lost upstream. `unsent`: it was certainly not received.
+    pub(super) fn decide(
+        self,
+        lost: &PendingRequest,
+        unsent: bool,
+        tools: &Tools,
+    ) -> ReplayDecision {
         if lost.is_ping() {
-            return Judgement::Pong;
+            return ReplayDecision::Pong;
         }
         let again = match lost.kept_request() {
             None => false,
             Some(_) if unsent || lost.is_subscription() => true,
-            Some(request) => lost.repeats() < MOST_REPEATS && self.repeats(&request, tools),
+            Some(request) => lost.replays() < MOST_REPEATS && self.replays(&request, tools),
         };
         match again {
-            true => Judgement::Again,
-            false => Judgement::Refuse,
+            true => ReplayDecision::Replay,
+            false => ReplayDecision::Refuse,
         }
     }
 }
 
-/// What becomes of a request whose upstream is lost.
+/// RequestKind to do with a request of a lost upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Judgement {
-    /// The session lives, and that was the question.
+pub(super) enum ReplayDecision {
+    /// Answer the ping: the session lives.
     Pong,
-    /// The next upstream is asked.
-    Again,
-    /// It is answered with an error.
+    /// Send it to the next upstream.
+    Replay,
+    /// Answer it with an error.
     Refuse,
 }
 
-/// Whether a second time does nothing that the first did not.
+/// Whether running it twice has no further effect.
 fn is_harmless(request: &Request<'_>, method: &str, tools: &Tools) -> bool {
     let harmless = match method {
         "server/discover"
@@ -102,7 +106,7 @@ fn is_harmless(request: &Request<'_>, method: &str, tools: &Tools) -> bool {
         "tools/call" => tool(request).is_some_and(|tool| tools.may_repeat(&tool)),
         _ => false,
     };
-    harmless && !goes_on(request)
+    harmless && !continues_exchange(request)
 }
 
 fn tool(request: &Request<'_>) -> Option<String> {
@@ -110,9 +114,8 @@ fn tool(request: &Request<'_>) -> Option<String> {
     name.string().map(|name| name.into_owned())
 }
 
-/// Whether it is the next step of an exchange whose state the lost process minted: another one may not
-/// understand it.
-fn goes_on(request: &Request<'_>) -> bool {
+/// Whether it continues an exchange whose state was created by the lost process: another process may not understand it.
+fn continues_exchange(request: &Request<'_>) -> bool {
     let state = |params: Part<'_>| {
         params.mentions("requestState") && !matches!(params.member("requestState"), Ok(None))
     };
@@ -135,7 +138,7 @@ impl FromStr for Replay {
     }
 }
 
-/// A word that is none of [`Replay`]'s.
+/// A name that is no [`Replay`] mode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownReplay(String);
 

@@ -1,84 +1,82 @@
-//! What the session says in its own name.
+//! Error responses of the session itself.
 
 use std::borrow::Cow;
 
 use crate::message::reply::INTERNAL_ERROR;
 use crate::message::{error_reply, quoted};
 
-use super::ending::Ending;
-use super::in_flight::Awaited;
+use super::in_flight::PendingRequest;
+use super::server_exit::ServerExit;
 
 pub(super) use crate::message::reply::{
     cancelled, duplicate_id, long_id, long_initialize, long_server_id, malformed, malformed_answer,
     odd_id, pong, second_initialize, too_many,
 };
 
-/// Why requests were cut off: the server behind them ended, and another takes its place.
+/// Reason: the server ended, and another one takes its place.
 pub const SERVER_RESTARTED: &str = "server_restarted";
 
-/// Why requests are refused: there is no server, and none to be expected.
+/// Reason: there is no server, and none is expected.
 pub const SERVER_UNAVAILABLE: &str = "server_unavailable";
 
-/// To a request that was sent to an upstream that is lost, or was given up (`why`), and is not sent again.
+/// To a request that was sent to an upstream that was lost or given up (`why`), and is not replayed.
 pub(super) fn lost(
-    request: &Awaited,
+    request: &PendingRequest,
     reason: &str,
     why: Option<&str>,
-    ending: Option<Ending>,
+    ending: Option<ServerExit>,
 ) -> Vec<u8> {
     let method = &request.method;
-    let message = match (request.may_be_done(), why, request.repeats()) {
+    let message = match (request.may_have_run(), why, request.replays()) {
         (false, ..) => format!(
-            "the server was lost before it heard {method}, which is too long to be kept: send it again"
+            "the server exited before it received {method}, which is too long to store; send it again"
         ),
-        (true, Some(why), _) => format!("{method} has no answer: {why}; it may be done or not"),
-        (true, None, 0) => format!(
-            "the server was lost while {method} was under way: it may be done or not, and was not repeated"
-        ),
+        (true, Some(why), _) => format!("{method} has no response: {why}; outcome unknown"),
+        (true, None, 0) => format!("server exited during {method}; outcome unknown; not retried"),
         (true, None, times) => format!(
-            "the server was lost whenever {method} was under way, {} times: it may be done or not",
+            "server exited during {method} {} times; outcome unknown",
             times + 1
         ),
     };
     let message = match ending {
-        Some(ending) => format!("{message} (the server ended: {ending})"),
+        Some(ending) => format!("{message} (server {ending})"),
         None => message,
     };
-    let fate = fate(request);
+    let outcome_members = outcome_members(request);
     let reason = quoted(reason);
     let ending = ending.map_or_else(String::new, |it| format!(",{}", it.data()));
     let detail = why.map_or_else(String::new, |why| format!(r#","detail":{}"#, quoted(why)));
-    let data = format!(r#"{{"reason":{reason},{fate}{ending}{detail}}}"#);
+    let data = format!(r#"{{"reason":{reason},{outcome_members}{ending}{detail}}}"#);
     error_reply(&request.id, INTERNAL_ERROR, &message, Some(&data))
 }
 
-/// What can be said of what a request has done.
-fn fate(request: &Awaited) -> String {
-    let outcome = match request.may_be_done() {
+/// Members that say whether the request was processed and replayed.
+fn outcome_members(request: &PendingRequest) -> String {
+    let outcome = match request.may_have_run() {
         true => "unknown",
         false => "unsent",
     };
-    let replayed = request.repeats() > 0;
+    let replayed = request.replays() > 0;
     format!(r#""outcome":"{outcome}","replayed":{replayed}"#)
 }
 
-/// What every request is answered while no upstream can be had.
+/// The error response to every request while there is no upstream.
 #[derive(Debug)]
 pub(super) struct Refusal {
     message: String,
     reason: String,
     ending: String,
-    /// In how many milliseconds a request may have a server started.
+    /// Milliseconds until a request may start a server.
     pub(super) retry_after: Option<u64>,
 }
 
 impl Refusal {
-    pub(super) fn new(why: &str, detail: &str, ending: Option<Ending>) -> Refusal {
+    pub(super) fn new(why: &str, detail: &str, ending: Option<ServerExit>) -> Refusal {
         let reason = quoted(SERVER_UNAVAILABLE);
         let detail = match ending {
-            // It had no last words.
+            // There was no output on stderr.
             Some(ending) if detail.is_empty() => quoted(&ending.to_string()),
-            _ => quoted(last_of(detail)),
+            _ => quoted(tail_of(detail)),
         };
         let why = match ending {
             Some(ending) => format!("{why} ({ending})"),
@@ -92,17 +90,17 @@ impl Refusal {
         }
     }
 
-    /// To a request that comes now.
+    /// To a new request.
     pub(super) fn reply(&self, id: &[u8]) -> Vec<u8> {
         self.say(id, r#""outcome":"unsent","replayed":false"#)
     }
 
-    /// To one that waited; an earlier server may have had it.
-    pub(super) fn reply_to(&self, request: &Awaited) -> Vec<u8> {
-        self.say(&request.id, &fate(request))
+    /// To a queued request, which an earlier server may have received.
+    pub(super) fn reply_to(&self, request: &PendingRequest) -> Vec<u8> {
+        self.say(&request.id, &outcome_members(request))
     }
 
-    fn say(&self, id: &[u8], fate: &str) -> Vec<u8> {
+    fn say(&self, id: &[u8], outcome_members: &str) -> Vec<u8> {
         let Refusal {
             reason,
             ending,
@@ -116,14 +114,14 @@ impl Refusal {
             ),
             None => Default::default(),
         };
-        let data = format!("{{{reason},{fate}{ending}{retry}}}");
+        let data = format!("{{{reason},{outcome_members}{ending}{retry}}}");
         let message = format!("{message}{words}");
         error_reply(id, INTERNAL_ERROR, &message, Some(&data))
     }
 }
 
-/// The end of a server's last words: as much as is repeated in the answer to every request that waits.
-fn last_of(detail: &str) -> &str {
+/// The end of a server's stderr: as much as each error response replays.
+fn tail_of(detail: &str) -> &str {
     const ENOUGH: usize = 2048;
     let mut length = 0;
     let kept = detail.char_indices().rev().take_while(|(_, c)| {
@@ -138,10 +136,10 @@ fn last_of(detail: &str) -> &str {
     &detail[start..]
 }
 
-/// As much of a method's name as a person wants to read.
+/// A method name, cut for people.
 pub(super) fn shortened(name: &str) -> Cow<'static, str> {
     const ENOUGH: usize = 64;
-    /// Most requests are of these, and nothing is copied for them.
+    /// The most frequent methods need no allocation.
     const USUAL: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "ping"];
     if let Some(usual) = USUAL.iter().find(|usual| **usual == name) {
         return Cow::Borrowed(usual);
@@ -161,11 +159,11 @@ mod tests {
     #[test]
     fn the_last_words_of_a_server_are_bounded_as_they_are_written() {
         for (words, kept) in [("short\nwords", 11), ("", 0)] {
-            assert_eq!(last_of(words).len(), kept);
+            assert_eq!(tail_of(words).len(), kept);
         }
         for c in ['x', '\n', '\u{1}', 'é'] {
             let words = c.to_string().repeat(100_000);
-            let kept = quoted(last_of(&words)).len();
+            let kept = quoted(tail_of(&words)).len();
             assert!((2000..2100).contains(&kept), "{c:?}: {kept}");
         }
     }

@@ -1,27 +1,26 @@
-//! What the server said of its tools, learned from the app's own `tools/list` as the answers pass.
+//! The tools of the server, learned from responses to the app's `tools/list`.
 //!
-//! It holds until the app is told that the list has changed, by the server or by the session: then a tool
-//! of the same name may be another one, and nothing is known until the app lists them again. It outlives
-//! the process that said it, for the next one is the same program; should that look different, the app is
-//! told so, and what was known goes with it.
+//! Valid until the app is notified that the list has changed: then a tool of the same name may be another one, and
+//! nothing is known until the app lists the tools again. It outlives the server process, because the next one runs the
+//! same program; if that has other tools, the app is notified, and this is forgotten.
 
 use std::collections::BTreeMap;
 
 use crate::message::{CANONICAL_LIMIT, Part, Request};
 
-use super::offer::digest;
+use super::features::digest;
 
 #[derive(Debug, Default)]
 pub(super) struct Tools {
-    /// Whether each may be called twice.
+    /// Whether each tool may be called twice.
     repeatable: BTreeMap<Box<str>, bool>,
     bytes: usize,
     listed: Option<Listed>,
-    /// A page of this list was too long to be looked at: nothing is known until the app lists the tools again.
+    /// A page of the list was too long to be read: nothing is known until the app lists the tools again.
     is_unknown: bool,
 }
 
-/// How the app asked for the list, and what the first page of it was.
+/// The app's request for the list, and a hash of its first page.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) request: Vec<u8>,
@@ -29,17 +28,22 @@ pub(super) struct Listed {
 }
 
 impl Tools {
-    /// How much of what a server says is remembered; a tool past that is one that nothing is known of.
+    /// Maximum bytes that are stored. Nothing is known of tools beyond it.
     const LIMIT: usize = 1 << 20;
-    /// What a name costs beside its own bytes.
+    /// Memory of a name besides its bytes.
     const EACH: usize = 64;
-    /// Maximum bytes of a page that is looked at. A longer one is passed on, and nothing is learned of its list.
+    /// Maximum bytes of a page that is read. A longer one is forwarded, and nothing is known of its list.
     const LONGEST_PAGE: usize = CANONICAL_LIMIT;
-    /// A longer question is not asked again.
+    /// Maximum bytes of a request that is sent again.
     const LONGEST_REQUEST: usize = 16 * 1024;
 
-    /// The app was answered. A first page begins anew, a later one adds to it.
-    pub(super) fn learn(&mut self, line: &[u8], request: &Request<'_>, result: &Part<'_>) {
+    /// Records a response. A first page replaces the list, later ones add to it.
+    pub(super) fn record_response(
+        &mut self,
+        line: &[u8],
+        request: &Request<'_>,
+        result: &Part<'_>,
+    ) {
         let cursor = request.params.map(|params| params.member("cursor"));
         let is_first_page = matches!(cursor, None | Some(Ok(None)));
         if is_first_page {
@@ -49,7 +53,7 @@ impl Tools {
             return;
         }
         if result.bytes().len() > Tools::LONGEST_PAGE {
-            // It may name a tool of another page that must not be called twice.
+            // It may contain a tool that must not be called twice.
             self.forget();
             self.is_unknown = true;
             return;
@@ -72,34 +76,34 @@ impl Tools {
         });
     }
 
-    /// The app is told that the list has changed.
+    /// Forgets the list, because the app is notified that it changed.
     pub(super) fn forget(&mut self) {
         *self = Tools::default();
     }
 
-    /// Whether the server said that this one may be called twice.
+    /// Whether the server declared that this tool may be called twice.
     pub(super) fn may_repeat(&self, name: &str) -> bool {
         self.repeatable.get(name).copied().unwrap_or(false)
     }
 
-    /// How to ask whether the list is as it was, if it is known.
+    /// The request that checks whether the list has changed, if the list is known.
     pub(super) fn listed(&self) -> Option<&Listed> {
         self.listed.as_ref()
     }
 
-    /// Whether this answer shows another list than the app knows.
+    /// Whether this response differs from the list that the app knows.
     pub(super) fn differ(&self, result: &Part<'_>) -> bool {
         if result.bytes().len() > Tools::LONGEST_PAGE {
             return self.listed.is_some();
         }
         match (&self.listed, result.member("tools")) {
             (Some(listed), Ok(Some(tools))) => listed.page != digest(&tools),
-            // It was told meanwhile, or there is nothing to compare.
+            // The app was notified meanwhile, or there is nothing to compare.
             (None, _) | (Some(_), Ok(None) | Err(_)) => false,
         }
     }
 
-    /// Of two tools with one name, both must be harmless: which of them is meant is the server's to say.
+    /// If two tools have the same name, both must be harmless: the server decides which one is called.
     fn note(&mut self, name: &str, may_repeat: bool) {
         if let Some(before) = self.repeatable.get_mut(name) {
             *before &= may_repeat;

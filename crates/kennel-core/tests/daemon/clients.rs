@@ -2,7 +2,7 @@
 
 use kennel_core::engine::daemon::Action;
 use kennel_core::hello::{Control, Shares};
-use kennel_core::lifetime::Sight;
+use kennel_core::lifetime::Liveness;
 use kennel_core::message::{INITIALIZE_LIMIT, Key};
 
 use super::*;
@@ -42,15 +42,48 @@ fn a_ping_before_the_first_request_is_answered_without_a_server() {
 fn notifications_and_responses_open_nothing() {
     let mut stage = Stage::new();
     let client = stage.client("one");
-    for line in [
-        INITIALIZED,
-        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
-        "text",
-    ] {
+    for line in [INITIALIZED, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#] {
         let actions = stage.say(client, line);
         assert!(actions.is_empty(), "{actions:?}");
     }
     assert!(stage.daemon.is_opening(client));
+}
+
+#[test]
+fn a_malformed_line_before_the_first_request_is_refused_without_a_server() {
+    let mut stage = Stage::new();
+    let client = stage.client("one");
+    let twice = r#"{"jsonrpc":"2.0","method":"echo","id":1,"id":1}"#;
+    for (line, id) in [("text", "null"), (twice, "null"), ("{\"id\":7,", "7")] {
+        let actions = stage.say(client, line);
+        let answers = lines(&actions, client);
+        let is_error = |it: &String| it.contains("error") && it.contains(&format!("\"id\":{id}"));
+        assert!(answers.len() == 1 && is_error(&answers[0]), "{answers:?}");
+    }
+    // A message of a later shim, and a blank line.
+    for line in ["!later {}", "  "] {
+        assert!(stage.say(client, line).is_empty(), "{line}");
+    }
+    assert!(stage.daemon.is_opening(client));
+    assert_eq!(stage.daemon.slots().count(), 0);
+}
+
+#[test]
+fn a_slot_is_looked_at_again_whenever_a_client_joins_or_leaves() {
+    let mut stage = Stage::new();
+    let (_, legacy) = stage.served("one");
+    assert_eq!(std::mem::take(&mut stage.changed), [legacy]);
+    let other = stage.client("other");
+    let modern = slot(&stage.say(other, DISCOVER));
+    assert_eq!(std::mem::take(&mut stage.changed), [modern]);
+    // It moves from one slot to the other.
+    stage.say(other, INITIALIZE);
+    assert_eq!(stage.daemon.slot_of(other), Some(legacy));
+    assert_eq!(std::mem::take(&mut stage.changed), [modern, legacy]);
+    stage.gone(other);
+    assert_eq!(std::mem::take(&mut stage.changed), [legacy]);
+    stage.lose(legacy);
+    assert_eq!(std::mem::take(&mut stage.changed), [legacy]);
 }
 
 #[test]
@@ -99,14 +132,14 @@ fn rule_5_what_a_client_sends_after_a_loss_is_for_the_lost_server_until_it_begin
     let (client, first) = stage.served("one");
     let heard = INITIALIZE.len() + INITIALIZED.len() + 2;
     let actions = stage.lose(first);
-    assert_eq!(lost(&actions, client).heard, Some(heard as u64));
+    assert_eq!(lost(&actions, client).received, Some(heard as u64));
     assert!(stage.say(client, &call(1)).is_empty(), "for the lost one");
     assert!(stage.say(client, "!again").is_empty());
     let second = slot(&stage.say(client, INITIALIZE));
     assert_ne!(first, second);
     let actions = stage.lose(second);
     let lost = lost(&actions, client);
-    assert_eq!(lost.heard, Some(INITIALIZE.len() as u64 + 1));
+    assert_eq!(lost.received, Some(INITIALIZE.len() as u64 + 1));
     assert_eq!(lost.unsent, [Key::Number(0)], "it was never started");
 }
 
@@ -114,10 +147,10 @@ fn rule_5_what_a_client_sends_after_a_loss_is_for_the_lost_server_until_it_begin
 fn after_a_skipped_line_nobody_knows_how_much_was_heard() {
     let mut stage = Stage::new();
     let (client, slot) = stage.served("one");
-    stage.daemon.client_line_skipped(client);
+    stage.daemon.handle_skipped_line(client);
     stage.say(client, &call(1));
     let actions = stage.lose(slot);
-    assert_eq!(lost(&actions, client).heard, None);
+    assert_eq!(lost(&actions, client).received, None);
 }
 
 #[test]
@@ -125,7 +158,7 @@ fn a_half_closed_client_is_finished_when_its_last_answer_is_there() {
     let mut stage = Stage::new();
     let (client, slot) = stage.served("one");
     stage.say(client, &call(1));
-    stage.daemon.client_eof(client, stage.now);
+    stage.daemon.handle_client_eof(client, stage.now);
     let actions = stage.actions();
     assert!(!finishes(&actions, client), "{actions:?}");
     let answer = r#"{"jsonrpc":"2.0","id":2,"result":{}}"#;
@@ -141,7 +174,7 @@ fn a_half_closed_client_without_a_pending_request_is_finished_at_once() {
     let (client, _) = stage.served("one");
     let idle = stage.client("idle");
     for client in [client, idle] {
-        stage.daemon.client_eof(client, stage.now);
+        stage.daemon.handle_client_eof(client, stage.now);
         assert!(finishes(&stage.actions(), client));
     }
 }
@@ -151,7 +184,7 @@ fn to_a_half_closed_client_the_loss_of_its_server_is_the_end() {
     let mut stage = Stage::new();
     let (client, slot) = stage.served("one");
     stage.say(client, &call(1));
-    stage.daemon.client_eof(client, stage.now);
+    stage.daemon.handle_client_eof(client, stage.now);
     stage.actions();
     let actions = stage.lose(slot);
     assert!(told(&actions, client).is_empty());
@@ -183,7 +216,7 @@ fn a_client_that_is_refused_before_a_start_goes_dedicated_and_nothing_was_sent()
     let opened = slot(&stage.say(client, INITIALIZE));
     stage
         .daemon
-        .client_refused(client, "it is confined", stage.now);
+        .handle_client_refused(client, "it is confined", stage.now);
     let actions = stage.actions();
     match &told(&actions, client)[..] {
         [Control::Solo(solo)] => {
@@ -200,6 +233,8 @@ fn the_name_of_a_client_is_known_from_its_first_request() {
     let mut stage = Stage::new();
     let (client, _) = stage.served("one");
     assert_eq!(stage.daemon.client_name(client), Some("app"));
-    let silent = stage.daemon.client_arrived(Sight::Seen, stage.now);
+    let silent = stage
+        .daemon
+        .handle_client_arrived(Liveness::Watchable, stage.now);
     assert_eq!(stage.daemon.client_name(silent), None);
 }

@@ -1,17 +1,17 @@
 //! When the daemon ends.
 
-use kennel_core::engine::daemon::{Action, LeaveTried, Report};
+use kennel_core::engine::daemon::{Action, ExitAttempt, Report};
 use kennel_core::hello::Control;
-use kennel_core::lifetime::{Owner, Sight};
+use kennel_core::lifetime::{Liveness, Owner};
 
 use super::*;
 
 fn tries_to_leave(actions: &[Action]) -> bool {
-    actions.iter().any(|it| matches!(it, Action::TryToLeave))
+    actions.iter().any(|it| matches!(it, Action::TryToExit))
 }
 
 fn leaves(actions: &[Action]) -> bool {
-    actions.iter().any(|it| matches!(it, Action::Leave))
+    actions.iter().any(|it| matches!(it, Action::Exit))
 }
 
 #[test]
@@ -20,10 +20,14 @@ fn a_daemon_without_clients_leaves_after_linger_and_tries_again_while_somebody_h
     assert!(!tries_to_leave(&stage.pass(LINGER - SECOND)));
     let actions = stage.pass(SECOND);
     assert!(tries_to_leave(&actions), "{actions:?}");
-    stage.daemon.leave_tried(LeaveTried::Contended, stage.now);
+    stage
+        .daemon
+        .handle_exit_attempt(ExitAttempt::LockHeld, stage.now);
     assert!(!tries_to_leave(&stage.pass(SECOND / 20)));
     assert!(tries_to_leave(&stage.pass(SECOND / 20)));
-    stage.daemon.leave_tried(LeaveTried::Left, stage.now);
+    stage
+        .daemon
+        .handle_exit_attempt(ExitAttempt::Exited, stage.now);
     assert_eq!(stage.daemon.next_timeout(stage.now), None);
     assert!(stage.daemon.is_closed());
 }
@@ -51,7 +55,9 @@ fn who_waits_while_the_daemon_leaves_is_let_in() {
     let mut stage = Stage::new();
     assert!(tries_to_leave(&stage.pass(LINGER)));
     stage.client("late");
-    stage.daemon.leave_tried(LeaveTried::Arrivals, stage.now);
+    stage
+        .daemon
+        .handle_exit_attempt(ExitAttempt::ClientsArrived, stage.now);
     let actions = stage.pass(SECOND);
     assert!(!tries_to_leave(&actions) && !leaves(&actions));
     assert!(!stage.daemon.is_closed());
@@ -61,7 +67,7 @@ fn who_waits_while_the_daemon_leaves_is_let_in() {
 fn asked_to_stop_it_tells_all_gives_them_a_second_and_leaves() {
     let mut stage = Stage::new();
     let (client, slot) = stage.served("one");
-    stage.daemon.stop_asked(stage.now);
+    stage.daemon.handle_stop(stage.now);
     stage.daemon.advance(stage.now);
     let actions = stage.actions();
     assert_eq!(told(&actions, client), [&Control::Stopped]);
@@ -78,8 +84,10 @@ fn asked_to_stop_it_tells_all_gives_them_a_second_and_leaves() {
 #[test]
 fn no_arrival_cancels_a_stop() {
     let mut stage = Stage::new();
-    stage.daemon.stop_asked(stage.now);
-    stage.daemon.client_arrived(Sight::Seen, stage.now);
+    stage.daemon.handle_stop(stage.now);
+    stage
+        .daemon
+        .handle_client_arrived(Liveness::Watchable, stage.now);
     stage.daemon.advance(stage.now);
     assert!(!stage.daemon.may_hand_over());
     assert!(stage.daemon.is_closed());
@@ -89,7 +97,7 @@ fn no_arrival_cancels_a_stop() {
 fn without_its_owner_it_outlives_its_last_client_by_the_grace_only() {
     let mut stage = Stage::owned(Owner::Watched);
     let (client, slot) = stage.served("one");
-    stage.daemon.owner_gone(stage.now);
+    stage.daemon.handle_owner_gone(stage.now);
     assert!(reports(&stage.pass(LINGER)).is_empty());
     stage.gone(client);
     stage.end_slot(slot);
@@ -105,7 +113,7 @@ fn a_daemon_whose_runtime_directory_is_gone_serves_the_clients_it_has() {
     let (client, served) = stage.served("one");
     let (gone, deserted) = {
         let private = stage.client_with(Introduction {
-            policy: mux::Policy::default(),
+            policy: mux::MuxPolicy::default(),
             ..introduction("other")
         });
         let modern = slot(&stage.say(private, DISCOVER));
@@ -113,8 +121,8 @@ fn a_daemon_whose_runtime_directory_is_gone_serves_the_clients_it_has() {
         (private, modern)
     };
     stage.gone(gone);
-    assert!(stage.daemon.runtime_dir_lost());
-    assert!(!stage.daemon.runtime_dir_lost(), "that is no news");
+    assert!(stage.daemon.handle_runtime_dir_lost());
+    assert!(!stage.daemon.handle_runtime_dir_lost(), "that is no news");
     let actions = stage.actions();
     assert_eq!(told(&actions, client), [&Control::Moved]);
     assert!(!stops(&actions, served));

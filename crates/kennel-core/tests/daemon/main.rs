@@ -2,6 +2,7 @@
 
 mod clients;
 mod life;
+mod memory;
 mod servers;
 mod snapshot;
 
@@ -11,9 +12,9 @@ use kennel_core::engine::daemon::{
     Action, Daemon, InputLine, Introduction, Report, Settings, SlotId,
 };
 use kennel_core::hello::{Control, Lost, Shares};
-use kennel_core::lifetime::{ClientId, Owner, Policy, Sight};
+use kennel_core::lifetime::{ClientId, Liveness, Owner, Policy};
 use kennel_core::mux;
-use kennel_core::session::Ending;
+use kennel_core::session::ServerExit;
 use kennel_core::time::Moment;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ struct Stage {
     now: Moment,
     /// Lines that went to servers.
     written: Vec<(SlotId, String)>,
+    /// Slots whose clients changed.
+    changed: Vec<SlotId>,
 }
 
 impl Stage {
@@ -41,6 +44,7 @@ impl Stage {
             daemon: Daemon::new(&settings(owner), Moment::START),
             now: Moment::START,
             written: Vec::new(),
+            changed: Vec::new(),
         }
     }
 
@@ -50,7 +54,8 @@ impl Stage {
         while let Some(action) = self.daemon.poll_action() {
             match action {
                 Action::ToServer { slot, line, .. } => self.written.push((slot, text(&line))),
-                Action::Settled { .. } => {}
+                Action::UpdateTimer { .. } => {}
+                Action::ClientsChanged { slot } => self.changed.push(slot),
                 action => actions.push(action),
             }
         }
@@ -69,26 +74,28 @@ impl Stage {
     }
 
     fn client_with(&mut self, introduction: Introduction) -> ClientId {
-        let client = self.daemon.client_arrived(Sight::Seen, self.now);
-        self.daemon.client_introduced(client, introduction);
+        let client = self
+            .daemon
+            .handle_client_arrived(Liveness::Watchable, self.now);
+        self.daemon.handle_introduction(client, introduction);
         client
     }
 
     fn say(&mut self, client: ClientId, line: &str) -> Vec<Action> {
         let line = InputLine::from(line.as_bytes());
-        self.daemon.client_line(client, line, self.now);
+        self.daemon.handle_client_line(client, line, self.now);
         self.actions()
     }
 
     fn server_says(&mut self, slot: SlotId, line: &str) -> Vec<Action> {
         let line = InputLine::from(line.as_bytes());
-        self.daemon.server_line(slot, line, self.now);
+        self.daemon.handle_server_line(slot, line, self.now);
         self.actions()
     }
 
     /// Starts the server of a slot, and writes what waited for it.
     fn start(&mut self, slot: SlotId) {
-        self.daemon.server_started(slot);
+        self.daemon.handle_server_started(slot);
         while let Some(chunk) = self.daemon.next_chunk(slot) {
             let lines = chunk.split(|&byte| byte == b'\n');
             let lines = lines.filter(|line| !line.is_empty());
@@ -116,25 +123,25 @@ impl Stage {
     }
 
     /// The server of a slot ended like this.
-    fn end(&mut self, slot: SlotId, ending: Ending) -> Vec<Action> {
+    fn end(&mut self, slot: SlotId, ending: ServerExit) -> Vec<Action> {
         self.lose_by(slot, Some(ending))
     }
 
-    fn lose_by(&mut self, slot: SlotId, ending: Option<Ending>) -> Vec<Action> {
+    fn lose_by(&mut self, slot: SlotId, ending: Option<ServerExit>) -> Vec<Action> {
         let none = std::iter::empty();
         let now = self.now;
         self.daemon
-            .server_lost(slot, ending, String::new(), none, now);
+            .handle_server_lost(slot, ending, String::new(), none, now);
         self.actions()
     }
 
     fn gone(&mut self, client: ClientId) -> Vec<Action> {
-        self.daemon.client_gone(client, self.now);
+        self.daemon.handle_client_gone(client, self.now);
         self.actions()
     }
 
     fn end_slot(&mut self, slot: SlotId) -> Vec<Action> {
-        self.daemon.slot_ended(slot, self.now);
+        self.daemon.handle_slot_ended(slot, self.now);
         self.actions()
     }
 }
@@ -156,7 +163,7 @@ fn introduction(session: &str) -> Introduction {
         session: session.to_owned(),
         bare: false,
         shares: Shares::default(),
-        policy: mux::Policy::default(),
+        policy: mux::MuxPolicy::default(),
         hibernate_after: None,
     }
 }

@@ -67,11 +67,11 @@ fn a_line_that_was_not_written_to_its_end_is_unsent() {
     let cut_off = [line.as_bytes()].into_iter();
     let now = stage.now;
     let daemon = &mut stage.daemon;
-    daemon.server_lost(slot, Some(Ending::Code(1)), String::new(), cut_off, now);
+    daemon.handle_server_lost(slot, Some(ServerExit::Code(1)), String::new(), cut_off, now);
     let actions = stage.actions();
     let lost = lost(&actions, client);
     assert_eq!(lost.unsent, [Key::Number(1)]);
-    assert_eq!(lost.ended, Some(Ending::Code(1)));
+    assert_eq!(lost.ended, Some(ServerExit::Code(1)));
 }
 
 #[test]
@@ -95,7 +95,9 @@ fn a_start_that_fails_is_told_to_the_clients_of_that_slot() {
         exit: Some(127),
         shortage: false,
     };
-    stage.daemon.server_refused(opened, failure, stage.now);
+    stage
+        .daemon
+        .handle_start_failure(opened, failure, stage.now);
     let actions = stage.actions();
     let lost = lost(&actions, client);
     assert!(lost.final_word && !lost.shortage);
@@ -159,7 +161,7 @@ fn an_outdated_server_is_replaced_when_its_last_answer_is_there() {
     let mut stage = Stage::new();
     let (client, slot) = stage.served("one");
     stage.say(client, &call(1));
-    stage.daemon.files_changed(slot);
+    stage.daemon.handle_files_changed(slot);
     let actions = stage.actions();
     assert_eq!(reports(&actions), [&Report::Outdated]);
     let actions = stage.server_says(slot, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
@@ -173,7 +175,7 @@ fn an_outdated_server_is_replaced_when_its_last_answer_is_there() {
 fn a_client_that_comes_gets_no_outdated_server() {
     let mut stage = Stage::new();
     let (former, outdated) = stage.served("one");
-    stage.daemon.files_changed(outdated);
+    stage.daemon.handle_files_changed(outdated);
     let client = stage.client("two");
     let actions = stage.say(client, INITIALIZE);
     assert_ne!(slot(&actions), outdated);
@@ -183,10 +185,10 @@ fn a_client_that_comes_gets_no_outdated_server() {
 #[test]
 fn two_servers_that_exit_on_discover_do_not_know_it_and_one_or_a_killed_one_shows_nothing() {
     for (endings, modern) in [
-        (&[Ending::Code(1)][..], None),
-        (&[Ending::Code(1), Ending::Code(1)], Some(false)),
-        (&[Ending::Signal(9), Ending::Signal(9)], None),
-        (&[Ending::Code(137), Ending::Code(137)], None),
+        (&[ServerExit::Code(1)][..], None),
+        (&[ServerExit::Code(1), ServerExit::Code(1)], Some(false)),
+        (&[ServerExit::Signal(9), ServerExit::Signal(9)], None),
+        (&[ServerExit::Code(137), ServerExit::Code(137)], None),
     ] {
         let mut stage = Stage::new();
         let client = stage.client("one");
@@ -207,12 +209,12 @@ fn what_an_older_server_showed_is_forgotten_when_its_files_changed() {
     for _ in 0..2 {
         let opened = slot(&stage.say(client, DISCOVER));
         stage.start(opened);
-        stage.end(opened, Ending::Code(1));
+        stage.end(opened, ServerExit::Code(1));
         stage.say(client, "!again");
     }
     assert_eq!(stage.daemon.knows_modern(), Some(false));
     let (_, outdated) = stage.served("two");
-    stage.daemon.files_changed(outdated);
+    stage.daemon.handle_files_changed(outdated);
     stage.say(client, INITIALIZE);
     assert_eq!(stage.daemon.knows_modern(), None);
 }

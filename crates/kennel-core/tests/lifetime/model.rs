@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kennel_core::lifetime::{ClientId, Owner, Policy, Reason, Sight, Verdict};
+use kennel_core::lifetime::{ClientId, Liveness, Owner, Policy, Reason, Verdict};
 use kennel_core::time::Moment;
 
 use crate::world::Happening;
@@ -12,7 +12,7 @@ use crate::world::Happening;
 #[derive(Clone, Debug)]
 struct Snapshot {
     at: Moment,
-    attached: BTreeMap<ClientId, Sight>,
+    attached: BTreeMap<ClientId, Liveness>,
     owner_gone: bool,
     server_down: bool,
     /// A client came, left or was heard just then.
@@ -66,8 +66,12 @@ impl Model {
         next.sign_of_life = false;
         match happening {
             Happening::Attached(id, sight) => {
-                let seen_before = next.attached.get(&id) == Some(&Sight::Seen);
-                let sight = if seen_before { Sight::Seen } else { sight };
+                let seen_before = next.attached.get(&id) == Some(&Liveness::Watchable);
+                let sight = if seen_before {
+                    Liveness::Watchable
+                } else {
+                    sight
+                };
                 next.attached.insert(id, sight);
                 next.sign_of_life = true;
             }
@@ -107,7 +111,12 @@ impl Model {
         let now = self.present().at;
         let alone = self.held_since(|then| then.attached.is_empty() && then.owner_gone);
         let empty = self.held_since(|then| then.attached.is_empty());
-        let unseen = |then: &Snapshot| !then.attached.values().any(|&sight| sight == Sight::Seen);
+        let unseen = |then: &Snapshot| {
+            !then
+                .attached
+                .values()
+                .any(|&sight| sight == Liveness::Watchable)
+        };
         let silent = match self.clients() {
             0 => None,
             _ => self

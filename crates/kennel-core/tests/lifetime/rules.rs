@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kennel_core::lifetime::{ClientId, Owner, Policy, Reason, Sight, State};
+use kennel_core::lifetime::{ClientId, Liveness, Owner, Policy, Reason, State};
 use kennel_core::time::Moment;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::test_runner::TestCaseResult;
@@ -23,12 +23,17 @@ fn it_decides_as_the_plain_model_does() {
     holds("model", cases, |(policy, owner, steps)| {
         let mut world = World::new(policy, owner);
         let mut model = Model::new(policy, owner, world.now);
-        prop_assert_eq!(world.life.deadline(), model.deadline());
+        prop_assert_eq!(world.life.next_timeout(), model.deadline());
         for step in steps {
             world.play(step);
             model.hand_in(step.1, world.now);
             prop_assert_eq!(world.life.verdict(), model.verdict(), "after {:?}", step);
-            prop_assert_eq!(world.life.deadline(), model.deadline(), "after {:?}", step);
+            prop_assert_eq!(
+                world.life.next_timeout(),
+                model.deadline(),
+                "after {:?}",
+                step
+            );
             prop_assert_eq!(world.life.clients(), model.clients(), "after {:?}", step);
         }
         Ok(())
@@ -39,7 +44,7 @@ fn it_decides_as_the_plain_model_does() {
 fn rule_2_once_nobody_is_attached_the_end_comes_in_bounded_time() {
     let cases = (policies(), steps_unasked(), any::<bool>());
     holds("rule 2", cases, |(policy, steps, owner_goes)| {
-        let mut world = with_faithful_client(policy, Owner::Watched, Sight::Seen);
+        let mut world = with_faithful_client(policy, Owner::Watched, Liveness::Watchable);
         let mut unowned = owner_goes;
         for step in steps {
             world.play(step);
@@ -55,7 +60,7 @@ fn rule_2_once_nobody_is_attached_the_end_comes_in_bounded_time() {
             Some(bound) => ends_at_its_deadline(&mut world, bound),
             None => {
                 // No owner is gone, and linger is off: the author did not want an end by time.
-                prop_assert!(world.life.deadline().is_none());
+                prop_assert!(world.life.next_timeout().is_none());
                 Ok(())
             }
         }
@@ -66,17 +71,17 @@ fn rule_2_once_nobody_is_attached_the_end_comes_in_bounded_time() {
 fn rule_2_phantoms_alone_hold_a_server_no_longer_than_max_idle() {
     let cases = (policies(), owners(), steps_unasked());
     holds("phantoms", cases, |(policy, owner, steps)| {
-        let mut world = with_faithful_client(policy, owner, Sight::Seen);
+        let mut world = with_faithful_client(policy, owner, Liveness::Watchable);
         for step in steps {
             world.play(step);
         }
-        world.hand_in(Happening::Attached(ClientId(100), Sight::Unseen));
+        world.hand_in(Happening::Attached(ClientId(100), Liveness::Unwatchable));
         everybody_leaves(&mut world);
 
         match policy.max_idle {
             Some(max_idle) => ends_at_its_deadline(&mut world, max_idle),
             None => {
-                prop_assert!(world.life.deadline().is_none());
+                prop_assert!(world.life.next_timeout().is_none());
                 Ok(())
             }
         }
@@ -87,11 +92,11 @@ fn rule_2_phantoms_alone_hold_a_server_no_longer_than_max_idle() {
 fn rule_3_no_verdict_while_a_client_is_provably_alive() {
     let cases = (policies(), owners(), steps_unasked());
     holds("rule 3, seen", cases, |(policy, owner, steps)| {
-        let mut world = with_faithful_client(policy, owner, Sight::Seen);
+        let mut world = with_faithful_client(policy, owner, Liveness::Watchable);
         for step in steps {
             world.play(step);
             prop_assert_eq!(world.life.verdict(), None, "after {:?}", step);
-            prop_assert_eq!(world.life.deadline(), None, "after {:?}", step);
+            prop_assert_eq!(world.life.next_timeout(), None, "after {:?}", step);
         }
         Ok(())
     });
@@ -104,7 +109,7 @@ fn rule_3_no_verdict_while_an_unseen_client_is_heard_within_max_idle() {
     });
     let cases = (patient, owners(), steps_unasked());
     holds("rule 3, unseen", cases, |(policy, owner, steps)| {
-        let mut world = with_faithful_client(policy, owner, Sight::Unseen);
+        let mut world = with_faithful_client(policy, owner, Liveness::Unwatchable);
         // As rarely as it may be heard, and not a nanosecond more.
         let max_idle = policy.max_idle.unwrap_or(seconds(100_000));
         let pause = Pause::For(max_idle - Duration::from_nanos(1));
@@ -122,7 +127,7 @@ fn rule_3_no_verdict_while_an_unseen_client_is_heard_within_max_idle() {
 fn rule_3_owner_gone_with_a_client_attached_never_kills() {
     let cases = (policies(), steps_unasked());
     holds("owner gone", cases, |(policy, steps)| {
-        let mut world = with_faithful_client(policy, Owner::Watched, Sight::Seen);
+        let mut world = with_faithful_client(policy, Owner::Watched, Liveness::Watchable);
         world.hand_in(Happening::OwnerGone);
         for step in steps {
             world.play(step);
@@ -146,7 +151,7 @@ fn rule_3_a_transient_zero_never_kills() {
     });
     let cases = (patient, owners(), server_up, returns, any::<bool>());
     holds("zero", cases, |(policy, owner, steps, back, late_tick)| {
-        let mut world = with_faithful_client(policy, owner, Sight::Seen);
+        let mut world = with_faithful_client(policy, owner, Liveness::Watchable);
         for step in steps {
             world.play(step);
         }
@@ -156,9 +161,9 @@ fn rule_3_a_transient_zero_never_kills() {
         world.play((back, Happening::Tick));
         if late_tick {
             // Just at the deadline, but the arrival is handed in first.
-            world.now = world.life.deadline().unwrap_or(world.now);
+            world.now = world.life.next_timeout().unwrap_or(world.now);
         }
-        world.hand_in(Happening::Attached(FAITHFUL, Sight::Seen));
+        world.hand_in(Happening::Attached(FAITHFUL, Liveness::Watchable));
         world.hand_in(Happening::Tick);
         prop_assert_eq!(world.life.verdict(), None);
 
@@ -181,7 +186,10 @@ fn lesson_25_the_backstop_fires_only_on_clients_neither_seen_nor_heard() {
                 if let Reason::Silent { silent_for } = verdict.reason {
                     let max_idle = policy.max_idle.expect("without it there is no backstop");
                     prop_assert!(sights.iter().any(Option::is_some), "nobody was attached");
-                    prop_assert!(!sights.contains(&Some(Sight::Seen)), "one was seen alive");
+                    prop_assert!(
+                        !sights.contains(&Some(Liveness::Watchable)),
+                        "one was seen alive"
+                    );
                     prop_assert!(world.now - heard >= max_idle, "one was heard");
                     prop_assert!(silent_for >= max_idle);
                 }
@@ -219,7 +227,7 @@ fn a_verdict_is_final() {
             world.play(step);
             prop_assert_eq!(world.life.verdict(), verdict, "after {:?}", step);
             prop_assert_eq!(world.life.state(), State::Ended, "after {:?}", step);
-            prop_assert_eq!(world.life.deadline(), None, "after {:?}", step);
+            prop_assert_eq!(world.life.next_timeout(), None, "after {:?}", step);
         }
         Ok(())
     });
@@ -234,16 +242,16 @@ fn rule_10_a_deadline_is_honest() {
             world.play(step);
             let before = world.life.verdict();
             let mut early = world.life.clone();
-            match world.life.deadline() {
-                None => early.tick(Moment::END),
-                Some(deadline) if deadline > world.now => early.tick(just_before(deadline)),
+            match world.life.next_timeout() {
+                None => early.advance(Moment::END),
+                Some(deadline) if deadline > world.now => early.advance(just_before(deadline)),
                 Some(_) => {}
             }
             prop_assert_eq!(early.verdict(), before, "too early after {:?}", step);
 
-            if let Some(deadline) = world.life.deadline() {
+            if let Some(deadline) = world.life.next_timeout() {
                 let mut punctual = world.life.clone();
-                punctual.tick(deadline);
+                punctual.advance(deadline);
                 prop_assert!(
                     punctual.verdict().is_some(),
                     "a useless tick after {:?}",
@@ -255,7 +263,7 @@ fn rule_10_a_deadline_is_honest() {
     });
 }
 
-fn with_faithful_client(policy: Policy, owner: Owner, sight: Sight) -> World {
+fn with_faithful_client(policy: Policy, owner: Owner, sight: Liveness) -> World {
     let mut world = World::new(policy, owner);
     world.hand_in(Happening::Attached(FAITHFUL, sight));
     world
@@ -274,7 +282,10 @@ fn everybody_leaves(world: &mut World) {
 fn ends_at_its_deadline(world: &mut World, within: Duration) -> TestCaseResult {
     prop_assert_eq!(world.life.verdict(), None);
     let latest = world.now + within;
-    prop_assert!(world.life.deadline().is_some(), "nothing would ever end it");
+    prop_assert!(
+        world.life.next_timeout().is_some(),
+        "nothing would ever end it"
+    );
     world.play((Pause::ToDeadline, Happening::Tick));
     prop_assert!(world.life.verdict().is_some());
     prop_assert!(world.now <= latest);

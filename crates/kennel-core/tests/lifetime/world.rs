@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kennel_core::lifetime::{ClientId, Lifetime, Owner, Policy, Sight};
+use kennel_core::lifetime::{ClientId, Lifetime, Liveness, Owner, Policy};
 use kennel_core::time::Moment;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::{collection, option, prop_oneof};
@@ -24,7 +24,7 @@ pub(crate) fn just_before(moment: Moment) -> Moment {
 /// What may happen, one for each call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Happening {
-    Attached(ClientId, Sight),
+    Attached(ClientId, Liveness),
     Gone(ClientId),
     Traffic(ClientId),
     OwnerGone,
@@ -64,7 +64,7 @@ impl World {
 
     /// Lets the pause go by, then hands in what happens.
     pub(crate) fn play(&mut self, (pause, happening): Step) {
-        let deadline = self.life.deadline().unwrap_or(self.now);
+        let deadline = self.life.next_timeout().unwrap_or(self.now);
         self.now = self.now.max(match pause {
             Pause::None => self.now,
             Pause::For(length) => self.now + length,
@@ -78,14 +78,14 @@ impl World {
     pub(crate) fn hand_in(&mut self, happening: Happening) {
         let (life, now) = (&mut self.life, self.now);
         match happening {
-            Happening::Attached(id, sight) => life.client_attached(id, sight, now),
-            Happening::Gone(id) => life.client_gone(id, now),
-            Happening::Traffic(id) => life.traffic(id, now),
-            Happening::OwnerGone => life.owner_gone(now),
-            Happening::ServerExited => life.server_exited(now),
-            Happening::ServerStarted => life.server_started(now),
-            Happening::StopAsked => life.stop_asked(now),
-            Happening::Tick => life.tick(now),
+            Happening::Attached(id, sight) => life.handle_client_attached(id, sight, now),
+            Happening::Gone(id) => life.handle_client_gone(id, now),
+            Happening::Traffic(id) => life.handle_traffic(id, now),
+            Happening::OwnerGone => life.handle_owner_gone(now),
+            Happening::ServerExited => life.handle_server_exited(now),
+            Happening::ServerStarted => life.handle_server_started(now),
+            Happening::StopAsked => life.handle_stop(now),
+            Happening::Tick => life.advance(now),
         }
     }
 }
@@ -135,8 +135,8 @@ fn pauses() -> impl Strategy<Value = Pause> {
 fn happenings() -> impl Strategy<Value = Happening> {
     let ids = || CROWD.prop_map(ClientId);
     let sights = any::<bool>().prop_map(|seen| match seen {
-        true => Sight::Seen,
-        false => Sight::Unseen,
+        true => Liveness::Watchable,
+        false => Liveness::Unwatchable,
     });
     prop_oneof![
         6 => (ids(), sights).prop_map(|(id, sight)| Happening::Attached(id, sight)),

@@ -69,7 +69,7 @@ pub(crate) fn values() -> Vec<Odd> {
     });
     let mut all = Vec::from(few);
     for (what, depth) in [
-        ("nesting as deep as is seen at a glance", 63),
+        ("nesting as deep as the fast path reads", 63),
         ("deep nesting", 64),
         ("very deep nesting", 20_000),
     ] {

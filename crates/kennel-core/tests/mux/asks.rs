@@ -2,6 +2,7 @@
 
 use kennel_core::message::Key;
 use kennel_core::mux::{ClientId, Lane, Note, Side, Unaddressed};
+use kennel_core::note::LineNote;
 
 use crate::play::{
     INITIALIZED, Play, WELCOME, call, cancel, error, initialize, notice, progress, reason, refusal,
@@ -20,7 +21,7 @@ fn is_ambiguous(play: &mut Play, id: &str) {
     assert_eq!(refusal(&heard[0].1), (id.into(), -32603));
     assert_eq!(reason(&heard[0].1), "ambiguous_client");
     play.nobody_hears();
-    assert!(!play.mux.takes_newcomers());
+    assert!(!play.mux.accepts_clients());
     assert_eq!(play.mux.ambiguous(), Some("sampling/createMessage"));
 }
 
@@ -37,7 +38,8 @@ fn the_only_client_with_a_call_in_flight_is_asked() {
     // The other one cannot answer for it, and nobody twice.
     play.client(1, &result(&shown, "{}"));
     play.nobody_hears();
-    let unknown = |client, key| Note::UnknownAnswer(Side::Client(ClientId(client)), key);
+    let unknown =
+        |client, key| Note::Line(LineNote::UnknownAnswer(Side::Client(ClientId(client)), key));
     let key = Some(Key::Number(shown.parse().unwrap()));
     assert_eq!(play.notes(), [unknown(1, key.clone())]);
     play.client(2, &result(&shown, r#"{"ok":1.0}"#));
@@ -46,7 +48,7 @@ fn the_only_client_with_a_call_in_flight_is_asked() {
     play.client(2, &result(&shown, "{}"));
     play.nobody_hears();
     assert_eq!(play.notes(), [unknown(2, key)]);
-    assert!(play.mux.takes_newcomers());
+    assert!(play.mux.accepts_clients());
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn what_somebody_left_behind_is_nobody_elses() {
     assert_eq!(refusal(&heard[0]), ("0".into(), -32603));
     assert_eq!(reason(&heard[0]), "client_gone");
     play.nobody_hears();
-    assert!(play.mux.takes_newcomers(), "it is clear whose it was");
+    assert!(play.mux.accepts_clients(), "it is clear whose it was");
 
     play.asks(2, &call("1", "b"));
     play.server(&sample("7"));
@@ -192,7 +194,7 @@ fn who_says_nothing_more_is_asked_nothing_and_has_its_answers() {
     play.server(&sample("0"));
     play.server(&request("1", "roots/list", "{}"));
     play.forget();
-    play.mux.client_eof(ClientId(1), play.now);
+    play.mux.handle_client_eof(ClientId(1), play.now);
     play.client(2, INITIALIZED);
     let heard = play.server_heard();
     let reasons: Vec<_> = heard.iter().map(|line| reason(line)).collect();
@@ -201,7 +203,7 @@ fn who_says_nothing_more_is_asked_nothing_and_has_its_answers() {
     play.server(&sample("2"));
     assert_eq!(reason(&play.server_heard()[0]), "client_gone");
     play.nobody_hears();
-    assert_eq!(play.mux.waits_for(ClientId(1)), 1);
+    assert_eq!(play.mux.pending_requests_of(ClientId(1)), 1);
     play.server(&result(&minted, "{}"));
     assert_eq!(play.heard(1), [result("1", "{}")]);
 }

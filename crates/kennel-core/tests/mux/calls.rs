@@ -2,6 +2,7 @@
 
 use kennel_core::message::{Key, Malformed};
 use kennel_core::mux::{ClientId, Lane, Note, Side, Unaddressed};
+use kennel_core::note::LineNote;
 
 use crate::play::{
     Play, call, cancel, class_of, error, id_of, initialize_with, notice, progress, refusal,
@@ -33,7 +34,7 @@ fn rule_4_the_same_id_of_two_clients_is_two_requests() {
     play.server(&result(&format!("\"{first}\""), "{}"));
     play.nobody_hears();
     let number = |id: &str| Some(Key::Number(id.parse().unwrap()));
-    let unknown = |key| Note::UnknownAnswer(Side::Server, key);
+    let unknown = |key| Note::Line(LineNote::UnknownAnswer(Side::Server, key));
     assert_eq!(
         play.notes(),
         [
@@ -45,12 +46,12 @@ fn rule_4_the_same_id_of_two_clients_is_two_requests() {
 }
 
 #[test]
-fn an_error_without_an_id_reaches_the_only_client_that_can_be_meant() {
+fn an_error_without_an_id_is_delivered_only_while_one_session_ever_used_the_server() {
     let lines = [
         error("null", -32700),
         error("null", -32700).replace(r#""id":null,"#, ""),
     ];
-    let unknown = Note::UnknownAnswer(Side::Server, None);
+    let unknown = Note::Line(LineNote::UnknownAnswer(Side::Server, None));
     for line in lines {
         // The only one that is attached.
         let mut play = Play::legacy(1);
@@ -58,32 +59,26 @@ fn an_error_without_an_id_reaches_the_only_client_that_can_be_meant() {
         assert_eq!(play.heard(1), std::slice::from_ref(&line));
         assert_eq!(play.notes(), []);
 
-        // Nobody has a request in flight.
+        // Another session is attached. The error may be about a notification of either.
         let mut play = Play::legacy(2);
         play.server(&line);
         play.nobody_hears();
         assert_eq!(play.notes(), std::slice::from_ref(&unknown));
 
-        // The only one with requests in flight; they stay so.
+        // Even if only one of them has a request in flight.
         let minted = play.asks(1, &call("1", "a"));
-        play.server(&line);
-        assert_eq!(play.heard(1), std::slice::from_ref(&line));
-        play.nobody_hears();
-        assert_eq!(play.notes(), []);
-
-        // Both have some.
-        let other = play.asks(2, &call("1", "a"));
-        play.server(&line);
-        play.nobody_hears();
-        assert_eq!(play.notes(), std::slice::from_ref(&unknown));
-
-        // What a client cancelled may be meant, too.
-        play.client(2, &cancel("1"));
+        play.client(2, &notice("notifications/x", r#"{"secret":2}"#));
         play.server_heard();
         play.server(&line);
         play.nobody_hears();
         assert_eq!(play.notes(), std::slice::from_ref(&unknown));
-        play.server(&result(&other, "{}"));
+
+        // And after the other one left: the server may answer late.
+        play.leave(2);
+        play.server_heard();
+        play.server(&line);
+        play.nobody_hears();
+        assert_eq!(play.notes(), std::slice::from_ref(&unknown));
 
         play.server(&result(&minted, "{}"));
         assert_eq!(play.heard(1), [result("1", "{}")]);
@@ -163,7 +158,7 @@ fn what_is_cancelled_is_heard_of_no_more() {
     let minted = play.asks(1, &with_token("1", "1"));
     play.client(1, &cancel("1"));
     assert_eq!(play.server_heard(), [cancel(&minted)], "to the byte");
-    assert_eq!(play.mux.waits_for(ClientId(1)), 0);
+    assert_eq!(play.mux.pending_requests_of(ClientId(1)), 0);
 
     play.server(&progress(&minted));
     play.server(&result(&minted, "{}"));
@@ -185,7 +180,7 @@ fn nobody_cancels_what_is_another_clients() {
     play.client(2, &cancel("1"));
     play.client(2, &cancel(&minted));
     play.nobody_hears();
-    let unknown = |key| Note::UnknownCancel(Side::Client(ClientId(2)), key);
+    let unknown = |key| Note::Line(LineNote::UnknownCancel(Side::Client(ClientId(2)), key));
     let minted_key = Key::Number(minted.parse().unwrap());
     assert_eq!(play.notes(), [unknown(Key::Number(1)), unknown(minted_key)]);
     play.server(&result(&minted, "{}"));
@@ -219,17 +214,17 @@ fn where_it_stands_can_be_asked() {
     play.asks(1, &call("1", "a"));
     let minted = play.asks(1, &call(r#""\u0031""#, "a"));
     let one = ClientId(1);
-    assert_eq!(play.mux.waits_for(one), 2);
+    assert_eq!(play.mux.pending_requests_of(one), 2);
     assert_eq!(
         play.mux.in_flight_of(one),
         [b"1".to_vec(), br#""\u0031""#.to_vec()]
     );
     play.server(&result(&minted, "{}"));
-    assert_eq!(play.mux.waits_for(one), 1);
-    assert_eq!(play.mux.waits_for(ClientId(2)), 0);
+    assert_eq!(play.mux.pending_requests_of(one), 1);
+    assert_eq!(play.mux.pending_requests_of(ClientId(2)), 0);
     assert_eq!(play.mux.clients(), 2);
     assert_eq!(play.mux.requests(), 4);
-    assert!(play.mux.takes_newcomers());
+    assert!(play.mux.accepts_clients());
 }
 
 #[test]
@@ -243,10 +238,10 @@ fn who_waits_for_a_line_that_was_never_written_can_be_asked() {
         (ClientId(1), br#""a""#.to_vec()),
         (ClientId(2), b"7".to_vec()),
     ];
-    assert_eq!(play.mux.askers(heard[0].as_bytes()), both);
+    assert_eq!(play.mux.waiters_of_line(heard[0].as_bytes()), both);
     play.client(1, &cancel(r#""a""#));
-    assert_eq!(play.mux.askers(heard[0].as_bytes()), both[1..]);
-    assert!(play.mux.askers(cancel("3").as_bytes()).is_empty());
+    assert_eq!(play.mux.waiters_of_line(heard[0].as_bytes()), both[1..]);
+    assert!(play.mux.waiters_of_line(cancel("3").as_bytes()).is_empty());
 }
 
 #[test]
@@ -293,7 +288,7 @@ fn a_key_that_decides_and_comes_twice_is_refused() {
     play.nobody_hears();
     assert!(matches!(
         play.notes()[0],
-        Note::Malformed(_, Malformed::Shape(_))
+        Note::Line(LineNote::Malformed(_, Malformed::Shape(_)))
     ));
 }
 

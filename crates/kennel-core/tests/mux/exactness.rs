@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
+use kennel_core::mux::{Class, ClientId, Mux, MuxPolicy, Output};
 use kennel_core::time::Moment;
 use proptest::prop_assert_eq;
 
@@ -274,21 +274,21 @@ fn a_ghost_that_is_forgotten_haunts_still() {
 #[test]
 fn the_same_calls_give_the_same_answers() {
     let play = |_| {
-        let mut mux = Mux::new(class_of(&initialize("0")), Policy::default());
+        let mut mux = Mux::new(class_of(&initialize("0")), MuxPolicy::default());
         let mut out = Vec::new();
         for client in 0..20 {
             mux.join(ClientId(client), &client.to_string());
             let now = Moment::START + Duration::from_millis(client);
-            mux.from_client(ClientId(client), initialize("0").as_bytes(), now);
-            mux.from_client(ClientId(client), call("1", "a").as_bytes(), now);
+            mux.handle_client_line(ClientId(client), initialize("0").as_bytes(), now);
+            mux.handle_client_line(ClientId(client), call("1", "a").as_bytes(), now);
         }
         for client in (0..20).rev() {
             mux.leave(ClientId(client), Moment::START);
         }
-        out.extend(std::iter::from_fn(|| mux.poll()));
+        out.extend(std::iter::from_fn(|| mux.poll_output()));
         out
     };
-    let (one, other): (Vec<Out>, Vec<Out>) = (play(1), play(2));
+    let (one, other): (Vec<Output>, Vec<Output>) = (play(1), play(2));
     assert_eq!(one, other);
 }
 

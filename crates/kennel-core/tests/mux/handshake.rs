@@ -144,7 +144,7 @@ fn a_legacy_server_never_hears_of_the_modern_era() {
     assert_eq!(refusal(&heard[0]), ("1".into(), -32601));
     assert_eq!(refusal(&heard[1]), ("2".into(), -32600));
     play.nobody_hears();
-    assert_eq!(play.mux.waits_for(ClientId(1)), 0);
+    assert_eq!(play.mux.pending_requests_of(ClientId(1)), 0);
 }
 
 #[test]

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use kennel_core::lifetime::ClientId;
-use kennel_core::mux::{Class, Mux, Policy};
+use kennel_core::mux::{Class, Mux, MuxPolicy};
 use kennel_core::time::Moment;
 
 const CLIENT: ClientId = ClientId(7);
 
 fn ask(mux: &mut Mux, id: u64, method: &str, at: Moment) {
     let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"}}"#);
-    mux.from_client(CLIENT, line.as_bytes(), at);
+    mux.handle_client_line(CLIENT, line.as_bytes(), at);
 }
 
 fn answer(mux: &mut Mux, id: u64, at: Moment) {
     let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-    mux.from_server(line.as_bytes(), at);
+    mux.handle_server_line(line.as_bytes(), at);
 }
 
 #[test]
 fn the_median_of_the_last_answers_is_what_the_server_takes() {
-    let mut mux = Mux::new(Class::private(), Policy::default());
+    let mut mux = Mux::new(Class::private(), MuxPolicy::default());
     mux.join(CLIENT, "its session");
     assert_eq!(mux.latency(), None);
     let millis = |millis| Moment::START + Duration::from_millis(millis);
@@ -44,7 +44,7 @@ fn the_median_of_the_last_answers_is_what_the_server_takes() {
 
 #[test]
 fn a_request_that_a_client_waits_for_is_pending() {
-    let mut mux = Mux::new(Class::private(), Policy::default());
+    let mut mux = Mux::new(Class::private(), MuxPolicy::default());
     mux.join(CLIENT, "its session");
     let millis = |millis| Moment::START + Duration::from_millis(millis);
     assert!(!mux.is_pending());
@@ -57,6 +57,6 @@ fn a_request_that_a_client_waits_for_is_pending() {
     answer(&mut mux, 2, millis(4));
     assert!(mux.is_pending());
     let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#;
-    mux.from_client(CLIENT, cancel.as_bytes(), millis(5));
+    mux.handle_client_line(CLIENT, cancel.as_bytes(), millis(5));
     assert!(!mux.is_pending());
 }

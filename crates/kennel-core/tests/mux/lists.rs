@@ -1,6 +1,6 @@
 //! Lists: asked once for all who could not tell, and kept as long as the protocol says.
 
-use kennel_core::mux::{ClientId, Lane, Mux, Policy};
+use kennel_core::mux::{ClientId, Lane, Mux, MuxPolicy};
 
 use crate::play::{Play, cancel, class_of, error, initialize, notice, request, result};
 
@@ -17,7 +17,7 @@ fn who_asks_the_same_waits_for_the_same() {
     play.client(2, &request("1", "tools/list", "{}"));
     play.client(3, &request("9", "tools/list", r#"{"_meta":{}}"#));
     play.nobody_hears();
-    assert_eq!(play.mux.waits_for(ClientId(3)), 1);
+    assert_eq!(play.mux.pending_requests_of(ClientId(3)), 1);
 
     play.server(&result(&minted, r#"{"tools":[1.0]}"#));
     assert_eq!(play.heard(1), [result("1", r#"{"tools":[1.0]}"#)]);
@@ -263,9 +263,9 @@ fn without_the_cache_everybody_asks() {
     let mut play = Play::legacy(0);
     play.mux = Mux::new(
         class_of(&initialize("0")),
-        Policy {
+        MuxPolicy {
             cache: false,
-            ..Policy::default()
+            ..MuxPolicy::default()
         },
     );
     play.enter(1);

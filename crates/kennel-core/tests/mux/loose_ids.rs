@@ -2,6 +2,7 @@
 
 use kennel_core::message::Key;
 use kennel_core::mux::{Note, Side};
+use kennel_core::note::LineNote;
 
 use crate::play::{Play, call, cancel, error, modern, notice, progress, request, result};
 
@@ -50,7 +51,12 @@ fn an_id_that_is_no_pending_number_is_still_dropped() {
         play.server(&result(unknown, "{}"));
         assert_eq!(play.heard(1), [""; 0], "{unknown}");
         let notes = play.notes();
-        let is_unknown = |note: &Note| matches!(note, Note::UnknownAnswer(Side::Server, Some(_)));
+        let is_unknown = |note: &Note| {
+            matches!(
+                note,
+                Note::Line(LineNote::UnknownAnswer(Side::Server, Some(_)))
+            )
+        };
         assert!(notes.iter().all(is_unknown) && notes.len() == 1);
     }
 }
@@ -104,10 +110,10 @@ fn a_cancellation_may_spell_the_id_otherwise() {
     play.forget();
     play.client(1, &cancel("4.0"));
     play.nobody_hears();
-    let unknown = Note::UnknownCancel(
+    let unknown = Note::Line(LineNote::UnknownCancel(
         Side::Client(kennel_core::mux::ClientId(1)),
         Key::Odd("4.0".into()),
-    );
+    ));
     assert_eq!(play.notes(), [unknown]);
 }
 

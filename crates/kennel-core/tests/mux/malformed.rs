@@ -2,6 +2,7 @@
 
 use kennel_core::message::BATCH_LIMIT;
 use kennel_core::mux::{Note, Side};
+use kennel_core::note::LineNote;
 
 use crate::play::{Play, call, reason, refusal, request, result};
 
@@ -17,7 +18,7 @@ fn an_answer_that_is_not_utf8_or_has_control_characters_is_repaired() {
         assert_eq!(play.heard(2), [expected]);
         assert!(matches!(
             play.notes()[..],
-            [Note::Repaired(Side::Server, _)]
+            [Note::Line(LineNote::Repaired(Side::Server, _))]
         ));
     }
     play.nobody_hears();

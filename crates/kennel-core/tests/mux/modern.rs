@@ -44,7 +44,7 @@ fn methods_that_the_modern_era_removed_are_answered_by_the_server() {
         play.server(&error(&minted, -32601));
         assert_eq!(play.heard(1), [error("5", -32601)]);
     }
-    assert!(play.mux.takes_newcomers());
+    assert!(play.mux.accepts_clients());
     let minted = play.asks(1, &initialize("6"));
     play.server(&error(&minted, -32022));
     assert_eq!(play.heard(1), [error("6", -32022)]);
@@ -63,7 +63,7 @@ fn nobody_turns_a_modern_server_that_others_use_into_a_legacy_one() {
     play.server(&result(&minted, "{}"));
     assert_eq!(play.heard(1), [result("2", "{}")]);
     assert_eq!(play.dismissed, [1]);
-    assert!(!play.mux.takes_newcomers());
+    assert!(!play.mux.accepts_clients());
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn nobody_joins_a_modern_server_that_may_turn_into_a_legacy_one() {
     for (accepts, is_cancelled) in [(true, false), (true, true), (false, false)] {
         let mut play = Play::modern(1);
         let minted = play.asks(1, &initialize("2"));
-        assert!(!play.mux.takes_newcomers());
+        assert!(!play.mux.accepts_clients());
         assert_eq!(play.mux.ambiguous(), Some("initialize"));
         if is_cancelled {
             play.client(1, &cancel("2"));
@@ -84,7 +84,7 @@ fn nobody_joins_a_modern_server_that_may_turn_into_a_legacy_one() {
             false => error(&minted, -32601),
         };
         play.server(&answer);
-        assert_eq!(play.mux.takes_newcomers(), !accepts);
+        assert_eq!(play.mux.accepts_clients(), !accepts);
         let gone: &[u64] = if accepts { &[1, 2] } else { &[] };
         assert_eq!(play.dismissed, gone);
     }
@@ -145,7 +145,7 @@ fn a_server_that_does_not_know_discover_is_known() {
         assert_eq!(play.mux.knows_discover(), Some(knows));
         assert_eq!(play.heard(1), [error("1", code)]);
         play.asks(1, &initialize("2"));
-        assert!(!play.mux.takes_newcomers());
+        assert!(!play.mux.accepts_clients());
     }
 }
 
@@ -257,7 +257,11 @@ fn a_subscription_is_known_to_each_by_its_own_id() {
         assert_eq!(play.heard(2), [of_subscription(method, "7")]);
         play.nobody_hears();
     }
-    assert_eq!(play.mux.waits_for(ClientId(1)), 0, "it would wait for ever");
+    assert_eq!(
+        play.mux.pending_requests_of(ClientId(1)),
+        0,
+        "it would wait for ever"
+    );
     assert_eq!(play.mux.in_flight_of(ClientId(1)), [b"7".to_vec()]);
 
     let last = |id| format!(r#"{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}"#);

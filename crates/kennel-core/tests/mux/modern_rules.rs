@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kennel_core::mux::{Class, ClientId, Out, Policy};
+use kennel_core::mux::{Class, ClientId, MuxPolicy, Output};
 use kennel_core::time::Moment;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::test_runner::TestCaseResult;
@@ -72,7 +72,7 @@ fn rules_4_and_11_hold_in_the_modern_era() {
         1 => which.prop_map(Step::EndBySide),
     ];
     holds("modern mux", collection::vec(step, 0..100), |steps| {
-        let mut mux = Twins::new(Class::modern(), Policy::default());
+        let mut mux = Twins::new(Class::modern(), MuxPolicy::default());
         let mut world = World::default();
         for step in steps {
             world.play(&mut mux, step)?;
@@ -127,7 +127,7 @@ impl World {
                 };
                 self.facts.insert(serial, fact);
                 let line = line(&id.to_string(), asked, serial);
-                mux.from_client(ClientId(client), line.as_bytes(), Moment::START);
+                mux.handle_client_line(ClientId(client), line.as_bytes(), Moment::START);
                 self.poll(mux)
             }
             Step::Cancel(who, which) => {
@@ -141,7 +141,7 @@ impl World {
                 let serial = open.remove(&id).expect("it is open");
                 self.facts.get_mut(&serial).expect("known").by = None;
                 let line = cancel(&id.to_string());
-                mux.from_client(ClientId(client), line.as_bytes(), Moment::START);
+                mux.handle_client_line(ClientId(client), line.as_bytes(), Moment::START);
                 self.poll(mux)
             }
             Step::GoOn(which) => {
@@ -191,23 +191,23 @@ impl World {
     }
 
     fn server_says(&mut self, mux: &mut Twins, line: &str) -> TestCaseResult {
-        mux.from_server(line.as_bytes(), Moment::START);
+        mux.handle_server_line(line.as_bytes(), Moment::START);
         self.poll(mux)
     }
 
     fn poll(&mut self, mux: &mut Twins) -> TestCaseResult {
-        while let Some(out) = mux.poll() {
+        while let Some(out) = mux.poll_output() {
             match out {
-                Out::ToServer { line, .. } => self.server_hears(&text(line.into()))?,
-                Out::ToClient { client, line } => {
+                Output::ToServer { line, .. } => self.server_hears(&text(line.into()))?,
+                Output::ToClient { client, line } => {
                     self.client_hears(client.0, &text(line.into()))?
                 }
-                Out::ToClients { clients, line } => {
+                Output::ToClients { clients, line } => {
                     for client in clients {
                         self.client_hears(client.0, &text(line.to_vec()))?;
                     }
                 }
-                Out::Dismiss { .. } => prop_assert!(false, "nobody has to go"),
+                Output::Dismiss { .. } => prop_assert!(false, "nobody has to go"),
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kennel_core::message::Message;
-use kennel_core::mux::{Class, ClientId, Lane, Mux, Note, Opening, Out, Policy, opening};
+use kennel_core::mux::{Class, ClientId, Lane, Mux, MuxPolicy, Note, Opening, Output, opening};
 use kennel_core::time::Moment;
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub(crate) struct Play {
 impl Play {
     pub(crate) fn new(class: Class) -> Play {
         Play {
-            mux: Mux::new(class, Policy::default()),
+            mux: Mux::new(class, MuxPolicy::default()),
             now: Moment::START,
             server: Vec::new(),
             clients: BTreeMap::new(),
@@ -83,13 +83,13 @@ impl Play {
     }
 
     pub(crate) fn tick(&mut self, now: Moment) {
-        self.mux.tick(now);
+        self.mux.advance(now);
         self.poll();
     }
 
     pub(crate) fn client(&mut self, client: u64, line: &str) {
         self.mux
-            .from_client(ClientId(client), line.as_bytes(), self.now);
+            .handle_client_line(ClientId(client), line.as_bytes(), self.now);
         self.poll();
     }
 
@@ -99,7 +99,7 @@ impl Play {
 
     /// A line that need not be text.
     pub(crate) fn server_bytes(&mut self, line: &[u8]) {
-        self.mux.from_server(line, self.now);
+        self.mux.handle_server_line(line, self.now);
         self.poll();
     }
 
@@ -161,24 +161,24 @@ impl Play {
     }
 
     fn poll(&mut self) {
-        while let Some(out) = self.mux.poll() {
+        while let Some(out) = self.mux.poll_output() {
             match out {
-                Out::ToServer { lane, line } => self.server.push((lane, text(line.into()))),
-                Out::ToClient { client, line } => {
+                Output::ToServer { lane, line } => self.server.push((lane, text(line.into()))),
+                Output::ToClient { client, line } => {
                     assert!(!self.dismissed.contains(&client.0));
                     self.clients
                         .entry(client.0)
                         .or_default()
                         .push(text(line.into()));
                 }
-                Out::ToClients { clients, line } => {
+                Output::ToClients { clients, line } => {
                     for client in clients {
                         assert!(!self.dismissed.contains(&client.0));
                         let heard = self.clients.entry(client.0).or_default();
                         heard.push(text(line.to_vec()));
                     }
                 }
-                Out::Dismiss { client, unsent, .. } => {
+                Output::Dismiss { client, unsent, .. } => {
                     self.dismissed.push(client.0);
                     self.unsent.extend(unsent.iter().map(ToString::to_string));
                 }

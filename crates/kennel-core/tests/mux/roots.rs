@@ -215,8 +215,8 @@ fn what_a_newcomer_says_waits_until_its_roots_are_compared() {
         play.client(2, line);
     }
     play.nobody_hears();
-    assert_eq!(play.mux.waits_for(ClientId(2)), 2);
-    assert!(play.mux.keeps(ClientId(2)) >= said.iter().map(String::len).sum());
+    assert_eq!(play.mux.pending_requests_of(ClientId(2)), 2);
+    assert!(play.mux.queued_bytes(ClientId(2)) >= said.iter().map(String::len).sum());
     play.client(2, &request("9", "ping", "{}"));
     assert_eq!(play.heard(2), [result("9", "{}")], "a ping never waits");
 
@@ -224,8 +224,8 @@ fn what_a_newcomer_says_waits_until_its_roots_are_compared() {
     let heard = play.server_heard();
     let names: Vec<_> = heard.iter().map(|it| it.contains("tools/call")).collect();
     assert_eq!(names, [true, false, true], "in order: {heard:?}");
-    assert_eq!(play.mux.keeps(ClientId(2)), 0);
-    assert_eq!(play.mux.due(), None);
+    assert_eq!(play.mux.queued_bytes(ClientId(2)), 0);
+    assert_eq!(play.mux.next_timeout(), None);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn what_a_newcomer_cancels_meanwhile_nobody_hears_of() {
     play.client(2, &call("4", "two"));
     play.client(2, &cancel("4"));
     play.nobody_hears();
-    assert_eq!(play.mux.keeps(ClientId(2)), 0);
+    assert_eq!(play.mux.queued_bytes(ClientId(2)), 0);
     play.client(2, &cancel("3"));
     assert_eq!(play.server_heard(), [cancel(&asked)], "of this it knows");
     play.client(1, &result(&first, HOME));
@@ -265,14 +265,17 @@ fn a_newcomer_that_tells_no_roots_goes_solo_in_the_end_with_all_it_said() {
     let mut play = Play::legacy(1);
     a_newcomer(&mut play);
     play.client(2, &call("7", "two"));
-    let due = play.mux.due().expect("it is not waited for for ever");
+    let due = play
+        .mux
+        .next_timeout()
+        .expect("it is not waited for for ever");
     play.tick(due);
     play.nobody_hears();
     assert_eq!(
         (&play.dismissed[..], &play.unsent[..]),
         (&[2][..], &["7".to_owned()][..])
     );
-    assert_eq!(play.mux.due(), None);
+    assert_eq!(play.mux.next_timeout(), None);
 }
 
 #[test]
@@ -280,7 +283,7 @@ fn a_newcomer_that_will_tell_no_roots_goes_solo_with_all_it_said() {
     let mut play = Play::legacy(1);
     a_newcomer(&mut play);
     play.client(2, &call("7", "two"));
-    play.mux.client_eof(ClientId(2), play.now);
+    play.mux.handle_client_eof(ClientId(2), play.now);
     play.tick(play.now);
     play.nobody_hears();
     assert_eq!(play.dismissed, [2]);
@@ -367,10 +370,10 @@ fn the_server_gets_an_error_where_one_it_works_for_tells_no_roots() {
         match how {
             "leaves" => play.leave(2),
             "is silent" => {
-                play.mux.client_eof(ClientId(2), play.now);
+                play.mux.handle_client_eof(ClientId(2), play.now);
                 play.tick(play.now);
             }
-            "is late" => play.tick(play.mux.due().expect("it is waited for")),
+            "is late" => play.tick(play.mux.next_timeout().expect("it is waited for")),
             _ => play.client(2, &error(&second, -1)),
         }
         assert_eq!(reason(&play.server_heard()[0]), "ambiguous_client", "{how}");
@@ -500,7 +503,7 @@ fn an_answer_that_changes_hands_is_not_taken_for_what_waited_for_it() {
     play.client(2, &call("7", "two"));
     let answer = Owned::from(result(&shown, HOME).into_bytes());
     play.mux
-        .from_client_owned(ClientId(2), answer, &Scan::default(), play.now);
+        .handle_owned_client_line(ClientId(2), answer, &Scan::default(), play.now);
     play.tick(play.now);
     let heard = play.server_heard();
     assert_eq!(heard.len(), 1, "{heard:?}");

@@ -1,7 +1,7 @@
 //! What holds for every order of events.
 
 use kennel_core::message::Message;
-use kennel_core::mux::{Class, ClientId, Out, Policy};
+use kennel_core::mux::{Class, ClientId, MuxPolicy, Output};
 use kennel_core::time::Moment;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::sample::select;
@@ -139,9 +139,9 @@ fn whatever_is_said_only_messages_pass_and_nothing_panics() {
                 1 => Class::modern(),
                 _ => Class::private(),
             };
-            let policy = Policy {
+            let policy = MuxPolicy {
                 in_turn,
-                ..Policy::default()
+                ..MuxPolicy::default()
             };
             let mut mux = Twins::new(class, policy);
             for (what, line) in steps {
@@ -149,23 +149,23 @@ fn whatever_is_said_only_messages_pass_and_nothing_panics() {
                 match what {
                     0 => mux.leave(client, Moment::START),
                     1..4 => mux.join(client, &what.to_string()),
-                    4..9 => mux.from_client(client, line.as_bytes(), Moment::START),
-                    _ => mux.from_server(line.as_bytes(), Moment::START),
+                    4..9 => mux.handle_client_line(client, line.as_bytes(), Moment::START),
+                    _ => mux.handle_server_line(line.as_bytes(), Moment::START),
                 }
-                while let Some(out) = mux.poll() {
+                while let Some(out) = mux.poll_output() {
                     match out {
-                        Out::ToServer { line, .. }
-                        | Out::ToClient { line, .. }
-                        | Out::ToClients { line, .. } => {
+                        Output::ToServer { line, .. }
+                        | Output::ToClient { line, .. }
+                        | Output::ToClients { line, .. } => {
                             prop_assert!(Message::parse(&line).is_ok());
                         }
-                        Out::Dismiss { .. } => {}
+                        Output::Dismiss { .. } => {}
                     }
                 }
             }
             for client in 0..3 {
                 mux.leave(ClientId(client), Moment::START);
-                prop_assert!(mux.waits_for(ClientId(client)) == 0);
+                prop_assert!(mux.pending_requests_of(ClientId(client)) == 0);
             }
             Ok(())
         },

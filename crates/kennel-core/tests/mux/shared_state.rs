@@ -1,6 +1,6 @@
 //! Subscriptions and log levels: the server holds one for all.
 
-use kennel_core::mux::{Class, ClientId, Lane, Note, Out, Unaddressed};
+use kennel_core::mux::{Class, ClientId, Lane, Note, Output, Unaddressed};
 
 use crate::play::{Play, call, cancel, error, id_of, notice, refusal, request, result};
 
@@ -117,6 +117,32 @@ fn a_client_that_leaves_releases_what_nobody_else_wants() {
     play.nobody_hears();
     play.leave(2);
     assert_eq!(play.server_heard().len(), 1);
+}
+
+#[test]
+fn subscriptions_of_a_client_that_left_are_ended_64_at_a_time() {
+    let mut play = Play::legacy(2);
+    for at in 100..300 {
+        subscribed(&mut play, 1, &format!("a{at}"));
+    }
+    play.leave(1);
+    let mut ended = play.server_heard();
+    assert_eq!(ended.len(), 64);
+    // A client that waits for a response is not confused with the requests of the mux.
+    assert!(!play.mux.is_pending());
+    // One of those that wait is wanted again: the server hears a subscription, and no end of it.
+    subscribed(&mut play, 2, "a299");
+    let mut next = 0;
+    while next < ended.len() {
+        play.server(&result(&id_of(&ended[next]), "{}"));
+        next += 1;
+        ended.extend(play.server_heard());
+        assert!(ended.len() - next <= 64);
+    }
+    assert_eq!(ended.len(), 199);
+    assert!(!ended.iter().any(|line| line.contains("a299")));
+    play.server(&updated("a299"));
+    assert_eq!(play.heard(2), [updated("a299")]);
 }
 
 #[test]
@@ -503,7 +529,7 @@ fn a_level_on_its_way_is_waited_for_and_a_refused_one_is_none() {
     assert_eq!(play.heard(1), [error("1", -32601)]);
     assert_eq!(play.heard(2), [error("7", -32601)]);
     play.asks(2, &set_level("8", "info"));
-    assert_eq!(play.mux.waits_for(ClientId(2)), 1);
+    assert_eq!(play.mux.pending_requests_of(ClientId(2)), 1);
 }
 
 #[test]
@@ -513,20 +539,29 @@ fn a_long_line_for_several_clients_is_one_line_to_write() {
     let note = format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/flood","params":{{"text":"{text}"}}}}"#
     );
-    play.mux.from_server(note.as_bytes(), play.now);
+    play.mux.handle_server_line(note.as_bytes(), play.now);
     let all = vec![ClientId(1), ClientId(2), ClientId(3)];
     let line = note.clone().into_bytes().into();
-    assert_eq!(play.mux.poll(), Some(Out::ToClients { clients: all, line }));
-    assert_eq!(play.mux.poll(), None);
+    assert_eq!(
+        play.mux.poll_output(),
+        Some(Output::ToClients { clients: all, line })
+    );
+    assert_eq!(play.mux.poll_output(), None);
     // A short one is copied; one for a single client is that client's.
     let short = r#"{"jsonrpc":"2.0","method":"notifications/flood"}"#;
-    play.mux.from_server(short.as_bytes(), play.now);
+    play.mux.handle_server_line(short.as_bytes(), play.now);
     for _ in 0..3 {
-        assert!(matches!(play.mux.poll(), Some(Out::ToClient { .. })));
+        assert!(matches!(
+            play.mux.poll_output(),
+            Some(Output::ToClient { .. })
+        ));
     }
     let mut alone = Play::legacy(1);
-    alone.mux.from_server(note.as_bytes(), alone.now);
-    assert!(matches!(alone.mux.poll(), Some(Out::ToClient { .. })));
+    alone.mux.handle_server_line(note.as_bytes(), alone.now);
+    assert!(matches!(
+        alone.mux.poll_output(),
+        Some(Output::ToClient { .. })
+    ));
 }
 
 #[test]
@@ -537,12 +572,15 @@ fn each_message_of_a_long_batch_for_several_clients_is_one_line_to_write() {
     let note = |nth: usize| notice("notifications/flood", &format!(r#"{{"n":"{nth:01000}"}}"#));
     let notes: Vec<String> = (0..100).map(note).collect();
     let batch = format!("[{}]", notes.join(","));
-    play.mux.from_server(batch.as_bytes(), play.now);
+    play.mux.handle_server_line(batch.as_bytes(), play.now);
     for note in notes {
         let (clients, line) = (all.clone(), note.into_bytes().into());
-        assert_eq!(play.mux.poll(), Some(Out::ToClients { clients, line }));
+        assert_eq!(
+            play.mux.poll_output(),
+            Some(Output::ToClients { clients, line })
+        );
     }
-    assert_eq!(play.mux.poll(), None);
+    assert_eq!(play.mux.poll_output(), None);
 }
 
 #[test]

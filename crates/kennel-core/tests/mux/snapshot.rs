@@ -14,7 +14,7 @@ const FIRST_FORMAT: &str = include_str!("snapshot/first.json");
 fn what_the_first_format_wrote_down_is_still_read_and_goes_on() {
     let mut mux: Mux = serde_json::from_str(FIRST_FORMAT).expect("still understood");
     assert_eq!(mux.clients(), 2);
-    assert_eq!(mux.waits_for(ClientId(2)), 1);
+    assert_eq!(mux.pending_requests_of(ClientId(2)), 1);
     let mut play = Play::greeting();
     std::mem::swap(&mut play.mux, &mut mux);
     play.server(&result("2", r#"{"content":[]}"#));

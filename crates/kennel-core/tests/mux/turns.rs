@@ -1,14 +1,14 @@
 //! Servers that mix up what they do at once are asked for one thing after the other.
 
-use kennel_core::mux::{Mux, Policy};
+use kennel_core::mux::{Mux, MuxPolicy};
 
 use crate::play::{Play, call, cancel, class_of, id_of, initialize, request, result};
 
 fn in_turn(clients: u64) -> Play {
     let mut play = Play::legacy(0);
-    let policy = Policy {
+    let policy = MuxPolicy {
         in_turn: true,
-        ..Policy::default()
+        ..MuxPolicy::default()
     };
     play.mux = Mux::new(class_of(&initialize("0")), policy);
     (1..=clients).for_each(|client| play.enter(client));
@@ -88,7 +88,7 @@ fn a_server_that_ends_on_a_probe_does_not_know_it_and_who_asked_is_told_so() {
     play.client(2, &request("8", "tools/list", &meta));
     play.forget();
     assert_eq!(play.mux.knows_discover(), None);
-    play.mux.server_exited();
+    play.mux.handle_server_exit();
     play.server("nobody says this");
     let heard = play.heard(1);
     assert!(heard.len() == 1 && heard[0].contains("-32601"), "{heard:?}");
@@ -104,7 +104,7 @@ fn a_server_that_has_answered_and_ends_during_a_probe_may_know_it() {
     play.server(&crate::play::result(&minted, "{}"));
     play.asks(1, &request("7", "server/discover", &meta));
     play.forget();
-    play.mux.server_exited();
+    play.mux.handle_server_exit();
     play.server("nobody says this");
     assert_eq!(play.heard(1), [""; 0]);
     assert_eq!(play.mux.knows_discover(), None);

@@ -3,7 +3,7 @@
 //! be the same.
 
 use kennel_core::message::{Key, Owned, Scan};
-use kennel_core::mux::{Class, ClientId, Mux, Out, Policy};
+use kennel_core::mux::{Class, ClientId, Mux, MuxPolicy, Output};
 use kennel_core::time::Moment;
 
 /// Every so many events one of them moves.
@@ -15,9 +15,8 @@ pub(crate) struct Twins {
     events: usize,
 }
 
-#[expect(clippy::wrong_self_convention, reason = "the names of the mux's own")]
 impl Twins {
-    pub(crate) fn new(class: Class, policy: Policy) -> Twins {
+    pub(crate) fn new(class: Class, policy: MuxPolicy) -> Twins {
         Twins {
             stays: Mux::new(class.clone(), policy),
             moves: Mux::new(class, policy),
@@ -33,33 +32,39 @@ impl Twins {
         self.both(|mux| mux.leave(client, now));
     }
 
-    pub(crate) fn held_of(&self, client: ClientId) -> Vec<Key> {
-        self.stays.held_of(client)
+    pub(crate) fn queued_requests_of(&self, client: ClientId) -> Vec<Key> {
+        self.stays.queued_requests_of(client)
     }
 
-    pub(crate) fn from_client(&mut self, client: ClientId, line: &[u8], now: Moment) {
+    pub(crate) fn handle_client_line(&mut self, client: ClientId, line: &[u8], now: Moment) {
         self.each(
-            |mux| mux.from_client(client, line, now),
+            |mux| {
+                mux.handle_client_line(client, line, now);
+            },
             |mux| {
                 let (line, scan) = handed_over(line);
-                mux.from_client_owned(client, line, &scan, now);
+                mux.handle_owned_client_line(client, line, &scan, now);
             },
         );
     }
 
-    pub(crate) fn from_server(&mut self, line: &[u8], now: Moment) {
+    pub(crate) fn handle_server_line(&mut self, line: &[u8], now: Moment) {
         self.each(
-            |mux| mux.from_server(line, now),
+            |mux| mux.handle_server_line(line, now),
             |mux| {
                 let (line, scan) = handed_over(line);
-                mux.from_server_owned(line, &scan, now);
+                mux.handle_owned_server_line(line, &scan, now);
             },
         );
     }
 
-    pub(crate) fn poll(&mut self) -> Option<Out> {
-        let next = self.stays.poll();
-        assert_eq!(next, self.moves.poll(), "the one that moved says otherwise");
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        let next = self.stays.poll_output();
+        assert_eq!(
+            next,
+            self.moves.poll_output(),
+            "the one that moved says otherwise"
+        );
         if next.is_none() {
             while let Some(note) = self.stays.poll_note() {
                 assert_eq!(Some(note), self.moves.poll_note());
@@ -69,9 +74,9 @@ impl Twins {
         next
     }
 
-    pub(crate) fn waits_for(&self, client: ClientId) -> usize {
-        let waits = self.stays.waits_for(client);
-        assert_eq!(waits, self.moves.waits_for(client));
+    pub(crate) fn pending_requests_of(&self, client: ClientId) -> usize {
+        let waits = self.stays.pending_requests_of(client);
+        assert_eq!(waits, self.moves.pending_requests_of(client));
         waits
     }
 
@@ -89,7 +94,7 @@ impl Twins {
         self.events += 1;
         if self.events.is_multiple_of(MOVES) {
             // All that followed was asked for.
-            while self.poll().is_some() {}
+            while self.poll_output().is_some() {}
             self.moves = moved(&self.moves);
         }
         one(&mut self.stays);

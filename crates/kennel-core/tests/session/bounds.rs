@@ -10,18 +10,18 @@ fn past_a_mebibyte_the_apps_pipe_is_the_buffer() {
     let line = notice(&"n".repeat(1000));
     let mut bytes = 0;
     while !session.queue_is_full() {
-        assert_eq!(session.from_app(line.as_bytes()), Verdict::Drop);
+        assert_eq!(session.handle_app_line(line.as_bytes()), Verdict::Drop);
         bytes += line.len();
     }
     assert!((QUEUE_LIMIT..QUEUE_LIMIT + line.len()).contains(&bytes));
 
     // Handed in all the same, it is kept; once sent, there is room again.
-    assert_eq!(session.from_app(line.as_bytes()), Verdict::Drop);
-    session.upstream_attached();
+    assert_eq!(session.handle_app_line(line.as_bytes()), Verdict::Drop);
+    session.handle_upstream_attached();
     let sent = std::iter::from_fn(|| session.poll_to_upstream()).count();
     assert_eq!(sent, bytes / line.len() + 1);
     assert!(!session.queue_is_full());
-    assert_eq!(session.from_app(line.as_bytes()), Verdict::Forward);
+    assert_eq!(session.handle_app_line(line.as_bytes()), Verdict::Forward);
 }
 
 #[test]
@@ -41,22 +41,28 @@ fn cancelled_and_given_up_lines_make_room() {
 #[test]
 fn a_side_that_is_not_polled_gets_its_lines_in_order() {
     let mut session = Session::new();
-    session.upstream_attached();
+    session.handle_upstream_attached();
     for line in [request("1", "x"), request("2", "x")] {
-        assert_eq!(session.from_app(line.as_bytes()), Verdict::Forward);
+        assert_eq!(session.handle_app_line(line.as_bytes()), Verdict::Forward);
     }
     // A refusal waits for the app: what the server says next waits behind it.
     assert_eq!(
-        session.from_app(request("1", "x").as_bytes()),
+        session.handle_app_line(request("1", "x").as_bytes()),
         Verdict::Drop
     );
     let answer = result("1");
-    assert_eq!(session.from_upstream(answer.as_bytes()), Verdict::Drop);
+    assert_eq!(
+        session.handle_upstream_line(answer.as_bytes()),
+        Verdict::Drop
+    );
     assert!(!session.is_idle());
     session.poll_to_app().expect("the refusal");
     assert_eq!(session.poll_to_app(), Some(answer.into()));
     let answer = result("2");
-    assert_eq!(session.from_upstream(answer.as_bytes()), Verdict::Forward);
+    assert_eq!(
+        session.handle_upstream_line(answer.as_bytes()),
+        Verdict::Forward
+    );
 }
 
 #[test]
@@ -81,7 +87,7 @@ fn a_flood_of_bad_lines_is_not_a_flood_of_notes() {
     }
     let notes = play.notes();
     assert_eq!(notes.len(), 65);
-    assert_eq!(notes[64], Note::Unnoted(936));
+    assert_eq!(notes[64], Note::MoreNotes(936));
     assert_eq!(play.notes(), []);
 }
 
@@ -134,17 +140,17 @@ fn long_ids_of_the_server_are_refused_and_all_ids_together_are_bounded() {
 #[test]
 fn replies_to_a_server_that_asks_and_does_not_read_are_dropped() {
     let mut session = Session::new();
-    session.upstream_attached();
+    session.handle_upstream_attached();
     let odd = request("1.5", "sampling/createMessage");
     for _ in 0..20_000 {
-        assert_eq!(session.from_upstream(odd.as_bytes()), Verdict::Drop);
+        assert_eq!(session.handle_upstream_line(odd.as_bytes()), Verdict::Drop);
     }
     let waiting = std::iter::from_fn(|| session.poll_to_upstream());
     let bytes: usize = waiting.map(|line| line.len()).sum();
     assert!((1 << 20..(1 << 20) + 1024).contains(&bytes), "{bytes}");
-    assert!(session.from_app(notice("x").as_bytes()) == Verdict::Forward);
+    assert!(session.handle_app_line(notice("x").as_bytes()) == Verdict::Forward);
     // It reads again, and is answered again.
-    assert_eq!(session.from_upstream(odd.as_bytes()), Verdict::Drop);
+    assert_eq!(session.handle_upstream_line(odd.as_bytes()), Verdict::Drop);
     assert!(session.poll_to_upstream().is_some());
 }
 
@@ -183,12 +189,15 @@ fn an_id_that_is_too_long_is_refused_before_anything_is_made_of_it() {
     let mut play = Play::modern();
     let long = format!("1.{}", "0".repeat(1 << 20));
     let call = request(&long, "tools/call");
-    assert_eq!(play.session.from_app(call.as_bytes()), Verdict::Drop);
+    assert_eq!(play.session.handle_app_line(call.as_bytes()), Verdict::Drop);
     let refused = play.session.poll_to_app().expect("an error");
     assert!(String::from_utf8_lossy(&refused).contains("the id is too long"));
     assert_eq!(play.session.poll_note(), None);
     let cancelled = cancel(&long);
-    assert_eq!(play.session.from_app(cancelled.as_bytes()), Verdict::Drop);
+    assert_eq!(
+        play.session.handle_app_line(cancelled.as_bytes()),
+        Verdict::Drop
+    );
     assert_eq!(play.session.poll_note(), Some(Note::LongCancel));
     assert_eq!(play.upstream_heard(), [""; 0]);
 }

@@ -6,12 +6,15 @@ const MODERN: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
 
 fn asked(method: &str, params: &str, answer: &str) -> Option<bool> {
     let mut session = Session::new();
-    session.upstream_attached();
+    session.handle_upstream_attached();
     let line = format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{params}}}"#);
-    assert_eq!(session.from_app(line.as_bytes()), Verdict::Forward);
+    assert_eq!(session.handle_app_line(line.as_bytes()), Verdict::Forward);
     assert_eq!(session.is_modern(), None, "nobody has answered");
     let line = format!(r#"{{"jsonrpc":"2.0","id":"a",{answer}}}"#);
-    assert_eq!(session.from_upstream(line.as_bytes()), Verdict::Forward);
+    assert_eq!(
+        session.handle_upstream_line(line.as_bytes()),
+        Verdict::Forward
+    );
     session.is_modern()
 }
 

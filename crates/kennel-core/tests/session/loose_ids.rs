@@ -1,6 +1,7 @@
 //! Servers and apps that echo a number as a string, or as `1.0`: the official SDKs accept both.
 
 use kennel_core::message::Key;
+use kennel_core::note::LineNote;
 use kennel_core::session::{Note, Side};
 
 use crate::play::{INITIALIZE, INITIALIZED, Play, WELCOME, cancel, request, result};
@@ -63,7 +64,10 @@ fn an_exact_match_comes_first_and_two_of_the_same_number_are_ambiguous() {
     play.app(&request(r#""1""#, "b"));
     play.upstream(&result("1.0"));
     assert_eq!(play.app_heard(), [""; 0]);
-    let unknown = Note::UnknownAnswer(Side::Upstream, Some(Key::Odd("1.0".into())));
+    let unknown = Note::Line(LineNote::UnknownAnswer(
+        Side::Upstream,
+        Some(Key::Odd("1.0".into())),
+    ));
     assert_eq!(play.notes(), [unknown]);
     play.upstream(&result(r#""1""#));
     assert_eq!(play.app_heard(), [result(r#""1""#)]);

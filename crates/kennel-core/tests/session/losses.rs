@@ -1,6 +1,6 @@
 //! While no upstream is there, and when the next one comes.
 
-use kennel_core::session::{Ending, Note, SERVER_RESTARTED, Unsent, Verdict};
+use kennel_core::session::{Note, SERVER_RESTARTED, ServerExit, Unsent, Verdict};
 
 use crate::play::{
     INITIALIZE, INITIALIZED, Play, WELCOME, cancel, error, lost, notice, pong, request, result,
@@ -28,19 +28,22 @@ fn lesson_37_the_handshake_is_said_again_and_its_answer_swallowed() {
 #[test]
 fn the_greeting_is_what_every_upstream_hears_first() {
     let mut play = Play::detached();
-    assert_eq!(play.session.greeting(), None);
+    assert_eq!(play.session.handshake_request(), None);
     play.app(&request("1", "x"));
-    assert_eq!(play.session.greeting(), None);
+    assert_eq!(play.session.handshake_request(), None);
     play.app(INITIALIZE);
     for _ in 0..2 {
-        assert_eq!(play.session.greeting(), Some(INITIALIZE.as_bytes()));
-        play.session.upstream_attached();
+        assert_eq!(
+            play.session.handshake_request(),
+            Some(INITIALIZE.as_bytes())
+        );
+        play.session.handle_upstream_attached();
         let first = play.session.poll_to_upstream();
-        assert_eq!(first.as_deref(), play.session.greeting());
+        assert_eq!(first.as_deref(), play.session.handshake_request());
         play.lose();
     }
     play.give_up();
-    assert_eq!(play.session.greeting(), None);
+    assert_eq!(play.session.handshake_request(), None);
 }
 
 #[test]
@@ -201,14 +204,17 @@ fn what_was_not_polled_was_not_sent() {
     }
     // The first upstream takes one line, and is lost.
     let session = &mut play.session;
-    session.upstream_attached();
+    session.handle_upstream_attached();
     assert_eq!(session.poll_to_upstream(), Some(request("1", "x").into()));
     assert_eq!(
-        session.from_app(request("4", "x").as_bytes()),
+        session.handle_app_line(request("4", "x").as_bytes()),
         Verdict::Drop
     );
-    assert_eq!(session.from_app(cancel("3").as_bytes()), Verdict::Drop);
-    session.upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+    assert_eq!(
+        session.handle_app_line(cancel("3").as_bytes()),
+        Verdict::Drop
+    );
+    session.handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
     assert_eq!(session.poll_to_app(), Some(lost("1", "x").into()));
     assert_eq!(session.poll_to_app(), None);
 
@@ -292,7 +298,7 @@ fn giving_up_a_running_session_keeps_its_handshake() {
     let answer = &play.app_heard()[0];
     assert!(answer.contains(r#""outcome":"unknown""#), "{answer}");
 
-    play.session.upstream_expected();
+    play.session.expect_upstream();
     play.app(&request("2", "x"));
     assert_eq!(play.app_heard(), [""; 0], "it waits again");
     play.attach();
@@ -307,9 +313,9 @@ fn giving_up_a_running_session_keeps_its_handshake() {
 fn a_session_that_owes_nothing_may_end_while_its_upstream_is_greeted() {
     let mut play = Play::legacy();
     play.lose();
-    play.session.app_eof();
+    play.session.handle_app_eof();
     assert!(play.session.is_idle());
-    play.session.upstream_attached();
+    play.session.handle_upstream_attached();
     assert!(play.session.is_idle());
 }
 
@@ -317,7 +323,7 @@ fn a_session_that_owes_nothing_may_end_while_its_upstream_is_greeted() {
 fn errors_say_how_the_server_ended_and_when_the_next_may_start() {
     let mut play = Play::modern();
     play.app(&request("1", "tools/call"));
-    play.session.upstream_ended(Some(Ending::Signal(9)));
+    play.session.set_server_exit(Some(ServerExit::Signal(9)));
     play.lose();
     let lost = play.app_heard().remove(0);
     assert!(
@@ -326,14 +332,14 @@ fn errors_say_how_the_server_ended_and_when_the_next_may_start() {
     );
     assert!(lost.contains("possibly out of memory"), "{lost}");
 
-    play.session.upstream_ended(Some(Ending::Code(3)));
-    play.session.retry_after(Some(1600));
+    play.session.set_server_exit(Some(ServerExit::Code(3)));
+    play.session.set_retry_after(Some(1600));
     play.session.give_up("it ended", "");
     play.app(&request("2", "tools/call"));
     let refused = play.app_heard().remove(0);
     let data = r#""detail":"exited with code 3","outcome":"unsent","replayed":false,"exitCode":3,"retryAfterMs":1600}"#;
     assert!(refused.contains(data), "{refused}");
-    play.session.retry_after(None);
+    play.session.set_retry_after(None);
     play.app(&request("3", "tools/call"));
     assert!(!play.app_heard()[0].contains("retryAfterMs"));
 
@@ -374,6 +380,6 @@ fn an_initialize_that_is_too_long_is_refused() {
         1,
     );
     play.app(&long);
-    assert_eq!(play.session.greeting(), None);
+    assert_eq!(play.session.handshake_request(), None);
     assert!(play.app_heard()[0].contains("initialize is longer than"));
 }

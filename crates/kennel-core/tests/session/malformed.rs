@@ -1,13 +1,14 @@
 //! Lines that are no messages: whoever waits for an answer gets one.
 
 use kennel_core::message::BATCH_LIMIT;
+use kennel_core::note::LineNote;
 use kennel_core::session::{Note, Side, Verdict};
 
 use crate::play::{Play, error, notice, request, result};
 
 /// What the app hears of a line of the upstream's that need not be text.
 fn app_hears(play: &mut Play, line: &[u8]) -> String {
-    match play.session.from_upstream(line) {
+    match play.session.handle_upstream_line(line) {
         Verdict::Replace(line) => String::from_utf8(line).expect("text"),
         other => panic!("{other:?}"),
     }
@@ -33,7 +34,7 @@ fn an_answer_that_is_not_utf8_or_has_control_characters_is_repaired() {
         assert_eq!(heard, expected);
         assert!(matches!(
             play.notes()[..],
-            [Note::Repaired(Side::Upstream, _)]
+            [Note::Line(LineNote::Repaired(Side::Upstream, _))]
         ));
     }
     assert!(play.session.is_idle());
@@ -46,10 +47,10 @@ fn an_answer_that_is_not_utf8_or_has_control_characters_is_repaired() {
 fn an_answer_beyond_repair_is_an_error_with_the_apps_own_id() {
     let mut play = Play::modern();
     for (own, line) in [
-        ("7", r#"{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}"#),
+        ("7", r#"{"jsonrpc":"2.0","id":7,"result":{"a":nan}}"#),
         (
             "7",
-            r#"{"jsonrpc":"2.0","result":{"id":3,"a":[Infinity]},"id":"7"}"#,
+            r#"{"jsonrpc":"2.0","result":{"id":3,"a":[1NaN]},"id":"7"}"#,
         ),
         ("7", r#"{"jsonrpc":"2.0","id":7,"result":{"a":"cut o"#),
         (
@@ -72,6 +73,25 @@ fn an_answer_beyond_repair_is_an_error_with_the_apps_own_id() {
     play.upstream(r#"{"jsonrpc":"2.0","id":9"#);
     play.upstream("Listening on {\"id\":7}");
     assert_eq!(play.app_heard(), [""; 0]);
+}
+
+#[test]
+fn rule_11_an_answer_with_numbers_that_json_does_not_have_passes_byte_for_byte() {
+    let mut play = Play::modern();
+    for result in [
+        r#"{"a":NaN}"#,
+        r#"{"a":[Infinity, -Infinity,NaN],"b":"\"NaN"}"#,
+        "NaN",
+    ] {
+        play.app(&request("7", "tools/call"));
+        let line = format!(r#"{{"jsonrpc": "2.0","id":7,"result":{result}}}"#);
+        play.upstream(&line);
+        assert_eq!(play.app_heard(), [line]);
+        assert!(play.session.is_idle());
+    }
+    let notice = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":NaN}}"#;
+    play.upstream(notice);
+    assert_eq!(play.app_heard(), [notice]);
 }
 
 #[test]
@@ -213,7 +233,7 @@ fn a_malformed_request_of_the_app_gets_an_error() {
     }
     assert_eq!(play.upstream_heard(), [""; 0]);
     let not_utf8 = b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\"}";
-    assert_eq!(play.session.from_app(not_utf8), Verdict::Drop);
+    assert_eq!(play.session.handle_app_line(not_utf8), Verdict::Drop);
     let answer = play.session.poll_to_app().expect("an answer");
     assert_eq!(
         error(&String::from_utf8(answer).unwrap()),

@@ -47,7 +47,7 @@ impl Play {
     }
 
     pub(crate) fn app(&mut self, line: &str) {
-        match self.session.from_app(line.as_bytes()) {
+        match self.session.handle_app_line(line.as_bytes()) {
             Verdict::Forward => self.upstream.push(line.to_owned()),
             Verdict::Replace(other) => self.upstream.push(text(other)),
             Verdict::Drop => {}
@@ -58,7 +58,7 @@ impl Play {
 
     /// `true`: the upstream is to be ended.
     pub(crate) fn upstream(&mut self, line: &str) -> bool {
-        let verdict = self.session.from_upstream(line.as_bytes());
+        let verdict = self.session.handle_upstream_line(line.as_bytes());
         let abandon = verdict == Verdict::Abandon;
         match verdict {
             Verdict::Forward => self.app.push(line.to_owned()),
@@ -70,7 +70,7 @@ impl Play {
     }
 
     pub(crate) fn attach(&mut self) {
-        self.session.upstream_attached();
+        self.session.handle_upstream_attached();
         self.poll();
     }
 
@@ -79,7 +79,7 @@ impl Play {
     }
 
     pub(crate) fn lose_knowing(&mut self, unsent: Unsent<'_>) {
-        self.session.upstream_lost(SERVER_RESTARTED, unsent);
+        self.session.handle_upstream_lost(SERVER_RESTARTED, unsent);
         self.poll();
     }
 
@@ -146,7 +146,7 @@ pub(crate) fn cancel(id: &str) -> String {
 /// What the session answers for a lost upstream.
 pub(crate) fn lost(id: &str, method: &str) -> String {
     format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32603,"message":"the server was lost while {method} was under way: it may be done or not, and was not repeated","data":{{"reason":"server_restarted","outcome":"unknown","replayed":false}}}}}}"#
+        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32603,"message":"server exited during {method}; outcome unknown; not retried","data":{{"reason":"server_restarted","outcome":"unknown","replayed":false}}}}}}"#
     )
 }
 

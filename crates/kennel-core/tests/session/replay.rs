@@ -35,7 +35,10 @@ fn listed(id: &str, tools: &[(&str, &str)]) -> String {
 }
 
 fn told(ids: &[Key]) -> Unsent<'_> {
-    Unsent::Told { ids, heard: None }
+    Unsent::Told {
+        ids,
+        received: None,
+    }
 }
 
 /// Loses the upstream and gives what the next one hears.
@@ -245,7 +248,10 @@ fn what_a_daemon_did_not_take_any_more_was_never_asked() {
         play.upstream_heard();
         let bytes: usize = lines[..taken].iter().map(|line| line.len() + 1).sum();
         let heard = Some((bytes - short_of) as u64);
-        play.lose_knowing(Unsent::Told { ids: &[], heard });
+        play.lose_knowing(Unsent::Told {
+            ids: &[],
+            received: heard,
+        });
         play.attach();
         let again = taken - usize::from(short_of > 1);
         assert_eq!(play.upstream_heard(), lines[again..], "{taken} {short_of}");
@@ -253,7 +259,7 @@ fn what_a_daemon_did_not_take_any_more_was_never_asked() {
         // The next one counts anew.
         play.lose_knowing(Unsent::Told {
             ids: &[],
-            heard: Some(0),
+            received: Some(0),
         });
         play.attach();
         assert_eq!(play.upstream_heard(), lines[again..]);
@@ -271,7 +277,7 @@ fn what_was_unsent_twice_and_what_was_queued_stay_in_order() {
     play.lose_knowing(told(&all));
     play.app(&lines[3]);
     // The next one takes a single line.
-    play.session.upstream_attached();
+    play.session.handle_upstream_attached();
     assert_eq!(
         play.session.poll_to_upstream(),
         Some(lines[0].clone().into())

@@ -35,15 +35,15 @@ fn whatever_is_said_only_messages_pass() {
         for (what, line) in steps {
             let verdict = match what {
                 0 => {
-                    session.upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+                    session.handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
                     continue;
                 }
                 1 => {
-                    session.upstream_attached();
+                    session.handle_upstream_attached();
                     continue;
                 }
-                2..6 => session.from_app(line.as_bytes()),
-                _ => session.from_upstream(line.as_bytes()),
+                2..6 => session.handle_app_line(line.as_bytes()),
+                _ => session.handle_upstream_line(line.as_bytes()),
             };
             match verdict {
                 Verdict::Forward => prop_assert!(Message::parse(line.as_bytes()).is_ok()),

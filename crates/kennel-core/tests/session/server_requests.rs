@@ -1,6 +1,7 @@
 //! What a server asks the app, over several servers.
 
 use kennel_core::message::Key;
+use kennel_core::note::LineNote;
 use kennel_core::session::{Note, Side};
 
 use crate::play::{Play, WELCOME, cancel, error, lost, request, result, withdrawn};
@@ -46,7 +47,7 @@ fn a_late_answer_to_a_dead_servers_request_does_not_answer_the_new_ones() {
     );
     play.app(&result("7"));
     assert_eq!(play.upstream_heard(), [""; 0]);
-    let late = Note::UnknownAnswer(Side::App, Some(Key::Number(7)));
+    let late = Note::Line(LineNote::UnknownAnswer(Side::App, Some(Key::Number(7))));
     assert_eq!(play.notes(), [late]);
 
     play.app(&result(FIRST_MINTED));
@@ -86,7 +87,7 @@ fn a_server_that_cancels_its_own_request_names_it_as_the_app_knows_it() {
     );
     play.notes();
     play.upstream(&cancel("3"));
-    let unknown = Note::UnknownCancel(Side::Upstream, Key::Number(3));
+    let unknown = Note::Line(LineNote::UnknownCancel(Side::Upstream, Key::Number(3)));
     assert_eq!(play.notes(), [unknown]);
     assert_eq!(play.app_heard(), [""; 0]);
 }

@@ -1,5 +1,6 @@
 //! What a session stands on, and the next server is told: level, subscriptions, and how far things have come.
 
+use kennel_core::note::LineNote;
 use kennel_core::session::{Note, Side};
 
 use crate::play::{
@@ -146,9 +147,12 @@ fn an_open_subscription_is_no_debt_and_outlives_a_server_that_cannot_be_had() {
     let mut play = Play::modern();
     let [open, asked] = ["1", "2"].map(|id| request(id, "subscriptions/listen"));
     play.app(&open);
-    assert_eq!(play.session.owed(), 1, "whether it is open");
+    assert_eq!(play.session.pending_requests(), 1, "whether it is open");
     play.upstream(&of_subscription("subscriptions/acknowledged", "1", ""));
-    assert_eq!((play.session.owed(), play.session.in_flight()), (0, 1));
+    assert_eq!(
+        (play.session.pending_requests(), play.session.in_flight()),
+        (0, 1)
+    );
     play.app(&asked);
     play.app_heard();
     play.give_up();
@@ -159,9 +163,12 @@ fn an_open_subscription_is_no_debt_and_outlives_a_server_that_cannot_be_had() {
         "nobody knows that it is open: {refused:?}"
     );
     assert_eq!(error(&refused[0]), ("2".into(), -32603));
-    assert_eq!((play.session.owed(), play.session.in_flight()), (0, 1));
+    assert_eq!(
+        (play.session.pending_requests(), play.session.in_flight()),
+        (0, 1)
+    );
 
-    play.session.upstream_expected();
+    play.session.expect_upstream();
     play.upstream_heard();
     play.app(&request("3", "x"));
     play.attach();
@@ -170,7 +177,7 @@ fn an_open_subscription_is_no_debt_and_outlives_a_server_that_cannot_be_had() {
     // Unless nobody listens: then it ends with its server.
     play.give_up();
     play.app_heard();
-    play.session.app_eof();
+    play.session.handle_app_eof();
     let last = play.session.poll_to_app().expect("an error for it");
     assert_eq!(
         error(&String::from_utf8(last).expect("text")),
@@ -186,7 +193,7 @@ fn after_the_end_of_input_a_subscription_is_not_opened_again() {
     play.upstream(&of_subscription("subscriptions/acknowledged", "1", ""));
     play.app(&request("2", "resources/read"));
     play.app_heard();
-    play.session.app_eof();
+    play.session.handle_app_eof();
     play.lose();
     assert_eq!(play.app_heard(), [lost("1", "subscriptions/listen")]);
     assert_eq!(
@@ -270,6 +277,6 @@ fn the_handshake_comes_first_whatever_stands() {
     play.upstream(&cancel(&own(1)));
     assert!(matches!(
         play.notes()[..],
-        [.., Note::UnknownCancel(Side::Upstream, _)]
+        [.., Note::Line(LineNote::UnknownCancel(Side::Upstream, _))]
     ));
 }

@@ -1,6 +1,7 @@
 //! While an upstream is there: what passes, what is refused, what is dropped.
 
 use kennel_core::message::{Key, Malformed};
+use kennel_core::note::LineNote;
 use kennel_core::session::{Note, Side};
 
 use crate::play::{INITIALIZE, INITIALIZED, Play, WELCOME, cancel, error, notice, request, result};
@@ -49,7 +50,7 @@ fn rule_4_a_second_answer_and_an_answer_to_nothing_are_dropped() {
     play.upstream(&result("null"));
 
     assert_eq!(play.app_heard(), [""; 0]);
-    let unknown = |key| Note::UnknownAnswer(Side::Upstream, key);
+    let unknown = |key| Note::Line(LineNote::UnknownAnswer(Side::Upstream, key));
     assert_eq!(
         play.notes(),
         [
@@ -107,7 +108,7 @@ fn an_id_in_flight_is_refused_a_second_time_and_free_when_answered() {
     play.app(&request("7", "second"));
     assert_eq!(play.upstream_heard(), [request("7", "first")]);
     assert_eq!(error(&play.app_heard()[0]), ("7".into(), -32600));
-    let note = Note::DuplicateId(Side::App, Key::Number(7));
+    let note = Note::Line(LineNote::DuplicateId(Side::App, Key::Number(7)));
     assert_eq!(play.notes(), [note]);
 
     play.upstream(&result("7"));
@@ -144,15 +145,15 @@ fn bad_lines_reach_neither_side() {
             matches!(
                 notes[..],
                 [
-                    Note::Malformed(Side::App, _),
-                    Note::Malformed(Side::Upstream, _)
+                    Note::Line(LineNote::Malformed(Side::App, _)),
+                    Note::Line(LineNote::Malformed(Side::Upstream, _))
                 ]
             ),
             "{bad}: {notes:?}"
         );
     }
     play.app("!hello {}");
-    let reserved = Note::Malformed(Side::App, Malformed::Reserved);
+    let reserved = Note::Line(LineNote::Malformed(Side::App, Malformed::Reserved));
     assert_eq!(play.notes(), [reserved]);
     assert_eq!(play.upstream_heard(), [""; 0]);
     // Of all but the blank ones, the app is told.
@@ -193,7 +194,7 @@ fn a_cancellation_of_nothing_or_of_initialize_goes_nowhere() {
     play.app(&cancel("0"));
     play.app(&cancel("5"));
     assert_eq!(play.upstream_heard(), [INITIALIZE]);
-    let unknown = Note::UnknownCancel(Side::App, Key::Number(5));
+    let unknown = Note::Line(LineNote::UnknownCancel(Side::App, Key::Number(5)));
     assert_eq!(play.notes(), [Note::InitializeCancelled, unknown]);
 
     // One that names no request is a notification like others.
@@ -261,7 +262,7 @@ fn after_the_end_of_input_the_session_is_over_when_all_is_answered() {
     play.app(INITIALIZED);
     play.app(&request("1", "slow"));
     play.app(&request("2", "fast"));
-    play.session.app_eof();
+    play.session.handle_app_eof();
     assert!(play.session.app_is_done() && !play.session.is_idle());
     assert!(!play.session.all_is_sent());
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kennel_core::engine::shim::{Action, Event, Listing, Settings};
-use kennel_core::session::{Ending, Verdict};
+use kennel_core::session::{ServerExit, Verdict};
 
 use super::{SECOND, Stage, call, settings};
 
@@ -68,7 +68,7 @@ fn a_server_that_is_killed_before_its_first_answer_is_started_again_as_any_other
     for wait in [0, 100, 200, 400, 800] {
         stage.handle(Event::ServerLost {
             unread,
-            ending: Some(Ending::Signal(9)),
+            ending: Some(ServerExit::Signal(9)),
             stderr: String::new(),
         });
         let restarted = Action::List(Listing::Restarted);
@@ -86,7 +86,7 @@ fn a_server_that_is_killed_before_its_first_answer_is_started_again_as_any_other
     // The sixth in a row.
     stage.handle(Event::ServerLost {
         unread,
-        ending: Some(Ending::Signal(9)),
+        ending: Some(ServerExit::Signal(9)),
         stderr: String::new(),
     });
     let refusal = stage.lines_for_app().remove(0);
@@ -126,7 +126,7 @@ fn a_pending_request_and_a_ping_keep_a_server_from_hibernating_and_from_being_wo
     assert!(stage.pass(SECOND).iter().any(stops));
     stage.handle(Event::ServerTreeEmpty);
     let ping = br#"{"jsonrpc":"2.0","id":9,"method":"ping"}"#;
-    let _ = stage.shim.app_line(ping, stage.now);
+    let _ = stage.shim.handle_app_line(ping, stage.now);
     assert_eq!(stage.advance(), []);
     assert_eq!(stage.lines_for_app().len(), 1);
 }
@@ -161,20 +161,20 @@ fn a_server_that_cannot_be_started_is_told_to_the_request_that_waits() {
 #[test]
 fn a_crashed_server_is_lost_though_a_helper_holds_its_stdout() {
     let crashed = |stdin_closed| Event::ServerExited {
-        ending: Ending::Signal(11),
+        ending: ServerExit::Signal(11),
         stdin_closed,
     };
     // Nobody is left who could read a request: at once.
     let mut stage = serving(settings());
     assert_eq!(stage.ask(2), Verdict::Forward);
-    assert_eq!(stage.handle(crashed(true)), [Action::LoseServer]);
+    assert_eq!(stage.handle(crashed(true)), [Action::DeclareServerLost]);
     // Somebody could be the real server: when it owes an answer for 10 s.
     let mut stage = serving(settings());
     assert_eq!(stage.handle(crashed(false)), []);
     assert_eq!(stage.pass(3600 * SECOND), []);
     assert_eq!(stage.ask(2), Verdict::Forward);
     stage.advance();
-    let loses = |actions: Vec<Action>| actions.contains(&Action::LoseServer);
+    let loses = |actions: Vec<Action>| actions.contains(&Action::DeclareServerLost);
     assert!(!loses(stage.pass(9 * SECOND)));
     assert!(loses(stage.pass(SECOND)));
     stage.lose_server();
@@ -187,13 +187,18 @@ fn a_crashed_server_is_lost_though_a_helper_holds_its_stdout() {
 }
 
 #[test]
-fn a_server_behind_a_launcher_that_ended_well_is_not_lost() {
+fn a_silent_server_behind_a_launcher_that_exited_with_0_is_lost_after_5_min() {
     let mut stage = serving(settings());
     stage.handle(Event::ServerExited {
-        ending: Ending::Code(0),
+        ending: ServerExit::Code(0),
         stdin_closed: false,
     });
     assert_eq!(stage.ask(2), Verdict::Forward);
     stage.advance();
-    assert!(!stage.pass(600 * SECOND).contains(&Action::LoseServer));
+    assert!(
+        !stage
+            .pass(299 * SECOND)
+            .contains(&Action::DeclareServerLost)
+    );
+    assert!(stage.pass(2 * SECOND).contains(&Action::DeclareServerLost));
 }

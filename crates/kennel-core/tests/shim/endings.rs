@@ -2,7 +2,7 @@
 
 use kennel_core::engine::shim::{Action, End, Event, Settings};
 use kennel_core::hello::{Control, Lost};
-use kennel_core::session::{Ending, Verdict};
+use kennel_core::session::{ServerExit, Verdict};
 
 use super::{SECOND, Stage, settings};
 
@@ -20,10 +20,10 @@ fn a_dedicated_session_waits_for_the_exit_of_its_server_and_takes_its_exit_code(
     stage.handle(Event::AppClosed);
     assert_eq!(stage.end(), None);
     stage.handle(Event::ServerExited {
-        ending: Ending::Code(3),
+        ending: ServerExit::Code(3),
         stdin_closed: true,
     });
-    assert_eq!(stage.end(), Some(End::AppDone(Some(Ending::Code(3)))));
+    assert_eq!(stage.end(), Some(End::AppDone(Some(ServerExit::Code(3)))));
     assert_eq!(stage.shim.end(|| true, stage.now), None);
 }
 
@@ -61,7 +61,9 @@ fn an_app_that_closed_its_input_and_does_not_read_is_waited_for_12_s_if_it_is_no
     stage.advance();
     stage.handle(Event::AppClosed);
     let unread = |stage: &mut Stage, progress| {
-        stage.shim.output_written(10, false, progress, stage.now);
+        stage
+            .shim
+            .handle_output_written(10, false, progress, stage.now);
         stage.shim.end(|| false, stage.now)
     };
     assert_eq!(unread(&mut stage, false), None);
@@ -85,7 +87,9 @@ fn an_app_that_is_watched_may_read_its_answers_as_late_as_it_likes() {
         stage.handle(Event::AppClosed);
         // Nothing is read of the server meanwhile, so its second answer cannot be late.
         let full = |stage: &mut Stage| {
-            stage.shim.output_written(2 << 20, true, false, stage.now);
+            stage
+                .shim
+                .handle_output_written(2 << 20, true, false, stage.now);
             assert_eq!(stage.shim.end(|| false, stage.now), None);
         };
         full(&mut stage);
@@ -93,7 +97,7 @@ fn an_app_that_is_watched_may_read_its_answers_as_late_as_it_likes() {
             stage.pass(60 * SECOND);
             full(&mut stage);
         }
-        stage.shim.output_written(10, false, true, stage.now);
+        stage.shim.handle_output_written(10, false, true, stage.now);
         stage.pass(SECOND);
         stage.answer(2);
         assert_eq!(stage.lines_for_app(), Vec::<String>::new());
@@ -111,7 +115,9 @@ fn while_the_output_is_full_the_input_of_an_unwatched_app_is_checked_every_secon
     let mut stage = Stage::new(unwatched());
     stage.advance();
     let full = |stage: &mut Stage| {
-        stage.shim.output_written(2 << 20, true, false, stage.now);
+        stage
+            .shim
+            .handle_output_written(2 << 20, true, false, stage.now);
         stage.actions()
     };
     assert_eq!(full(&mut stage), [Action::CheckInput]);
@@ -135,7 +141,7 @@ fn a_shared_server_that_cannot_be_started_ends_the_session_like_a_shell_would() 
         final_word: true,
         exit: Some(127),
         unsent: Vec::new(),
-        heard: None,
+        received: None,
         shortage: false,
         ended: None,
         retry_after: None,

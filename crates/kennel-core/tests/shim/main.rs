@@ -69,20 +69,23 @@ impl Stage {
 
     fn control(&mut self, control: &Control) -> Vec<Action> {
         let line = control.line();
-        assert_eq!(self.shim.upstream_line(&line[..], self.now), Verdict::Drop);
+        assert_eq!(
+            self.shim.handle_upstream_line(&line[..], self.now),
+            Verdict::Drop
+        );
         self.advance()
     }
 
     /// A request of the app.
     fn ask(&mut self, id: u32) -> Verdict {
-        self.shim.app_line(&call(id)[..], self.now)
+        self.shim.handle_app_line(&call(id)[..], self.now)
     }
 
     /// The upstream answers it, and the app gets the answer.
     fn answer(&mut self, id: u32) {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-        self.shim.upstream_spoke();
-        let verdict = self.shim.upstream_line(answer.as_bytes(), self.now);
+        self.shim.handle_upstream_bytes();
+        let verdict = self.shim.handle_upstream_line(answer.as_bytes(), self.now);
         assert_eq!(verdict, Verdict::Forward);
     }
 
@@ -108,7 +111,7 @@ impl Stage {
     }
 
     fn end(&mut self) -> Option<End> {
-        self.shim.output_written(0, false, false, self.now);
+        self.shim.handle_output_written(0, false, false, self.now);
         self.shim.end(|| false, self.now)
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions that share a server behind a daemon.
 
-use kennel_core::election::Work;
+use kennel_core::election::Activity;
 use kennel_core::engine::shim::{
     Action, Elected, Event, Listing, Purpose, Settings, SharingSettings,
 };
@@ -18,7 +18,7 @@ fn lost() -> Lost {
         final_word: false,
         exit: None,
         unsent: Vec::new(),
-        heard: None,
+        received: None,
         shortage: false,
         ended: None,
         retry_after: None,
@@ -43,7 +43,7 @@ fn a_session_elects_and_uses_the_connection_that_it_gets() {
 #[test]
 fn a_greeting_that_went_with_the_hello_is_not_sent_twice() {
     let mut stage = Stage::shared();
-    let _ = stage.shim.app_line(INITIALIZE, stage.now);
+    let _ = stage.shim.handle_app_line(INITIALIZE, stage.now);
     stage.advance();
     let greeting = Some(INITIALIZE.to_vec());
     stage.handle(Event::Elected(Elected::Connected { greeting }));
@@ -185,7 +185,7 @@ fn what_a_hibernating_server_never_read_is_sent_again() {
 
 #[test]
 fn a_silent_daemon_is_asked_then_checked_then_suspected() {
-    let stopped = Some(Work { state: 'T', cpu: 7 });
+    let stopped = Some(Activity { state: 'T', cpu: 7 });
     let mut stage = Stage::attached();
     assert_eq!(stage.ask(1), Verdict::Forward);
     stage.advance();
@@ -211,7 +211,7 @@ fn a_daemon_that_speaks_is_not_checked() {
     assert_eq!(stage.ask(1), Verdict::Forward);
     for _ in 0..100 {
         assert_eq!(stage.pass(SECOND / 2), []);
-        stage.shim.upstream_spoke();
+        stage.shim.handle_upstream_bytes();
     }
 }
 
@@ -223,7 +223,7 @@ fn the_election_about_a_suspect_finds_the_next_daemon() {
     stage.pass(SECOND);
     while stage.actions().is_empty() {
         stage.pass(SECOND / 4);
-        let stopped = Some(Work { state: 'T', cpu: 7 });
+        let stopped = Some(Activity { state: 'T', cpu: 7 });
         stage.shim.handle(Event::DaemonChecked(stopped), stage.now);
     }
     // It was ended as stuck: the election goes on, and no second one begins.
@@ -256,7 +256,7 @@ fn where_only_the_modern_era_shares_the_first_request_decides() {
     let mut stage = Stage::new(modern_only());
     assert_eq!(stage.advance(), []);
     assert_eq!(stage.shim.next_timeout(), None);
-    let _ = stage.shim.app_line(INITIALIZE, stage.now);
+    let _ = stage.shim.handle_app_line(INITIALIZE, stage.now);
     assert_eq!(stage.advance(), [Action::StartServer]);
     assert_eq!(
         stage.shim.why_dedicated(),
@@ -266,7 +266,7 @@ fn where_only_the_modern_era_shares_the_first_request_decides() {
     let mut stage = Stage::new(modern_only());
     stage.advance();
     let discover = br#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-    let _ = stage.shim.app_line(discover, stage.now);
+    let _ = stage.shim.handle_app_line(discover, stage.now);
     assert_eq!(stage.advance(), [Action::Elect(Purpose::Attach)]);
 }
 

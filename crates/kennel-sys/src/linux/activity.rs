@@ -1,13 +1,13 @@
-//! Work that another process does, or will do by itself: CPU time, bytes read and written, and timers.
+//! Activity of another process: CPU time, bytes read and written, and timers.
 
 use std::io;
 use std::time::Duration;
 
 use super::procfs::{gone, lossy_text, require_our_own, short_text};
 use super::relations::status;
+use crate::process::ProcessWork;
 
-/// CPU time of a process, of all its threads and of the children that it waited for.
-/// An error where that cannot be seen.
+/// CPU time of a process: of all its threads and of the children that it waited for. An error if it cannot be read.
 pub(crate) fn cpu_time(pid: u32) -> io::Result<Duration> {
     require_our_own()?;
     let own = process_clock(pid)?;
@@ -47,7 +47,7 @@ fn process_clock(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(seconds, nanos))
 }
 
-/// Bytes that a process read and wrote so far, from and to anything; an error where that is hidden.
+/// Bytes that a process read and wrote so far, through any descriptor; an error if they are hidden.
 pub(crate) fn transferred_bytes(pid: u32) -> io::Result<(u64, u64)> {
     require_our_own()?;
     let text = lossy_text(format!("/proc/{pid}/io")).map_err(gone)?;
@@ -76,9 +76,35 @@ pub(crate) fn catches_alarm(pid: u32) -> io::Result<bool> {
 /// SIGALRM in a set of signals, as `/proc` shows one.
 pub(super) const ALARM: u64 = 1 << (libc::SIGALRM - 1);
 
+/// What a process does, by its letter and its CPU time.
+pub(crate) fn work(pid: u32) -> Option<ProcessWork> {
+    parse_work(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse_work(stat: &str) -> Option<ProcessWork> {
+    // The command may hold spaces and parentheses: the fields start behind the last one.
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    let user: u64 = fields.get(11)?.parse().ok()?;
+    let system: u64 = fields.get(12)?.parse().ok()?;
+    Some(ProcessWork {
+        state: fields.first()?.chars().next()?,
+        cpu_ticks: user + system,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_name_with_parentheses_does_not_shift_the_fields() {
+        let line = "77 (a) Z 1 (b)) T 42 77 70 0 -1 4194560 1 0 0 0 30 12 0 0 20 0 3 0 991 0 0";
+        let work = ProcessWork {
+            state: 'T',
+            cpu_ticks: 42,
+        };
+        assert_eq!(parse_work(line), Some(work));
+    }
 
     #[test]
     fn cpu_time_and_transferred_bytes_grow_with_work() {

@@ -1,9 +1,9 @@
 //! Identity of a file behind a link of `/proc`, such as `/proc/<pid>/fd/3`, without a request to its file system.
 //!
 //! The other process chooses its files. One may be on a file system that never answers: a FUSE mount whose server does not
-//! reply, or a network mount whose server is gone. A plain `stat` waits for it, in part beyond SIGKILL. So the kernel is asked
-//! for what it has in memory (`AT_STATX_DONT_SYNC`), on a descriptor that only names the file (`O_PATH`).
-//! File systems that ignore the flag are left, such as 9p without a cache.
+//! reply, or a network mount whose server is gone. A plain `stat` blocks on it, in part beyond SIGKILL. So the kernel is
+//! asked only for the metadata in its memory (`AT_STATX_DONT_SYNC`), on a descriptor that only names the file (`O_PATH`). A
+//! few file systems ignore the flag, such as 9p without a cache.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::path::Arg;
 pub(crate) struct CachedStat {
     pub(crate) dev: u64,
     pub(crate) ino: u64,
-    /// Number of the mount it was reached through; 0 before Linux 5.8.
+    /// Number of the mount through which it was reached; 0 before Linux 5.8.
     pub(crate) mount: u64,
     mode: u32,
     pub(crate) owner: u32,
@@ -67,20 +67,20 @@ impl CachedStat {
         FileType::from_raw_mode(self.mode)
     }
 
-    /// Whether it is an object of the kernel, such as an epoll instance: only those have no type.
+    /// Whether it is a kernel object, such as an epoll instance: only those have no file type.
     pub(crate) fn has_no_type(&self) -> bool {
         self.mode & libc::S_IFMT == 0
     }
 }
 
-/// A descriptor that names the file behind a link and does not open it.
+/// A descriptor that names the file behind a link without opening it.
 fn pin(dir: impl AsFd, link: impl Arg) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(openat(dir, link, flags, Mode::empty())?)
 }
 
-/// Opens the pipe behind a link of `/proc`; an error, and nothing opened, if something else is there. The process may replace
-/// it at any moment, and to open a file asks its file system.
+/// Opens the pipe behind a link of `/proc`. Fails, without opening anything, if another file is there: the process may
+/// replace it at any moment, and to open a file is a request to its file system.
 pub(crate) fn open_pipe(link: impl Arg, inode: u64, access: OFlags) -> io::Result<OwnedFd> {
     let pinned = pin(CWD, link)?;
     let stat = CachedStat::of(&pinned)?;
@@ -109,17 +109,18 @@ mod tests {
     use crate::process::ProcessRef;
     use crate::runtime_dir::RuntimeDir;
 
-    /// A process that has a locked file on a file system that does not answer, and the lock `a.lock` of this directory.
+    /// A process that has a locked file on a file system that does not answer, and holds the lock `a.lock` of this
+    /// directory.
     struct Hung {
         child: Child,
         dir: RuntimeDir,
         process: ProcessRef,
-        // Last: it removes the directories, once the process is gone.
+        // Last field: dropping it removes the directories, after the process is gone.
         _scope: Scope,
     }
 
     impl Hung {
-        /// `None`, and a word about it, where there is no FUSE.
+        /// `None`, with a message, if FUSE is not available.
         fn start(label: &str) -> Option<Hung> {
             let scope = Scope::new(label);
             let dir = RuntimeDir::ensure(scope.runtime_dir()).expect("a directory");
@@ -155,7 +156,7 @@ mod tests {
             }
         }
 
-        /// Calls `look` on a thread; panics if it does not come back. The end of the process frees the thread.
+        /// Calls `look` on a thread; panics if it does not return. The end of the process frees the thread.
         #[track_caller]
         fn answers<T: Send + 'static>(
             &mut self,
@@ -178,6 +179,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn needs_root_files_on_a_file_system_that_does_not_answer_are_identified_without_it() {
         let Some(mut hung) = Hung::start("hung-files") else {
             return;
@@ -207,6 +209,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn needs_root_locks_are_seen_beside_one_on_a_file_system_that_does_not_answer() {
         let Some(mut hung) = Hung::start("hung-locks") else {
             return;
@@ -240,8 +243,9 @@ mod tests {
         }));
     }
 
-    /// It connects to nobody: its root alone counts here.
+    /// It connects to no daemon: only its root matters here.
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn needs_root_a_root_on_a_file_system_that_does_not_answer_is_read_without_it() {
         let scope = Scope::new("hung-root");
         let listener = std::os::unix::net::UnixListener::bind(scope.path("socket"));
@@ -274,7 +278,7 @@ mod tests {
         std::thread::spawn(move || {
             let theirs = Confinement::of(&process, &ours).expect("it can be seen");
             assert_ne!(theirs, ours, "it is in another mount namespace");
-            // Compared with itself, all but the root is equal: so that is read.
+            // Compared with itself, all facts except the root are equal: so the root is read.
             let whole = Confinement::of(&process, &theirs).expect("it can be seen");
             tell.send((theirs.root, whole.root))
         });
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_stat_says() {
+    fn cached_metadata_equals_stat() {
         let scope = kennel_testkit::Scope::new("cached-stat");
         std::fs::write(scope.path("file"), "content").expect("a file");
         let file = std::fs::File::open(scope.path("file")).expect("a file");
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_pipe_that_is_meant_is_opened() {
+    fn only_the_expected_pipe_is_opened() {
         let (reader, writer) = io::pipe().expect("a pipe");
         let inode = CachedStat::behind(link(&reader)).expect("our own").ino;
         open_pipe(link(&reader), inode, OFlags::RDONLY).expect("it is the one");

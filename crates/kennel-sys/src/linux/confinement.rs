@@ -1,7 +1,7 @@
-//! A process's confinement, as `/proc` tells it. Whoever reads about another process verifies it afterwards.
+//! The confinement of a process, read from `/proc`. The caller must check afterwards that the process still lives.
 //!
-//! Every start of a session reads this three times (the shim about itself and about the daemon, the daemon about the
-//! shim), while the app waits: so it allocates little and reads nothing twice.
+//! Every start of a session reads this three times (the shim about itself and about the daemon, the daemon about the shim)
+//! while the app waits. So it allocates little and reads nothing twice.
 
 use std::io::{self, BufRead as _};
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use super::cached_stat::CachedStat;
 use super::procfs::require_our_own;
 use crate::confinement::{Confinement, NAMESPACES, UNREAD_ROOT};
 
-/// What a umask keeps others from, as far as it counts: terminals and desktops differ in who may write (002 and 022).
+/// The umask bits that matter: write permissions differ between terminals and desktops (002 and 022).
 const READ_OR_USE: u32 = 0o055;
 
-/// What `status` says of a confinement.
+/// The lines of `status` that belong to a confinement.
 const FIELDS: [&str; 12] = [
     "Uid",
     "Gid",
@@ -32,13 +32,13 @@ const FIELDS: [&str; 12] = [
     "Seccomp",
     "Seccomp_filters",
 ];
-/// Bytes read at once: all of a file, unless its process has hundreds of groups.
+/// Bytes per read: the whole file, unless its process has hundreds of groups.
 const CHUNK: usize = 8192;
 
-/// `process` is a pid, or `self`. With `children`, it is an error if they would be in other namespaces than the process
-/// itself, which it may have asked for by `unshare` or `setns`. Compared with `other`: at the first difference nothing more is
-/// read, and the root stays [`UNREAD_ROOT`]. The root comes last, because only its file belongs to a file system that the
-/// process may have chosen.
+/// Reads a confinement. `process` is a pid, or `self`. With `children`, it fails if the children would be in other
+/// namespaces than the process itself, which is possible after `unshare` or `setns`. If it is compared with `other`,
+/// reading stops at the first difference, and the root stays [`UNREAD_ROOT`]. The root comes last, because only its file
+/// belongs to a file system that the process may have chosen.
 pub(crate) fn confinement(
     process: &str,
     children: bool,
@@ -65,13 +65,13 @@ pub(crate) fn confinement(
     }
     let root = CachedStat::behind_in(&dir, "root")?;
     Ok(Confinement {
-        // The mount as well: a read-only bind of `/` has the device and inode of `/`.
+        // With the mount: a read-only bind mount of `/` has the device and inode of `/`.
         root: (root.dev, root.ino, root.mount),
         ..read
     })
 }
 
-/// A directory below `/proc`, to be referred to.
+/// Flags to open a directory below `/proc` as a base for paths.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 fn directory(process: &str, below: &str) -> io::Result<OwnedFd> {
@@ -79,14 +79,15 @@ fn directory(process: &str, below: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
-/// Whether the namespaces that a process starts its children in are not its own. `ns`: the directory of its namespaces.
+/// Whether the children of a process would be in other namespaces than the process. `ns` is the directory of its
+/// namespaces.
 fn has_children_elsewhere(ns: &OwnedFd, own: &Confinement) -> io::Result<bool> {
-    /// The namespace for its children, and its own.
+    /// The link for the children's namespace, and the link for its own.
     const KINDS: [(&str, &str); 2] = [("pid_for_children", "pid"), ("time_for_children", "time")];
     for (for_children, its_own) in KINDS {
         let inode = namespace(ns, for_children)?;
         let is_own = Some(inode) == own.namespace(its_own);
-        // 0: nobody is in it yet, unless this kernel has no such link at all.
+        // 0: the namespace has no process yet, unless this kernel has no such link at all.
         if !is_own && (inode != 0 || namespace(&directory("self", "ns")?, for_children)? != 0) {
             return Ok(true);
         }
@@ -94,8 +95,8 @@ fn has_children_elsewhere(ns: &OwnedFd, own: &Confinement) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The inode of a namespace; 0 for a kind that this kernel does not have, and for one that has no process yet. By the
-/// link's text, `mnt:[4026531832]`, and not by its target's inode: that is cheaper by half, and says the same.
+/// The inode of a namespace; 0 for a kind that this kernel does not have, or that has no process yet. Read from the text of
+/// the link, `mnt:[4026531832]`, which is twice as fast as the inode of its target.
 fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
     let mut buffer = [0; 64];
     let text = match readlinkat_raw(ns, kind, &mut buffer[..]) {
@@ -103,7 +104,7 @@ fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
         Err(Errno::NOENT) => return Ok(0),
         Err(errno) => return Err(errno.into()),
     };
-    // A namespace for children is called like any other of its kind.
+    // A namespace for children has the same kind as any other.
     let kind = kind.strip_suffix("_for_children").unwrap_or(kind);
     let number = text.strip_prefix(kind.as_bytes());
     let number = number.and_then(|text| text.strip_prefix(b":[")?.strip_suffix(b"]"));
@@ -111,8 +112,8 @@ fn namespace(ns: &OwnedFd, kind: &str) -> io::Result<u64> {
     number.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The label of the security module; empty where there is none, or one without labels. That holds for every process alike,
-/// so it is found out once.
+/// The label of the security module; empty if there is no module, or one without labels. That is the same for every
+/// process, so it is found out once.
 fn label(dir: &OwnedFd) -> io::Result<Vec<u8>> {
     static HAS_NONE: AtomicBool = AtomicBool::new(false);
     if HAS_NONE.load(Ordering::Relaxed) {
@@ -127,19 +128,19 @@ fn label(dir: &OwnedFd) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What `status` says; namespaces, root and label are left empty.
+/// The facts in `status`; namespaces, root and label are left empty.
 fn status(dir: &OwnedFd) -> io::Result<Confinement> {
     let text = content(dir, "status")?;
     parse_status(&text).ok_or_else(|| {
-        let words = "/proc does not say NoNewPrivs, Seccomp and the capabilities of a process";
+        let words = "/proc does not show NoNewPrivs, Seccomp and the capabilities of a process";
         io::Error::new(io::ErrorKind::Unsupported, words)
     })
 }
 
 fn parse_status(text: &[u8]) -> Option<Confinement> {
     let mut fields: [Option<&str>; FIELDS.len()] = [None; FIELDS.len()];
-    // Not by position: a name of a process can hold anything but a newline. Where lines end is the library's to find, which is
-    // quick: every start of a session waits for this.
+    // Not by line number: the name of a process can contain any byte except a newline. The library's line search is fast,
+    // and every start of a session waits for this.
     let mut rest = text;
     while !rest.is_empty() {
         let line = rest;
@@ -166,7 +167,7 @@ fn parse_status(text: &[u8]) -> Option<Confinement> {
     let seccomp_mode = mode?.parse().ok()?;
     let seccomp_filters = match filters {
         Some(count) => count.parse().ok()?,
-        // Before Linux 5.9 nobody counts filters: one at least.
+        // Linux does not count filters before 5.9: there is at least one.
         None => u32::from(seccomp_mode == 2),
     };
     Some(Confinement {
@@ -189,7 +190,7 @@ fn parse_status(text: &[u8]) -> Option<Confinement> {
     })
 }
 
-/// A whole file. Of `/proc`, a read that does not fill the buffer has come to the end.
+/// Reads a whole file. In `/proc`, a read that does not fill the buffer has reached the end.
 fn content(dir: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     let file = openat(dir, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut content = vec![0; CHUNK];
@@ -211,7 +212,7 @@ mod tests {
     const STATUS: &str = "Name:\tSeccomp:\t2\nUmask:\t0022\nUid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t8 9 \nCapInh:\t0\nCapPrm:\t1f\nCapEff:\t10\nCapBnd:\tff\nCapAmb:\t1\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\n";
 
     #[test]
-    fn the_status_of_a_process_is_read_whatever_its_name_is() {
+    fn the_status_of_a_process_is_parsed_with_any_process_name() {
         let read = parse_status(STATUS.as_bytes()).expect("a status");
         assert_eq!(read.capabilities, [0, 0x1f, 0x10, 0xff, 1]);
         assert_eq!(read.ids, ["7\t7\t7\t7", "8\t8\t8\t8", "8 9"]);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_what_counts_is_no_status() {
+    fn a_status_without_the_required_lines_is_an_error() {
         for missing in ["\nCapBnd", "\nNoNewPrivs", "\nSeccomp:"] {
             assert!(
                 parse_status(STATUS.replace(missing, "\nX").as_bytes()).is_none(),

@@ -1,5 +1,5 @@
-//! Descriptor tables of another process. Its threads may have tables of their own, and a file whose descriptor was closed may
-//! live on in an io_uring.
+//! Descriptor tables of another process. Its threads may have separate tables, and a file may stay open in an io_uring
+//! after its descriptor was closed.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::procfs::{ATTEMPTS, PAUSE, gone, lossy_text, require_our_own, stat};
 /// Target of the link of a descriptor that is an io_uring.
 pub(crate) const IO_URING: &str = "anon_inode:[io_uring]";
 
-/// One descriptor, by a thread that has it in its table: `/proc` shows a thread's table below the thread's number.
+/// A descriptor in the table of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) task: u32,
@@ -20,20 +20,25 @@ impl Descriptor {
         format!("/proc/{}/fd/{}", self.task, self.fd)
     }
 
-    /// What the kernel tells about it.
+    /// Whether it is open, and its link has this target.
+    pub(super) fn leads_to(self, target: &str) -> bool {
+        std::fs::read_link(self.path()).is_ok_and(|link| link.as_os_str() == target)
+    }
+
+    /// The text of its `fdinfo`.
     pub(super) fn info(self) -> io::Result<String> {
         lossy_text(format!("/proc/{}/fdinfo/{}", self.task, self.fd))
     }
 }
 
-/// Every descriptor of a process; an error where a table of its may not be read.
+/// Every descriptor of a process; an error if one of its tables cannot be read.
 pub(super) fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
     require_our_own()?;
     let tasks = tasks_with_tables(pid)?;
     let mut all = Vec::new();
     for &task in &tasks {
         let entries = match std::fs::read_dir(format!("/proc/{task}/fd")).map_err(gone) {
-            // A thread that has ended since the listing.
+            // A thread that ended since the listing.
             Err(error) if task != pid && error.kind() == io::ErrorKind::NotFound => continue,
             entries => entries?,
         };
@@ -47,13 +52,13 @@ pub(super) fn descriptors(pid: u32) -> io::Result<Vec<Descriptor>> {
 }
 
 /// The threads whose tables make up the descriptors of a process: the first one, unless it has ended, and one for each
-/// table that threads do not share with it.
+/// separate table.
 fn tasks_with_tables(pid: u32) -> io::Result<Vec<u32>> {
     let stat = stat(pid)?;
     if stat.threads <= 1 {
         return Ok(vec![pid]);
     }
-    // A first thread that has ended shows an empty table.
+    // A first thread that has ended has an empty table.
     let mut tasks: Vec<u32> = (!stat.zombie).then_some(pid).into_iter().collect();
     for entry in std::fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)? {
         let name = entry.map_err(gone)?.file_name();
@@ -67,7 +72,7 @@ fn tasks_with_tables(pid: u32) -> io::Result<Vec<u32>> {
     Ok(tasks)
 }
 
-/// Whether two threads have the same table, as far as the kernel says so: without an answer both are read.
+/// Whether the kernel reports that two threads share a table. Without an answer both are read.
 fn share_table(one: u32, other: u32) -> bool {
     const KCMP_FILES: libc::c_int = 2;
     // SAFETY: compares by numbers alone; the last two arguments are not used for tables.
@@ -75,12 +80,11 @@ fn share_table(one: u32, other: u32) -> bool {
     order == 0
 }
 
-/// Files that are registered with an io_uring, as the links of their descriptors would read; an error where the kernel does
-/// not show them.
+/// Files registered with an io_uring, in the form of descriptor links; an error if the kernel does not show them.
 pub(crate) fn registered_files(ring: Descriptor) -> io::Result<Vec<String>> {
     for attempt in 1..=ATTEMPTS {
         match listed_files(&ring.info().map_err(gone)?) {
-            // While the ring is busy the kernel leaves out the list, or all.
+            // While the ring is busy, the kernel leaves out the list or the whole section.
             Some((count, files)) if count == 0 || !files.is_empty() || attempt == ATTEMPTS => {
                 return Ok(files);
             }
@@ -135,7 +139,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // SAFETY: gives this thread a copy of the table; nobody else's descriptors change.
+            // SAFETY: gives this thread a copy of the table; descriptors of other threads do not change.
             assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             tell.send(identity(&listener)).expect("the test listens");
@@ -154,7 +158,7 @@ mod tests {
         // SAFETY: writes 120 bytes, the size of `struct io_uring_params`, through a pointer to a local array.
         let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) };
         assert!(ring >= 0, "io_uring: {}", io::Error::last_os_error());
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a new descriptor that has no other owner.
         let ring = unsafe { OwnedFd::from_raw_fd(ring as i32) };
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (socket, number) = (identity(&listener), listener.as_raw_fd());

@@ -1,5 +1,5 @@
-//! The far end of another process's stdin and stdout: whether anybody is there, as the kernel counts it.
-//! No process is asked what it holds, so nobody's hidden table can mislead.
+//! The far end of another process's stdin and stdout: whether any process has it open, as the kernel counts. No descriptor
+//! table is read, so a hidden table cannot mislead.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,23 +13,23 @@ use super::net::LISTEN;
 use super::procfs::require_our_own;
 use super::sock_diag::{SockDiag, UnixAnswer, u32_at, unix_request};
 
-/// What a descriptor leads to, and whether somebody is at the far end.
+/// The state of the far end of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FarEnd {
-    /// Somebody is, or it cannot be told that nobody is.
+    /// A process has it open, or that is unknown.
     Held,
-    /// Nobody is.
+    /// No process has it open.
     Abandoned,
 }
 
-/// A descriptor one talks through.
+/// A pipe or socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
     Pipe(u64),
     Socket(u64),
 }
 
-/// What descriptor `fd` of a process is, if it is an unnamed pipe or a socket.
+/// The pipe or socket of a descriptor; `None` if it is another kind of file or a named pipe.
 pub(crate) fn channel(pid: u32, fd: u32) -> io::Result<Option<Channel>> {
     require_our_own()?;
     let link = std::fs::read_link(first(pid, fd).path())?;
@@ -39,7 +39,7 @@ pub(crate) fn channel(pid: u32, fd: u32) -> io::Result<Option<Channel>> {
     Ok(pipe.or_else(|| inode("socket:[").map(Channel::Socket)))
 }
 
-/// Whether anybody can write into what `pid` reads from its stdin.
+/// Whether a process can write to the stdin of `pid`.
 pub(crate) fn writers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
     match channel {
         Channel::Pipe(inode) => pipe_end(first(pid, 0), inode, OFlags::RDONLY, PollFlags::HUP),
@@ -47,7 +47,7 @@ pub(crate) fn writers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
     }
 }
 
-/// Whether anybody can read what `pid` writes to its stdout.
+/// Whether a process can read the stdout of `pid`.
 pub(crate) fn readers(pid: u32, channel: Channel, sockets: &Sockets) -> FarEnd {
     match channel {
         Channel::Pipe(inode) => pipe_end(first(pid, 1), inode, OFlags::WRONLY, PollFlags::ERR),
@@ -60,7 +60,7 @@ fn first(pid: u32, fd: u32) -> Descriptor {
     Descriptor { task: pid, fd }
 }
 
-/// Whether any process holds the other end of a pipe, to read from it or to write to it.
+/// Whether a process has the other end of a pipe open, for reading or for writing.
 pub(crate) fn pipe_far_end(at: Descriptor, inode: u64, reads: bool) -> FarEnd {
     match reads {
         true => pipe_end(at, inode, OFlags::RDONLY, PollFlags::HUP),
@@ -68,7 +68,7 @@ pub(crate) fn pipe_far_end(at: Descriptor, inode: u64, reads: bool) -> FarEnd {
     }
 }
 
-/// Whether not all that was written to a pipe has been read. What cannot be seen counts as unread.
+/// Whether a pipe has unread data. If that cannot be seen, it counts as unread.
 pub(crate) fn has_unread_input(at: Descriptor, inode: u64) -> bool {
     events(at, inode, OFlags::RDONLY, PollFlags::IN)
         .is_none_or(|events| events.contains(PollFlags::IN))
@@ -81,8 +81,8 @@ fn pipe_end(at: Descriptor, inode: u64, access: OFlags, lonely: PollFlags) -> Fa
     }
 }
 
-/// Opens the same end once more, for a moment, and asks the kernel. One more reader of a pipe that has one, or one
-/// more writer, is noticed by nobody.
+/// Opens the same end once more, for a moment, and polls it. An additional reader of a pipe that has one, or an additional
+/// writer, disturbs no process.
 fn events(at: Descriptor, inode: u64, access: OFlags, asked: PollFlags) -> Option<PollFlags> {
     let end = open_pipe(at.path(), inode, access).ok()?;
     let mut fds = [PollFd::new(&end, asked)];
@@ -90,7 +90,7 @@ fn events(at: Descriptor, inode: u64, access: OFlags, asked: PollFlags) -> Optio
     Some(fds[0].revents())
 }
 
-/// `RCV_SHUTDOWN` and `SEND_SHUTDOWN` of the kernel: nothing comes any more, nothing goes.
+/// `RCV_SHUTDOWN` and `SEND_SHUTDOWN` of the kernel.
 const RECEIVE_SHUT: u8 = 1;
 const SEND_SHUT: u8 = 2;
 
@@ -104,16 +104,16 @@ pub(crate) struct UnixSocket {
     /// Directions that are shut down. A socket whose far end was closed is shut down in both.
     shut: u8,
     pub(crate) listening: bool,
-    /// Bound to a path or to an abstract name, so that other processes can reach it.
+    /// Bound to a path or an abstract name, so other processes can reach it.
     pub(crate) named: bool,
     /// Inode of the socket it is connected to.
     pub(crate) peer: Option<u64>,
-    /// Not all that was sent to it has been read.
+    /// Whether it has unread data.
     pub(crate) unread: bool,
 }
 
 impl UnixSocket {
-    /// Whether neither direction carries data any more.
+    /// Whether both directions are shut down.
     pub(crate) fn closed(&self) -> bool {
         self.shut & RECEIVE_SHUT != 0 && self.shut & SEND_SHUT != 0
     }
@@ -127,12 +127,12 @@ const SHUTDOWN: u16 = 6;
 const SHOW_NAME_PEER_AND_QUEUES: u32 = 1 | 4 | 16;
 
 impl Sockets {
-    /// Asks the kernel for all of them; where it does not answer, nothing is known.
+    /// Lists all of them; empty if the kernel does not answer.
     pub(crate) fn all() -> Sockets {
         Sockets::ask().unwrap_or_default()
     }
 
-    /// State of the socket with this inode; `None` if it is no Unix socket of our network namespace.
+    /// State of the socket with this inode; `None` if it is not a Unix socket of our network namespace.
     pub(crate) fn get(&self, inode: u64) -> Option<UnixSocket> {
         self.0.get(&inode).copied()
     }
@@ -152,7 +152,7 @@ impl Sockets {
     }
 }
 
-/// One socket with its inode; `None` if the kernel does not say which directions are shut down.
+/// A socket with its inode; `None` if the kernel does not say which directions are shut down.
 fn unix_socket(answer: &[u8]) -> Option<(u64, UnixSocket)> {
     let answer = UnixAnswer::read(answer)?;
     let mut socket = UnixSocket {

@@ -1,4 +1,5 @@
-//! What the kernel says about a lock: `/proc/locks` names who took it, `/proc/<pid>/fdinfo` who has it.
+//! The holders of a lock: `/proc/locks` names the process that took it, `/proc/<pid>/fdinfo` shows which descriptors have
+//! it.
 
 use std::fs;
 use std::io;
@@ -9,7 +10,7 @@ use super::procfs::{lossy_text, short_text};
 use crate::fs::FileId;
 use crate::process::ProcessRef;
 
-/// Whether `process` has `file` open with the lock on it; `None` if its files are hidden from us.
+/// Whether `process` has `file` open with the lock on it; `None` if we may not see its files.
 pub(crate) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
     let pid = process.pid();
     let entries = match fs::read_dir(format!("/proc/{pid}/fdinfo")) {
@@ -26,12 +27,12 @@ pub(crate) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
                 break;
             }
             Ok(_) => {}
-            // Closed since the listing.
+            // The descriptor was closed since the listing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) => hidden = true,
         }
     }
-    // Alive after the reading: so the reading was about this one (rule 6).
+    // The process lives after the reading, so the facts are about it (rule 6).
     match (found && process.is_alive(), hidden) {
         (true, _) => Some(true),
         (false, true) => None,
@@ -39,15 +40,15 @@ pub(crate) fn holds(process: &ProcessRef, file: FileId) -> Option<bool> {
     }
 }
 
-/// Whether this descriptor of `process` is `file` with the lock on it.
+/// Whether this descriptor of `process` is `file`, with the lock on it.
 pub(crate) fn holds_by(process: &ProcessRef, fd: u32, file: FileId) -> bool {
     let locked = locked_file(process.pid(), &fd.to_string());
-    // Alive after the reading: so the reading was about this one (rule 6).
+    // The process lives after the reading, so the fact is about it (rule 6).
     locked.is_ok_and(|locked| locked == Some(file)) && process.is_alive()
 }
 
-/// Whether `process` has a lock on a file that `fits`, by its path at this moment and its identity. Files that are hidden
-/// from us do not count.
+/// Whether `process` has a lock on a file that `fits`, by its current path and its identity. Files that we may not see do
+/// not count.
 pub(crate) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bool) -> bool {
     let pid = process.pid();
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
@@ -61,19 +62,19 @@ pub(crate) fn holds_any(process: &ProcessRef, fits: impl Fn(FileId, &Path) -> bo
                 _ => false,
             }
     });
-    // Alive after the reading: so the reading was about this one (rule 6).
+    // The process lives after the reading, so the fact is about it (rule 6).
     held && process.is_alive()
 }
 
 /// A living process that took a lock.
 pub(crate) struct Taker {
     pub(crate) process: ProcessRef,
-    /// Whether it was seen to have the lock. Where its files are hidden from us the kernel's word
-    /// for it is a pid, and that may be a dead one's, used again.
+    /// Whether a descriptor with the lock was seen. If we may not see its files, the kernel only gives a pid, which may be
+    /// reused.
     pub(crate) proven: bool,
 }
 
-/// The living processes that took the lock on `file`, proven ones first.
+/// The living processes that took the lock on `file`, proven takers first.
 pub(crate) fn takers(file: FileId) -> Vec<Taker> {
     let mut takers: Vec<Taker> = Vec::new();
     for entry in flocks() {
@@ -86,7 +87,7 @@ pub(crate) fn takers(file: FileId) -> Vec<Taker> {
         };
         let proven = match holds(&process, file) {
             Some(true) => true,
-            // The taker is dead, and this one has its number (rule 6).
+            // The taker is dead, and this process has its pid (rule 6).
             Some(false) => continue,
             None => false,
         };
@@ -99,8 +100,9 @@ pub(crate) fn takers(file: FileId) -> Vec<Taker> {
     takers
 }
 
-/// The processes that have the lock on `file`, whoever took it: every process that may be one and lets us is asked.
-pub(crate) fn heirs(
+/// The processes that have the lock on `file`, including those that inherited it. Checks every process that `may_be`
+/// selects and that we may see.
+pub(crate) fn holders(
     file: FileId,
     may_be: impl Fn(u32) -> bool,
 ) -> impl Iterator<Item = ProcessRef> {
@@ -113,19 +115,19 @@ pub(crate) fn heirs(
         .filter(move |process| holds(process, file) == Some(true))
 }
 
-/// The file behind a link of `/proc`. Its file system is not asked: it may not answer.
+/// The file behind a link of `/proc`, without a request to its file system, which may not answer.
 fn file_behind(link: &str) -> io::Result<FileId> {
     let (dev, ino) = CachedStat::behind(link)?.identity();
     Ok(FileId { dev, ino })
 }
 
-/// The file behind a descriptor, if there is a lock on it.
+/// The file behind a descriptor, if the descriptor has a lock.
 fn locked_file(pid: u32, fd: &str) -> io::Result<Option<FileId>> {
     if !is_locked(pid, fd)? {
         return Ok(None);
     }
-    // The numbers in the text are those of the file system's own device, which on btrfs and
-    // overlayfs is not the one that stat tells.
+    // The numbers in the text are those of the device of the file system. On btrfs and overlayfs `stat` returns another
+    // one.
     file_behind(&format!("/proc/{pid}/fd/{fd}")).map(Some)
 }
 
@@ -149,7 +151,7 @@ fn flocks() -> Vec<Flock> {
     text.lines().filter_map(parse).collect()
 }
 
-/// Reads `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `None` for other locks and for those who wait (`->`).
+/// Parses `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `None` for other locks and for waiters (`->`).
 fn parse(line: &str) -> Option<Flock> {
     let mut words = line.split_whitespace().skip(1);
     if words.next()? != "FLOCK" {
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn held_flocks_are_read_and_nothing_else() {
+    fn only_held_flocks_are_parsed() {
         let flock = parse("1: FLOCK  ADVISORY  WRITE 4711 fe:1f:1234 0 EOF").unwrap();
         let dev = rustix::fs::makedev(0xfe, 0x1f);
         assert_eq!(

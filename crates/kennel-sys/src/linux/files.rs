@@ -1,4 +1,4 @@
-//! Acts on files that only Linux has in this form.
+//! File operations that only Linux has in this form.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-use rustix::fs::{Mode, OFlags, RenameFlags, ResolveFlags, XattrFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, RenameFlags, ResolveFlags, XattrFlags};
 use rustix::io::Errno;
 
 use crate::fs::DIRECTORY;
 
-/// Directories of the system: no program keeps state of its own there.
+/// Directories of the system. No program keeps its state directly in them.
 pub const SYSTEM_DIRECTORIES: &[&str] = &[
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr",
 ];
@@ -28,33 +28,38 @@ pub const SHARED_DIRECTORIES: &[&str] = &[
 
 /// The access control list. With one, the group bits of a file's mode are its mask, not the rights of its group.
 const ACL: &str = "system.posix_acl_access";
-/// No list of names and no value is longer (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
+/// Maximum length of a list of names and of a value (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
 const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 
-/// Opens what has this name, whatever it is, for nothing but to be known and to be gone on from. A link is not followed.
+/// Opens a directory entry of any type, only to identify it and to open it again. Does not follow a link.
 pub(crate) fn open_entry(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// A path to what a descriptor of this process is open on, whatever has its name by now.
+/// A path to the open file of a descriptor, even if it was renamed or removed.
 pub(crate) fn descriptor_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Opens once more what a descriptor is open on.
+/// Opens the file of a descriptor again.
 pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC;
     rustix::fs::open(descriptor_path(fd), flags, Mode::empty())
 }
 
-/// Changes the mode of exactly what [`open_entry`] opened.
+/// A file in memory without a name.
+pub(crate) fn anonymous_file(title: &str) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::memfd_create(title, MemfdFlags::CLOEXEC)?)
+}
+
+/// Changes the mode of the file that [`open_entry`] opened.
 pub(crate) fn chmod_entry(entry: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     rustix::fs::chmod(descriptor_path(entry), mode)
 }
 
-/// Opens a directory in `dir`, unless something is mounted there (`XDEV`). A kernel that cannot say so (before Linux 5.6, or
-/// behind a filter) shows another device at least.
+/// Opens a directory in `dir`; fails with `XDEV` if it is a mount point. A kernel that cannot report that (before Linux
+/// 5.6, or behind a filter) still reports another device.
 pub(crate) fn open_dir_of_same_mount(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
     let (mode, resolve) = (Mode::empty(), ResolveFlags::NO_XDEV);
     match rustix::fs::openat2(dir, name, DIRECTORY, mode, resolve) {
@@ -69,7 +74,7 @@ pub(crate) fn open_dir_of_same_mount(dir: BorrowedFd<'_>, name: &OsStr) -> io::R
     }
 }
 
-/// Exchanges the names of two files of a directory. `Unsupported` where the file system or the kernel cannot.
+/// Exchanges the names of two files in a directory. `Unsupported` if the file system or the kernel cannot do that.
 pub(crate) fn exchange(dir: BorrowedFd<'_>, one: &OsStr, other: &OsStr) -> io::Result<()> {
     match rustix::fs::renameat_with(dir, one, dir, other, RenameFlags::EXCHANGE) {
         Err(Errno::NOSYS | Errno::INVAL | Errno::NOTSUP) => Err(io::ErrorKind::Unsupported.into()),
@@ -77,14 +82,14 @@ pub(crate) fn exchange(dir: BorrowedFd<'_>, one: &OsStr, other: &OsStr) -> io::R
     }
 }
 
-/// Gives `new` the extended attributes of `old`. An error has the name of the one that could not be copied.
+/// Copies the extended attributes of `old` to `new`. An error has the name of the attribute that could not be copied.
 pub(crate) fn copy_attributes(
     old: BorrowedFd<'_>,
     new: BorrowedFd<'_>,
 ) -> Result<(), (String, io::Error)> {
     let failed = |name: &str, errno: Errno| (name.to_owned(), errno.into());
     let names = attributes(old).map_err(|errno| failed("a list of attributes", errno))?;
-    // A directory may give every new file a list of its own.
+    // A directory may give each new file an access control list.
     if !names.iter().any(|name| name == ACL) {
         match rustix::fs::fremovexattr(new, ACL) {
             Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
@@ -100,7 +105,7 @@ pub(crate) fn copy_attributes(
         });
         match copied {
             Ok(()) => {}
-            // Labels are the system's: it gave the new file the one for its directory.
+            // Security labels are set by the system: the new file has the one for its directory.
             Err(_) if name.starts_with("security.") => {}
             Err(errno) => return Err(failed(&name, errno)),
         }
@@ -128,7 +133,7 @@ fn attribute(file: BorrowedFd<'_>, name: &str) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-/// Where file systems are mounted; empty where that cannot be seen.
+/// The mount points; empty if they cannot be read.
 pub fn mount_points() -> Vec<PathBuf> {
     let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let lines = mounts.split(|&byte| byte == b'\n');
@@ -136,7 +141,7 @@ pub fn mount_points() -> Vec<PathBuf> {
     points.map(|point| unescaped(point).into()).collect()
 }
 
-/// The kernel writes blanks, and what else would confuse, as `\040`.
+/// Replaces escapes such as `\040`, which the kernel writes for blanks.
 fn unescaped(text: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

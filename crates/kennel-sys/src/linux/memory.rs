@@ -1,11 +1,11 @@
-//! Memory for what is long, and memory that is not needed any more.
+//! Large pages for long lines, and returning free memory to the system.
 
 use std::mem::MaybeUninit;
 
 use rustix::mm::{Advice, madvise};
 
-/// Asks for large pages under `room`, which is about to be filled: a long line is otherwise half page faults.
-/// Where there are none, nothing is worse than before.
+/// Asks for large pages under `room`, which is about to be filled: otherwise half of the time for a long line goes into
+/// page faults. Without large pages nothing changes.
 pub fn in_large_pages(room: &mut [MaybeUninit<u8>]) {
     let page = rustix::param::page_size();
     let skipped = room.as_ptr().align_offset(page);
@@ -18,8 +18,8 @@ pub fn in_large_pages(room: &mut [MaybeUninit<u8>]) {
     let _ = unsafe { madvise(start, length, Advice::LinuxHugepage) };
 }
 
-/// Gives memory back to the system that this process has freed, such as what its start needed. Takes some microseconds.
-pub fn give_back_free() {
+/// Returns freed memory to the system, such as that of the start. Takes some microseconds.
+pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it only touches memory that is free, and takes the allocator's own locks.
     unsafe {
@@ -27,9 +27,9 @@ pub fn give_back_free() {
     }
 }
 
-/// From now on, memory of 64 KiB or more goes back to the system when it is freed. Otherwise the allocator keeps what was
-/// freed, of up to 32 MiB, and what is freed between other memory stays.
-pub fn return_large() {
+/// Makes the allocator return blocks of 64 KiB or more to the system when they are freed. Otherwise it keeps freed blocks
+/// of up to 32 MiB, and those between other blocks stay.
+pub fn release_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it only changes how the allocator gets memory from here on, and takes its own locks.
     unsafe {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_room_it_holds_what_is_put_into_it() {
+    fn a_buffer_of_any_size_keeps_its_content() {
         for length in [0, 1, 4095, 4096, 10_000, 8 << 20] {
             let mut bytes: Vec<u8> = Vec::with_capacity(length);
             in_large_pages(bytes.spare_capacity_mut());

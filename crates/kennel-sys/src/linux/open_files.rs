@@ -1,4 +1,4 @@
-//! Descriptors that another process has open, with what the kernel tells about each.
+//! Descriptors of another process, with the facts that the kernel shows about each.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,28 +7,28 @@ use rustix::fs::FileType;
 
 use super::activity::ALARM;
 use super::cached_stat::CachedStat;
-use super::descriptors::{Descriptor, IO_URING, descriptors, registered_files};
+use super::descriptors::{Descriptor, descriptors};
 use super::procfs::lossy_text;
 
 /// One descriptor of another process.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) fd: u32,
-    /// Where `/proc` shows it.
+    /// Its place in `/proc`.
     pub(crate) descriptor: Descriptor,
-    /// Target of its link in `/proc`: a path, or a kind and a number. The same file has the same text in every process, but
-    /// for hard links and mounts.
+    /// Target of its link in `/proc`: a path, or a kind and a number. The same file has the same text in every process,
+    /// except for hard links and mounts.
     pub(crate) link: String,
     pub(crate) kind: FileKind,
     pub(crate) reads: bool,
     pub(crate) writes: bool,
     /// Files on which it holds a lock, as `/proc/locks` names them.
     pub(crate) locks: Vec<String>,
-    /// Whether it holds a lease: the holder is asked before another process opens the file.
+    /// Whether it has a lease: the kernel notifies the holder before another process opens the file.
     pub(crate) lease: bool,
     /// Number of an eventfd, the same in every process that shares it.
     pub(crate) event: Option<u64>,
-    /// Whether it is a timerfd that runs, or a signalfd for the signal of an alarm.
+    /// Whether it is a running timerfd, or a signalfd for SIGALRM.
     pub(crate) armed: bool,
     /// Number of a file in its file system.
     pub(crate) inode: Option<u64>,
@@ -40,10 +40,6 @@ pub(crate) struct OpenFile {
     pub(crate) watched: Option<u32>,
     /// Descriptors in an epoll instance, by their numbers when they were added.
     pub(crate) polled: Vec<u32>,
-    /// Whether an io_uring has, or may have, operations that are not completed.
-    pub(crate) in_flight: bool,
-    /// Whether an io_uring keeps files, of which no descriptor need be left.
-    pub(crate) keeps_files: bool,
 }
 
 /// Size and time of the last change of a file, and the position of a descriptor in it.
@@ -64,7 +60,7 @@ pub(crate) enum FileKind {
     /// A socket, by its inode.
     Socket(u64),
     Regular,
-    /// A file that the kernel makes up, as in `/proc` and `/sys`: a process can wait for it to change.
+    /// A generated file, as in `/proc` and `/sys`: a process can wait for it to change.
     KernelFile,
     /// A POSIX message queue: other processes can open it by its name.
     MessageQueue,
@@ -77,7 +73,7 @@ pub(crate) enum FileKind {
     Unknown,
 }
 
-/// Every descriptor of a process; an error where its table may not be read.
+/// Every descriptor of a process; an error if its table cannot be read.
 pub(crate) fn open_files(pid: u32) -> io::Result<Vec<OpenFile>> {
     let links = open_links(pid)?.into_iter();
     Ok(links
@@ -96,12 +92,12 @@ pub(crate) fn open_links(pid: u32) -> io::Result<Vec<(Descriptor, String)>> {
     Ok(links.collect())
 }
 
-/// Whether a descriptor is open for reading alone.
+/// Whether a descriptor is open only for reading.
 pub(crate) fn reads_only(descriptor: Descriptor) -> bool {
     access(&descriptor.info().unwrap_or_default()) == Some((true, false))
 }
 
-/// Whether its holder may read through a descriptor; what cannot be seen may.
+/// Whether a descriptor may be open for reading; `true` if that cannot be seen.
 pub(crate) fn may_read(descriptor: Descriptor) -> bool {
     access(&descriptor.info().unwrap_or_default()).is_none_or(|(reads, _)| reads)
 }
@@ -116,10 +112,20 @@ pub(crate) fn inode_number(descriptor: Descriptor) -> Option<u64> {
     number(&descriptor.info().ok()?, INODE_NUMBER)
 }
 
+/// The living process, or thread of one, that a pidfd refers to.
+pub(crate) fn pidfd_target(descriptor: Descriptor) -> Option<u32> {
+    target(&descriptor.info().ok()?)
+}
+
+/// The numbers of the files that an inotify instance watches.
+pub(crate) fn watched_inodes(descriptor: Descriptor) -> Vec<u64> {
+    watched(&descriptor.info().unwrap_or_default()).collect()
+}
+
 /// Waiters for locks: the pids that are blocked, by the file as `/proc/locks` names it.
 pub(crate) fn blocked_locks() -> io::Result<HashMap<String, Vec<u32>>> {
     let text = match lossy_text("/proc/locks") {
-        // A kernel without locks.
+        // A kernel without file locks.
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         text => text?,
     };
@@ -142,12 +148,10 @@ fn open_file(descriptor: Descriptor, link: String) -> Option<OpenFile> {
         Err(_) if std::fs::read_link(descriptor.path()).is_ok() => String::new(),
         Err(_) => return None,
     };
-    // What cannot be read counts as both.
+    // A descriptor that cannot be read counts as both.
     let (reads, writes) = access(&info).unwrap_or((true, true));
     let (kind, file) = kind(descriptor, &link);
     let file = file.filter(|_| kind == FileKind::Regular);
-    let keeps_files =
-        link == IO_URING && !registered_files(descriptor).is_ok_and(|files| files.is_empty());
     Some(OpenFile {
         fd: descriptor.fd,
         descriptor,
@@ -156,11 +160,9 @@ fn open_file(descriptor: Descriptor, link: String) -> Option<OpenFile> {
         event: number(&info, EVENT_NUMBER),
         armed: is_armed(&info),
         polled: polled(&info).collect(),
-        in_flight: link == IO_URING && !is_drained(&info),
         inode: number(&info, INODE_NUMBER),
         lease: locks(&info).any(|(kind, _)| kind == "LEASE"),
-        watched: number(&info, "Pid:").and_then(|pid| u32::try_from(pid).ok()),
-        keeps_files,
+        watched: target(&info),
         kind,
         link,
         reads,
@@ -177,16 +179,32 @@ fn stamp(file: &CachedStat, info: &str) -> Option<FileStamp> {
     })
 }
 
-/// A number that is not negative, behind a word at the start of a line.
+/// A number that is not negative, after a word at the start of a line.
 fn number(info: &str, name: &str) -> Option<u64> {
     let mut lines = info.lines();
     lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// The line that has the number of an eventfd.
+/// The process or thread in the `fdinfo` of a pidfd: `Pid:  4711`. It is -1 once that has ended, and 0 in a pid namespace
+/// that we cannot see.
+fn target(info: &str) -> Option<u32> {
+    let pid = u32::try_from(number(info, "Pid:")?).ok()?;
+    (pid != 0).then_some(pid)
+}
+
+/// Files in the `fdinfo` of an inotify instance: `inotify wd:1 ino:9e7e sdev:800013 mask:8 …`, in base 16.
+fn watched(info: &str) -> impl Iterator<Item = u64> {
+    let lines = info.lines().filter(|line| line.starts_with("inotify "));
+    lines.filter_map(|line| {
+        let inode = line.split(' ').find_map(|word| word.strip_prefix("ino:"))?;
+        u64::from_str_radix(inode, 16).ok()
+    })
+}
+
+/// The line with the number of an eventfd.
 const EVENT_NUMBER: &str = "eventfd-id:";
 
-/// The line that has the number of a file.
+/// The line with the inode number of a file.
 const INODE_NUMBER: &str = "ino:";
 
 /// Whether a timerfd has time left (`it_value: (3599, 0)`), or a signalfd waits for SIGALRM (`sigmask: 0000000000002000`).
@@ -203,18 +221,12 @@ fn polled(info: &str) -> impl Iterator<Item = u32> {
     lines.filter_map(|line| line.split_whitespace().next()?.parse().ok())
 }
 
-/// Whether an io_uring has completed as many operations as it was given, as far as the kernel tells.
-fn is_drained(info: &str) -> bool {
-    let given = number(info, "CachedSqHead:");
-    given.is_some() && given == number(info, "CachedCqTail:")
-}
-
 /// Size that the kernel shows of every POSIX message queue.
 const MESSAGE_QUEUE_SIZE: u64 = 80;
 
-/// Whether a file is a POSIX message queue; to `stat` it is a regular file. Not by `statfs`, which asks the file system. A queue
-/// that was opened by its name alone is shown at the top of its file system; one that was opened by its path is on a mount
-/// that the process has.
+/// Whether a file is a POSIX message queue; for `stat` it is a regular file. Not by `statfs`, which is a request to the
+/// file system. A queue that was opened by name is shown at the top of its file system; one that was opened by path is on a
+/// mount of the process.
 fn is_message_queue(task: u32, file: &CachedStat, link: &str) -> bool {
     let is_without_disk = rustix::fs::major(file.dev) == 0;
     if !is_without_disk || file.size != MESSAGE_QUEUE_SIZE {
@@ -227,7 +239,7 @@ fn is_message_queue(task: u32, file: &CachedStat, link: &str) -> bool {
     }
 }
 
-/// Types of file systems whose files the kernel makes up.
+/// Types of file systems with generated files.
 const KERNEL_FILES: [&str; 18] = [
     "proc",
     "sysfs",
@@ -249,8 +261,8 @@ const KERNEL_FILES: [&str; 18] = [
     "nfsd",
 ];
 
-/// Whether the kernel makes up a file, as in `/proc`. By the mounts of the process, not by `statfs`, which asks the file
-/// system.
+/// Whether a file is generated by the kernel, as in `/proc`. By the mounts of the process, not by `statfs`, which is a
+/// request to the file system.
 fn is_made_up(task: u32, file: &CachedStat) -> io::Result<bool> {
     if rustix::fs::major(file.dev) != 0 {
         return Ok(false);
@@ -274,7 +286,7 @@ fn types_of(mounts: &str, dev: u64) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a descriptor is open on, with its file's metadata if it is shown by a path.
+/// The kind of an open file, with the metadata of the file if it has a path.
 fn kind(descriptor: Descriptor, link: &str) -> (FileKind, Option<CachedStat>) {
     let inode = |kind: &str| link.strip_prefix(kind)?.strip_suffix(']')?.parse().ok();
     if let Some(inode) = inode("pipe:[") {
@@ -345,12 +357,23 @@ mod tests {
     }
 
     #[test]
-    fn message_queues_are_told_by_their_mount() {
+    fn message_queues_are_recognized_by_their_mount() {
         let mounts = "25 1 254:0 / / rw - ext4 /dev/vda rw\n36 26 0:20 / /dev/mqueue rw shared:7 - mqueue mqueue rw\n37 26 0:21 / /dev/shm rw - tmpfs mqueue rw\n";
         let dev = rustix::fs::makedev;
         assert!(is_on_message_queues(mounts, dev(0, 20)));
         assert!(!is_on_message_queues(mounts, dev(0, 21)));
         assert!(!is_on_message_queues(mounts, dev(0, 2)));
+    }
+
+    #[test]
+    fn the_process_of_a_pidfd_and_the_files_of_an_inotify_instance_are_read() {
+        assert_eq!(target("pos:\t0\nPid:\t4711\nNSpid:\t4711\n"), Some(4711));
+        for gone in ["Pid:\t-1\n", "Pid:\t0\n", "pos:\t0\n"] {
+            assert_eq!(target(gone), None, "{gone}");
+        }
+        let info =
+            "pos:\t0\ninotify wd:2 ino:1f sdev:3 mask:8\ninotify wd:1 ino:9e7e sdev:3 mask:8\n";
+        assert_eq!(watched(info).collect::<Vec<_>>(), [0x1f, 0x9e7e]);
     }
 
     #[test]

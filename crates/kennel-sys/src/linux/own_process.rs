@@ -1,4 +1,4 @@
-//! Acts of a process on itself.
+//! Settings of this process.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,27 +10,37 @@ pub(crate) fn is_subreaper() -> bool {
     matches!(rustix::process::child_subreaper(), Ok(Some(_)))
 }
 
-/// Says whether orphans below this process become its children instead of init's.
+/// Sets whether orphans below this process become its children instead of init's.
 pub(crate) fn set_subreaper(on: bool) -> io::Result<()> {
     let this = on.then(rustix::process::getpid);
     Ok(rustix::process::set_child_subreaper(this)?)
 }
 
-/// Has this process killed when its parent ends. For a child that is about to become another program.
+/// Makes the kernel kill this process when the thread that forked it ends. For a child between fork and exec.
 pub(crate) fn die_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(
         Signal::KILL,
     ))?)
 }
 
-/// Gives this process the name that `ps` and `top` show, where that can be done.
+/// Undoes [`die_with_parent`], which survives an exec.
+pub(crate) fn outlive_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(None)?)
+}
+
+/// Whether this is the first thread of this process, which ends with it.
+pub(crate) fn is_first_thread() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
+}
+
+/// Sets the name that `ps` and `top` show. Errors are ignored.
 pub(crate) fn set_process_name(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
 /// The error number of the last system call of this thread. Async-signal-safe.
 pub(crate) fn errno() -> i32 {
-    // SAFETY: the address is valid for the life of this thread, and nobody else uses it.
+    // SAFETY: the address is valid for the life of this thread, which alone uses it.
     unsafe { *libc::__errno_location() }
 }
 
@@ -40,7 +50,7 @@ pub(crate) fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Says that this platform is served.
+/// Whether this platform is served: it is.
 pub(crate) fn require_served() -> io::Result<()> {
     Ok(())
 }
@@ -56,7 +66,7 @@ pub(crate) fn close_at_exec_from(first: u32) -> io::Result<()> {
             libc::CLOSE_RANGE_CLOEXEC,
         )
     };
-    // Before Linux 5.11 there is no such call; every descriptor of ours is close-on-exec from its birth.
+    // Linux before 5.11 has no such call; every descriptor that we open is close-on-exec from the start.
     let known = result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EBADF);
     known.then_some(()).ok_or_else(io::Error::last_os_error)
 }

@@ -10,9 +10,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::kernel::Features;
 
-/// `f_type` of pidfs: what tells a pidfd with an inode of its own from an anonymous one.
+/// `f_type` of pidfs, whose pidfds have an inode. An anonymous pidfd has none.
 const PID_FS_MAGIC: u32 = 0x5049_4446;
-/// Not in every libc's headers yet.
+/// Missing in the headers of some libcs.
 const SO_PEERPIDFD: libc::c_int = 77;
 
 pub(crate) fn probe_features() -> Features {
@@ -20,7 +20,7 @@ pub(crate) fn probe_features() -> Features {
     let pidfs = own
         .as_ref()
         .is_ok_and(|fd| rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u32 == PID_FS_MAGIC));
-    // The one is older than the other.
+    // Linux had `SO_PEERPIDFD` before pidfs.
     let peer_pidfd = pidfs || {
         let pair = std::os::unix::net::UnixStream::pair();
         pair.is_ok_and(|(ours, _theirs)| peer_process(ours.as_fd()).is_ok())
@@ -35,11 +35,11 @@ pub(crate) fn probe_features() -> Features {
     }
 }
 
-/// A descriptor for the process that has `pid` now; `NotFound` if none has.
+/// A descriptor for the process that has `pid` now; `NotFound` if there is no such process.
 pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
     let pid = pid_of(pid)?;
     pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| match errno {
-        // A thread's number, which is no process: EINVAL, newer kernels ENOENT.
+        // The number of a thread that is not a process: EINVAL, on newer kernels ENOENT.
         rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT => {
             io::Error::new(io::ErrorKind::NotFound, format!("no process {pid}"))
         }
@@ -47,7 +47,7 @@ pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
     })
 }
 
-/// The process at the other end of a unix socket, as the kernel noted it when the two were joined.
+/// The process at the other end of a Unix socket, as the kernel recorded it when they were connected.
 pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut fd: libc::c_int = -1;
     let mut len = mem::size_of::<libc::c_int>() as libc::socklen_t;
@@ -67,23 +67,23 @@ pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::ErrorKind::NotFound.into());
     }
-    // SAFETY: on success the kernel installed a fresh descriptor that nobody else owns.
+    // SAFETY: on success the kernel created a descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The unforgeable number behind a descriptor.
+/// The inode of a pidfd, which is never reused; `None` without pidfs.
 pub(crate) fn unique_of(pidfd: BorrowedFd<'_>, pidfs: bool) -> io::Result<Option<u64>> {
     let inode = || rustix::fs::fstat(pidfd).map(|stat| stat.st_ino);
     Ok(pidfs.then(inode).transpose()?)
 }
 
-/// Whether the process has ended. A zombie has; one whose first thread ended while others run has not.
+/// Whether the process has ended. A zombie has; a process with a running thread has not, even if its first thread ended.
 pub(crate) fn exited(pidfd: BorrowedFd<'_>) -> bool {
-    // An errno here says nothing about the process: ambiguous means alive.
+    // An error says nothing about the process: then it counts as alive.
     wait_exit(pidfd, Some(Duration::ZERO)).unwrap_or(false)
 }
 
-/// Sleeps until the process has ended (`true`) or the time is over (`false`).
+/// Blocks until the process has ended (`true`) or the time is over (`false`).
 pub(crate) fn wait_exit(pidfd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
@@ -104,7 +104,7 @@ const FOREVER: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Sends `signal` to exactly this process; `false` if it is gone.
+/// Sends `signal` to this process; `false` if it is gone.
 pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<bool> {
     match pidfd_send_signal(pidfd, signal) {
         Ok(()) => Ok(true),
@@ -113,7 +113,7 @@ pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<b
     }
 }
 
-/// `pid` as the kernel takes it: 0 and negative numbers mean groups, never one process.
+/// Converts a pid for system calls. Fails for 0 and negative numbers, which stand for groups.
 pub(crate) fn pid_of(pid: u32) -> io::Result<Pid> {
     i32::try_from(pid)
         .ok()

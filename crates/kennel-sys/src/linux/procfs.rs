@@ -1,4 +1,4 @@
-//! `/proc`: read, never believed alone. Whoever reads here verifies its reference afterwards.
+//! Reading `/proc`. The caller must check afterwards that the process still lives, because its pid may be reused.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,9 +16,9 @@ use super::cached_stat::CachedStat;
 use super::descriptors::{Descriptor, IO_URING, descriptors, inode, registered_files};
 use crate::process::ProcessStat;
 
-/// How often `/proc` is asked again for a process that the kernel knows.
+/// Maximum number of attempts to read about a process that the kernel knows.
 pub(super) const ATTEMPTS: usize = 8;
-/// Time between two of these questions: the kernel gets it to find memory.
+/// Time between two attempts, in which the kernel may free memory.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) fn stat(pid: u32) -> io::Result<ProcessStat> {
@@ -30,8 +30,8 @@ pub(crate) fn stat(pid: u32) -> io::Result<ProcessStat> {
     parse_stat(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Reads until `/proc` agrees with the kernel. "No such file" does not prove that a process is gone: `/proc` says
-/// the same for a living one when it gets no memory for an inode. One that `/proc` hides from us stays "not found".
+/// Reads until `/proc` agrees with the kernel. "No such file" does not prove that a process is gone: `/proc` also returns
+/// it for a living process if there is no memory for an inode. A process that `/proc` hides from us stays "not found".
 fn stat_text(
     read: impl Fn() -> io::Result<String>,
     exists: impl Fn() -> bool,
@@ -47,19 +47,19 @@ fn stat_text(
     read()
 }
 
-/// Whether the kernel knows a process of this number, a zombie included.
+/// Whether the kernel knows a process with this pid, zombies included.
 pub(crate) fn exists(pid: u32) -> bool {
     super::pid_of(pid)
         .is_ok_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
-/// A file of the kernel's that is shorter than a page: it is given at once. Whoever does not know that asks six times.
+/// The text of a generated file shorter than a page, in one read. `std::fs::read` would need six system calls.
 pub(crate) fn short_text(path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&short(path)?).into_owned())
 }
 
-/// A file of the kernel's. The name of a process is cut after 15 bytes, also in the middle of a letter, and paths may be of
-/// any bytes: what is no text is replaced.
+/// The text of a generated file, with invalid UTF-8 replaced. The kernel truncates process names after 15 bytes, which may
+/// split a character, and paths may have any bytes.
 pub(crate) fn lossy_text(path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = std::fs::read(path)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -73,7 +73,7 @@ fn short(path: &str) -> io::Result<Vec<u8>> {
 }
 
 fn parse_stat(text: &str) -> Option<ProcessStat> {
-    // The command may hold spaces and parentheses of its own: the fields start behind the last one.
+    // The command may contain spaces and parentheses: the fields start after the last one.
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     Some(ProcessStat {
         zombie: matches!(*fields.first()?, "Z" | "X"),
@@ -86,7 +86,7 @@ fn parse_stat(text: &str) -> Option<ProcessStat> {
     })
 }
 
-/// Reading about a process that ended under the reader's hands is ESRCH; to callers it is all one.
+/// Converts ESRCH, the error of reading about a process that is ending, to "not found".
 pub(super) fn gone(error: io::Error) -> io::Error {
     if error.raw_os_error() == Some(libc::ESRCH) {
         io::ErrorKind::NotFound.into()
@@ -95,7 +95,7 @@ pub(super) fn gone(error: io::Error) -> io::Error {
     }
 }
 
-/// A `/proc` of another pid namespace (or none) speaks of other processes under our numbers.
+/// Fails if `/proc` is missing or shows another pid namespace, in which our pids mean other processes.
 pub(super) fn require_our_own() -> io::Result<()> {
     static OURS: OnceLock<bool> = OnceLock::new();
     let ours = *OURS.get_or_init(|| {
@@ -112,13 +112,13 @@ pub(super) fn require_our_own() -> io::Result<()> {
     }
 }
 
-/// Whether `/proc` speaks of our own processes.
+/// Whether `/proc` shows our pid namespace.
 pub(crate) fn has_own_proc() -> bool {
     require_our_own().is_ok()
 }
 
-/// A pid, where `/proc` counts as we do; else 0, which is nobody there.
-pub(crate) fn seen_in_proc(pid: u32) -> u32 {
+/// A pid, if `/proc` shows our pid namespace; else 0, which is no process.
+pub(crate) fn visible_pid(pid: u32) -> u32 {
     match require_our_own() {
         Ok(()) => pid,
         Err(_) => 0,
@@ -133,13 +133,13 @@ pub(crate) fn boot_id() -> Option<u128> {
     })
 }
 
-/// Our pid namespace: pids mean something only within one.
+/// Our pid namespace. A pid is valid only within one.
 pub(crate) fn pid_namespace() -> Option<u64> {
     static NAMESPACE: OnceLock<Option<u64>> = OnceLock::new();
     *NAMESPACE.get_or_init(|| Some(std::fs::metadata("/proc/self/ns/pid").ok()?.ino()))
 }
 
-/// Whether a process runs the very program that we do.
+/// Whether a process runs the same program file as this one.
 fn runs_our_program(pid: u32) -> bool {
     let program = |pid: &str| {
         let file = CachedStat::behind(format!("/proc/{pid}/exe"));
@@ -149,14 +149,14 @@ fn runs_our_program(pid: u32) -> bool {
     theirs.is_some() && theirs == program("self")
 }
 
-/// The name of a process: of its program, or what it calls itself.
+/// The name of a process: that of its program, or the one that it set.
 pub(crate) fn command_name(pid: u32) -> Option<String> {
     require_our_own().ok()?;
     let name = short(&format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
-/// All arguments a process was started with; `None` if it hides them, or is a kernel's thread.
+/// The command line of a process; `None` if it is hidden or the process is a kernel thread.
 pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
     require_our_own().ok()?;
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -170,13 +170,14 @@ pub(crate) fn command_line(pid: u32) -> Option<Vec<String>> {
     (!line.is_empty()).then_some(words)
 }
 
-/// Whether a process is Kennel, this program or another build of it.
+/// Whether a process is Kennel: this program or another build of it.
 pub(crate) fn is_kennel(pid: u32) -> bool {
     let name = lossy_text(format!("/proc/{pid}/comm")).unwrap_or_default();
-    runs_our_program(pid) || ["kennel", "kennel-warden", "kennel-daemon"].contains(&name.trim_end())
+    runs_our_program(pid)
+        || ["kennel", "kennel-warden", "kennel-start", "kennel-daemon"].contains(&name.trim_end())
 }
 
-/// The user who started a process: its real uid. An error where that cannot be seen.
+/// The real uid of a process. An error if it cannot be seen.
 pub(crate) fn user_of(pid: u32) -> io::Result<u32> {
     require_our_own()?;
     let status = lossy_text(format!("/proc/{pid}/status")).map_err(gone)?;
@@ -186,7 +187,7 @@ pub(crate) fn user_of(pid: u32) -> io::Result<u32> {
     uid.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// What a process holds in memory, in bytes.
+/// The resident memory of a process in bytes.
 pub(crate) fn resident(pid: u32) -> u64 {
     let pages = lossy_text(format!("/proc/{pid}/statm"));
     let pages = pages
@@ -195,32 +196,32 @@ pub(crate) fn resident(pid: u32) -> u64 {
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// How long ago a process was started.
+/// The time since a process was started.
 pub(crate) fn age(pid: u32) -> Duration {
     since(stat(pid).map_or(u64::MAX, |stat| stat.start))
 }
 
-/// Time since a moment in ticks, as the start of a process is told.
+/// The time since a moment in clock ticks, the unit of a process's start.
 pub(crate) fn since(ticks: u64) -> Duration {
     let ticks = now_in_ticks().saturating_sub(ticks);
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
-/// The session a process is in; 0 if its leader lives outside our pid namespace.
+/// The session of a process; 0 if its leader is outside our pid namespace.
 pub(crate) fn session_of(pid: u32) -> Option<u32> {
     // SAFETY: takes and returns plain numbers. (Not rustix's: its pids cannot be 0.)
     let session = unsafe { libc::getsid(i32::try_from(pid).ok()?) };
     u32::try_from(session).ok()
 }
 
-/// Now, in the unit and on the clock of a process's start time.
+/// The current time on the clock of process starts, in its unit.
 pub(crate) fn now_in_ticks() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let per_second = rustix::param::clock_ticks_per_second();
     now.tv_sec as u64 * per_second + now.tv_nsec as u64 * per_second / 1_000_000_000
 }
 
-/// Every process there is to see.
+/// The pids of all visible processes.
 pub(crate) fn processes() -> io::Result<Vec<u32>> {
     require_our_own()?;
     Ok(std::fs::read_dir("/proc")?
@@ -228,12 +229,12 @@ pub(crate) fn processes() -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// The direct children of this process, of all its threads; a snapshot that may miss some.
+/// The children of this process, of all its threads. A snapshot that may miss some.
 pub(crate) fn children_of_this_process() -> io::Result<Vec<u32>> {
     children(std::process::id())
 }
 
-/// The direct children of a process, of all its threads; a snapshot that may miss some.
+/// The children of a process, of all its threads. A snapshot that may miss some.
 pub(crate) fn children(parent: u32) -> io::Result<Vec<u32>> {
     require_our_own()?;
     let mut children = Vec::new();
@@ -243,7 +244,7 @@ pub(crate) fn children(parent: u32) -> io::Result<Vec<u32>> {
                 text.split_whitespace()
                     .filter_map(|pid| pid.parse::<u32>().ok()),
             ),
-            // A thread that just ended has none. A kernel without the file: look at everyone's parent.
+            // A thread that just ended has no children. A kernel without this file: search all processes.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return children_by_search(parent);
             }
@@ -258,11 +259,11 @@ fn children_by_search(parent: u32) -> io::Result<Vec<u32>> {
     Ok(processes()?.into_iter().filter(is_child).collect())
 }
 
-/// What to execute to start the program of this process again: by its descriptor in `/proc`, whatever became of its file;
-/// where there is no `/proc`, by the path it was started with.
+/// The path to start this program again: its descriptor in `/proc`, which works even if its file was replaced or removed;
+/// without `/proc`, the path that it was started with.
 pub(crate) fn this_program() -> PathBuf {
     const BY_DESCRIPTOR: &str = "/proc/self/exe";
-    // A link that leads to a file: one that was removed leads there, too.
+    // The link also works for a removed file.
     if rustix::fs::stat(BY_DESCRIPTOR).is_ok() {
         return BY_DESCRIPTOR.into();
     }
@@ -274,14 +275,14 @@ pub(crate) fn thread_count_of_this_process() -> io::Result<usize> {
     Ok(std::fs::read_dir("/proc/self/task")?.count())
 }
 
-/// Which file a descriptor of another process is open on, as (device, inode).
+/// The file behind a descriptor of another process, as (device, inode).
 pub(crate) fn fd_identity(pid: u32, fd: u32) -> io::Result<(u64, u64)> {
     require_our_own()?;
     let file = CachedStat::behind(format!("/proc/{pid}/fd/{fd}")).map_err(gone)?;
     Ok(file.identity())
 }
 
-/// The same, only where the descriptor is a pipe or a socket.
+/// The same, if the descriptor is a pipe or a socket.
 pub(crate) fn stream_identity(pid: u32, fd: u32) -> Option<(u64, u64)> {
     require_our_own().ok()?;
     let file = CachedStat::behind(format!("/proc/{pid}/fd/{fd}")).ok()?;
@@ -289,10 +290,10 @@ pub(crate) fn stream_identity(pid: u32, fd: u32) -> Option<(u64, u64)> {
     is_stream.then(|| file.identity())
 }
 
-/// Whether a process has any of `files` open; an error where its table may not be read.
+/// Whether a process has any of `files` open; an error if its descriptors cannot be read.
 pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
     for descriptor in descriptors(pid)? {
-        // A descriptor closed since the listing is one that is not held.
+        // The descriptor was closed since the listing.
         let Ok(file) = CachedStat::behind(descriptor.path()) else {
             continue;
         };
@@ -303,7 +304,7 @@ pub(crate) fn holds_file(pid: u32, files: &[(u64, u64)]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether a descriptor is an io_uring that keeps one of these pipes or sockets.
+/// Whether a descriptor is an io_uring that has one of these pipes or sockets registered.
 fn is_registered(ring: Descriptor, file: &CachedStat, files: &[(u64, u64)]) -> bool {
     let is_ring = file.has_no_type()
         && std::fs::read_link(ring.path()).is_ok_and(|link| link.as_os_str() == IO_URING);
@@ -316,22 +317,22 @@ fn is_registered(ring: Descriptor, file: &CachedStat, files: &[(u64, u64)]) -> b
     inodes.any(|inode| files.iter().any(|(_, known)| *known == inode))
 }
 
-/// What a descriptor was opened for.
+/// The access mode of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// Whether a process has `file` open for `access`; an error where its table may not be read.
+/// Whether a process has `file` open for `access`; an error if its descriptors cannot be read.
 pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: Access) -> io::Result<bool> {
-    // The link of a descriptor has the mode that it was opened with.
+    // The mode of the link shows the access mode of the descriptor.
     let bit = match access {
         Access::Read => 0o400,
         Access::Write => 0o200,
     };
     for path in descriptors(pid)?.into_iter().map(Descriptor::path) {
-        // Of the link itself: it is of `/proc`.
+        // Of the link itself, which is a file of `/proc`.
         let Ok(link) = std::fs::symlink_metadata(&path) else {
             continue;
         };
@@ -344,11 +345,11 @@ pub(crate) fn holds_file_with(pid: u32, file: (u64, u64), access: Access) -> io:
     Ok(false)
 }
 
-/// The inodes of the sockets a process has open, those in an io_uring included; an error where its table may not be read.
+/// The inodes of the open sockets of a process, including those in an io_uring; an error if its descriptors cannot be read.
 pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
     let mut sockets = Vec::new();
     for descriptor in descriptors(pid)? {
-        // A descriptor closed since the listing is one that is not held.
+        // The descriptor was closed since the listing.
         let Ok(target) = std::fs::read_link(descriptor.path()) else {
             continue;
         };
@@ -364,8 +365,8 @@ pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<u64>> {
     Ok(sockets)
 }
 
-/// The value of a variable in the environment that a process was started with, `None` if it has no such variable; an
-/// error where the environment cannot be read.
+/// The value of a variable in the initial environment of a process, `None` if it is not set; an error if the environment
+/// cannot be read.
 pub(crate) fn environ_value(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>> {
     let environ = environ(pid)?;
     let value = |entry: &[u8]| {
@@ -375,7 +376,7 @@ pub(crate) fn environ_value(pid: u32, name: &str) -> io::Result<Option<Vec<u8>>>
     Ok(environ.split(|&byte| byte == 0).find_map(value))
 }
 
-/// Whether the environment a process was started with holds `pair` (`NAME=value`).
+/// Whether the initial environment of a process contains `pair` (`NAME=value`).
 pub(crate) fn environ_has(pid: u32, pair: &str) -> bool {
     environ(pid).is_ok_and(|environ| {
         environ
@@ -384,8 +385,8 @@ pub(crate) fn environ_has(pid: u32, pair: &str) -> bool {
     })
 }
 
-/// The environment that a process was started with. Of a first thread that has ended the kernel shows none: then that of
-/// another thread.
+/// The initial environment of a process. If its first thread has ended, the kernel shows an empty one for that thread: then
+/// it is read from another thread.
 fn environ(pid: u32) -> io::Result<Vec<u8>> {
     require_our_own()?;
     let first = std::fs::read(format!("/proc/{pid}/environ")).map_err(gone);
@@ -394,14 +395,14 @@ fn environ(pid: u32) -> io::Result<Vec<u8>> {
         return first;
     }
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)?;
-    // A thread that has ended since the listing shows nothing either.
+    // A thread that ended since the listing has an empty one too.
     let mut others = tasks.filter_map(|task| std::fs::read(task.ok()?.path().join("environ")).ok());
     others.find(|it| !it.is_empty()).map_or(first, Ok)
 }
 
-/// The ports that the kernel gives to sockets that connect without one: `ip_local_port_range`.
+/// The ports that the kernel assigns to outgoing connections: `ip_local_port_range`.
 pub fn ephemeral_ports() -> RangeInclusive<u16> {
-    /// What Linux begins with.
+    /// The default of Linux.
     const USUAL: RangeInclusive<u16> = 32768..=60999;
     let text = short_text("/proc/sys/net/ipv4/ip_local_port_range");
     let range = |text: String| {
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_process_that_proc_misses_is_asked_for_again() {
+    fn reading_a_living_process_that_proc_misses_is_retried() {
         let asked = std::cell::Cell::new(0);
         let found_after = |misses: usize| {
             asked.set(0);
@@ -453,7 +454,7 @@ mod tests {
             "it lives, and /proc finds it the second time"
         );
         assert!(found_after(ATTEMPTS - 1));
-        assert!(!found_after(usize::MAX), "hidden for good: an end");
+        assert!(!found_after(usize::MAX), "always hidden: it gives up");
         asked.set(0);
         let gone = stat_text(
             || {
@@ -469,12 +470,12 @@ mod tests {
         assert_eq!(
             asked.get(),
             1,
-            "a process that is gone is not asked for twice"
+            "reading a process that is gone is not retried"
         );
     }
 
     #[test]
-    fn the_kernel_knows_the_living_and_not_the_others() {
+    fn the_kernel_knows_living_processes_only() {
         assert!(exists(std::process::id()));
         assert!(exists(1));
         assert!(!exists(0));
@@ -502,7 +503,7 @@ mod tests {
         }
         let test = "linux::procfs::tests::the_environment_of_a_process_whose_first_thread_has_ended_is_read";
         let mut child = std::process::Command::new(std::env::current_exe().expect("a path"))
-            .args(["--exact", test])
+            .args(["--exact", test, "--include-ignored"])
             .env(NAME, "a value")
             .stdout(std::process::Stdio::null())
             .spawn()

@@ -1,12 +1,12 @@
-//! Relations of a process with others: its thread group, who traces it, its namespaces, and whether its control group is frozen.
+//! Relations of a process with others: thread group, tracer, adoption, namespaces, and frozen control groups.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use super::procfs::{gone, lossy_text, processes, require_our_own};
+use super::procfs::{command_name, environ_has, gone, lossy_text, processes, require_our_own};
 use super::waits::tasks;
 
-/// A line of `/proc/<pid>/status`, behind its name.
+/// The value of a line in `/proc/<pid>/status`.
 pub(super) fn status(pid: u32, name: &str) -> io::Result<Option<String>> {
     require_our_own()?;
     let text = lossy_text(format!("/proc/{pid}/status")).map_err(gone)?;
@@ -24,16 +24,16 @@ pub(crate) fn thread_group(task: u32) -> io::Result<Option<u32>> {
     number(task, "Tgid:")
 }
 
-/// The process that traces this one, such as a debugger; an error where that cannot be seen.
+/// The process that traces this one, such as a debugger; an error if that cannot be seen.
 pub(crate) fn tracer_of(pid: u32) -> io::Result<Option<u32>> {
     number(pid, "TracerPid:")
 }
 
-/// Every process that is traced: the tracer, and the traced one.
+/// All traced processes, as (tracer, traced).
 pub(crate) fn traced() -> Vec<(u32, u32)> {
     let pids = processes().unwrap_or_default().into_iter();
     let traced = pids.filter_map(|pid| {
-        // The kernel names the thread that traces.
+        // The kernel gives the id of the tracing thread.
         let tracer = tracer_of(pid).ok()??;
         let process = thread_group(tracer).ok().flatten();
         Some((process.unwrap_or(tracer), pid))
@@ -41,9 +41,31 @@ pub(crate) fn traced() -> Vec<(u32, u32)> {
     traced.collect()
 }
 
-/// The pid namespace whose init a process is, if it is one below ours.
+/// Programs besides pid 1 that adopt orphaned processes: a user's session manager, or a container's init.
+const REAPERS: [&str; 6] = [
+    "systemd",
+    "init",
+    "tini",
+    "dumb-init",
+    "docker-init",
+    "catatonit",
+];
+
+/// Whether a process is known to adopt orphaned processes. Any other parent in another session may have left the session in
+/// which it started the child, or adopt its own services, as a supervisor does.
+pub(crate) fn is_reaper(pid: u32) -> bool {
+    pid == 1 || REAPERS.contains(&command_name(pid).unwrap_or_default().as_str())
+}
+
+/// Whether the service manager started a process, rather than adopted it: systemd sets this variable for what it starts. Read
+/// from the environment of the process itself, since a launcher in between may have changed ours.
+pub(crate) fn started_by_service_manager(pid: u32) -> bool {
+    environ_has(pid, &format!("SYSTEMD_EXEC_PID={pid}"))
+}
+
+/// The pid namespace of which a process is the init, if it is below ours.
 pub(crate) fn namespace_of_init(pid: u32) -> Option<u64> {
-    // Its numbers from our namespace down to its own.
+    // Its pids from our namespace down to its own.
     let numbers = status(pid, "NSpid:").ok()??;
     let is_init = is_init_below(&numbers);
     is_init.then(|| namespace_of(pid).ok()).flatten()
@@ -58,14 +80,14 @@ fn namespace_of(pid: u32) -> io::Result<u64> {
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/pid"))?.ino())
 }
 
-/// Processes in a pid namespace.
+/// The processes in a pid namespace.
 pub(crate) fn processes_in(namespace: u64) -> Vec<u32> {
     let mut pids = processes().unwrap_or_default();
     pids.retain(|&pid| namespace_of(pid).is_ok_and(|theirs| theirs == namespace));
     pids
 }
 
-/// Namespaces that end with their last process, with what they hold: devices, mounts, processes, ids, semaphores.
+/// Namespaces that end with their last process, and with them devices, mounts, processes, ids or semaphores.
 const NAMESPACES: [(&str, &str); 5] = [
     ("net", "network"),
     ("mnt", "mount"),
@@ -74,7 +96,7 @@ const NAMESPACES: [(&str, &str); 5] = [
     ("ipc", "IPC"),
 ];
 
-/// A namespace that a thread of a process is in, and that is not ours: its kind. An error where that cannot be seen.
+/// The kind of a namespace that differs from ours for a thread of a process. An error if that cannot be seen.
 pub(crate) fn foreign_namespace(pid: u32) -> io::Result<Option<&'static str>> {
     let tasks = tasks(pid)?;
     for (file, kind) in NAMESPACES {
@@ -88,7 +110,7 @@ pub(crate) fn foreign_namespace(pid: u32) -> io::Result<Option<&'static str>> {
                 Ok(theirs) if theirs == ours => {}
                 Ok(_) => return Ok(Some(kind)),
                 Err(error) if task.has_ended(&error) => {}
-                // A thread that has ended and is not waited for, as a first thread before the others, is in none.
+                // A thread that has ended but was not reaped, such as a first thread, has no namespaces.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && task.is_zombie() => {}
                 Err(error) => return Err(error),
             }
@@ -97,8 +119,8 @@ pub(crate) fn foreign_namespace(pid: u32) -> io::Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// Where control groups are mounted, the controller in the line of `/proc/<pid>/cgroup` that names the group (version 2 has
-/// none there), and the file that says whether it is frozen, with the line that says that it is not.
+/// For each version of control groups: the mount points, the controller that names the group in `/proc/<pid>/cgroup` (none
+/// in version 2), the file with the frozen state, and its line for "not frozen".
 const FREEZERS: [(&[&str], &str, &str, &str); 2] = [
     (
         &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
@@ -125,13 +147,13 @@ fn group_of<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// Whether a control group is another one or above it.
+/// Whether a control group is `other` or an ancestor of it.
 fn is_or_contains(group: &str, other: &str) -> bool {
     let below = other.strip_prefix(group.trim_end_matches('/'));
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
-/// Whether the control group of a process is frozen; an error where that cannot be seen.
+/// Whether the control group of a process is frozen; an error if that cannot be seen.
 pub(crate) fn is_frozen(pid: u32) -> io::Result<bool> {
     require_our_own()?;
     let groups = |pid: &str| lossy_text(format!("/proc/{pid}/cgroup")).map_err(gone);
@@ -144,7 +166,7 @@ pub(crate) fn is_frozen(pid: u32) -> io::Result<bool> {
     };
     let ours = groups("self")?;
     for (roots, controller, file, running) in FREEZERS {
-        // With a group the kernel freezes all that are below it: we run, so no group that is ours or above ours is frozen.
+        // Freezing a group freezes its descendants too. We run, so neither our group nor an ancestor of it is frozen.
         let ours = group_of(&ours, controller).unwrap_or_default();
         let group = group_of(&theirs, controller).filter(|theirs| !is_or_contains(theirs, ours));
         let Some(group) = group else {

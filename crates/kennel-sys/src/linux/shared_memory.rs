@@ -3,21 +3,22 @@
 use std::collections::HashMap;
 use std::io;
 
+use super::descriptors::IO_URING;
 use super::procfs::{gone, lossy_text, require_our_own};
 
 /// A mapping that other processes can share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SharedMapping {
-    /// Whether the process can write to it. Into one that it only reads, others may write.
+    /// Whether the process can write to it. Other processes may write even if this one cannot.
     pub(crate) writable: bool,
     /// Device and inode, as text: the same memory has the same text in every process.
     pub(crate) id: String,
-    /// What is mapped; a file that was removed ends in ` (deleted)`.
+    /// The mapped file; a removed file ends in ` (deleted)`.
     pub(crate) path: String,
 }
 
 impl SharedMapping {
-    /// Whether other processes can open it by a name or a key that they know.
+    /// Whether other processes can open it by a name or a key.
     pub(crate) fn has_name(&self) -> bool {
         let path = self.path.as_str();
         match path.strip_prefix("/SYSV") {
@@ -28,7 +29,7 @@ impl SharedMapping {
     }
 }
 
-/// Memory that a process maps shared; an error where its map is hidden.
+/// Shared mappings of a process; an error if its maps are hidden.
 pub(crate) fn shared_mappings(pid: u32) -> io::Result<Vec<SharedMapping>> {
     require_our_own()?;
     let maps = std::fs::read(format!("/proc/{pid}/maps")).map_err(gone)?;
@@ -38,8 +39,8 @@ pub(crate) fn shared_mappings(pid: u32) -> io::Result<Vec<SharedMapping>> {
     Ok(mappings)
 }
 
-/// Everything that a process maps, by the text that names the same memory in every process, and whether it is mapped so that
-/// what the process writes is seen by others.
+/// All mappings of a process, by a text that is the same for the same memory in every process, with whether other processes
+/// see its writes.
 pub(crate) fn all_mappings(pid: u32) -> io::Result<HashMap<String, bool>> {
     require_our_own()?;
     let maps = std::fs::read(format!("/proc/{pid}/maps"))?;
@@ -56,21 +57,22 @@ fn shared_mapping(line: &str) -> Option<SharedMapping> {
     access.ends_with('s').then_some(mapping)
 }
 
-/// Access and memory of `7f0a-7f0b rw-s 00000000 00:1a 1234    /dev/shm/name`, if that can be shared.
+/// Parses access and memory of `7f0a-7f0b rw-s 00000000 00:1a 1234    /dev/shm/name`, if it can be shared.
 fn mapping(line: &str) -> Option<(&str, SharedMapping)> {
     let mut words = line.split_whitespace();
     let (_, access, _) = (words.next()?, words.next()?, words.next()?);
     let (device, inode) = (words.next()?, words.next()?);
     let path = words.collect::<Vec<_>>().join(" ");
-    // Devices and objects of the kernel are open files as well, and judged as such.
-    // The first System V segment has the number 0.
-    let memory = (inode != "0" || path.starts_with("/SYSV")) && !path.starts_with("anon_inode:");
+    // Devices and kernel objects are judged as open files, except an io_uring: it works without a descriptor too. The first
+    // System V segment has the number 0.
+    let is_judged_as_file = path.starts_with("anon_inode:") && path != IO_URING;
+    let memory = (inode != "0" || path.starts_with("/SYSV")) && !is_judged_as_file;
     let id = format!("{device} {inode}");
     let writable = access.as_bytes().get(1) == Some(&b'w');
     memory.then_some((access, SharedMapping { writable, id, path }))
 }
 
-/// How many processes have attached a System V segment, if `mapping` is one of our IPC namespace.
+/// The number of processes that have a System V segment attached, if it is one of our IPC namespace.
 pub(crate) fn attached(mapping: &SharedMapping) -> Option<usize> {
     if !mapping.path.starts_with("/SYSV") {
         return None;
@@ -84,8 +86,8 @@ pub(crate) fn attached(mapping: &SharedMapping) -> Option<usize> {
     line.get(6)?.parse().ok()
 }
 
-/// Processes that used a System V message queue or semaphore last, with the kind and number of the object; an error where these
-/// are hidden.
+/// The last users of System V message queues and semaphores, with kind and number of the object; an error if these are
+/// hidden.
 pub(crate) fn system_v_users() -> io::Result<Vec<(u32, String)>> {
     let mut users = Vec::new();
     let rows = |name: &str| -> io::Result<Vec<Vec<i64>>> {
@@ -118,7 +120,7 @@ pub(crate) fn system_v_users() -> io::Result<Vec<(u32, String)>> {
             continue;
         };
         for number in 0..count {
-            // SAFETY: asks for a number by numbers; without a fourth argument, as GETPID has none.
+            // SAFETY: takes and returns plain numbers; GETPID needs no fourth argument.
             let pid = unsafe { libc::semctl(set, number, libc::GETPID) };
             let pid = u32::try_from(pid).ok().filter(|&pid| pid != 0);
             users.extend(pid.map(|pid| (pid, format!("semaphore {id}"))));
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_memory_is_told_from_the_rest() {
+    fn shared_memory_is_distinguished_from_private_memory() {
         let named = shared_mapping("7f0a-7f0b rw-s 00000000 00:1a 12    /dev/shm/a b");
         let named = named.expect("shared memory");
         assert_eq!(
@@ -152,7 +154,8 @@ mod tests {
             ("1-2 r--s 0 fe:00 3 /usr/lib/locale/x", Some(false)),
             ("1-2 r--s 0 00:1a 3 /dev/shm/a", Some(true)),
             ("1-2 rw-p 0 fe:00 3 /usr/lib/x.so", None),
-            ("1-2 rw-s 0 00:0e 9 anon_inode:[io_uring]", None),
+            ("1-2 rw-s 0 00:0e 9 anon_inode:[io_uring]", Some(false)),
+            ("1-2 rw-s 0 00:0e 9 anon_inode:[perf_event]", None),
             ("1-2 rw-p 0 00:00 0 [heap]", None),
         ] {
             let seen = shared_mapping(line).map(|mapping| mapping.has_name());

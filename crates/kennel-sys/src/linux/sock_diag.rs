@@ -1,4 +1,4 @@
-//! Questions about sockets, asked of the kernel by netlink (`sock_diag`): one request, a stream of answers.
+//! The netlink client of `sock_diag`: lists the sockets of our network namespace.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,6 +6,9 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+use super::net::state_of;
+use crate::net::TcpSocket;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
@@ -20,10 +23,10 @@ const HEADER: usize = 16;
 const UNIX_ANSWER: usize = 16;
 /// `struct inet_diag_msg`.
 const TCP_ANSWER: usize = 72;
-/// Room for as many answers as the kernel gives at once.
+/// Size of the receive buffer: the kernel sends no more at once.
 const CHUNK: usize = 1 << 16;
 
-/// A connection to the kernel for questions about the sockets of our network namespace.
+/// A netlink connection to `sock_diag`.
 #[derive(Debug)]
 pub(super) struct SockDiag {
     socket: OwnedFd,
@@ -80,11 +83,11 @@ impl SockDiag {
     }
 }
 
-/// Asks for Unix sockets in these states (a bit for each), with the attributes that `show` names.
+/// A request for Unix sockets in these states (one bit each), with the attributes in `show`.
 pub(super) fn unix_request(states: u32, show: u32) -> Vec<u8> {
     let mut body = vec![AddressFamily::UNIX.as_raw() as u8, 0, 0, 0];
     body.extend(states.to_ne_bytes());
-    // Of any inode.
+    // Any inode.
     body.extend([0; 4]);
     body.extend(show.to_ne_bytes());
     // No cookie.
@@ -92,11 +95,11 @@ pub(super) fn unix_request(states: u32, show: u32) -> Vec<u8> {
     body
 }
 
-/// Asks for TCP sockets in these states (a bit for each) that pass a filter; an empty one passes all.
+/// A request for TCP sockets in these states (one bit each) that pass a filter. An empty filter passes all.
 pub(super) fn tcp_request(family: AddressFamily, states: u32, filter: &[u8]) -> Vec<u8> {
     let mut body = vec![family.as_raw() as u8, IPPROTO_TCP, 0, 0];
     body.extend(states.to_ne_bytes());
-    // Of any address.
+    // Any address.
     body.extend([0; 48]);
     if !filter.is_empty() {
         body.extend((4 + filter.len() as u16).to_ne_bytes());
@@ -135,44 +138,32 @@ impl<'a> UnixAnswer<'a> {
     }
 }
 
-/// An answer about a TCP socket.
-pub(super) struct TcpAnswer {
-    pub(super) state: u8,
-    pub(super) local: SocketAddr,
-    pub(super) remote: SocketAddr,
-    /// How long its timer still runs.
-    pub(super) timer: Duration,
-    pub(super) uid: u32,
-    pub(super) inode: u64,
-}
-
-impl TcpAnswer {
-    pub(super) fn read(answer: &[u8]) -> Option<TcpAnswer> {
-        let answer = answer.get(..TCP_ANSWER)?;
-        let is_four = u16::from(answer[0]) == AddressFamily::INET.as_raw();
-        let address = |at: usize, port: usize| {
-            let ip = match is_four {
-                true => {
-                    let bytes: [u8; 4] = answer[at..at + 4].try_into().ok()?;
-                    IpAddr::from(Ipv4Addr::from(bytes))
-                }
-                false => {
-                    let bytes: [u8; 16] = answer[at..at + 16].try_into().ok()?;
-                    IpAddr::from(Ipv6Addr::from(bytes))
-                }
-            };
-            let port = u16::from_be_bytes([answer[port], answer[port + 1]]);
-            Some(SocketAddr::new(ip, port))
+/// Parses an answer about a TCP socket. `None` if it is too short or has an unknown state.
+pub(super) fn tcp_socket(answer: &[u8]) -> Option<TcpSocket> {
+    let answer = answer.get(..TCP_ANSWER)?;
+    let is_four = u16::from(answer[0]) == AddressFamily::INET.as_raw();
+    let address = |at: usize, port: usize| {
+        let ip = match is_four {
+            true => {
+                let bytes: [u8; 4] = answer[at..at + 4].try_into().ok()?;
+                IpAddr::from(Ipv4Addr::from(bytes))
+            }
+            false => {
+                let bytes: [u8; 16] = answer[at..at + 16].try_into().ok()?;
+                IpAddr::from(Ipv6Addr::from(bytes))
+            }
         };
-        Some(TcpAnswer {
-            state: answer[1],
-            local: address(8, 4)?,
-            remote: address(24, 6)?,
-            timer: Duration::from_millis(u64::from(u32_at(answer, 52)?)),
-            uid: u32_at(answer, 64)?,
-            inode: u64::from(u32_at(answer, 68)?),
-        })
-    }
+        let port = u16::from_be_bytes([answer[port], answer[port + 1]]);
+        Some(SocketAddr::new(ip, port))
+    };
+    Some(TcpSocket {
+        state: state_of(answer[1])?,
+        local: address(8, 4)?,
+        remote: address(24, 6)?,
+        timer: Duration::from_millis(u64::from(u32_at(answer, 52)?)),
+        uid: u32_at(answer, 64)?,
+        inode: u64::from(u32_at(answer, 68)?),
+    })
 }
 
 /// The 32-bit number at an offset, in the byte order of this machine.

@@ -1,4 +1,4 @@
-//! Sockets: messages without a signal, what a unix socket says of its peer, and what it takes from it.
+//! Sockets: sending without a signal, the credentials of a Unix peer, and passing descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
-/// Socket option: whether peers may pass descriptors. A socket that is accepted has the option of its listener.
+/// Socket option: whether peers may pass descriptors. An accepted socket inherits it from its listener.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Two ends of a channel for whole messages.
+/// Two connected sockets for messages.
 pub(crate) fn message_channel() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -19,12 +19,12 @@ pub(crate) fn message_channel() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Sends to a socket. A closed one is an error, and no signal.
+/// Sends to a socket. If it is closed, the result is an error and no signal.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
     rustix::net::send(socket, bytes, flags | SendFlags::NOSIGNAL)
 }
 
-/// The pid and the user of the process at the other end. The pid is 0 where it lives in a pid namespace we cannot see into.
+/// The pid and the uid of the process at the other end. The pid is 0 if that is in a pid namespace that we cannot see.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut cred = libc::ucred {
         pid: 0,
@@ -48,8 +48,8 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)>
     Ok((u32::try_from(cred.pid).unwrap_or(0), cred.uid))
 }
 
-/// Whether a peer may pass descriptors; an error where this kernel does not say.
-pub(crate) fn may_pass_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
+/// Whether a peer may pass descriptors; an error if the kernel does not have this option.
+pub(crate) fn descriptors_allowed(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let mut allowed: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, an int, into `allowed`; both outlive the call.
@@ -68,8 +68,8 @@ pub(crate) fn may_pass_descriptors(socket: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// Says whether a peer may pass descriptors.
-pub(crate) fn let_pass_descriptors(socket: BorrowedFd<'_>, allowed: bool) -> io::Result<()> {
+/// Sets whether a peer may pass descriptors.
+pub(crate) fn allow_descriptors(socket: BorrowedFd<'_>, allowed: bool) -> io::Result<()> {
     let allowed = libc::c_int::from(allowed);
     // SAFETY: the kernel reads an int through the pointer, which outlives the call.
     let result = unsafe {

@@ -1,4 +1,4 @@
-//! Which sockets are listened on, and who is connected to them, in our network namespace: by `sock_diag`.
+//! Listening and connected sockets of our network namespace, listed by `sock_diag`.
 
 use std::collections::HashSet;
 use std::io;
@@ -6,18 +6,18 @@ use std::net::SocketAddr;
 
 use rustix::net::AddressFamily;
 
-use super::net::{CLOSE_WAIT, ESTABLISHED, FIN_WAIT, LISTEN};
-use super::procfs::lossy_text;
-use super::sock_diag::{SockDiag, TcpAnswer, UnixAnswer, tcp_request, u32_at, unix_request};
+use super::net::{ESTABLISHED, LISTEN, number_of};
+use super::sock_diag::{SockDiag, UnixAnswer, tcp_request, tcp_socket, u32_at, unix_request};
 use crate::kernel::features;
+use crate::net::{TcpSocket, TcpState};
 
-/// What is asked about a unix socket: its name, its peer, and who waits to be accepted.
+/// The requested attributes of a Unix socket: its name, its peer, and the connections in its queue.
 const SHOW_NAME_PEER_WAITING: u32 = 0x1 | 0x4 | 0x8;
 const ATTRIBUTE_NAME: u16 = 0;
 const ATTRIBUTE_PEER: u16 = 2;
 const ATTRIBUTE_WAITING: u16 = 3;
 
-/// The listening and connected sockets of our network namespace, as they were at one moment.
+/// The listening and connected sockets of our network namespace at one moment.
 #[derive(Debug)]
 pub(crate) struct Connections {
     unix: Vec<UnixSocket>,
@@ -28,24 +28,16 @@ pub(crate) struct Connections {
 struct UnixSocket {
     inode: u64,
     listens: bool,
-    /// What it is bound to. A socket that was accepted has the name of the one that accepted it.
+    /// The name that it is bound to. An accepted socket has the name of its listener.
     name: Vec<u8>,
-    /// The inode at the other end; 0 for one that was not accepted yet.
+    /// The inode at the other end; 0 if it was not accepted yet.
     peer: Option<u64>,
-    /// The inodes of those who wait to be accepted.
+    /// The inodes of the connections in its queue.
     waiting: Vec<u64>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct TcpSocket {
-    inode: u64,
-    state: u8,
-    local: SocketAddr,
-    remote: SocketAddr,
-}
-
 impl Connections {
-    /// Asks the kernel; an error where it does not answer.
+    /// Lists them; an error if the kernel does not answer.
     pub(crate) fn now() -> io::Result<Connections> {
         if !features().sock_diag {
             return Err(io::ErrorKind::Unsupported.into());
@@ -59,12 +51,21 @@ impl Connections {
         diag.ask(&unix, |answer| {
             connections.unix.extend(unix_socket(answer));
         })?;
-        let states = [ESTABLISHED, CLOSE_WAIT, LISTEN].into_iter();
-        let states = states.chain(FIN_WAIT);
-        let states = states.fold(0u32, |all, state| all | 1 << state);
+        let states = [
+            TcpState::Established,
+            TcpState::CloseWait,
+            TcpState::Listen,
+            TcpState::FinWait1,
+            TcpState::FinWait2,
+        ];
+        let states = states
+            .into_iter()
+            .fold(0u32, |all, state| all | 1 << number_of(state));
         for family in [AddressFamily::INET, AddressFamily::INET6] {
             diag.ask(&tcp_request(family, states, &[]), |answer| {
-                connections.tcp.extend(tcp_socket(answer));
+                connections
+                    .tcp
+                    .extend(tcp_socket(answer).map(with_plain_addresses));
             })?;
         }
         Ok(connections)
@@ -76,8 +77,8 @@ impl Connections {
         socket.peer.filter(|&peer| peer != 0)
     }
 
-    /// Whether a socket in `listening` has a connection whose other end is none of `inside`. Connections that were
-    /// accepted belong to `inside` themselves.
+    /// Whether a socket in `listening` has a connection whose other end is not in `inside`. Accepted connections are in
+    /// `inside` themselves.
     pub(crate) fn has_peer_outside(&self, listening: &[u64], inside: &HashSet<u64>) -> bool {
         self.has_unix_peer_outside(listening, inside)
             || self.has_tcp_peer_outside(listening, inside)
@@ -100,14 +101,15 @@ impl Connections {
     fn has_tcp_peer_outside(&self, listening: &[u64], inside: &HashSet<u64>) -> bool {
         let listeners = self.tcp.iter();
         let mut listeners =
-            listeners.filter(|it| it.state == LISTEN && listening.contains(&it.inode));
+            listeners.filter(|it| it.state == TcpState::Listen && listening.contains(&it.inode));
         listeners.any(|listener| {
             let connected = self.tcp.iter().filter(|socket| {
                 let here = socket.local.port() == listener.local.port()
                     && (listener.local.ip().is_unspecified()
                         || listener.local.ip() == socket.local.ip());
-                let connected = [ESTABLISHED, CLOSE_WAIT].contains(&socket.state);
-                // One that was not accepted yet has no inode.
+                let connected =
+                    [TcpState::Established, TcpState::CloseWait].contains(&socket.state);
+                // A connection that was not accepted yet has no inode.
                 connected && here && (socket.inode == 0 || inside.contains(&socket.inode))
             });
             let mut connected = connected;
@@ -116,47 +118,15 @@ impl Connections {
                     |it: &&TcpSocket| it.local == socket.remote && it.remote == socket.local;
                 match self.tcp.iter().find(is_other_end) {
                     Some(end) if end.inode != 0 => !inside.contains(&end.inode),
-                    // It is on another machine, or nobody's any more: then it has said so.
-                    _ => socket.state == ESTABLISHED,
+                    // The other end is on another machine, or was closed: then the state says so.
+                    _ => socket.state == TcpState::Established,
                 }
             })
         })
     }
 }
 
-/// The listening sockets of the network namespace of a process, by their inodes: read from its `/proc`, which shows
-/// no peers of unix sockets.
-pub(crate) fn listening_in_namespace_of(pid: u32) -> io::Result<HashSet<u64>> {
-    super::procfs::require_our_own()?;
-    let read = |name: &str| lossy_text(format!("/proc/{pid}/net/{name}"));
-    let mut listening = HashSet::new();
-    listening.extend(read("unix")?.lines().filter_map(listening_unix));
-    for name in ["tcp", "tcp6"] {
-        // A kernel without IPv6 has no such file.
-        let text = read(name).unwrap_or_default();
-        listening.extend(text.lines().filter_map(listening_tcp));
-    }
-    Ok(listening)
-}
-
-/// `Num RefCount Protocol Flags Type St Inode Path`: a flag says that it accepts connections.
-fn listening_unix(line: &str) -> Option<u64> {
-    const ACCEPTS: u32 = 1 << 16;
-    let mut fields = line.split_whitespace();
-    let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
-    let inode = fields.nth(2)?.parse().ok()?;
-    (flags & ACCEPTS != 0).then_some(inode)
-}
-
-/// `sl local remote st tx:rx tr:when retransmits uid timeout inode`.
-fn listening_tcp(line: &str) -> Option<u64> {
-    let mut fields = line.split_whitespace();
-    let state = u8::from_str_radix(fields.nth(3)?, 16).ok()?;
-    let inode = fields.nth(5)?.parse().ok()?;
-    (state == LISTEN).then_some(inode)
-}
-
-/// The network namespace of a process; an error where it may not be seen.
+/// The network namespace of a process; an error if it cannot be seen.
 pub(crate) fn network_namespace_of(pid: &str) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(std::fs::metadata(format!("/proc/{pid}/ns/net"))?.ino())
@@ -185,16 +155,14 @@ fn unix_socket(answer: &[u8]) -> Option<UnixSocket> {
     Some(socket)
 }
 
-fn tcp_socket(answer: &[u8]) -> Option<TcpSocket> {
-    let answer = TcpAnswer::read(answer)?;
-    // IPv4 through an IPv6 socket is IPv4: the other end says so.
+/// The socket with plain IPv4 addresses: an IPv6 socket has another form of address for IPv4 than its peer.
+fn with_plain_addresses(socket: TcpSocket) -> TcpSocket {
     let plain = |it: SocketAddr| SocketAddr::new(it.ip().to_canonical(), it.port());
-    Some(TcpSocket {
-        inode: answer.inode,
-        state: answer.state,
-        local: plain(answer.local),
-        remote: plain(answer.remote),
-    })
+    TcpSocket {
+        local: plain(socket.local),
+        remote: plain(socket.remote),
+        ..socket
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +173,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt as _;
     use std::os::unix::net::{UnixListener, UnixStream};
 
+    use super::super::net::listening_in_namespace_of;
     use super::*;
 
     fn inode(fd: RawFd) -> u64 {
@@ -228,7 +197,7 @@ mod tests {
         let client = UnixStream::connect_addr(&address).expect("it listens");
         let client_at = inode(client.as_raw_fd());
         assert!(seen(at, &[at]), "it waits to be accepted");
-        assert!(!seen(at, &[at, client_at]), "one of us waits");
+        assert!(!seen(at, &[at, client_at]), "the waiting client is inside");
         let (accepted, _) = listener.accept().expect("it waits");
         let accepted_at = inode(accepted.as_raw_fd());
         assert!(seen(at, &[at, accepted_at]));
@@ -271,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn being_a_client_of_somebody_outside_serves_nobody() {
+    fn a_client_of_a_process_outside_is_no_service() {
         let outside = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let ours = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = outside.local_addr().expect("bound");

@@ -1,4 +1,4 @@
-//! Pipes and terminals that other processes share, used without blocking; changes of a directory as something to wait for.
+//! Non-blocking use of pipes and terminals that other processes share, and an event for changes in a directory.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,25 +11,25 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::files::reopen;
 
-/// As much as a pipe that is ready to be written takes without blocking, by POSIX.
+/// POSIX: a pipe that is ready takes this many bytes without blocking.
 const PIPE_BUF: usize = 4096;
 
 const WITHOUT_WAITING: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
-/// Opens a pipe or a terminal once more, to be read without blocking.
+/// Opens a pipe or a terminal again, for non-blocking reads.
 pub(crate) fn reopen_to_read(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(reopen(fd, OFlags::RDONLY | WITHOUT_WAITING)?)
 }
 
-/// Opens a pipe or a terminal once more, to be written without blocking.
+/// Opens a pipe or a terminal again, for non-blocking writes.
 pub(crate) fn reopen_to_write(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(reopen(fd, OFlags::WRONLY | WITHOUT_WAITING)?)
 }
 
-/// Writes to an open file that others share. The kernel is asked not to wait; where it does not know how, a write of at
-/// most [`PIPE_BUF`] bytes to a pipe that is ready does not block unless another writer fills the pipe in between.
+/// Writes without blocking to an open file that others share. If the kernel does not support that, a write of at most
+/// [`PIPE_BUF`] bytes to a pipe that is ready does not block unless another writer fills the pipe in between.
 pub(crate) fn write_without_waiting(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    /// The offset that means "where the file stands": pipes and terminals have no other.
+    /// The offset for "the current position": pipes and terminals have no other.
     const HERE: u64 = u64::MAX;
     let all = [IoSlice::new(bytes)];
     match rustix::io::pwritev2(fd, &all, HERE, ReadWriteFlags::NOWAIT) {
@@ -48,12 +48,12 @@ fn is_ready(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fds[0].revents().contains(PollFlags::OUT))
 }
 
-/// Changes of the files in a directory: an event to wait for.
+/// Changes of the files in a directory, as an event.
 #[derive(Debug)]
 pub struct DirChanges(OwnedFd);
 
 impl DirChanges {
-    /// Watches the directory at `path`: files that are created, renamed into it or written to.
+    /// Watches the directory at `path` for files that are created, renamed into it or written.
     pub fn watch(path: &Path) -> io::Result<DirChanges> {
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let what = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
@@ -61,7 +61,7 @@ impl DirChanges {
         Ok(DirChanges(changes))
     }
 
-    /// Forgets the changes so far.
+    /// Discards the events so far.
     pub fn clear(&self) {
         let mut buffer = [0; 4096];
         while rustix::io::read(&self.0, &mut buffer).is_ok_and(|count| count > 0) {}
@@ -78,7 +78,7 @@ impl AsFd for DirChanges {
 /// Fills a buffer with random bytes.
 pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let filled = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
-    // Up to 256 bytes come whole.
+    // Up to 256 bytes are returned in one call.
     debug_assert_eq!(filled, bytes.len());
     Ok(())
 }

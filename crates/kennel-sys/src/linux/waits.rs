@@ -1,5 +1,5 @@
-//! What the threads of another process wait for. A server without work waits for events, without a time limit, in one of a few
-//! system calls. A thread in any other call may be a job's.
+//! What the threads of another process wait for. An idle server waits for events, without a time limit, in one of a few
+//! system calls. A thread in another call may be working.
 
 use std::io;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use super::descriptors::inode;
 use super::procfs::{exists, gone, require_our_own, short_text};
 use crate::kernel::features;
 
-/// Functions of the kernel in which a thread waits without a time limit, as `wchan` names them: for a pipe to be written to, and
-/// for a child. Those of `poll`, `epoll` and `futex` are the same with a time limit and without.
+/// Kernel functions in which a thread waits without a time limit, by their name in `wchan`: for pipe input, and for a
+/// child. `poll`, `epoll` and `futex` use the same function with a time limit and without.
 const WITHOUT_LIMIT: [&str; 3] = ["pipe_read", "anon_pipe_read", "do_wait"];
-/// Stack addresses of 32-bit programs are below this. Their calls have other numbers.
+/// Stack addresses of 32-bit programs are below this. They have other system call numbers.
 const END_OF_32_BITS: u64 = 1 << 32;
 const SLEEPS: &str = "sleeps, and may go on by itself";
 
-/// What one thread waits for.
+/// What a thread waits for.
 #[derive(Debug)]
 pub(crate) enum Wait {
-    /// An event, without a time limit, in a call in which servers wait.
+    /// An event without a time limit, in a call that idle servers use.
     Event,
-    /// Something else, or nothing: words to complete "pid 4711 …".
+    /// Something else, or nothing. The text completes "pid 4711 …".
     Other(String),
-    /// Nobody can tell; and why.
+    /// It cannot be seen, because of this error.
     Unseen(io::Error),
 }
 
@@ -62,7 +62,7 @@ impl Task {
     }
 }
 
-/// Every thread of a process.
+/// The threads of a process.
 pub(super) fn tasks(process: u32) -> io::Result<Vec<Task>> {
     require_our_own()?;
     let mut tasks = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn tasks(process: u32) -> io::Result<Vec<Task>> {
     Ok(tasks)
 }
 
-/// What each thread of a process waits for; nothing of those that have ended.
+/// What each thread of a process waits for. Threads that have ended are left out.
 pub(crate) fn waits(pid: u32) -> io::Result<Vec<Wait>> {
     let tasks = tasks(pid)?.into_iter();
     let waits = tasks.filter_map(|task| match wait_of(task) {
@@ -100,7 +100,7 @@ fn wait_of(task: Task) -> io::Result<Option<Wait>> {
 
 /// The letter of a thread's state.
 fn state(stat: &str) -> &str {
-    // The command may hold parentheses of its own: the state is behind the last one.
+    // The command may contain parentheses: the state follows the last one.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     fields.split_whitespace().next().unwrap_or_default()
 }
@@ -116,14 +116,15 @@ fn blocked(task: Task) -> io::Result<Wait> {
         Err(error) if task.has_ended(&error) => return Err(error),
         Err(error) => error,
     };
-    // Yama denies the call to all but ancestors and root (`ptrace_scope` 1), and shows the function of the kernel.
+    // Yama denies the call to all processes but ancestors and root (`ptrace_scope` 1), but not the name of the kernel
+    // function.
     match task.text("wchan") {
         Ok(function) if WITHOUT_LIMIT.contains(&function.as_str()) => Ok(Wait::Event),
         _ => Ok(Wait::Unseen(hidden)),
     }
 }
 
-/// What a thread waits for that reads a descriptor.
+/// What a thread waits for while it reads a descriptor.
 fn wait_to_read(task: Task, fd: u64) -> Wait {
     let link = match std::fs::read_link(task.path(&format!("fd/{fd}"))).map_err(gone) {
         Ok(link) => link.to_string_lossy().into_owned(),
@@ -142,7 +143,7 @@ fn wait_to_read(task: Task, fd: u64) -> Wait {
     }
 }
 
-/// The time limit of a socket for its readers. No file shows it: the socket is asked, through a copy of the descriptor.
+/// The receive timeout of a socket. No file shows it: it is read through a copy of the descriptor.
 fn receive_limit(task: Task, fd: u64, socket: u64) -> io::Result<Option<Duration>> {
     let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
     if !features().pidfd {
@@ -151,15 +152,15 @@ fn receive_limit(task: Task, fd: u64, socket: u64) -> io::Result<Option<Duration
     let process = super::open_process(task.process)?;
     let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
     let copy = pidfd_getfd(&process, fd, PidfdGetfdFlags::empty())?;
-    // A thread may have a table of its own, in which the number is another file's.
+    // A thread may have its own table, in which the number means another file.
     if rustix::fs::fstat(&copy)?.st_ino != socket {
         return Err(unsupported());
     }
     Ok(socket_timeout(&copy, Timeout::Recv)?)
 }
 
-/// What the line of `/proc/<pid>/syscall` says: the number of the call, six arguments, and two addresses, that of the stack first.
-/// `read` tells what a reader of a descriptor waits for.
+/// Parses a line of `/proc/<pid>/syscall`: the number of the call, six arguments, and two addresses, first that of the
+/// stack. `read` says what a reader of a descriptor waits for.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn wait_in(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
     let mut words = line.split_whitespace();
@@ -178,7 +179,7 @@ fn wait_in(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
     if stack < END_OF_32_BITS {
         return Wait::other("is a 32-bit program, whose system calls are not known");
     }
-    // The address of a time, or an `int` of milliseconds, which is negative if there is no limit.
+    // The address of a time, or an `int` of milliseconds, which is negative without a limit.
     let unless = |limited: bool| match limited {
         true => Wait::other(SLEEPS),
         false => Wait::Event,
@@ -186,7 +187,7 @@ fn wait_in(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
     let time = |at: usize| unless(arguments[at] != 0);
     let milliseconds = |at: usize| unless(arguments[at] & (1 << 31) == 0);
     match number {
-        // FUTEX_WAIT and FUTEX_WAIT_BITSET, of threads or processes, by either clock.
+        // FUTEX_WAIT and FUTEX_WAIT_BITSET, private or shared, with either clock.
         libc::SYS_futex if matches!(arguments[1] & 0x7f, 0 | 9) => time(3),
         libc::SYS_ppoll => time(2),
         libc::SYS_pselect6 => time(4),
@@ -206,18 +207,18 @@ fn wait_in(line: &str, read: impl Fn(u64) -> Wait) -> Wait {
     }
 }
 
-/// Other platforms number their calls in other ways.
+/// Other platforms have other system call numbers.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn wait_in(_line: &str, _read: impl Fn(u64) -> Wait) -> Wait {
     Wait::Unseen(io::ErrorKind::Unsupported.into())
 }
 
-/// What a thread does in a call in which servers without work do not wait.
+/// What a thread does in a call that idle servers do not use.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn in_another_call(number: libc::c_long) -> String {
     let words = match number {
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => SLEEPS,
-        // A call with a time limit that was interrupted, as by a laptop's lid. A `poll` without one looks the same.
+        // A call with a time limit that was interrupted, as by closing a laptop. A `poll` without a limit looks the same.
         libc::SYS_restart_syscall => SLEEPS,
         libc::SYS_openat | libc::SYS_openat2 => "waits for a file to be opened, as a named pipe",
         #[cfg(target_arch = "x86_64")]
@@ -228,7 +229,7 @@ fn in_another_call(number: libc::c_long) -> String {
         libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => "waits for a signal",
         #[cfg(target_arch = "x86_64")]
         libc::SYS_pause => "waits for a signal",
-        libc::SYS_io_uring_enter => "waits for an io_uring, perhaps for a time",
+        libc::SYS_io_uring_enter => "waits for an io_uring, perhaps with a time limit",
         _ => return format!("is in system call {number}, in which servers do not wait for events"),
     };
     words.to_owned()
@@ -238,7 +239,7 @@ fn in_another_call(number: libc::c_long) -> String {
 mod tests {
     use super::*;
 
-    /// Words of a wait: empty for an event.
+    /// The text of a wait; empty for an event.
     fn words(wait: Wait) -> String {
         match wait {
             Wait::Event => String::new(),
@@ -249,7 +250,7 @@ mod tests {
 
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[test]
-    fn only_waits_for_events_without_a_time_limit_are_those_of_an_idle_server() {
+    fn only_waits_for_events_without_a_time_limit_count_as_idle() {
         let read = |fd| match fd {
             3 => Wait::Event,
             _ => Wait::other("reads something else"),
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_of_a_process_is_looked_at() {
+    fn every_thread_of_a_process_is_checked() {
         use std::process::{Command, Stdio};
         let start = |words: &[&str]| {
             let mut command = Command::new(words[0]);

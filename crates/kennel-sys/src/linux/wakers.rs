@@ -1,7 +1,7 @@
-//! What wakes a sleeper: another thread, or a time.
+//! Events that wake a blocked thread: by another thread, or after a time.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -9,53 +9,52 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-/// Wakes a sleeper from another thread.
+/// Wakes a blocked thread from another thread.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Waker(OwnedFd);
 
-impl Bell {
-    /// A silent bell.
-    pub fn new() -> io::Result<Bell> {
-        Ok(Bell(eventfd(
+impl Waker {
+    /// Creates an event that is not set.
+    pub fn new() -> io::Result<Waker> {
+        Ok(Waker(eventfd(
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
         )?))
     }
 
-    /// Wakes whoever sleeps on it, now or next.
-    pub fn ring(&self) {
-        // It fails only when it rings already.
+    /// Makes it readable, which wakes the thread that waits for it.
+    pub fn wake(&self) {
+        // This fails only if it is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Silences it.
-    pub fn quiet(&self) {
+    /// Makes it unreadable again.
+    pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
-impl AsFd for Bell {
-    /// Readable while it rings.
+impl AsFd for Waker {
+    /// Readable after a call of `wake`.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Wakes a sleeper when it is time. Set once, it costs nothing until then: a sleep that is told the time it may take is
-/// told it anew for everything that happens.
+/// A timer as an event. It is set once: a timeout of `poll` would have to be computed again for each event.
 #[derive(Debug)]
-pub struct Alarm(OwnedFd);
+pub(crate) struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// One that is not set.
-    pub fn new() -> io::Result<Alarm> {
+    /// Creates a timer that is not set.
+    pub(crate) fn new() -> io::Result<Alarm> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Alarm(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Rings after this time, and not before; never, with `None`. Ends its ringing.
-    pub fn set(&self, after: Option<Duration>) {
-        // Zero would be never.
+    /// Sets the time after which it becomes readable, or stops it with `None`. Makes it unreadable until then.
+    pub(crate) fn set(&self, after: Option<Duration>) {
+        // Zero would stop the timer.
         let after = after.map(|after| after.max(Duration::from_nanos(1)));
         let after = after.and_then(|after| Timespec::try_from(after).ok());
         let never = Timespec::default();
@@ -69,15 +68,9 @@ impl Alarm {
 }
 
 impl AsFd for Alarm {
-    /// Readable while it rings.
+    /// Readable after the time that was set.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-impl AsRawFd for Alarm {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
     }
 }
 
@@ -88,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_rings_when_it_is_time_until_it_is_set_again() {
+    fn an_alarm_is_readable_from_its_time_until_it_is_set_again() {
         let alarm = Alarm::new().unwrap();
         let rings = |within| {
             let within = Timespec::try_from(within).unwrap();

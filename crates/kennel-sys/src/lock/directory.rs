@@ -1,31 +1,31 @@
-//! A whole directory, against everyone who is in it.
+//! Exclusive locks on a whole directory.
 
 use std::fs::File;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use super::{LockError, holder};
-use crate::runtime_dir::{Patience, RuntimeDir};
+use crate::runtime_dir::{RetryTime, RuntimeDir};
 
-/// How long a cleaner of temporary files, or one who looks, may keep us waiting.
-const PASSES: std::time::Duration = std::time::Duration::from_millis(50);
+/// Time to wait for a cleaner of temporary files or a probe.
+const MAX_WAIT: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// While it lives, nobody can hold the directory: whoever comes waits, or goes elsewhere.
+/// An exclusive lock on a directory. While it exists, no process can hold the directory.
 #[derive(Debug)]
-pub struct SeizedDir(#[expect(dead_code, reason = "closing it is what gives it back")] File);
+pub struct SeizedDir(#[expect(dead_code, reason = "closing it releases the lock")] File);
 
-/// Takes `dir` against everyone who [holds](RuntimeDir::hold) it, or says who does. For whoever removes all of it (rule 7), and has
-/// to see then that it is still [at its path](RuntimeDir::is_at_its_path).
+/// Locks `dir` against all processes that [hold](RuntimeDir::hold) it, or returns the holder. For removing the whole
+/// directory (rule 7); the caller must check then that it is still [at its path](RuntimeDir::is_at_its_path).
 pub fn seize(dir: &RuntimeDir) -> Result<SeizedDir, LockError> {
     let failed = |what, errno: rustix::io::Errno| LockError::io(dir.path(), what, errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, ".", flags, Mode::empty());
     let file = File::from(file.map_err(|errno| failed("open", errno))?);
-    let mut patience = Patience::of(PASSES);
+    let mut retry_time = RetryTime::of(MAX_WAIT);
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(SeizedDir(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) if patience.pause() => {}
+            Err(rustix::io::Errno::WOULDBLOCK) if retry_time.pause() => {}
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(LockError::Held {

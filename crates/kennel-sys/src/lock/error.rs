@@ -1,4 +1,4 @@
-//! Why a lock could not be had.
+//! Why a lock could not be taken.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use super::Holder;
 use crate::escape;
 use crate::runtime_dir::{DirError, quoted};
 
-/// Held by somebody, or out of reach: two things with opposite remedies (lesson 12).
+/// The lock is held, or its file cannot be used. The remedies are opposite (lesson 12).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody holds it.
+    /// Another process holds it.
     #[error("{} is held by {}", escape::path(path), by_whom(path, holder.as_deref()))]
     Held {
         /// The lock's file.
         path: PathBuf,
-        /// Who, if that can be told.
+        /// The holder, if known.
         holder: Option<Box<Holder>>,
     },
-    /// The system said no, which tells nothing about a holder.
+    /// A system error, which says nothing about a holder.
     #[error(
         "cannot {what} the lock file {}: {source}; look at it with: ls -ld -- {}",
         escape::path(path),
@@ -28,9 +28,9 @@ pub enum LockError {
     Io {
         /// The lock's file.
         path: PathBuf,
-        /// What was being done, as a verb.
+        /// The operation that failed, as a verb.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -49,16 +49,19 @@ impl LockError {
     }
 }
 
-/// Who holds the lock at `path`, in words: a pid, or how to find it.
+/// The holder of the lock at `path` as text: a pid, or how to find it.
 pub(super) fn by_whom(path: &Path, holder: Option<&Holder>) -> String {
     match holder {
         Some(holder) => holder.to_string(),
-        None => format!("somebody, pid unknown; to find it: {}", finding_line(path)),
+        None => format!(
+            "another process, pid unknown; to find it: {}",
+            search_command(path)
+        ),
     }
 }
 
-/// The line that lists who has `path` open.
-fn finding_line(path: &Path) -> String {
+/// A shell command that lists the processes with `path` open.
+fn search_command(path: &Path) -> String {
     let on_path = |program: &str| {
         std::env::var_os("PATH")
             .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))

@@ -1,4 +1,4 @@
-//! Winning a lock on a file that may be replaced meanwhile.
+//! Taking a lock on a file that may be replaced meanwhile.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,21 +11,21 @@ use rustix::io::Errno;
 
 use super::{Holder, LockError, Mode};
 pub(super) use crate::fs::FileId;
-use crate::runtime_dir::{Patience, RuntimeDir};
+use crate::runtime_dir::{RetryTime, RuntimeDir};
 
-/// How long contention is doubted: a child that was just forked holds its parent's lock until it
-/// execs, about 100 us (lesson 7), and a probe holds it for less.
-const DOUBT: Duration = Duration::from_millis(5);
+/// Time to retry a contended lock: a forked child holds its parent's lock until its exec, about 100 us (lesson 7), and a
+/// probe holds it for less.
+const RETRY: Duration = Duration::from_millis(5);
 
-/// How long it is doubted further where nobody left a true record: on a busy machine those two, and
-/// a holder that is about to write its record, may be kept from going on for longer than that.
-const DOUBT_UNRECORDED: Duration = Duration::from_millis(50);
+/// Additional time to retry if there is no valid record: on a busy machine, those two, and a holder that is about to write
+/// its record, may be delayed for longer.
+const RETRY_UNRECORDED: Duration = Duration::from_millis(50);
 
-/// How often a file may be replaced under us before something is wrong.
-const REPLACED: usize = 64;
+/// Maximum number of times that a file may be replaced during one attempt.
+const MAX_REPLACEMENTS: usize = 64;
 
 impl FileId {
-    /// The file `name` in `dir`, no link followed; an error if it has another name as well: it may be anybody's.
+    /// The file `name` in `dir`; links are not followed. An error if it has another name too: it may belong to anybody.
     pub(super) fn within(dir: &RuntimeDir, name: &OsStr) -> io::Result<FileId> {
         let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if stat.st_nlink != 1 {
@@ -37,7 +37,7 @@ impl FileId {
         })
     }
 
-    /// The file at `path`, no link followed; `None` if there is none.
+    /// The file at `path`, or `None`. Links are not followed.
     pub(super) fn at(path: &Path) -> io::Result<Option<FileId>> {
         match path.symlink_metadata() {
             Ok(meta) => Ok(Some(FileId::from(&meta))),
@@ -47,48 +47,48 @@ impl FileId {
     }
 }
 
-/// Opens and locks until what was locked is what the path leads to. `None` if `open` finds no file.
+/// Opens and locks a file until the locked file is the one at `path`. `None` if `open` finds no file.
 pub(super) fn win(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
     holder_of: impl Fn(&File) -> Option<Holder>,
 ) -> Result<Option<File>, LockError> {
-    let doubt = Doubt {
-        brief: Patience::of(DOUBT),
-        further: Patience::of(DOUBT_UNRECORDED),
+    let retries = RetryLimits {
+        brief: RetryTime::of(RETRY),
+        further: RetryTime::of(RETRY_UNRECORDED),
     };
-    win_in_doubt(path, mode, open, holder_of, doubt)
+    win_with_retries(path, mode, open, holder_of, retries)
 }
 
-/// [`win`] for one who comes again: contention is believed at once, and who holds it is not asked.
-pub(super) fn win_at_once(
+/// [`win`] for callers that retry later: it does not retry, and does not look for the holder.
+pub(super) fn win_without_retry(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
 ) -> Result<Option<File>, LockError> {
-    let doubt = Doubt {
-        brief: Patience::of(Duration::ZERO),
-        further: Patience::of(Duration::ZERO),
+    let retries = RetryLimits {
+        brief: RetryTime::of(Duration::ZERO),
+        further: RetryTime::of(Duration::ZERO),
     };
-    win_in_doubt(path, mode, open, |_| None, doubt)
+    win_with_retries(path, mode, open, |_| None, retries)
 }
 
-fn win_in_doubt(
+fn win_with_retries(
     path: &Path,
     mode: Mode,
     open: impl Fn() -> Result<Option<File>, LockError>,
     holder_of: impl Fn(&File) -> Option<Holder>,
-    mut doubt: Doubt,
+    mut retries: RetryLimits,
 ) -> Result<Option<File>, LockError> {
-    for _ in 0..REPLACED {
+    for _ in 0..MAX_REPLACEMENTS {
         let Some(file) = open()? else {
             return Ok(None);
         };
-        let contest = contest(&file, mode, &mut doubt, &holder_of)
+        let contest = contest(&file, mode, &mut retries, &holder_of)
             .map_err(|source| LockError::io(path, "lock", source))?;
-        // Whoever held it may have removed it while we waited: then this is nobody's lock any
-        // more, and another may be held under the same name (lesson 6).
+        // The holder may have removed the file while we waited. Then this lock protects nothing, and another file may be
+        // locked under the same name (lesson 6).
         let current = FileId::at(path)
             .and_then(|at| Ok(at == Some(FileId::of(&file)?)))
             .map_err(|source| LockError::io(path, "inspect", source))?;
@@ -103,17 +103,16 @@ fn win_in_doubt(
             }
         }
     }
-    let source =
-        io::Error::other("the file was replaced again and again, or its directory was moved");
+    let source = io::Error::other("the file was replaced repeatedly, or its directory was moved");
     Err(LockError::io(path, "lock", source))
 }
 
-struct Doubt {
-    brief: Patience,
-    further: Patience,
+struct RetryLimits {
+    brief: RetryTime,
+    further: RetryTime,
 }
 
-/// Contention is an answer, never an error (lesson 12).
+/// Contention is a result, not an error (lesson 12).
 enum Contest {
     Won,
     Lost(Option<Holder>),
@@ -122,20 +121,20 @@ enum Contest {
 fn contest(
     file: &File,
     mode: Mode,
-    doubt: &mut Doubt,
+    retries: &mut RetryLimits,
     holder_of: impl Fn(&File) -> Option<Holder>,
 ) -> io::Result<Contest> {
-    if try_lock(file, mode, &mut doubt.brief)? {
+    if try_lock(file, mode, &mut retries.brief)? {
         return Ok(Contest::Won);
     }
     match holder_of(file) {
         Some(holder) if holder.is_recorded() => Ok(Contest::Lost(Some(holder))),
-        _ if try_lock(file, mode, &mut doubt.further)? => Ok(Contest::Won),
+        _ if try_lock(file, mode, &mut retries.further)? => Ok(Contest::Won),
         _ => Ok(Contest::Lost(holder_of(file))),
     }
 }
 
-fn try_lock(file: &File, mode: Mode, doubt: &mut Patience) -> io::Result<bool> {
+fn try_lock(file: &File, mode: Mode, limit: &mut RetryTime) -> io::Result<bool> {
     let operation = match mode {
         Mode::Exclusive => FlockOperation::NonBlockingLockExclusive,
         Mode::Shared => FlockOperation::NonBlockingLockShared,
@@ -144,7 +143,7 @@ fn try_lock(file: &File, mode: Mode, doubt: &mut Patience) -> io::Result<bool> {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(true),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if doubt.pause() => {}
+            Err(Errno::WOULDBLOCK) if limit.pause() => {}
             Err(Errno::WOULDBLOCK) => return Ok(false),
             Err(errno) => return Err(errno.into()),
         }

@@ -1,4 +1,4 @@
-//! Who holds a lock: by the record where it is true, else by what the kernel says.
+//! The holder of a lock: from its record if that is valid, else from the kernel.
 
 use std::fmt;
 use std::fs::File;
@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::file::FileId;
-use super::record::{LONGEST, Record};
+use super::record::{MAX_LENGTH, Record};
+use crate::duration::rounded;
 use crate::escape;
 use crate::os::file_locks;
 use crate::process::ProcessRef;
@@ -16,14 +17,14 @@ use crate::process::ProcessRef;
 pub struct Holder {
     /// The process.
     pub process: ProcessRef,
-    /// What it calls itself, if it left a record.
+    /// Its name, if it left a record.
     pub name: Option<String>,
     /// When it took the lock, in seconds since 1970, if it left a record.
     pub since: Option<u64>,
 }
 
 impl Holder {
-    /// Whether it has written down that it holds the lock.
+    /// Whether it has written a record of the lock.
     pub(super) fn is_recorded(&self) -> bool {
         self.since.is_some()
     }
@@ -37,7 +38,7 @@ impl Holder {
     }
 }
 
-/// Who holds `file`, which may have a record.
+/// The holder of `file`, which may have a record.
 pub(super) fn of_recorded(file: &File) -> Option<Holder> {
     let id = FileId::of(file).ok()?;
     let by_record = recorded(file).and_then(|record| {
@@ -54,7 +55,7 @@ pub(super) fn of_recorded(file: &File) -> Option<Holder> {
     match file_locks::holds(&holder.process, id) {
         Some(true) => Some(holder),
         Some(false) => by_kernel(id),
-        // Its files are hidden from us: the record stands unless another is seen to have the lock.
+        // We may not see its files: the record counts unless another process is seen to have the lock.
         None => match file_locks::takers(id).into_iter().next() {
             Some(taker) if taker.proven => Some(Holder::unnamed(taker.process)),
             _ => Some(holder),
@@ -62,7 +63,7 @@ pub(super) fn of_recorded(file: &File) -> Option<Holder> {
     }
 }
 
-/// Who holds `file`, whose content is not ours to understand.
+/// The holder of `file`, whose content is not a record of ours.
 pub(super) fn of_unrecorded(file: &File) -> Option<Holder> {
     by_kernel(FileId::of(file).ok()?)
 }
@@ -71,8 +72,8 @@ fn by_kernel(id: FileId) -> Option<Holder> {
     let taker = file_locks::takers(id).into_iter().next();
     let process = match taker {
         Some(taker) if taker.proven => Some(taker.process),
-        // One who inherited the lock holds it as well, and may be all that is left of its taker.
-        taker => file_locks::heirs(id, |_| true)
+        // A process that inherited the lock holds it too, and the taker may be gone.
+        taker => file_locks::holders(id, |_| true)
             .next()
             .or(taker.map(|taker| taker.process)),
     };
@@ -80,7 +81,7 @@ fn by_kernel(id: FileId) -> Option<Holder> {
 }
 
 pub(super) fn recorded(file: &File) -> Option<Record> {
-    let mut content = [0; LONGEST];
+    let mut content = [0; MAX_LENGTH];
     let length = file.read_at(&mut content, 0).ok()?;
     Record::parse(&content[..length])
 }
@@ -103,22 +104,12 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A duration as people say it.
-fn rounded(duration: Duration) -> String {
-    match duration.as_secs() {
-        seconds @ ..120 => format!("{seconds} s"),
-        seconds @ ..7_200 => format!("{} min", seconds / 60),
-        seconds @ ..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} days", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_is_named_with_its_pid_and_what_it_said() {
+    fn a_holder_is_shown_with_pid_and_name() {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap()

@@ -1,8 +1,8 @@
-//! Locks of servers that came before: their files, their rules. They take theirs exclusively, so a
-//! shared one keeps them out, and lets new ones in beside each other (lesson 9).
+//! Locks of servers that do not use Kennel yet. They lock their file exclusively, so a shared lock keeps them out, and new
+//! servers can hold it together (lesson 9).
 //!
-//! The file is somebody else's, be it by user or by program: never created, written, truncated or
-//! removed, no link followed, nothing but a regular file opened, its content never read (lesson 15).
+//! The file belongs to another program or user: it is never created, written, truncated, removed or read; links are not
+//! followed, and only regular files are opened (lesson 15).
 
 use std::fs::File;
 use std::io;
@@ -16,19 +16,18 @@ use super::probe::look;
 use super::{Lock, LockError, Mode, Probe, file, holder};
 use crate::os;
 
-/// Holds the legacy lock at `path` beside other new ones, so that no old one starts. `None` if
-/// there is no such file: then no old server runs, and none is invited.
+/// Takes the legacy lock at `path` together with other new servers, so that no old one starts. `None` if there is no such
+/// file: then no old server runs, and the file is not created.
 pub fn hold(path: impl AsRef<Path>) -> Result<Option<Lock>, LockError> {
     take(path.as_ref(), Mode::Shared)
 }
 
-/// Takes the legacy lock at `path` against everybody, for a destructive act. `None` if there is no such file.
+/// Takes the legacy lock at `path` exclusively, for a destructive operation. `None` if there is no such file.
 pub fn seize(path: impl AsRef<Path>) -> Result<Option<Lock>, LockError> {
     take(path.as_ref(), Mode::Exclusive)
 }
 
-/// Looks at the legacy lock at `path`; an old server that starts in the very microseconds of the
-/// look may find it taken.
+/// Checks the legacy lock at `path`. An old server that starts during the check, a few microseconds, may find it taken.
 pub fn probe(path: impl AsRef<Path>) -> Probe {
     let path = path.as_ref();
     look(path, || open(path), holder::of_unrecorded)
@@ -41,7 +40,7 @@ fn take(path: &Path, mode: Mode) -> Result<Option<Lock>, LockError> {
     Ok(file.map(|file| Lock::held(file, path, mode, true)))
 }
 
-/// The regular file at `path`, no link followed; `None` if there is none.
+/// The regular file at `path`, or `None`. Links are not followed.
 pub(super) fn open(path: &Path) -> Result<Option<File>, LockError> {
     match open_regular(path) {
         Ok(fd) => Ok(Some(File::from(fd))),
@@ -51,7 +50,7 @@ pub(super) fn open(path: &Path) -> Result<Option<File>, LockError> {
 }
 
 fn open_regular(path: &Path) -> io::Result<OwnedFd> {
-    // Looked at before it is opened: opening a device or a pipe may do something.
+    // Checked before it is opened: opening a device or a pipe may have effects.
     let entry = os::open_entry(CWD, path.as_os_str())?;
     match FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode) {
         FileType::RegularFile => {}
@@ -59,7 +58,7 @@ fn open_regular(path: &Path) -> io::Result<OwnedFd> {
         _ => return Err(refused("not a regular file")),
     }
     let open = |access| os::reopen(entry.as_fd(), access | OFlags::NONBLOCK);
-    // For writing, since some file systems lock nothing else exclusively; reading must do where that is refused.
+    // For writing, since some file systems require that for exclusive locks; for reading if that is refused.
     match open(OFlags::RDWR) {
         Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(open(OFlags::RDONLY)?),
         fd => Ok(fd?),

@@ -1,11 +1,11 @@
-//! Locks that say who holds them: `flock` on a file that keeps a record of its holder.
+//! Locks that name their holder: `flock` on a file with a record of the holder.
 //!
-//! The lock is the authority, the record only a courtesy (lesson 2): it is written after the lock was
-//! won (rule 7), and believed only while the identity in it fits a living process (rule 6).
-//! Everything here answers at once; nothing waits for somebody else's lock.
+//! The lock decides, and the record only informs (lesson 2): it is written after the lock was taken (rule 7), and trusted
+//! only while its identity matches a living process (rule 6). All functions return at once; none waits for a lock of
+//! another process.
 //!
-//! `flock` belongs to the open file and not to the process: two [`Lock`]s of one process exclude
-//! each other like strangers, and closing another descriptor of the file frees nothing (lesson 8).
+//! `flock` belongs to the open file and not to the process: two [`Lock`]s of one process exclude each other, and closing
+//! another descriptor of the file releases nothing (lesson 8).
 
 mod directory;
 mod error;
@@ -34,13 +34,13 @@ use file::FileId;
 
 const CREATED: &str = "Access::Create leaves no file missing";
 
-/// How a lock is shared.
+/// The mode of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// One holder, who may leave a record.
+    /// One holder, which may write a record.
     Exclusive,
-    /// Any number of holders, none of whom is exclusive. They would overwrite each other's record,
-    /// so they leave none; the kernel knows them all the same.
+    /// Any number of holders, but no exclusive one. They write no record, because they would overwrite each other's. The
+    /// kernel still knows them.
     Shared,
 }
 
@@ -50,10 +50,10 @@ pub struct Lock {
     file: File,
     path: PathBuf,
     mode: Mode,
-    /// Somebody else's file, of which we touch nothing but the lock.
+    /// A file of another program: only the lock is used.
     legacy: bool,
-    /// Who took it: a forked copy of this value must not release what is its parent's.
-    taker: u32,
+    /// The pid of the process that took it: a forked copy must not release the lock of its parent.
+    owner_pid: u32,
 }
 
 impl Lock {
@@ -62,8 +62,8 @@ impl Lock {
         self.file.as_raw_fd().unsigned_abs()
     }
 
-    /// Takes the lock `name` in `dir`, or says at once who has it. The file is created if it is
-    /// missing, and its content is left as it is.
+    /// Takes the lock `name` in `dir`, or returns its holder at once. Creates the file if it is missing, and leaves its
+    /// content as it is.
     pub fn acquire(
         dir: &RuntimeDir,
         name: impl AsRef<OsStr>,
@@ -75,15 +75,15 @@ impl Lock {
         Ok(Lock::held(file.expect(CREATED), path, mode, false))
     }
 
-    /// [`acquire`](Self::acquire) for one who waits and comes again: contention is believed at once, and nobody is
-    /// named. To find a holder without a record, every process is looked at; many who wait would do nothing else.
+    /// [`acquire`](Self::acquire) for callers that retry later: it returns at once and does not look for the holder. To
+    /// find a holder without a record, it would have to check every process.
     pub fn try_acquire(
         dir: &RuntimeDir,
         name: impl AsRef<OsStr>,
         mode: Mode,
     ) -> Result<Option<Lock>, LockError> {
         let path = dir.path().join(name.as_ref());
-        match file::win_at_once(&path, mode, || Lock::open(dir, name.as_ref(), &path)) {
+        match file::win_without_retry(&path, mode, || Lock::open(dir, name.as_ref(), &path)) {
             Ok(file) => Ok(Some(Lock::held(file.expect(CREATED), path, mode, false))),
             Err(LockError::Held { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -96,59 +96,58 @@ impl Lock {
             .map_err(|error| LockError::from_dir(path, error))
     }
 
-    /// A lock of `dir` that this process held, exclusively, before it became another program: the lock is the open
-    /// file's, and so is still ours.
+    /// An exclusive lock in `dir` that this process took before it executed another program. The lock belongs to the open
+    /// file, so it is still ours.
     pub fn taken_over(dir: &RuntimeDir, name: impl AsRef<OsStr>, file: File) -> Lock {
         let path = dir.path().join(name.as_ref());
         Lock::held(file, path, Mode::Exclusive, false)
     }
 
     fn held(file: File, path: PathBuf, mode: Mode, legacy: bool) -> Lock {
-        let taker = std::process::id();
+        let owner_pid = std::process::id();
         Lock {
             file,
             path,
             mode,
             legacy,
-            taker,
+            owner_pid,
         }
     }
 
-    /// Writes down who holds the lock. Only an exclusive lock of ours has a record.
+    /// Writes the record of the holder. Only for exclusive locks that are not legacy locks.
     pub fn write_record(&self, record: &Record) -> Result<(), LockError> {
-        self.demand_whole("a lock that others may hold too has no record")?;
+        self.require_exclusive("a shared or legacy lock has no record")?;
         let text = record.to_string();
-        // First the new text, then the length: a reader in between finds a record, whose last
-        // line says where it ends, and never an empty file.
+        // First the new text, then the length: a reader in between finds a record, whose last line marks its end, and never
+        // an empty file.
         self.file
             .write_all_at(text.as_bytes(), 0)
             .and_then(|()| self.file.set_len(text.len() as u64))
             .map_err(|source| self.failed("write the record of", source))
     }
 
-    /// Gives the lock up, whatever descriptors of it children may have inherited (lesson 7).
-    /// Dropping does the same.
+    /// Releases the lock, even if children have inherited descriptors of it (lesson 7). Dropping does the same.
     pub fn release(self) {}
 
-    /// Gives up the right to unlock it, but not the lock: it stays held for as long as the file, or a
-    /// descriptor of it that a child inherited, is open. Whoever gets the descriptor unlocks.
+    /// Returns the file without releasing the lock: it stays held while a descriptor of the file is open in any process. A
+    /// process that gets the descriptor can release it.
     pub fn into_handed_over(mut self) -> Result<File, LockError> {
         let file = self
             .file
             .try_clone()
             .map_err(|source| self.failed("hand over", source))?;
-        // Nobody's to release any more.
-        self.taker = 0;
+        // This value does not release it any more.
+        self.owner_pid = 0;
         Ok(file)
     }
 
-    /// Removes the lock's file from `dir` while holding it, and gives the lock up. For uninstall and purge only (rule 7).
+    /// Removes the lock's file from `dir` and releases the lock. Only for uninstall and purge (rule 7).
     pub fn remove(self, dir: &RuntimeDir) -> Result<(), LockError> {
-        self.demand_whole("a lock that others may hold too is not removed")?;
+        self.require_exclusive("a shared or legacy lock is not removed")?;
         if !self.is_at_its_path() {
             return Err(self.failed(
                 "remove",
-                io::Error::other("its path leads to another file now"),
+                io::Error::other("its path now leads to another file"),
             ));
         }
         let name: OsString = self.path.file_name().unwrap_or_default().into();
@@ -157,23 +156,23 @@ impl Lock {
         Ok(())
     }
 
-    /// Where its file was when it was won. For messages.
+    /// The path of its file when it was taken, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How it is shared.
+    /// The mode of the lock.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether its path still leads to the file that is locked. If not, somebody else may hold
-    /// another one under the same name (lesson 6).
+    /// Whether its path still leads to the locked file. If not, another process may hold a lock under the same name (lesson
+    /// 6).
     pub fn is_at_its_path(&self) -> bool {
         FileId::of(&self.file).is_ok_and(|id| FileId::at(&self.path).is_ok_and(|at| at == Some(id)))
     }
 
-    fn demand_whole(&self, or_else: &'static str) -> Result<(), LockError> {
+    fn require_exclusive(&self, or_else: &'static str) -> Result<(), LockError> {
         if self.mode == Mode::Exclusive && !self.legacy {
             return Ok(());
         }
@@ -188,11 +187,11 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if self.taker != std::process::id() {
+        if self.owner_pid != std::process::id() {
             return;
         }
         if self.mode == Mode::Exclusive && !self.legacy {
-            // A record that stays is only outdated: nobody believes it.
+            // A record that stays is outdated, and is not trusted.
             let _ = self.file.set_len(0);
         }
         // Explicit: a child that inherited the file would keep the lock alive (lesson 7).

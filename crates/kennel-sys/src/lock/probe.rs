@@ -1,4 +1,4 @@
-//! Looking at a lock without keeping it.
+//! Checking who holds a lock, without keeping it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,28 +14,28 @@ use crate::runtime_dir::{Access, DirError, RuntimeDir};
 
 /// The lock of a daemon, in the directory of its key.
 const DAEMON_LOCK: &str = "daemon.lock";
-/// No record of a guard is longer.
-const LONGEST_GUARD: usize = 1 << 20;
+/// Maximum size of a guard's record in bytes.
+const MAX_GUARD_RECORD: usize = 1 << 20;
 
-/// What a look at a lock says. A snapshot: a destructive act holds the lock instead (lesson 13).
+/// The state of a lock at one moment. A destructive operation must take the lock instead (lesson 13).
 #[derive(Debug)]
 pub enum Probe {
-    /// Nobody holds it.
+    /// No process holds it.
     Free,
-    /// Somebody holds it, or it cannot be told that nobody does.
+    /// A process holds it, or that is unknown.
     Held {
-        /// Who, if that can be told.
+        /// The holder, if known.
         by: Option<Holder>,
     },
 }
 
 impl Probe {
-    /// Whether it is held, as far as can be told.
+    /// Whether it is held, or may be.
     pub fn is_held(&self) -> bool {
         matches!(self, Probe::Held { .. })
     }
 
-    /// Who holds it, in words that complete "held by": a pid, or how to find it.
+    /// The holder as text that completes "held by": a pid, or how to find it.
     pub fn by_whom(&self, path: &Path) -> Option<String> {
         match self {
             Probe::Free => None,
@@ -44,8 +44,8 @@ impl Probe {
     }
 }
 
-/// Looks at the lock `name` in `dir`. Creates and writes nothing; a missing file is free, one that
-/// cannot be looked at is held (fail closed).
+/// Checks the lock `name` in `dir`. Creates and writes nothing. A missing file is free; one that cannot be opened counts as
+/// held.
 pub fn probe(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Probe {
     let name = name.as_ref();
     let path = dir.path().join(name);
@@ -57,8 +57,8 @@ pub fn probe(dir: &RuntimeDir, name: impl AsRef<OsStr>) -> Probe {
     look(&path, open, holder::of_recorded)
 }
 
-/// All who have the lock `name` in `dir`, as far as they let us see: one that was handed over has several. Only those
-/// pids are looked at that may be one: to look at the files of every process there is takes long.
+/// All visible processes that have the lock `name` in `dir`: a lock that was handed over has several. Checks only pids for
+/// which `may_be` is true, because to check the files of every process takes long.
 pub fn holders(
     dir: &RuntimeDir,
     name: impl AsRef<OsStr>,
@@ -66,11 +66,11 @@ pub fn holders(
 ) -> Vec<ProcessRef> {
     let file = dir.open_file(name.as_ref(), Access::Read).ok();
     let id = file.and_then(|file| FileId::of(&file).ok());
-    id.map_or_else(Vec::new, |id| file_locks::heirs(id, may_be).collect())
+    id.map_or_else(Vec::new, |id| file_locks::holders(id, may_be).collect())
 }
 
-/// Whether `process` holds the lock `name` in `dir`, as the kernel says; `false` where that cannot be seen. A descriptor that
-/// somebody named is looked at first: among many, the right one is found at once.
+/// Whether the kernel says that `process` holds the lock `name` in `dir`; `false` if that cannot be seen. Checks the
+/// descriptor `first` first, which saves the search among many.
 pub fn is_held_by(
     dir: &RuntimeDir,
     name: impl AsRef<OsStr>,
@@ -83,16 +83,16 @@ pub fn is_held_by(
     })
 }
 
-/// Whether `process` [holds](RuntimeDir::hold) the directory itself, as the kernel says; `false` where that cannot be
-/// seen. Every session, daemon and guard does, and no other program.
+/// Whether the kernel says that `process` [holds](RuntimeDir::hold) the directory itself; `false` if that cannot be seen.
+/// Every session, daemon and guard does, and no other program.
 pub fn is_dir_held_by(dir: &RuntimeDir, process: &ProcessRef) -> bool {
     let id = dir.as_fd().try_clone_to_owned().ok();
     let id = id.and_then(|fd| FileId::of(&File::from(fd)).ok());
     id.is_some_and(|id| file_locks::holds(process, id) == Some(true))
 }
 
-/// Whether `process` is a daemon on record in the user's runtime directory: the kernel says that it holds a lock that is
-/// there as `daemons/<key>/daemon.lock`, and the record in that file names it. `false` where that cannot be seen.
+/// Whether `process` is a daemon on record in the user's runtime directory: the kernel says that it holds a lock
+/// `daemons/<key>/daemon.lock` there, and the record in that file names it. `false` if that cannot be seen.
 pub(crate) fn is_daemon_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
     let lock_of = |key: &OsStr| {
         let daemons = user.existing_subdir("daemons").ok()??;
@@ -116,8 +116,8 @@ pub(crate) fn is_guard_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
     let record = || {
         let guards = user.existing_subdir("guards").ok()??;
         let own = guards.existing_subdir(process.pid().to_string()).ok()??;
-        let record = own.read_small("record.json", LONGEST_GUARD).ok()??;
-        // Not inside a string: a quote there has a backslash before it.
+        let record = own.read_small("record.json", MAX_GUARD_RECORD).ok()??;
+        // This cannot match inside a string: a quote there is escaped with a backslash.
         let record = String::from_utf8(record).ok()?;
         let (_, identity) = record.split_once("\"identity\":\"")?;
         identity.split('"').next()?.parse::<Identity>().ok()
@@ -126,15 +126,14 @@ pub(crate) fn is_guard_of(user: &RuntimeDir, process: &ProcessRef) -> bool {
         && record().is_some_and(|identity| identity.same_process(process.identity()))
 }
 
-/// [`probe`] for a lock whose directory has not been opened.
+/// [`probe`] by path, for a directory that is not open.
 pub fn probe_path(path: impl AsRef<Path>) -> Probe {
     let path = path.as_ref();
     look(path, || legacy::open(path), holder::of_recorded)
 }
 
-/// The lock is taken for the few microseconds of the look, exclusively, since a shared one would
-/// come by beside other shared ones. Whoever wants it in that moment tries again for a while, as
-/// we do when another one looks.
+/// Takes the lock for a few microseconds, exclusively, because a shared lock would succeed beside other shared locks.
+/// Processes that want the lock at this moment retry, as this function does if another one is checking.
 pub(super) fn look(
     path: &Path,
     open: impl Fn() -> Result<Option<File>, LockError>,
@@ -143,7 +142,7 @@ pub(super) fn look(
     match file::win(path, Mode::Exclusive, open, holder_of) {
         Ok(None) => Probe::Free,
         Ok(Some(file)) => {
-            // Explicit: a thread of ours may be forking right now (lesson 7).
+            // Explicit: another thread may be forking right now (lesson 7).
             let _ = file::unlock(&file);
             Probe::Free
         }
@@ -162,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_whose_file_has_another_name_is_held_by_nobody_in_particular() {
+    fn a_lock_file_with_a_hard_link_has_no_known_holder() {
         let scope = Scope::new("linked-lock");
         let dir = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
         let _lock = Lock::acquire(&dir, "a.lock", Mode::Exclusive).unwrap();

@@ -1,4 +1,4 @@
-//! What the holder of a lock writes down about itself.
+//! The record that the holder of a lock writes into its file.
 
 use std::fmt;
 use std::io;
@@ -8,27 +8,27 @@ use crate::process::{Identity, ProcessRef};
 
 /// First line of every record.
 const HEADER: &str = "kennel-lock 1";
-/// Last line: without it the text is not all there.
+/// Last line. A text without it is incomplete.
 const END: &str = "end";
-/// No record of ours is longer.
-pub(super) const LONGEST: usize = 4096;
-/// No name in a record is longer, in characters.
-const LONGEST_NAME: usize = 200;
+/// Maximum length of a record in bytes.
+pub(super) const MAX_LENGTH: usize = 4096;
+/// Maximum length of a name in characters.
+const MAX_NAME: usize = 200;
 
-/// Who holds a lock, as its file says. Anything else in the file (a bare pid of old, garbage, half
-/// a record) is *no record*, and nobody's reason to remove it (lesson 5).
+/// The holder of a lock, as its file says. Any other content (a bare pid, garbage, half a record) is *no record*, and never
+/// a reason to remove the file (lesson 5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The process.
     pub identity: Identity,
-    /// What it calls itself. One line: control characters become spaces.
+    /// The name of the holder. One line: control characters become spaces.
     pub name: String,
     /// When it took the lock, in seconds since 1970.
     pub since: u64,
 }
 
 impl Record {
-    /// The record of this process, as of now.
+    /// The record of this process, with the current time.
     pub fn of_me(name: &str) -> io::Result<Record> {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -40,8 +40,8 @@ impl Record {
         })
     }
 
-    pub(super) fn parse(content: &[u8]) -> Option<Record> {
-        // Behind the end there may be the rest of a longer record that is being overwritten.
+    pub(crate) fn parse(content: &[u8]) -> Option<Record> {
+        // After the end there may be the rest of a longer record that is being overwritten.
         let mut lines = content.split(|&byte| byte == b'\n').map(str::from_utf8);
         if lines.next()?.ok()? != HEADER {
             return None;
@@ -64,7 +64,7 @@ impl Record {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |c: char| if c.is_control() { ' ' } else { c };
-        let name: String = self.name.chars().map(line).take(LONGEST_NAME).collect();
+        let name: String = self.name.chars().map(line).take(MAX_NAME).collect();
         writeln!(f, "{HEADER}")?;
         writeln!(f, "process {}", self.identity)?;
         writeln!(f, "since {}", self.since)?;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_reads_back_as_it_was_written() {
+    fn a_record_can_be_read_back() {
         for name in ["notes", "", "two words", "h\u{e9}"] {
             let record = record(name);
             assert_eq!(Record::parse(record.to_string().as_bytes()), Some(record));
@@ -101,18 +101,18 @@ mod tests {
 
     #[test]
     fn the_longest_record_fits() {
-        assert!(record(&"\u{1f415}".repeat(5000)).to_string().len() < LONGEST);
+        assert!(record(&"\u{1f415}".repeat(5000)).to_string().len() < MAX_LENGTH);
     }
 
     #[test]
-    fn a_record_half_overwritten_ends_where_it_says() {
+    fn a_partly_overwritten_record_ends_at_its_end_line() {
         let mut text = record("notes").to_string();
         text.push_str("of an older, longer one\nend\n");
         assert_eq!(Record::parse(text.as_bytes()), Some(record("notes")));
     }
 
     #[test]
-    fn lesson_5_anything_else_is_no_record() {
+    fn lesson_5_any_other_content_is_no_record() {
         let whole = record("notes").to_string();
         for cut in 0..whole.len() {
             assert_eq!(

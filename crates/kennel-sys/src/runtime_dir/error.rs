@@ -1,4 +1,4 @@
-//! Why a directory was refused, in words that end with what to do about it.
+//! Why a directory was refused. Each message ends with the command that fixes it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,93 +10,95 @@ use rustix::fs::{FileType, Stat};
 use super::fix::{self, Fix};
 use super::place::OVERRIDE;
 
-/// What keeps a runtime directory from being used. [`fix`](DirError::fix) is the line that helps.
+/// Why a runtime directory cannot be used. [`fix`](DirError::fix) returns the command that fixes it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirError {
-    /// A symbolic link stands there, and none is followed.
+    /// It is a symbolic link, which is not followed.
     #[error("{path} is a symbolic link to {target} (owner: uid {owner}), not a directory; {fix}")]
     Symlink {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Where it leads.
+        /// The target of the link.
         target: PathBuf,
-        /// Whose link it is.
+        /// The owner of the link.
         owner: u32,
-        /// What helps.
+        /// How to fix it.
         fix: Fix,
     },
-    /// What stands there belongs to somebody else.
-    #[error("{path} is a {kind} of uid {owner}, not of uid {ours} which this runs as; {fix}")]
+    /// It belongs to another user.
+    #[error(
+        "{path} is a {kind} of uid {owner}, not of uid {ours} (the user of this process); {fix}"
+    )]
     WrongOwner {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What stands there.
+        /// The kind of file.
         kind: Kind,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// Whose it should be.
+        /// The expected owner.
         ours: u32,
-        /// What helps.
+        /// How to fix it.
         fix: Fix,
     },
-    /// Others than its owner can get at it.
+    /// Its mode lets other users in.
     #[error("{path} (owner: uid {owner}) has mode {mode:04o}, which lets others {}, instead of 0700; {fix}", others_can(.mode))]
     Loose {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// Its mode.
         mode: u32,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// What helps.
+        /// How to fix it.
         fix: Fix,
     },
-    /// Something else stands there.
+    /// It is another kind of file.
     #[error("{path} is a {kind} (owner: uid {owner}), not a directory; {fix}")]
     NotADirectory {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What stands there.
+        /// The kind of file.
         kind: Kind,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// What helps.
+        /// How to fix it.
         fix: Fix,
     },
-    /// Not even its owner can use it.
+    /// Its mode does not let its owner in.
     #[error(
         "{path} (owner: uid {owner}) has mode {mode:04o}, which keeps its owner out, instead of 0700; {fix}"
     )]
     Shut {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// Its mode.
         mode: u32,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// What helps.
+        /// How to fix it.
         fix: Fix,
     },
-    /// No socket can be bound to a path that long.
+    /// The path is too long for a socket.
     #[error("the socket path {path} has {length} bytes, and the system allows {limit}; {fix}")]
     TooLong {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// Its length in bytes.
         length: usize,
-        /// The longest that can be bound.
+        /// The maximum length in bytes.
         limit: usize,
-        /// What helps.
+        /// How to fix it.
         fix: Fix,
     },
-    /// The variable names no absolute path.
+    /// The value of the variable is not an absolute path.
     #[error("{OVERRIDE} is {value:?}, not an absolute path; to fix it: unset {OVERRIDE}")]
     BadOverride {
         /// Its value.
         value: OsString,
     },
-    /// A name that is not one plain component of a path.
+    /// A name that is not a single path component.
     #[error("{name:?} cannot be the name of an entry of {path}: give one name without a slash")]
     BadName {
         /// The directory.
@@ -104,14 +106,14 @@ pub enum DirError {
         /// The name.
         name: OsString,
     },
-    /// The system said no.
+    /// A system error.
     #[error("cannot {what} {path}: {source}{}", io_advice(path, what, source))]
     Io {
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// What was being done, as a verb.
+        /// The operation that failed, as a verb.
         what: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -125,7 +127,7 @@ impl DirError {
         }
     }
 
-    /// The line that puts it right when it is pasted into a shell by whoever reads it, if there is one.
+    /// A shell command that fixes it, if there is one.
     pub fn fix(&self) -> Option<String> {
         match self {
             DirError::Symlink { fix, .. }
@@ -151,11 +153,11 @@ fn others_can(mode: &u32) -> &'static str {
     if mode & 0o022 != 0 {
         "write to it"
     } else {
-        "look into it"
+        "read it"
     }
 }
 
-/// What stands at a path.
+/// The kind of file at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -165,7 +167,7 @@ pub enum Kind {
     Symlink,
     /// A regular file.
     File,
-    /// A socket or a pipe: something with no content of its own.
+    /// A socket or a pipe, which has no content.
     Channel,
     /// A device.
     Device,

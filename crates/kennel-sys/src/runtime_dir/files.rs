@@ -1,4 +1,4 @@
-//! Files of a runtime directory, reached through the descriptor that passed the gate and never by path.
+//! The files of a runtime directory, accessed through its open descriptor and never by path.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,16 +16,16 @@ use super::gate::our_uid;
 use crate::fs::FileFacts;
 use crate::os;
 
-/// What a file is opened for. None of them truncates (lesson 1).
+/// How to open a file. No mode truncates it (lesson 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reading only.
     Read,
-    /// Reading and writing; missing is an error.
+    /// Reading and writing; an error if it is missing.
     ReadWrite,
     /// Reading and writing; created with mode 0600 if missing.
     Create,
-    /// Reading and writing; created with mode 0600, and existing is an error.
+    /// Reading and writing; created with mode 0600, and an error if it exists.
     CreateNew,
 }
 
@@ -41,16 +41,17 @@ impl Access {
 }
 
 impl RuntimeDir {
-    /// Opens a file of this directory: a regular one, ours, no symbolic link, and without a second name (hard link).
+    /// Opens a file of this directory: it must be a regular file of this user, no symbolic link, and without another name
+    /// (hard link).
     pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> Result<File, DirError> {
         let name = self.single(name.as_ref())?;
         self.open_plain(name, access)
             .map_err(|source| self.failed_on(name, "open", source))
     }
 
-    /// [`open_file`](Self::open_file) for those who tell one system error from another.
+    /// [`open_file`](Self::open_file) with the system's error.
     pub(crate) fn open_plain(&self, name: &OsStr, access: Access) -> io::Result<File> {
-        // Not blocking: a pipe left under that name must not hold us up.
+        // Non-blocking, in case it is a pipe.
         let flags = access.flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let open = || rustix::fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR);
         let fd = match open() {
@@ -76,11 +77,11 @@ impl RuntimeDir {
             let whose = format!("belongs to uid {}, not to uid {}", meta.uid(), our_uid());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, whose));
         }
-        // Replaced or removed since it was opened, it has none.
+        // A file that was replaced or removed after it was opened has no name.
         if meta.nlink() > 1 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "a hard link: the file has another name elsewhere, and is not used",
+                "a file with hard links, which is not used",
             ));
         }
         if access != Access::Read && meta.mode() & 0o600 != 0o600 {
@@ -89,7 +90,8 @@ impl RuntimeDir {
         Ok(file)
     }
 
-    /// A wild umask takes its owner's bits from a file; whoever made it may have died before giving them back.
+    /// Gives the owner read and write access to a file. An unusual umask removes these bits, and the process that created
+    /// the file may have died before it restored them.
     fn grant_owner(&self, name: &OsStr) -> io::Result<()> {
         let entry = os::open_entry(self.fd.as_fd(), name)?;
         let meta = File::from(entry.try_clone()?).metadata()?;
@@ -99,27 +101,27 @@ impl RuntimeDir {
         Ok(())
     }
 
-    /// Puts a file with this content into its place, complete from the first moment it is seen (lesson 4).
+    /// Writes a file that appears complete or not at all (lesson 4).
     pub fn write_whole(&self, name: impl AsRef<OsStr>, content: &[u8]) -> Result<(), DirError> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let name = self.single(name.as_ref())?;
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let mut aside = OsString::from(format!(".{}-{serial}.", std::process::id()));
-        aside.push(name);
-        // Left by a killed process that had our pid.
-        self.unlink(&aside)?;
+        let mut temporary = OsString::from(format!(".{}-{serial}.", std::process::id()));
+        temporary.push(name);
+        // Left by a killed process with the same pid.
+        self.unlink(&temporary)?;
         let written = self
-            .open_plain(&aside, Access::CreateNew)
+            .open_plain(&temporary, Access::CreateNew)
             .and_then(|mut file| file.write_all(content))
-            .and_then(|()| Ok(rustix::fs::renameat(&self.fd, &aside, &self.fd, name)?));
+            .and_then(|()| Ok(rustix::fs::renameat(&self.fd, &temporary, &self.fd, name)?));
         written.map_err(|source| {
-            // The failure to write is the one to tell.
-            let _ = self.unlink(&aside);
+            // The error of the write is returned.
+            let _ = self.unlink(&temporary);
             self.failed_on(name, "write", source)
         })
     }
 
-    /// The content of a file, or `None` if it is missing. More than `max` bytes are an error (lesson 15).
+    /// The content of a file, or `None` if it is missing. An error if it has more than `max` bytes (lesson 15).
     pub fn read_small(
         &self,
         name: impl AsRef<OsStr>,
@@ -127,7 +129,7 @@ impl RuntimeDir {
     ) -> Result<Option<Vec<u8>>, DirError> {
         let name = self.single(name.as_ref())?;
         let read = |file: File| {
-            // Room for all of most: what is small is read at once.
+            // A small file fits into this buffer, and is read at once.
             let mut content = Vec::with_capacity(max.min(4096));
             file.take(max as u64 + 1).read_to_end(&mut content)?;
             if content.len() > max {
@@ -152,7 +154,7 @@ impl RuntimeDir {
         }
     }
 
-    /// Removes a directory of this one if nothing is in it; `false` if something is, or if it was missing.
+    /// Removes a subdirectory if it is empty; `false` if it is not empty or missing.
     pub fn remove_subdir_if_empty(&self, name: impl AsRef<OsStr>) -> Result<bool, DirError> {
         let name = self.single(name.as_ref())?;
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
@@ -162,13 +164,13 @@ impl RuntimeDir {
         }
     }
 
-    /// The names of what is in it, in order.
+    /// The names of all entries, sorted.
     pub fn entries(&self) -> Result<Vec<OsString>, DirError> {
         let names = crate::fs::names(self.fd.as_fd());
         names.map_err(|error| DirError::io(&self.path, "read", error))
     }
 
-    /// The facts of an entry; `None` if there is none. A link is not followed.
+    /// The facts of an entry; `None` if it is missing. A link is not followed.
     pub fn facts_of(&self, name: impl AsRef<OsStr>) -> Result<Option<FileFacts>, DirError> {
         let name = self.single(name.as_ref())?;
         crate::fs::facts_of(self.fd.as_fd(), name)

@@ -1,7 +1,7 @@
-//! The line that puts a refused directory right, for the person who reads it.
+//! The command that fixes a refused directory, for the person who reads the error.
 //!
-//! It is pasted by somebody in a hurry, so it must not cost more than it mends: nobody else's things
-//! are ever deleted, and a directory or file that is plainly not Kennel's is left where it is.
+//! People paste it in a hurry, so it must do no harm: files of others are never deleted, and a directory or file that is
+//! not Kennel's stays where it is.
 
 use std::fmt;
 use std::io;
@@ -17,23 +17,23 @@ use super::paste::quoted;
 use super::place::{OVERRIDE, Origin};
 use crate::fs::{is_on_read_only_fs, mode_of};
 
-/// The directory in a user's home that is proposed where no other can be had.
+/// The name of the directory that is proposed in the user's home if no other is possible.
 const OWN_NAME: &str = ".kennel-run";
 const STICKY: u32 = 0o1000;
 const OTHERS_WRITE: u32 = 0o022;
 
-/// What helps against a refusal. Displayed, it ends with the line to paste.
+/// The remedy for a refusal. Its text form ends with the command to paste.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fix {
     line: Option<String>,
-    /// Another way, which needs more than the reader may have.
+    /// Another command, which needs the rights of an administrator.
     also: Option<String>,
-    /// What is there cannot be changed: its file system is read-only.
+    /// Whether the file system is read-only, so the file at the path cannot be changed.
     read_only: bool,
 }
 
 impl Fix {
-    /// The line to paste, if there is one.
+    /// The command to paste, if there is one.
     pub fn line(&self) -> Option<&str> {
         self.line.as_deref()
     }
@@ -46,19 +46,19 @@ impl Fix {
         }
     }
 
-    /// A line that moves or removes what is at `path`, unless its file system is read-only.
+    /// A command that moves or removes the file at `path`, unless its file system is read-only.
     fn by_changing(path: &Path, origin: Origin, line: String) -> Fix {
         let read_only = path.parent().is_some_and(is_on_read_only_fs);
         Fix::unless(read_only, origin, line)
     }
 
-    /// A line that closes the directory at `path` to others, unless its file system is read-only.
+    /// A command that closes the directory at `path` to other users, unless its file system is read-only.
     fn by_chmod(path: &Path, origin: Origin) -> Fix {
         let line = format!("chmod 700 -- {}", quoted(path));
         Fix::unless(is_on_read_only_fs(path), origin, line)
     }
 
-    /// `line`, or another directory where this one is read-only.
+    /// The command `line`, or another directory if the file system is read-only.
     fn unless(read_only: bool, origin: Origin, line: String) -> Fix {
         let fix = match read_only {
             true => Fix::elsewhere(origin),
@@ -67,7 +67,7 @@ impl Fix {
         Fix { read_only, ..fix }
     }
 
-    /// Another directory instead of this one.
+    /// Proposes another directory.
     fn elsewhere(origin: Origin) -> Fix {
         let line = match origin {
             Origin::Uid | Origin::Override => {
@@ -101,10 +101,10 @@ impl fmt::Display for Fix {
 }
 
 pub(super) fn for_symlink(path: &Path, origin: Origin) -> Fix {
-    match is_the_systems(path) {
-        _ if is_kennels(path, origin) => removed(path, origin),
+    match is_system_path(path) {
+        _ if belongs_to_kennel(path, origin) => removed(path, origin),
         true => Fix::elsewhere(origin),
-        false if is_the_persons(path, origin) => Fix::by(format!("unset {OVERRIDE}")),
+        false if is_chosen_by_person(path, origin) => Fix::by(format!("unset {OVERRIDE}")),
         false => removed(path, origin),
     }
 }
@@ -112,10 +112,10 @@ pub(super) fn for_symlink(path: &Path, origin: Origin) -> Fix {
 pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> Fix {
     match kind {
         Kind::Device => Fix::elsewhere(origin),
-        _ if kind != Kind::File && is_the_persons(path, origin) => {
+        _ if kind != Kind::File && is_chosen_by_person(path, origin) => {
             Fix::by(format!("unset {OVERRIDE}"))
         }
-        Kind::File if !empty && !is_kennels(path, origin) => moved_aside(path, origin),
+        Kind::File if !empty && !belongs_to_kennel(path, origin) => moved_aside(path, origin),
         _ => removed(path, origin),
     }
 }
@@ -123,14 +123,14 @@ pub(super) fn for_file(path: &Path, origin: Origin, kind: Kind, empty: bool) -> 
 pub(super) fn for_loose(path: &Path, origin: Origin, mode: u32, dir: BorrowedFd<'_>) -> Fix {
     let content = match Content::of(dir) {
         Content::Nothing => Content::Nothing,
-        _ if is_kennels(path, origin) => Content::Kennels,
+        _ if belongs_to_kennel(path, origin) => Content::Kennels,
         other => other,
     };
-    // Inside a directory nobody else can enter, nobody else can have left anything.
-    let planted = mode & OTHERS_WRITE != 0 && origin != Origin::Inside;
+    // In a directory that only its owner can enter, no other user can have left files.
+    let open_to_others = mode & OTHERS_WRITE != 0 && origin != Origin::Inside;
     match content {
         Content::Others => Fix::elsewhere(origin),
-        _ if !planted => Fix::by_chmod(path, origin),
+        _ if !open_to_others => Fix::by_chmod(path, origin),
         Content::Nothing => Fix::by_changing(path, origin, format!("rmdir -- {}", quoted(path))),
         Content::Private | Content::Kennels => moved_aside(path, origin),
     }
@@ -145,7 +145,7 @@ pub(super) fn for_foreign(path: &Path, origin: Origin) -> Fix {
     let Some(parent) = path.parent() else {
         return elsewhere;
     };
-    if !is_kennels(path, origin) && elsewhere.line.is_some() {
+    if !belongs_to_kennel(path, origin) && elsewhere.line.is_some() {
         return elsewhere;
     }
     let sticky = parent
@@ -156,13 +156,13 @@ pub(super) fn for_foreign(path: &Path, origin: Origin) -> Fix {
     if root || (writable && !sticky) {
         return Fix::by_changing(path, origin, moved(path, "foreign"));
     }
-    // Only a public directory is a place for squatters; elsewhere the owner has it by right.
-    let squatted = sticky && !is_on_read_only_fs(parent);
-    let also = squatted.then(|| format!("sudo {}", moved(path, "foreign")));
+    // Only in a public directory may it be another user's attack; elsewhere the owner is entitled to it.
+    let occupied = sticky && !is_on_read_only_fs(parent);
+    let also = occupied.then(|| format!("sudo {}", moved(path, "foreign")));
     Fix { also, ..elsewhere }
 }
 
-/// A path too long for a socket.
+/// The remedy for a path that is too long for a socket.
 pub(super) fn for_long_path(origin: Origin) -> Fix {
     Fix::elsewhere(origin)
 }
@@ -173,8 +173,8 @@ pub(super) fn for_missing_parent(path: &Path, what: &str, source: &io::Error) ->
     missing.then(|| format!("mkdir -p -- {}", quoted(parent)))
 }
 
-/// Whether what stands at `path` is Kennel's to throw away, by its place or by a name Kennel gave.
-fn is_kennels(path: &Path, origin: Origin) -> bool {
+/// Whether the file at `path` is Kennel's to remove, because of its place or its name.
+fn belongs_to_kennel(path: &Path, origin: Origin) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let by_name = name.is_some_and(|name| {
         let uid = name.strip_prefix("kennel-");
@@ -183,14 +183,13 @@ fn is_kennels(path: &Path, origin: Origin) -> bool {
     by_name || matches!(origin, Origin::Uid | Origin::Inside)
 }
 
-/// Whether a person named what stands at `path`, and Kennel never made it: it may be in use, and is not Kennel's to remove.
-fn is_the_persons(path: &Path, origin: Origin) -> bool {
-    origin == Origin::Override && !is_kennels(path, origin)
+/// Whether a person chose the path, and Kennel never created the file: it may be in use, and is not Kennel's to remove.
+fn is_chosen_by_person(path: &Path, origin: Origin) -> bool {
+    origin == Origin::Override && !belongs_to_kennel(path, origin)
 }
 
-/// Whether root reads about something among the system's own (`/var/run`): neither in a private
-/// place nor in a public one.
-fn is_the_systems(path: &Path) -> bool {
+/// Whether root sees an error about a system directory (`/var/run`), which is neither private nor public.
+fn is_system_path(path: &Path) -> bool {
     let systems = |dir: &Path| {
         dir.metadata()
             .is_ok_and(|dir| dir.uid() == 0 && dir.mode() & 0o001 != 0 && dir.mode() & STICKY == 0)
@@ -198,13 +197,13 @@ fn is_the_systems(path: &Path) -> bool {
     our_uid() == 0 && path.ancestors().skip(1).all(systems)
 }
 
-/// Whose a directory is, by what is in it.
+/// The owner of a directory, judged by its content.
 enum Content {
     Kennels,
     Nothing,
-    /// Closed to others, as Kennel's are; but so are a person's.
+    /// Closed to others, as Kennel's directories are, and also those of people.
     Private,
-    /// What Kennel never makes: files or directories of others, or open to others.
+    /// Files or directories that Kennel never creates, or that are open to others.
     Others,
 }
 
@@ -245,7 +244,7 @@ fn moved_aside(path: &Path, origin: Origin) -> Fix {
     Fix::by_changing(path, origin, moved(path, "aside"))
 }
 
-/// The line that moves `path` out of the way, to a name that is free.
+/// A command that moves `path` to a free name.
 fn moved(path: &Path, suffix: &str) -> String {
     let named = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -257,6 +256,6 @@ fn moved(path: &Path, suffix: &str) -> String {
         .chain((2..100).map(|number| named(&format!("{suffix}-{number}"))))
         .find(|name| name.symlink_metadata().is_err())
         .unwrap_or_else(|| named(suffix));
-    // `-T`: should somebody plant a link or a directory under the free name, nothing is moved into it.
+    // `-T`: if another user plants a link or a directory under the free name, nothing is moved into it.
     format!("mv -T -- {} {}", quoted(path), quoted(&free))
 }

@@ -1,4 +1,4 @@
-//! The gate: what a directory must be before anything in it is believed (rule 9).
+//! The gate: the checks that a directory must pass before its content is trusted (rule 9).
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,23 +11,23 @@ use rustix::io::Errno;
 
 use super::error::{DirError, Kind};
 use super::fix;
-use super::patience::Patience;
 use super::place::Origin;
+use super::retry_time::RetryTime;
 use crate::fs::mode_of;
 use crate::os;
 
-/// What is open to others: group and everybody else.
+/// The mode bits of group and others.
 pub(super) const OTHERS: u32 = 0o077;
 
-/// How long a directory that nobody can use yet may take to become one: another process of ours
-/// has made it under a wild umask, and is about to grant its owner's bits.
+/// Time for an unusable directory to become usable: another process of ours may have created it under an unusual umask, and
+/// is about to restore its owner's bits.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// How often the directory just made may be removed again (an empty one is anybody's of ours to
-/// remove) before something is wrong.
-const REMOVED: usize = 100;
+/// Maximum number of times that the created directory may be removed again; any process of this user may remove an empty
+/// one.
+const MAX_REMOVALS: usize = 100;
 
-/// Where a directory is, or is to be.
+/// The place of a directory, which may not exist yet.
 pub(super) struct Spot<'a> {
     at: BorrowedFd<'a>,
     name: &'a OsStr,
@@ -45,7 +45,7 @@ impl<'a> Spot<'a> {
         }
     }
 
-    /// `name` in a directory that passed the gate; `path` is for messages.
+    /// `name` in a directory that passed the gate. `path` is for messages.
     pub(super) fn inside(at: BorrowedFd<'a>, name: &'a OsStr, path: &'a Path) -> Spot<'a> {
         Spot {
             at,
@@ -55,16 +55,16 @@ impl<'a> Spot<'a> {
         }
     }
 
-    /// The directory there, created if it is missing. One that exists is never changed: loosening
-    /// it may have been somebody's way in, and tightening it would hide what came through.
+    /// Opens the directory, and creates it if it is missing. An existing one is never changed: its open mode may have let
+    /// an attacker in, and restricting it would hide that.
     pub(super) fn ensure(&self) -> Result<OwnedFd, DirError> {
-        for _ in 0..REMOVED {
+        for _ in 0..MAX_REMOVALS {
             if let Some(fd) = self.open()? {
                 return Ok(fd);
             }
             match rustix::fs::mkdirat(self.at, self.name, Mode::RWXU) {
                 Ok(()) => self.grant_owner()?,
-                // Made by somebody else just now: judged like any other.
+                // Another process created it just now: it is checked like any other.
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(self.failed("create", errno)),
             }
@@ -72,12 +72,12 @@ impl<'a> Spot<'a> {
         Err(self.failed("keep", Errno::NOENT))
     }
 
-    /// The directory there, if there is one and the gate lets it pass.
+    /// Opens the directory, if it exists and passes the gate.
     pub(super) fn open(&self) -> Result<Option<OwnedFd>, DirError> {
-        let mut patience = Patience::of(SETTLING);
+        let mut retry_time = RetryTime::of(SETTLING);
         loop {
             match self.judge() {
-                Err(DirError::Shut { .. }) if patience.pause() => {}
+                Err(DirError::Shut { .. }) if retry_time.pause() => {}
                 verdict => return verdict,
             }
         }
@@ -86,13 +86,13 @@ impl<'a> Spot<'a> {
     fn judge(&self) -> Result<Option<OwnedFd>, DirError> {
         match self.directory() {
             Err(Errno::NOENT) => return Ok(None),
-            // What was opened is what is judged.
+            // The check is about the opened directory.
             Ok(fd) if self.refusal(fd.as_fd(), &self.stat(fd.as_fd())?).is_none() => {
                 return Ok(Some(fd));
             }
             _ => {}
         }
-        // The entry itself, whatever it is, through one descriptor: no second look could see another.
+        // Check the entry itself, of any kind, through one descriptor, so that all checks are about the same file.
         let Some(entry) = self.entry()? else {
             return Ok(None);
         };
@@ -106,7 +106,7 @@ impl<'a> Spot<'a> {
         Ok(Some(fd))
     }
 
-    /// The entry, if it is a directory that can be read.
+    /// Opens the entry as a readable directory.
     fn directory(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(self.at, self.name, flags, Mode::empty())
@@ -168,14 +168,14 @@ impl<'a> Spot<'a> {
         None
     }
 
-    /// Gives the directory just made what the umask may have taken from its owner.
+    /// Restores the owner's mode bits of the new directory, which the umask may have removed.
     fn grant_owner(&self) -> Result<(), DirError> {
         let Some(entry) = self.entry()? else {
             return Ok(());
         };
         let stat = self.stat(entry.as_fd())?;
         let mode = mode_of(&stat) & 0o777;
-        // mkdir(0700) cannot have left more than 0700: anything else is not what we made.
+        // mkdir(0700) never creates more than 0700: anything else is not the directory that we created.
         let made_here = Kind::of(&stat) == Kind::Directory && mode & OTHERS == 0;
         if !made_here || stat.st_uid != our_uid() || mode == 0o700 {
             return Ok(());
@@ -200,7 +200,7 @@ impl<'a> Spot<'a> {
     }
 }
 
-/// The uid whose things are ours.
+/// The uid that must own our files.
 pub(super) fn our_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -1,18 +1,18 @@
-//! The directory where one user's processes meet: judged when it is opened, and from then on used
-//! through the descriptor that was judged, so that nobody can put another in its place (rule 9).
+//! The runtime directory of a user: checked when it is opened, and then used through that descriptor, so that no process
+//! can replace it (rule 9).
 //!
-//! The place follows from the uid and not from the environment (rule 8). Only [`RuntimeDir::of_user`],
-//! [`xdg`](RuntimeDir::xdg), [`ensure`](RuntimeDir::ensure) and [`subdir`](RuntimeDir::subdir) create
-//! a directory; everything else looks, and leaves no trace.
+//! Its path follows from the uid and not from the environment (rule 8). Only [`RuntimeDir::of_user`],
+//! [`xdg`](RuntimeDir::xdg), [`ensure`](RuntimeDir::ensure) and [`subdir`](RuntimeDir::subdir) create a directory; all
+//! other functions change nothing.
 
 mod error;
 mod files;
 mod fix;
 mod gate;
 mod paste;
-mod patience;
 mod place;
 mod probe;
+mod retry_time;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,22 +23,22 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 pub use error::{DirError, Kind};
 pub use files::Access;
 pub use fix::Fix;
-pub use place::{MeetingPlace, OVERRIDE};
+pub use place::{OVERRIDE, RuntimeDirPaths};
 pub use probe::Unwritable;
 
 pub(crate) use paste::quoted;
-pub(crate) use patience::Patience;
+pub(crate) use retry_time::RetryTime;
 
 use gate::Spot;
 use place::Origin;
 
-/// The longest path a unix socket can be bound to (`sun_path` without its final zero).
+/// Maximum length of the path of a Unix socket (`sun_path` without its final zero).
 const SOCKET_PATH_LIMIT: usize = 107;
 
-/// How long [`RuntimeDir::hold`] waits for a cleaner that is looking at the directory right now.
-const CLEANER_PASSES: std::time::Duration = std::time::Duration::from_millis(500);
+/// Time for which [`RuntimeDir::hold`] waits for a cleaner that has the directory locked.
+const MAX_WAIT_FOR_CLEANER: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// An open directory that passed the gate: a directory and no symbolic link, ours, closed to everybody else.
+/// An open directory that passed the gate: no symbolic link, owned by this user, closed to all others.
 #[derive(Debug)]
 pub struct RuntimeDir {
     fd: OwnedFd,
@@ -46,7 +46,7 @@ pub struct RuntimeDir {
     origin: Origin,
 }
 
-/// While it lives, the directory is held: a cleaner of temporary files leaves all of it alone.
+/// A lock on the directory. While it exists, cleaners of temporary files leave the directory alone.
 #[derive(Debug)]
 pub struct Hold(OwnedFd);
 
@@ -57,32 +57,32 @@ impl AsFd for Hold {
 }
 
 impl RuntimeDir {
-    /// The user's meeting place, created if it is missing.
+    /// Opens the user's runtime directory, and creates it if it is missing.
     pub fn of_user() -> Result<RuntimeDir, DirError> {
-        MeetingPlace::of_user()?.ensure()
+        RuntimeDirPaths::of_user()?.ensure()
     }
 
-    /// The user's meeting place if it is there; creates nothing.
+    /// Opens the user's runtime directory if it exists.
     pub fn find_of_user() -> Result<Option<RuntimeDir>, DirError> {
-        MeetingPlace::of_user()?.find()
+        RuntimeDirPaths::of_user()?.find()
     }
 
-    /// An application's own directory by the XDG convention: `$XDG_RUNTIME_DIR/<app>` where that
-    /// passes the gate, else `<TMPDIR or /tmp>/<app>-<uid>`.
+    /// The directory of an application by the XDG convention: `$XDG_RUNTIME_DIR/<app>` if that passes the gate, else
+    /// `<TMPDIR or /tmp>/<app>-<uid>`.
     ///
-    /// Many apps start their servers without `XDG_RUNTIME_DIR`, so this is no place to meet
-    /// (lesson 11): two processes of one user may be sent to two directories.
+    /// Many apps start their servers without `XDG_RUNTIME_DIR`, so two processes of one user may get two directories: it is
+    /// not suited as a common place (lesson 11).
     pub fn xdg(app: &str) -> Result<RuntimeDir, DirError> {
         let environment = |name| std::env::var_os(name).map(PathBuf::from);
         place::xdg(app, environment("XDG_RUNTIME_DIR"), environment("TMPDIR"))
     }
 
-    /// The directory at a path of the caller's choice, created if it is missing (its parent is not).
+    /// Opens the directory at `path`, and creates it if it is missing (but not its parent).
     pub fn ensure(path: impl AsRef<Path>) -> Result<RuntimeDir, DirError> {
         RuntimeDir::ensure_at(path.as_ref(), Origin::Caller)
     }
 
-    /// The directory at a path of the caller's choice if it is there; creates nothing.
+    /// Opens the directory at `path` if it exists.
     pub fn open(path: impl AsRef<Path>) -> Result<Option<RuntimeDir>, DirError> {
         RuntimeDir::open_at(path.as_ref(), Origin::Caller)
     }
@@ -99,7 +99,7 @@ impl RuntimeDir {
         Ok(fd.map(|fd| RuntimeDir { fd, path, origin }))
     }
 
-    /// A directory in this one, created if it is missing, that passed the same gate.
+    /// Opens a subdirectory, which must pass the same gate, and creates it if it is missing.
     pub fn subdir(&self, name: impl AsRef<OsStr>) -> Result<RuntimeDir, DirError> {
         let name = self.single(name.as_ref())?;
         let path = self.path.join(name);
@@ -108,7 +108,7 @@ impl RuntimeDir {
         Ok(RuntimeDir { fd, path, origin })
     }
 
-    /// A directory in this one if it is there; creates nothing.
+    /// Opens a subdirectory if it exists.
     pub fn existing_subdir(&self, name: impl AsRef<OsStr>) -> Result<Option<RuntimeDir>, DirError> {
         let name = self.single(name.as_ref())?;
         let path = self.path.join(name);
@@ -117,17 +117,17 @@ impl RuntimeDir {
         Ok(fd.map(|fd| RuntimeDir { fd, path, origin }))
     }
 
-    /// Where it was found. For messages, and for what only a path can do (binding a socket).
+    /// Its path when it was opened. For messages, and for calls that need a path (binding a socket).
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open directory, as [`Launch::records`](crate::tree::Launch::records) has it.
+    /// The open directory, for [`Launch::records`](crate::tree::Launch::records).
     pub fn handle(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Whether its path still leads to this very directory. One that was moved or removed takes no new work.
+    /// Whether its path still leads to this directory. A directory that was moved or removed must get no new sessions.
     pub fn is_at_its_path(&self) -> bool {
         let here = rustix::fs::fstat(&self.fd);
         let there = rustix::fs::statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW);
@@ -135,7 +135,15 @@ impl RuntimeDir {
             if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
     }
 
-    /// The path for a socket in this directory; an error if no socket can be bound to it.
+    /// Whether a path leads to this directory, also through links.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let here = rustix::fs::fstat(&self.fd);
+        let there = rustix::fs::stat(path);
+        matches!((here, there), (Ok(here), Ok(there))
+            if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+    }
+
+    /// The path for a socket in this directory; an error if it is too long.
     pub fn socket_path(&self, name: impl AsRef<OsStr>) -> Result<PathBuf, DirError> {
         let path = self.path.join(self.single(name.as_ref())?);
         let length = path.as_os_str().len();
@@ -150,16 +158,16 @@ impl RuntimeDir {
         })
     }
 
-    /// Holds the directory: systemd's cleaner deletes even locked files, but never enters a locked directory.
+    /// Holds the directory. The cleaner of systemd deletes even locked files, but does not enter a locked directory.
     pub fn hold(&self) -> Result<Hold, DirError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, ".", flags, Mode::empty())
             .map_err(|errno| self.failed("open", errno))?;
-        let mut patience = Patience::of(CLEANER_PASSES);
+        let mut retry_time = RetryTime::of(MAX_WAIT_FOR_CLEANER);
         loop {
             match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
                 Ok(()) => return Ok(Hold(fd)),
-                Err(rustix::io::Errno::WOULDBLOCK) if patience.pause() => {}
+                Err(rustix::io::Errno::WOULDBLOCK) if retry_time.pause() => {}
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(self.failed("hold", errno)),
             }
@@ -170,7 +178,7 @@ impl RuntimeDir {
         DirError::io(&self.path, what, errno)
     }
 
-    /// `name` if it is one plain component: nothing here leads out of the directory that was judged.
+    /// `name` if it is a single path component, so that it cannot lead out of the directory.
     fn single<'a>(&self, name: &'a OsStr) -> Result<&'a OsStr, DirError> {
         place::single(name).ok_or_else(|| DirError::BadName {
             path: self.path.clone(),
@@ -179,7 +187,7 @@ impl RuntimeDir {
     }
 }
 
-/// The path to use, on a platform that is served: what nobody can hold or watch is not created either.
+/// The normalized path, if this platform is served: otherwise nothing is created.
 fn plain(path: &Path) -> Result<PathBuf, DirError> {
     crate::os::require_served().map_err(|error| DirError::io(path, "use", error))?;
     place::plain(path)

@@ -1,10 +1,10 @@
-//! Paths as words of a POSIX shell, so that a line from a message can be pasted.
+//! Quoting paths for a POSIX shell, so that a command in a message can be pasted.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// `path` as one word for `sh`: what is text in single quotes, what is no text through `printf`.
+/// `path` as one word for `sh`: UTF-8 in single quotes, other bytes through `printf`.
 pub(crate) fn quoted(path: &Path) -> String {
     let mut word = String::new();
     for chunk in path.as_os_str().as_bytes().utf8_chunks() {

@@ -1,4 +1,4 @@
-//! Which directory it is: a matter of the uid, and of nothing an app may or may not have passed on (rule 8).
+//! The path of the runtime directory: it follows from the uid, and not from what an app passes on (rule 8).
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -7,49 +7,49 @@ use super::RuntimeDir;
 use super::error::DirError;
 use super::gate::our_uid;
 
-/// The variable that names another meeting place, for tests and containers.
+/// The variable that names another runtime directory, for tests and containers.
 pub const OVERRIDE: &str = "KENNEL_RUNTIME_DIR";
 
-/// Who chose a path, and so which advice about it is any use.
+/// Where a path comes from, which decides the advice in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// It follows from the uid.
+    /// From the uid.
     Uid,
-    /// The person who set [`OVERRIDE`].
+    /// From [`OVERRIDE`].
     Override,
-    /// The XDG convention.
+    /// From the XDG convention.
     Xdg,
-    /// The program's author.
+    /// From the author of the program.
     Caller,
-    /// It lies in a directory that passed the gate.
+    /// From a directory that passed the gate.
     Inside,
 }
 
-/// Where one user's processes meet: the usual place, and the one to step aside to where another user sits in it.
+/// The paths of a user's runtime directory: the usual one, and the fallback if another user occupies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MeetingPlace {
+pub struct RuntimeDirPaths {
     usual: PathBuf,
     aside: Option<PathBuf>,
     origin: Origin,
 }
 
-impl MeetingPlace {
-    /// The meeting place of the user this process runs as.
-    pub fn of_user() -> Result<MeetingPlace, DirError> {
-        MeetingPlace::of(our_uid(), std::env::var_os(OVERRIDE).as_deref())
+impl RuntimeDirPaths {
+    /// The paths for the user of this process.
+    pub fn of_user() -> Result<RuntimeDirPaths, DirError> {
+        RuntimeDirPaths::of(our_uid(), std::env::var_os(OVERRIDE).as_deref())
     }
 
-    /// The meeting place of `uid`, given the value of [`OVERRIDE`]. Touches nothing.
+    /// The paths for `uid`, given the value of [`OVERRIDE`]. Accesses no file.
     ///
-    /// `/run/user/<uid>` is only stepped aside to: whether it exists depends on being logged in,
-    /// so that a cron job and a login would not meet there.
-    pub fn of(uid: u32, overridden: Option<&OsStr>) -> Result<MeetingPlace, DirError> {
+    /// `/run/user/<uid>` is only the fallback: whether it exists depends on being logged in, so a cron job and a login
+    /// would use different directories.
+    pub fn of(uid: u32, overridden: Option<&OsStr>) -> Result<RuntimeDirPaths, DirError> {
         match overridden {
-            None => Ok(MeetingPlace::new(
+            None => Ok(RuntimeDirPaths::new(
                 format!("/tmp/kennel-{uid}"),
                 format!("/run/user/{uid}/kennel"),
             )),
-            Some(value) if Path::new(value).is_absolute() => Ok(MeetingPlace {
+            Some(value) if Path::new(value).is_absolute() => Ok(RuntimeDirPaths {
                 usual: value.into(),
                 aside: None,
                 origin: Origin::Override,
@@ -60,42 +60,43 @@ impl MeetingPlace {
         }
     }
 
-    /// A meeting place like that of a uid, at paths of the caller's choice.
-    pub fn new(usual: impl Into<PathBuf>, aside: impl Into<PathBuf>) -> MeetingPlace {
-        MeetingPlace {
+    /// Paths of the caller's choice, with the same fallback rule.
+    pub fn new(usual: impl Into<PathBuf>, aside: impl Into<PathBuf>) -> RuntimeDirPaths {
+        RuntimeDirPaths {
             usual: usual.into(),
             aside: Some(aside.into()),
             origin: Origin::Uid,
         }
     }
 
-    /// The usual place.
+    /// The usual path.
     pub fn usual(&self) -> &Path {
         &self.usual
     }
 
-    /// The place to step aside to, if there is one.
+    /// The fallback path, if there is one.
     pub fn aside(&self) -> Option<&Path> {
         self.aside.as_deref()
     }
 
-    /// The directory, created if it is missing.
+    /// Opens the directory, and creates it if it is missing.
     pub fn ensure(&self) -> Result<RuntimeDir, DirError> {
         match RuntimeDir::ensure_at(&self.usual, self.origin) {
             Err(squatted @ DirError::WrongOwner { .. }) => match &self.aside {
                 Some(aside) => RuntimeDir::ensure_at(aside, self.origin).map_err(|_| squatted),
                 None => Err(squatted),
             },
-            // What is ours and wrong is for us to put right: stepping aside would split the peers (rule 8).
+            // A directory of this user with a problem must be fixed: with the fallback, processes would not find each other
+            // (rule 8).
             usual => usual,
         }
     }
 
-    /// The directory if it is there; creates nothing.
+    /// Opens the directory if it exists.
     pub fn find(&self) -> Result<Option<RuntimeDir>, DirError> {
         match RuntimeDir::open_at(&self.usual, self.origin) {
             Err(squatted @ DirError::WrongOwner { .. }) => match &self.aside {
-                // Without its parent that place cannot be had: nobody is there, and nobody could be.
+                // Without its parent the fallback cannot exist, so no process uses it.
                 Some(aside) if aside.parent().is_some_and(Path::is_dir) => {
                     RuntimeDir::open_at(aside, self.origin).map_err(|_| squatted)
                 }
@@ -130,7 +131,7 @@ pub(super) fn xdg(
     RuntimeDir::ensure_at(&tmp.join(name), Origin::Xdg)
 }
 
-/// `name` if it is exactly one plain component of a path.
+/// `name` if it is exactly one path component.
 pub(super) fn single(name: &OsStr) -> Option<&OsStr> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
@@ -139,7 +140,7 @@ pub(super) fn single(name: &OsStr) -> Option<&OsStr> {
     }
 }
 
-/// `path` made absolute and without a final `/` or `/.`, either of which would lead through a symbolic link.
+/// Makes `path` absolute, and removes a final `/` or `/.`, which would follow a symbolic link.
 pub(super) fn plain(path: &Path) -> Result<PathBuf, DirError> {
     let absolute = std::path::absolute(path).map_err(|source| DirError::Io {
         path: path.to_owned(),
@@ -154,15 +155,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rule_8_the_place_follows_from_the_uid() {
-        let place = MeetingPlace::of(1000, None).unwrap();
+    fn rule_8_the_path_follows_from_the_uid() {
+        let place = RuntimeDirPaths::of(1000, None).unwrap();
         assert_eq!(place.usual(), Path::new("/tmp/kennel-1000"));
         assert_eq!(place.aside(), Some(Path::new("/run/user/1000/kennel")));
     }
 
     #[test]
-    fn an_absolute_override_is_the_only_place() {
-        let place = MeetingPlace::of(1000, Some(OsStr::new("/srv/meet"))).unwrap();
+    fn an_absolute_override_is_the_only_path() {
+        let place = RuntimeDirPaths::of(1000, Some(OsStr::new("/srv/meet"))).unwrap();
         assert_eq!(place.usual(), Path::new("/srv/meet"));
         assert_eq!(place.aside(), None);
     }
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn an_override_that_is_not_absolute_is_an_error_with_a_fix() {
         for value in ["", "meet", "./meet", "~/meet"] {
-            let error = MeetingPlace::of(1000, Some(OsStr::new(value))).unwrap_err();
+            let error = RuntimeDirPaths::of(1000, Some(OsStr::new(value))).unwrap_err();
             assert!(matches!(error, DirError::BadOverride { .. }), "{value:?}");
             assert_eq!(error.fix().as_deref(), Some("unset KENNEL_RUNTIME_DIR"));
         }
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_lead_through_a_link_is_taken_off() {
+    fn a_final_slash_or_dot_is_removed() {
         for path in ["/a/link", "/a/link/", "/a/link/.", "/a/./link//"] {
             assert_eq!(plain(Path::new(path)).unwrap(), Path::new("/a/link"));
         }

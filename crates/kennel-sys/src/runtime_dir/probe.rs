@@ -1,4 +1,4 @@
-//! Whether the meeting place can be written to: tried, without leaving anything behind.
+//! Checks whether the runtime directory can be written, without leaving a file behind.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{DirError, MeetingPlace};
+use super::{DirError, RuntimeDirPaths};
 
-/// As much as a record takes. A full file system may take an empty file and nothing in it.
+/// The size of a record. On a full file system an empty file can be created, but not written.
 const SAMPLE: [u8; 4096] = [0; 4096];
 
-/// Why nothing can be written at a meeting place.
+/// Why the runtime directory cannot be written.
 #[derive(Debug)]
 pub enum Unwritable {
     /// It does not pass the gate.
@@ -21,14 +21,14 @@ pub enum Unwritable {
     At(PathBuf, io::Error),
 }
 
-impl MeetingPlace {
-    /// Writes into the directory, or into the one that it would be created in, and leaves nothing behind.
+impl RuntimeDirPaths {
+    /// Writes a test file to the directory, or to its parent if it does not exist yet, and removes it.
     pub fn probe(&self) -> Result<(), Unwritable> {
         if let Some(dir) = self.find().map_err(Unwritable::Refused)? {
             let at = |errno: Errno| Unwritable::At(dir.path.clone(), errno.into());
             return write_sample(dir.fd.as_fd()).map_err(at);
         }
-        // It is created where somebody first needs it.
+        // The directory is created when it is first needed.
         let parent = self.usual().parent().unwrap_or(Path::new("/"));
         let at = |errno: Errno| Unwritable::At(parent.to_owned(), errno.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -38,19 +38,19 @@ impl MeetingPlace {
 }
 
 fn write_sample(dir: BorrowedFd<'_>) -> Result<(), Errno> {
-    let file = nameless(dir)?;
+    let file = unnamed_file(dir)?;
     match rustix::io::write(&file, &SAMPLE)? {
         written if written < SAMPLE.len() => Err(Errno::NOSPC),
         _ => Ok(()),
     }
 }
 
-/// A file that goes when it is closed.
-fn nameless(dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+/// A file without a name, which disappears when it is closed.
+fn unnamed_file(dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, ".", flags | OFlags::TMPFILE, mode) {
-        // Not every file system has files without a name.
+        // Some file systems do not support files without a name.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let name = format!(".kennel-probe-{}", std::process::id());
             let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -72,7 +72,7 @@ mod tests {
     fn a_probe_leaves_nothing_behind_and_creates_nothing() {
         let scope = Scope::new("probe");
         let usual = scope.path("kennel");
-        let place = MeetingPlace::new(&usual, scope.path("aside"));
+        let place = RuntimeDirPaths::new(&usual, scope.path("aside"));
         let entries = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
         let before = entries(usual.parent().unwrap());
         place.probe().expect("the parent can be written");
@@ -83,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn a_place_where_nobody_can_write_is_named() {
-        let place = MeetingPlace::new("/proc/kennel-of-a-test", "/proc/aside");
+    fn the_error_names_a_directory_that_cannot_be_written() {
+        let place = RuntimeDirPaths::new("/proc/kennel-of-a-test", "/proc/aside");
         match place.probe() {
             Err(Unwritable::At(path, _)) => assert_eq!(path, Path::new("/proc")),
             other => panic!("{other:?}"),

@@ -1,21 +1,22 @@
-//! Kennel's own processes below a warden.
+//! Kennel daemons and guardians below a warden.
 //!
-//! A daemon that was first needed inside a server (an app may itself be one) lands below that server's warden, and so
-//! does a guardian, which guards a detached server. It belongs to nobody's tree: the ladder spares it, and its servers, which
-//! have wardens. Nothing else below it is spared: a server could have started it to hide there.
+//! A server can start a shim (an app may itself be a server), and the shim a daemon. That daemon is then a descendant of
+//! the server's warden, as is a guardian, which guards a detached server. Neither belongs to the process tree: the stop
+//! ladder spares them and the daemon's servers, which have wardens. Other descendants of a daemon are not spared: a server
+//! could have started them there to hide.
 
 use std::ffi::OsStr;
 
-use super::walk::children_by_parent;
-use super::warden::Orders;
+use super::orders::Orders;
+use super::process_table::{ProcessTable, Step};
+use super::server_start::START_NAME;
 use crate::lock::{is_daemon_of, is_guard_of};
 use crate::os;
 use crate::process::{Identity, ProcessRef};
-use crate::runtime_dir::MeetingPlace;
+use crate::runtime_dir::RuntimeDirPaths;
 
-/// Whether `pid` is a daemon or a guardian, of this build or of another: it is on record in the user's runtime directory,
-/// and the kernel says that it holds the lock which that record is about. Its program, name and arguments prove nothing, nor
-/// does another lock.
+/// Whether `pid` is a daemon or a guardian of any build: it is on record in the user's runtime directory, and the kernel
+/// confirms that it holds the lock of that record. Its program, name, arguments and other locks prove nothing.
 pub(super) fn is_daemon(pid: u32) -> bool {
     let words = os::command_line(pid).unwrap_or_default();
     let proof = match words.get(1).map(String::as_str) {
@@ -26,26 +27,33 @@ pub(super) fn is_daemon(pid: u32) -> bool {
     let Ok(process) = ProcessRef::open(pid) else {
         return false;
     };
-    // A server gets no `KENNEL_RUNTIME_DIR` of ours: what was started in its tree may have met at the usual place.
+    // A server gets no `KENNEL_RUNTIME_DIR`, so processes in its tree may use the default runtime directory.
     let uid = rustix::process::geteuid().as_raw();
-    let places = [MeetingPlace::of_user(), MeetingPlace::of(uid, None)];
+    let places = [RuntimeDirPaths::of_user(), RuntimeDirPaths::of(uid, None)];
     let mut dirs = places
         .into_iter()
         .filter_map(|place| place.ok()?.find().ok()?);
     dirs.any(|user| proof(&user, &process))
 }
 
-/// Whether a process is a warden, of this build or of another.
+/// Whether a process is a warden of any build.
 pub(super) fn is_warden(pid: u32) -> bool {
     orders_of(pid).is_some()
 }
 
-/// The cookie of the tree that a process is the warden of; `None` if it is no warden.
+/// The cookie of the tree whose warden a process is; `None` if it is not a warden.
 pub(super) fn tree_of_warden(pid: u32) -> Option<String> {
     Some(orders_of(pid)?.place.cookie)
 }
 
-/// The process that a warden serves, as its arguments say; `None` if it is no warden.
+/// The cookie of the tree whose server a process is to become: the child of a warden before its exec. `None` for any other
+/// process, also for the warden.
+pub(super) fn tree_to_start(pid: u32) -> Option<String> {
+    let is_child = os::command_name(pid)?.as_bytes() == START_NAME.to_bytes();
+    is_child.then(|| tree_of_warden(pid))?
+}
+
+/// The process that a warden serves, according to its arguments; `None` if it is not a warden.
 pub(super) fn served_by_warden(pid: u32) -> Option<Identity> {
     Some(orders_of(pid)?.served)
 }
@@ -62,31 +70,24 @@ pub(super) fn orders_of(pid: u32) -> Option<Orders> {
     Orders::parse(OsStr::new(orders?))
 }
 
-/// Processes below daemons that are no servers of theirs. `pids` are children of this process, which it has not reaped.
+/// Descendants of Kennel's daemons that are not servers of those daemons. `pids` are unreaped children of this process.
 pub(super) fn hidden_below(pids: &[u32]) -> Vec<ProcessRef> {
-    let mut hidden: Vec<ProcessRef> = Vec::new();
     let daemons = pids.iter().filter(|&&pid| is_daemon(pid));
     let daemons: Vec<ProcessRef> = daemons
         .filter_map(|&pid| ProcessRef::open(pid).ok())
         .collect();
-    let Some(Ok(children)) = (!daemons.is_empty()).then(children_by_parent) else {
-        return hidden;
+    let Some(Ok(table)) = (!daemons.is_empty()).then(ProcessTable::now) else {
+        return Vec::new();
     };
-    for daemon in &daemons {
-        let below = children.get(&daemon.pid()).into_iter().flatten();
-        let others = below.filter(|&&pid| !is_warden_of(pid, daemon));
-        let others = others.filter_map(|&pid| ProcessRef::open(pid).ok());
-        let is_child = |process: &ProcessRef| {
-            os::stat(process.pid()).is_ok_and(|stat| stat.parent == daemon.pid())
-                && process.is_alive()
-                && daemon.is_alive()
-        };
-        hidden.extend(others.filter(is_child));
-    }
-    let below: Vec<ProcessRef> = hidden
-        .iter()
-        .flat_map(|process| super::below(process).unwrap_or_default())
-        .collect();
-    hidden.extend(below);
-    hidden
+    let hidden_below = |daemon: &ProcessRef| {
+        table.descendants(daemon, |process, parent| {
+            let pid = process.pid();
+            let spared = match parent.pid() == daemon.pid() {
+                true => is_warden_of(pid, daemon),
+                false => is_daemon(pid),
+            };
+            if spared { Step::Skip } else { Step::Collect }
+        })
+    };
+    daemons.iter().flat_map(hidden_below).collect()
 }

@@ -1,4 +1,4 @@
-//! Everyone below this process.
+//! The descendants of a process: listing, signalling and killing them.
 
 use std::collections::HashSet;
 use std::io;
@@ -6,28 +6,28 @@ use std::io;
 use rustix::process::Signal;
 
 use super::daemons::{hidden_below, is_daemon, is_warden_of};
-use super::walk::{Children, Step, Walk, children_by_parent};
+use super::process_table::{ProcessTable, Step};
 use crate::os;
 use crate::process::{Identity, ProcessRef};
 
-/// Most looks at the process table for one purpose. A process that starts another on SIGTERM would keep us busy for ever.
-const MOST_LOOKS: usize = 32;
+/// Maximum number of walks for one purpose. A process that starts another one on SIGTERM would keep us busy for ever.
+const MAX_WALKS: usize = 32;
 
-/// Sends `signal` to every descendant of this process, once. Those in `spared`, and what is below them, are left alone.
+/// Sends `signal` to each descendant of this process, once. Those in `spared`, and their descendants, are left alone.
 ///
-/// Collects all of them before the first is signalled: a parent that ends on the signal takes the way to its
-/// children with it. Whoever was forked meanwhile is found by the next look, below its parent or, since this
-/// process is a subreaper, below this process.
+/// Lists all of them before it signals the first: the children of a process that ends could not be found any more. The next
+/// walk finds processes that were forked meanwhile, below their parent or, since this process is a subreaper, below this
+/// process.
 pub(super) fn signal_all(signal: Signal, spared: &[Identity]) -> io::Result<()> {
     let mut signalled: HashSet<Identity> = HashSet::new();
-    for _ in 0..MOST_LOOKS {
+    for _ in 0..MAX_WALKS {
         let mut found = all(spared)?;
         found.retain(|identity| !signalled.contains(identity));
         if found.is_empty() {
             break;
         }
         for identity in found {
-            // A process that changed its user cannot be signalled; the last rung does not ask.
+            // A process that changed its user cannot be signalled. The last step, SIGKILL, tries all of them again.
             if let Ok(Some(process)) = ProcessRef::find(&identity) {
                 let _ = process.signal(signal);
             }
@@ -37,17 +37,16 @@ pub(super) fn signal_all(signal: Signal, spared: &[Identity]) -> io::Result<()> 
     Ok(())
 }
 
-/// Every descendant of this process but those in `spared` and what is below them.
+/// The descendants of this process, parents before their children. Those in `spared`, and their descendants, are left out.
 ///
-/// A process that ends while it is looked at hides what is below it: then, and until nobody new is found, looks again.
+/// If a process ends during the walk, its descendants are missed: so the walk is repeated until it finds no new process.
 pub(super) fn all(spared: &[Identity]) -> io::Result<Vec<Identity>> {
-    let mut everyone: Vec<Identity> = Vec::new();
-    for _ in 0..MOST_LOOKS {
-        let children = children_by_parent()?;
+    let mut all: Vec<Identity> = Vec::new();
+    for _ in 0..MAX_WALKS {
         let mut daemons: HashSet<u32> = HashSet::new();
         let judge = |process: &ProcessRef, parent: Option<&ProcessRef>| {
             let pid = process.pid();
-            // The servers of a daemon of ours have wardens, and are spared.
+            // The servers of a Kennel daemon have wardens, and are spared.
             let server_of_a_daemon = parent
                 .is_some_and(|parent| daemons.contains(&parent.pid()) && is_warden_of(pid, parent));
             if server_of_a_daemon || is_one_of(process, spared) {
@@ -61,21 +60,18 @@ pub(super) fn all(spared: &[Identity]) -> io::Result<Vec<Identity>> {
                 false => Step::Collect,
             }
         };
-        let mut found: Vec<Identity> = Vec::new();
-        let collect = |process: ProcessRef| found.push(*process.identity());
-        let lost = Walk::new(&children, judge, collect).below_this_process();
-        let known = everyone.len();
-        // Parents before their children.
-        for identity in found.into_iter().rev() {
-            if !everyone.contains(&identity) {
-                everyone.push(identity);
+        let (found, incomplete) = ProcessTable::now()?.own_descendants(judge);
+        let known = all.len();
+        for identity in found {
+            if !all.contains(&identity) {
+                all.push(identity);
             }
         }
-        if everyone.len() == known && !lost {
+        if all.len() == known && !incomplete {
             break;
         }
     }
-    Ok(everyone)
+    Ok(all)
 }
 
 fn is_one_of(process: &ProcessRef, spared: &[Identity]) -> bool {
@@ -84,14 +80,14 @@ fn is_one_of(process: &ProcessRef, spared: &[Identity]) -> bool {
         .any(|identity| process.identity().same_process(identity))
 }
 
-/// Whether `pid` is a living process of `spared`.
+/// Whether `pid` is a living process in `spared`.
 pub(super) fn is_spared(pid: u32, spared: &[Identity]) -> bool {
     spared.iter().any(|identity| identity.pid() == pid)
         && ProcessRef::open(pid).is_ok_and(|process| is_one_of(&process, spared))
 }
 
-/// Kills direct children of this process; returns those that the kill could reach. One that changed its user is out of
-/// reach. Daemons of ours are left alone, and what hides below them is killed.
+/// Kills direct children of this process, and processes that hide below Kennel's daemons. The daemons are left alone.
+/// Returns the pids that could be signalled: not those of processes that changed their user.
 ///
 /// No identity is needed: an unreaped child keeps its pid, and only this thread reaps.
 pub(super) fn kill_children(mut children: Vec<u32>) -> Vec<u32> {
@@ -100,7 +96,7 @@ pub(super) fn kill_children(mut children: Vec<u32>) -> Vec<u32> {
     children.retain(|&pid| {
         #[expect(
             clippy::disallowed_methods,
-            reason = "an unreaped child of ours: its pid cannot have been given away"
+            reason = "the pid of an unreaped child cannot have been reused"
         )]
         os::pid_of(pid).is_ok_and(|pid| rustix::process::kill_process(pid, Signal::KILL).is_ok())
     });
@@ -109,7 +105,7 @@ pub(super) fn kill_children(mut children: Vec<u32>) -> Vec<u32> {
     children
 }
 
-/// Whether nobody is left among the children of this process but daemons of ours and those in `spared`.
+/// Whether the only children left of this process are daemons of Kennel and processes in `spared`.
 pub(super) fn only_spared_left(spared: &[Identity]) -> bool {
     let is_spared = |&pid: &u32| is_spared(pid, spared) || is_daemon(pid);
     let children = os::children_of_this_process();
@@ -117,43 +113,12 @@ pub(super) fn only_spared_left(spared: &[Identity]) -> bool {
         .is_ok_and(|children| children.iter().all(is_spared) && hidden_below(&children).is_empty())
 }
 
-/// Everyone below `root`, each held as a reference, but for daemons of ours and what is below them. A snapshot:
-/// what is forked meanwhile may be missing.
+/// The descendants of `root`, parents before their children. Daemons of Kennel and their descendants are left out. A process
+/// that is forked during the walk may be missing.
 pub fn below(root: &ProcessRef) -> io::Result<Vec<ProcessRef>> {
-    let children = children_by_parent()?;
-    let judge = |process: &ProcessRef, _: Option<&ProcessRef>| match is_daemon(process.pid()) {
+    let judge = |process: &ProcessRef, _: &ProcessRef| match is_daemon(process.pid()) {
         true => Step::Skip,
         false => Step::Collect,
     };
-    let mut everyone = Vec::new();
-    Walk::new(&children, judge, |process| everyone.push(process)).below(root);
-    everyone.reverse();
-    Ok(everyone)
-}
-
-/// Who is below whom, as it was at one moment: for looking. A pid in it may be another's by now.
-#[derive(Debug)]
-pub struct Families(Children);
-
-impl Families {
-    /// One look at the process table.
-    pub fn now() -> io::Result<Families> {
-        children_by_parent().map(Families)
-    }
-
-    /// The children of a process.
-    pub fn children(&self, pid: u32) -> Vec<u32> {
-        self.0.get(&pid).cloned().unwrap_or_default()
-    }
-
-    /// A process and everyone below it.
-    pub fn of(&self, pid: u32) -> Vec<u32> {
-        let mut everyone = vec![pid];
-        let mut seen = 0;
-        while let Some(&parent) = everyone.get(seen) {
-            seen += 1;
-            everyone.extend(self.0.get(&parent).into_iter().flatten());
-        }
-        everyone
-    }
+    Ok(ProcessTable::now()?.descendants(root, judge))
 }

@@ -1,4 +1,4 @@
-//! After a disaster: what is left of trees whose warden and served process were both killed.
+//! Leftovers: processes of trees whose warden and served process were both killed.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -8,45 +8,45 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::daemons::{served_by_warden, tree_of_warden};
+use super::ending::{AFTER_KILL, wait_for_all};
 use super::kept::{self, Kept};
 use super::mark::TreeMark;
 use super::record::{self, Record};
+use super::record_file;
 use super::services::{self, Rules, Source};
 use super::{descendants, members};
 use crate::detached::Reason;
 use crate::os;
 use crate::process::{Identity, ProcessRef};
 
-/// After this long, what does not go on SIGKILL is left: nobody waits for a stuck disk.
-const LAST_RUNG: Duration = Duration::from_secs(5);
-/// How long a warden that was stopped and continued has: two short rungs of its ladder, and the end of what is killed.
-const CONTINUED: Duration = Duration::from_secs(4);
-/// How often is looked whether it was stopped again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Most trees inside one another that one call ends: each may be abandoned only when the one around it has ended.
-const MOST_NESTED: usize = 4;
+/// Time for a continued warden to end its tree: two shortened steps of the stop ladder, and SIGKILL.
+const AFTER_CONTINUE: Duration = Duration::from_secs(4);
+/// Interval for checking whether it was stopped again.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum depth of nested trees that one call ends. A tree may be abandoned only after the tree around it has ended.
+const MAX_NESTED: usize = 4;
 
-/// What [`end_leftovers`] did.
+/// The result of [`end_leftovers`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Trees of which nothing is left now.
+    /// Number of trees that have no processes any more.
     pub trees: usize,
-    /// Processes that were still there, and are not any more.
+    /// Number of processes that ended.
     pub processes: usize,
-    /// Trees that somebody is still in charge of, as far as can be told: left alone.
+    /// Number of trees left alone because a process is, or may be, in charge of them.
     pub attended: usize,
-    /// Processes that would not go: out of our reach, or stuck in the kernel. Their tree stays on record.
+    /// Number of processes that did not end: another user's, or stuck in the kernel. Their tree stays on record.
     pub left: usize,
-    /// What was left alone, each with the reason: files that are called like a record and cannot be read as one, and
-    /// processes that have a copy of the cookie of a tree.
+    /// What was left alone, each with the reason: files that have the name of a record but cannot be read as one, and
+    /// processes with a copy of the cookie of a tree.
     pub skipped: Vec<String>,
 }
 
-/// Ends what is left of every tree on record in `dir` that nobody is in charge of any more:
-/// SIGTERM, `after_term` for it to work, then SIGKILL until nobody is found.
+/// Ends the processes of every tree on record in `dir` that no process is in charge of any more: SIGTERM, `after_term` for
+/// them to exit, then SIGKILL until none is found.
 ///
-/// Which processes are left over is what the kernel confirms (`members`): a record alone ends nobody. A file that is no
-/// record, such as a link, is skipped, and named in [`Ended::skipped`].
+/// The kernel confirms which processes belong to a tree (`members`): a record alone is not enough. A file that is not a
+/// record, such as a link, is skipped and named in [`Ended::skipped`].
 pub fn end_leftovers(dir: impl AsFd, after_term: Duration) -> io::Result<Ended> {
     let dir = dir.as_fd();
     let mut ended = Ended {
@@ -54,9 +54,9 @@ pub fn end_leftovers(dir: impl AsFd, after_term: Duration) -> io::Result<Ended> 
         ..Ended::default()
     };
     let _ = kept::sweep(dir);
-    for _ in 0..MOST_NESTED {
+    for _ in 0..MAX_NESTED {
         let pass = end_abandoned(dir, after_term)?;
-        // A tree inside another is in charge of a warden that was a member of that one: it may be abandoned only now.
+        // A tree inside another one has a warden that was a member of the outer tree: it may be abandoned only now.
         let again = pass.processes > 0 && pass.left == 0;
         ended = Ended {
             trees: ended.trees + pass.trees,
@@ -72,18 +72,18 @@ pub fn end_leftovers(dir: impl AsFd, after_term: Duration) -> io::Result<Ended> 
 
 fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended> {
     let mut ended = Ended::default();
-    // All are asked before the first is waited for: whoever starts waits for one rung, not for one a tree.
+    // All trees are signalled before the first wait, so that the caller waits once and not once per tree.
     let asked = Instant::now();
-    // Counted from here on: most exit on this signal, and are gone before their tree's turn comes.
+    // Counted from here on: most processes exit on this signal, before the turn of their tree.
     let mut reached: HashMap<String, HashSet<Identity>> = HashMap::new();
     for cookie in record::cookies(dir)? {
         let Ok(Some(record)) = Record::read(dir, &cookie) else {
             continue;
         };
-        if let Standing::Abandoned = standing(&record) {
+        if let Charge::Abandoned = charge_of(&record) {
             let Found { left, services } = find_members(dir, &cookie, &record, &HashSet::new())?;
             for (identity, reason) in services {
-                // Without a record the next look finds the same again.
+                // Without a record the next search finds the service again.
                 let _ = Kept::now(identity, reason, &cookie).write(dir);
             }
             reached.insert(cookie, signal_all(&left, Signal::TERM).collect());
@@ -92,27 +92,27 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
     for cookie in record::cookies(dir)? {
         let record = match Record::read(dir, &cookie) {
             Ok(record) => record,
-            // Ended by somebody else at this moment.
+            // Another process removed it at this moment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // A link, a socket, a file without permissions: no record of ours, and no reason to fail.
+            // A link, a socket, or a file without permissions: not a record of ours, and no reason to fail.
             Err(error) => {
                 ended.skipped.push(format!("{cookie}: {error}"));
                 continue;
             }
         };
-        // Written by a later version, perhaps: nobody is ended on a record we cannot read.
+        // A later version may have written it. A record that cannot be read ends no process.
         let Some(record) = record else {
             ended.attended += 1;
             continue;
         };
-        match standing(&record) {
-            Standing::Attended => {
+        match charge_of(&record) {
+            Charge::Attended => {
                 ended.attended += 1;
                 continue;
             }
-            // Its numbers mean nothing any more, and nobody of it survived the boot.
-            Standing::EarlierBoot => {}
-            Standing::Abandoned => {
+            // Its pids are out of date, and no process of the tree survived the boot.
+            Charge::EarlierBoot => {}
+            Charge::Abandoned => {
                 let rest = after_term.saturating_sub(asked.elapsed());
                 let reached = reached.remove(&cookie).unwrap_or_default();
                 let (gone, left) = end_tree(dir, &cookie, &record, reached, rest)?;
@@ -129,7 +129,7 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
             }
         }
         ended.trees += 1;
-        match record::remove(dir, &cookie) {
+        match record_file::remove(dir, &cookie) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -137,7 +137,7 @@ fn end_abandoned(dir: BorrowedFd<'_>, after_term: Duration) -> io::Result<Ended>
     Ok(ended)
 }
 
-/// What [`end_leftovers`] would end now.
+/// The processes that [`end_leftovers`] would end now.
 pub fn find_leftovers(dir: impl AsFd) -> io::Result<Vec<ProcessRef>> {
     let dir = dir.as_fd();
     let mut found = Vec::new();
@@ -149,16 +149,16 @@ pub fn find_leftovers(dir: impl AsFd) -> io::Result<Vec<ProcessRef>> {
         let Ok(Some(record)) = Record::read(dir, &cookie) else {
             continue;
         };
-        if let Standing::Abandoned = standing(&record) {
+        if let Charge::Abandoned = charge_of(&record) {
             found.extend(find_members(dir, &cookie, &record, &HashSet::new())?.left);
         }
     }
     Ok(found)
 }
 
-/// Waits for the wardens on record in `dir` whose served process is gone, at most as long as `most`: each is ending its
-/// tree by itself. A caller that starts the same server again without that wait has two of it. Stopped wardens are not
-/// waited for: [`end_leftovers`] continues them.
+/// Waits up to `most` for the wardens on record in `dir` whose served process is gone: each is ending its tree. A caller
+/// that starts the same server without this wait may have two of it. Stopped wardens are not waited for: [`end_leftovers`]
+/// continues them.
 pub fn await_orphaned_wardens(dir: impl AsFd, most: Duration) -> io::Result<()> {
     let dir = dir.as_fd();
     let mut wardens = orphaned_wardens(dir)?;
@@ -166,8 +166,8 @@ pub fn await_orphaned_wardens(dir: impl AsFd, most: Duration) -> io::Result<()> 
     wait_for_all(&wardens, most)
 }
 
-/// The living wardens on record in `dir` whose served process is gone. The record alone neither makes a process a warden
-/// nor its served process gone: the arguments of the warden name the same tree, and whom it serves.
+/// The living wardens on record in `dir` whose served process is gone. A record alone proves neither: the arguments of the
+/// warden must name the same tree and the served process.
 fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
     let mut wardens = Vec::new();
     for cookie in record::cookies(dir)? {
@@ -175,7 +175,7 @@ fn orphaned_wardens(dir: BorrowedFd<'_>) -> io::Result<Vec<ProcessRef>> {
             continue;
         };
         let warden = ProcessRef::find(&record.warden).ok().flatten();
-        // What cannot be told is no reason to wait.
+        // If that is unknown, there is no reason to wait.
         let is_orphaned = |it: &ProcessRef| {
             let served = served_by_warden(it.pid()).map(|served| ProcessRef::find(&served));
             matches!(served, Some(Ok(None)))
@@ -191,9 +191,9 @@ fn is_stopped(process: &ProcessRef) -> bool {
     os::stat(process.pid()).is_ok_and(|stat| stat.stopped) && process.is_alive()
 }
 
-/// Continues the wardens that somebody stopped (SIGSTOP) and whose served process is gone: each then ends its tree. A
-/// warden that is stopped again and again, or by a debugger, is killed; what was below it is killed too, but for
-/// services that others use. Returns how many processes of theirs ended.
+/// Continues stopped wardens (SIGSTOP) whose served process is gone: each then ends its tree. A warden that is stopped
+/// again, or by a debugger, is killed with its descendants, except services that others use. Returns the number of their
+/// processes that ended.
 fn end_stopped_wardens(dir: BorrowedFd<'_>) -> io::Result<usize> {
     let mut ended = 0;
     let mut wardens = orphaned_wardens(dir)?;
@@ -204,7 +204,7 @@ fn end_stopped_wardens(dir: BorrowedFd<'_>) -> io::Result<usize> {
         warden.signal(Signal::CONT)?;
         trees.push((warden, tree));
     }
-    let deadline = Instant::now() + CONTINUED;
+    let deadline = Instant::now() + AFTER_CONTINUE;
     for (warden, tree) in trees {
         let mut stops = 0;
         while !warden.wait(Some(Duration::ZERO))? && Instant::now() < deadline {
@@ -212,9 +212,9 @@ fn end_stopped_wardens(dir: BorrowedFd<'_>) -> io::Result<usize> {
                 stops += 1;
                 warden.signal(Signal::CONT)?;
             }
-            warden.wait(Some(LOOK_AGAIN))?;
+            warden.wait(Some(CHECK_INTERVAL))?;
         }
-        // One that was continued for good is still ending processes that do not go: it stays in charge.
+        // A warden that was not stopped again is still ending processes that are slow to exit: it stays in charge.
         if stops > 0 && warden.is_alive() {
             kill_warden(dir, &warden, &tree)?;
         }
@@ -223,15 +223,15 @@ fn end_stopped_wardens(dir: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(ended)
 }
 
-/// Kills a warden and what was below it, but for the services that it would have kept: those are of the tree that its
-/// record is about, and are written down as [`end_abandoned`] does.
+/// Kills a warden and its descendants, except the services that it would have kept. These are written to records, as
+/// [`end_abandoned`] does.
 fn kill_warden(dir: BorrowedFd<'_>, warden: &ProcessRef, tree: &[ProcessRef]) -> io::Result<()> {
     let cookie = tree_of_warden(warden.pid()).unwrap_or_default();
     let record = Record::read(dir, &cookie).ok().flatten();
     let identities: Vec<Identity> = tree.iter().map(|it| *it.identity()).collect();
     let mut spared = HashSet::new();
     if let Some(record) = record {
-        let rules = rules_of(&record);
+        let rules = rules_of(&cookie, &record);
         let mut kept = kept::confirmed(dir, &rules);
         for (identity, reason) in services::kept_among(&identities, &rules, false) {
             let _ = Kept::now(identity, reason, &cookie).write(dir);
@@ -246,34 +246,34 @@ fn kill_warden(dir: BorrowedFd<'_>, warden: &ProcessRef, tree: &[ProcessRef]) ->
     }
     wait_for_all(
         tree.iter().filter(|it| !spared.contains(&it.pid())),
-        LAST_RUNG,
+        AFTER_KILL,
     )
 }
 
-/// Who is in charge of a tree.
-enum Standing {
-    /// Its warden lives and will end it, or the process it served does, and is the strays' subreaper; or
-    /// it cannot be told, as from another pid namespace: ambiguous means alive.
+/// Whether a process is in charge of a tree.
+enum Charge {
+    /// Its warden lives and will end it, or its served process lives and is the subreaper of its strays. Also if that is
+    /// unknown, as from another pid namespace.
     Attended,
-    /// Nobody.
+    /// No process is in charge.
     Abandoned,
-    /// It was written before the machine was started again.
+    /// The record is from an earlier boot.
     EarlierBoot,
 }
 
-fn standing(record: &Record) -> Standing {
+fn charge_of(record: &Record) -> Charge {
     let other_boot = |boot| os::boot_id().is_some_and(|ours| ours != boot);
     if record.warden.boot.is_some_and(other_boot) {
-        return Standing::EarlierBoot;
+        return Charge::EarlierBoot;
     }
     let alive = |identity| ProcessRef::find(identity).map_or(true, |found| found.is_some());
     match alive(&record.warden) || alive(&record.served) {
-        true => Standing::Attended,
-        false => Standing::Abandoned,
+        true => Charge::Attended,
+        false => Charge::Abandoned,
     }
 }
 
-/// Signals processes, and returns the identity of each that the signal reached.
+/// Signals processes, and returns the identities of those that got the signal.
 fn signal_all(members: &[ProcessRef], signal: Signal) -> impl Iterator<Item = Identity> {
     // A process that changed its user cannot be signalled; the others can.
     let reached = move |process: &&ProcessRef| process.signal(signal).unwrap_or(false);
@@ -283,8 +283,8 @@ fn signal_all(members: &[ProcessRef], signal: Signal) -> impl Iterator<Item = Id
         .map(|process| *process.identity())
 }
 
-/// Ends a tree: how many are gone, and how many would not go. `reached`: members that were sent SIGTERM before. They do
-/// not get it again: many programs take a second one for an order to end at once.
+/// Ends a tree. Returns the number of processes that are gone and that did not end. `reached` are members that already got
+/// SIGTERM. They do not get it again: many programs exit at once on the second one.
 fn end_tree(
     dir: BorrowedFd<'_>,
     cookie: &str,
@@ -304,8 +304,8 @@ fn end_tree(
     };
     let mut members = signal_everyone(Signal::TERM)?;
     wait_for_all(&members, after_term)?;
-    // What is being killed may fork meanwhile: look again until nobody is found.
-    let deadline = Instant::now() + LAST_RUNG;
+    // A process may fork before it is killed: repeat until none is found.
+    let deadline = Instant::now() + AFTER_KILL;
     while !members.is_empty() && Instant::now() < deadline {
         members = signal_everyone(Signal::KILL)?;
         wait_for_all(&members, Duration::from_secs(1))?;
@@ -314,43 +314,34 @@ fn end_tree(
     Ok((reached.len().saturating_sub(left), left))
 }
 
-fn wait_for_all<'a>(
-    processes: impl IntoIterator<Item = &'a ProcessRef>,
-    most: Duration,
-) -> io::Result<()> {
-    let started = Instant::now();
-    for process in processes {
-        process.wait(Some(most.saturating_sub(started.elapsed())))?;
-    }
-    Ok(())
-}
-
-/// The living members of a tree nobody is in charge of.
+/// The living members of an abandoned tree.
 struct Found {
     left: Vec<ProcessRef>,
-    /// Those that others use, and that stay: decided as its warden would have.
+    /// The services among them that others use, which are kept by the rules of the warden.
     services: Vec<(Identity, Reason)>,
 }
 
-fn rules_of(record: &Record) -> Rules {
+fn rules_of(cookie: &str, record: &Record) -> Rules {
     Rules {
         policy: record.detached,
         sessions: vec![record.session],
+        trees: vec![cookie.to_owned()],
         source: Source::Record,
     }
 }
 
-/// The rules for members whose environment does not tell: those of another member of the tree; of the record, if an earlier
+/// The rules for members whose environment has none: those of another member of the tree, or of the record if an earlier
 /// build started all of them.
 fn rules_for(members: &[ProcessRef], cookie: &str, record: &Record) -> Rules {
     let marks = members.iter().filter_map(|it| TreeMark::of(it.pid()));
     let mut terms = marks.filter(|mark| mark.cookie == cookie);
     let told = terms.find_map(|mark| mark.terms).map(Rules::from);
-    told.unwrap_or_else(|| rules_of(record))
+    let trees = vec![cookie.to_owned()];
+    told.map_or_else(|| rules_of(cookie, record), |told| Rules { trees, ..told })
 }
 
-/// `known`: members that the kernel confirmed before. What confirmed them may be gone: the leader of their session, or a
-/// process that they were below.
+/// `known` are members that the kernel confirmed before. The proof may be gone: the leader of their session, or their
+/// ancestor.
 fn find_members(
     dir: BorrowedFd<'_>,
     cookie: &str,

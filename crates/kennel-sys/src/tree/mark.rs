@@ -1,7 +1,7 @@
-//! What the environment of a process says about the tree that it was started in: `KENNEL_TREE`.
+//! The mark of a process: the value of `KENNEL_TREE` in its environment, which names the tree that it was started in.
 //!
-//! The kernel shows it, and nobody but the process and those who started it can have set it. A record says the same, but any
-//! process of the user can write a record: so whoever ends processes that a tree left takes the word of this.
+//! The kernel shows the environment, and only the process and its starters can have set it. Any process of the user can
+//! write a record that says the same. So code that ends processes trusts the mark, not the record.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub(super) struct TreeMark {
     pub(super) terms: Option<Terms>,
 }
 
-/// What decides whether a process is a detached service that outlives its tree.
+/// The values that decide whether a process is a kept service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Terms {
     /// Which detached processes are kept.
@@ -28,7 +28,7 @@ pub(super) struct Terms {
 }
 
 impl TreeMark {
-    /// The mark of a process; `None` if it has none, or its environment cannot be read.
+    /// The mark of a process; `None` if it has none or its environment cannot be read.
     pub(super) fn of(pid: u32) -> Option<TreeMark> {
         let value = os::environ_value(pid, COOKIE).ok()??;
         Some(TreeMark::parse(&String::from_utf8_lossy(&value)))
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_reads_back_and_that_of_an_earlier_build_is_a_cookie() {
+    fn a_mark_can_be_read_back_and_a_mark_of_an_earlier_build_is_a_cookie() {
         let cookie = "0f".repeat(16);
         for policy in [
             Detached::Auto,

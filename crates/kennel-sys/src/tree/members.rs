@@ -1,36 +1,37 @@
-//! Which processes belong to a tree on record that nobody is in charge of, as the kernel confirms it.
+//! The members of an abandoned tree, as the kernel confirms them.
 //!
 //! Any process of the user can write a record, and a record can name any process. So a process is a member only if
-//! - its environment has the tree's own cookie, and was not copied to a process outside the tree (`atd` copies that of
-//!   its jobs). It was where the process is at a terminal, for a server's session has none, or where its parent lives and
-//!   is neither of the tree nor a process that adopts others; or
-//! - its environment has no cookie, and the living leader of its session has the tree's own: only descendants of a leader
-//!   can be in its session; or
-//! - it is below one of these.
+//! - its environment has the cookie of the tree, and the cookie was not copied to a process outside the tree (`atd` copies
+//!   the environment of its jobs). It was copied if the process is at a terminal, because the session of a server has none,
+//!   or if its parent lives, is not in the tree, and adopts no processes; or
+//! - its environment has no cookie, and the living leader of its session has the cookie of the tree: only descendants of
+//!   the leader can be in its session; or
+//! - it is the child of the tree's warden that was to become the server, by its name and by the arguments of the warden; or
+//! - it is a descendant of a member.
 //!
-//! Session, pipes and start times that a record names confirm nobody: a planter can read them of any process, and can
-//! fill in a file without changing its times, through a memory mapping.
+//! Session, pipes and start times in a record prove nothing: an attacker can read them of any process, and can fill in a
+//! file without changing its times, through a memory mapping.
 //!
-//! Never a member: a process with the cookie of another tree, and a process below a living warden.
+//! Never a member: a process with the cookie of another tree, and a descendant of a living warden.
 
 use std::collections::{HashMap, HashSet};
 use std::{fmt, io};
 
-use super::daemons::{is_daemon, is_warden};
+use super::daemons::{is_daemon, is_warden, tree_to_start};
 use super::mark::TreeMark;
-use super::walk::children_by_parent;
+use super::process_table::{ProcessTable, Step};
 use crate::os;
-use crate::process::{ProcessRef, is_reaper};
+use crate::process::ProcessRef;
 
-/// Most ancestors that are looked at.
-const MOST_ANCESTORS: usize = 64;
+/// Maximum number of ancestors to search.
+const MAX_ANCESTORS: usize = 64;
 
-/// What the environment of a process says about the tree it was started in.
+/// Which tree the environment of a process names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     This,
     Another,
-    /// It has none, or it cannot be read.
+    /// The environment has no cookie or cannot be read.
     None,
 }
 
@@ -44,130 +45,122 @@ impl Mark {
     }
 }
 
-/// The living members of a tree.
+/// The living members of a tree whose warden is dead.
 pub(super) fn living(cookie: &str) -> io::Result<Vec<ProcessRef>> {
     let table = Table::now(cookie)?;
-    let spared = &table.our_line;
+    let spared = &table.own_pids;
     let mut members: Vec<ProcessRef> = Vec::new();
     for pid in os::processes()? {
         if !spared.contains(&pid) && table.belongs(pid) {
-            // Asked again behind the reference: now the answer is about this very process (rule 6).
+            // Checked again after the process was opened, so the answer is about this process (rule 6).
             let found = ProcessRef::open(pid).ok();
             members.extend(found.filter(|process| table.belongs(pid) && process.is_alive()));
         }
     }
     let mut known: HashSet<u32> = members.iter().map(ProcessRef::pid).collect();
-    let mut next = 0;
-    while next < members.len() {
-        let parent = members[next].pid();
-        for &pid in table.children.get(&parent).into_iter().flatten() {
-            let spared = spared.contains(&pid) || is_daemon(pid);
-            if spared || !known.insert(pid) {
-                continue;
-            }
-            let Ok(process) = ProcessRef::open(pid) else {
-                continue;
-            };
-            let is_child = os::stat(pid).is_ok_and(|stat| stat.parent == parent)
-                && Mark::of(pid, cookie) != Mark::Another;
-            if is_child && process.is_alive() && members[next].is_alive() {
-                members.push(process);
-            }
-        }
-        next += 1;
-    }
+    let mut judge = |process: &ProcessRef, _: &ProcessRef| {
+        let pid = process.pid();
+        let is_member = !spared.contains(&pid)
+            && !is_daemon(pid)
+            && Mark::of(pid, cookie) != Mark::Another
+            && known.insert(pid);
+        if is_member { Step::Collect } else { Step::Skip }
+    };
+    let below: Vec<ProcessRef> = members
+        .iter()
+        .flat_map(|member| table.processes.descendants(member, &mut judge))
+        .collect();
+    members.extend(below);
     Ok(members)
 }
 
-/// Processes with a copy of the tree's cookie: shown, and left alone.
-pub(super) fn copies(cookie: &str) -> io::Result<Vec<(u32, Copied)>> {
+/// Processes with a copy of the tree's cookie. They are shown and left alone.
+pub(super) fn copies(cookie: &str) -> io::Result<Vec<(u32, CopyReason)>> {
     let table = Table::now(cookie)?;
     let copy = |pid: u32| {
-        let marked = !table.our_line.contains(&pid) && Mark::of(pid, cookie) == Mark::This;
-        Some((pid, marked.then(|| table.copied(pid)).flatten()?))
+        let marked = !table.own_pids.contains(&pid) && Mark::of(pid, cookie) == Mark::This;
+        Some((pid, marked.then(|| table.copy_reason(pid)).flatten()?))
     };
     Ok(os::processes()?.into_iter().filter_map(copy).collect())
 }
 
-/// Why the cookie of a process is taken for a copy.
+/// Why the cookie of a process counts as a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copied {
+pub(super) enum CopyReason {
     /// It, or a process with the cookie above it, has a controlling terminal.
     Terminal,
     /// Its parent, or that of a process with the cookie above it, lives outside the tree.
     ParentOutside(u32),
 }
 
-impl fmt::Display for Copied {
+impl fmt::Display for CopyReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Copied::Terminal => f.write_str("a terminal"),
-            Copied::ParentOutside(pid) => write!(f, "a parent outside of it: process {pid}"),
+            CopyReason::Terminal => f.write_str("a terminal"),
+            CopyReason::ParentOutside(pid) => write!(f, "a parent outside of it: process {pid}"),
         }
     }
 }
 
-/// The process table at one moment, and the tree that is looked for in it.
+/// The process table at one moment, and the cookie of the tree to search for.
 struct Table<'a> {
     cookie: &'a str,
-    children: HashMap<u32, Vec<u32>>,
+    processes: ProcessTable,
     parents: HashMap<u32, u32>,
-    our_line: HashSet<u32>,
+    own_pids: HashSet<u32>,
 }
 
 impl Table<'_> {
     fn now(cookie: &str) -> io::Result<Table<'_>> {
-        let children = children_by_parent()?;
-        let parents = children
-            .iter()
-            .flat_map(|(&parent, children)| children.iter().map(move |&child| (child, parent)))
-            .collect();
+        let processes = ProcessTable::now()?;
         Ok(Table {
             cookie,
-            children,
-            parents,
-            our_line: our_own_line()?,
+            parents: processes.parents(),
+            processes,
+            own_pids: own_pids_with_ancestors()?,
         })
     }
 
     fn belongs(&self, pid: u32) -> bool {
         let confirmed = match Mark::of(pid, self.cookie) {
-            Mark::This => self.copied(pid).is_none(),
+            Mark::This => self.copy_reason(pid).is_none(),
+            // It has the environment of the warden.
+            _ if tree_to_start(pid).is_some_and(|tree| tree == self.cookie) => true,
             Mark::Another => false,
-            Mark::None => self.is_led_by_a_member(pid),
+            Mark::None => self.leader_has_cookie(pid),
         };
-        confirmed && !is_daemon(pid) && !self.is_below_a_warden(pid)
+        confirmed && !is_daemon(pid) && !self.has_living_warden(pid)
     }
 
-    /// Whether a process with the cookie has a copy of it, and why. A server's own terminals end with it: the kernel hangs
-    /// them up, and then they are nobody's.
-    fn copied(&self, pid: u32) -> Option<Copied> {
+    /// Whether a process with the cookie has a copy of it, and why. The terminals that a server makes end with it: the
+    /// kernel then detaches the processes from them.
+    fn copy_reason(&self, pid: u32) -> Option<CopyReason> {
         let mut current = pid;
-        for _ in 0..MOST_ANCESTORS {
+        for _ in 0..MAX_ANCESTORS {
             let stat = os::stat(current).ok()?;
             if stat.terminal {
-                return Some(Copied::Terminal);
+                return Some(CopyReason::Terminal);
             }
             let parent = stat.parent;
-            // systemd has started it, and not adopted it: the variables of its manager were imported from the tree.
-            if os::environ_has(current, &format!("SYSTEMD_EXEC_PID={current}")) {
-                return Some(Copied::ParentOutside(parent));
+            // The service manager got its variables from a process of the tree.
+            if os::started_by_service_manager(current) {
+                return Some(CopyReason::ParentOutside(parent));
             }
             if Mark::of(parent, self.cookie) != Mark::This && self.adopts(parent, current, &stat) {
                 return None;
             }
             match self.marked_above(current) {
                 Some(marked) => current = marked,
-                None => return Some(Copied::ParentOutside(parent)),
+                None => return Some(CopyReason::ParentOutside(parent)),
             }
         }
         None
     }
 
-    /// The nearest process with the cookie above a process.
+    /// The nearest ancestor with the cookie.
     fn marked_above(&self, pid: u32) -> Option<u32> {
         let mut current = pid;
-        for _ in 0..MOST_ANCESTORS {
+        for _ in 0..MAX_ANCESTORS {
             current = os::stat(current).ok()?.parent;
             if Mark::of(current, self.cookie) == Mark::This {
                 return Some(current);
@@ -178,37 +171,38 @@ impl Table<'_> {
 
     /// Whether a process without the cookie may have adopted `child`, whose parent it is.
     fn adopts(&self, parent: u32, child: u32, stat: &crate::process::ProcessStat) -> bool {
-        // Only `setsid` leaves a session, and then leads another one: the parent that the child had was in the child's.
+        // Only `setsid` changes the session, and then the process leads it. So the original parent was in the child's
+        // session.
         let from_another_session = || {
             stat.session != child
                 && os::session_of(parent).is_some_and(|session| session != stat.session)
         };
         // A process that is ending shows no environment any more. Its children are adopted in a moment.
         let is_ending = || os::command_line(parent).is_none();
-        // Whoever adopted the processes of an app that was killed often is above the app's next start.
-        is_reaper(parent)
+        // The subreaper of an app that was often killed is an ancestor of the app's next start.
+        os::is_reaper(parent)
             || os::is_kennel(parent)
-            || self.our_line.contains(&parent)
+            || self.own_pids.contains(&parent)
             || from_another_session()
             || is_ending()
     }
 
-    /// Whether the living leader of a process's session has the cookie. Its pid is nobody else's while the session is there.
-    fn is_led_by_a_member(&self, pid: u32) -> bool {
+    /// Whether the living leader of a process's session has the cookie. Its pid is not reused while the session exists.
+    fn leader_has_cookie(&self, pid: u32) -> bool {
         let is_led = |stat: crate::process::ProcessStat| {
             stat.session != pid
                 && !stat.terminal
                 && Mark::of(stat.session, self.cookie) == Mark::This
-                && self.copied(stat.session).is_none()
+                && self.copy_reason(stat.session).is_none()
         };
         os::stat(pid).is_ok_and(is_led)
     }
 
     /// Whether a living warden is in charge of a process, whatever the record says. A warden that is itself a member of
-    /// this tree is not: it belongs to a tree inside it.
-    fn is_below_a_warden(&self, pid: u32) -> bool {
+    /// this tree does not count: its tree is inside this one.
+    fn has_living_warden(&self, pid: u32) -> bool {
         let mut current = pid;
-        for _ in 0..MOST_ANCESTORS {
+        for _ in 0..MAX_ANCESTORS {
             // A process that started after the table was read is not in it.
             let known = self.parents.get(&current).copied();
             let parent = known.or_else(|| os::stat(current).ok().map(|stat| stat.parent));
@@ -224,8 +218,8 @@ impl Table<'_> {
     }
 }
 
-/// We may ourselves have been started from inside such a tree: neither we nor our ancestors are members.
-fn our_own_line() -> io::Result<HashSet<u32>> {
+/// The pids of this process and its ancestors. We may have been started inside such a tree, and are not members.
+fn own_pids_with_ancestors() -> io::Result<HashSet<u32>> {
     let mut line = HashSet::from([std::process::id()]);
     let mut ancestor = ProcessRef::parent()?;
     while let Some(process) = ancestor {
@@ -244,27 +238,27 @@ mod tests {
 
     use super::*;
     use crate::detached::Detached;
-    use crate::tree::warden::{Orders, Place, Recording};
+    use crate::tree::orders::{Orders, RecordPlace, Recording};
     use crate::tree::{COOKIE, Ladder};
 
     const TREE: &str = "6666666666666666666666666666666a";
 
-    /// A shell that starts a process with the cookie of [`TREE`] for each line that it reads, and tells its pid.
+    /// A shell that starts a process with the cookie of [`TREE`] for each line that it reads, and prints its pid.
     const STARTER: &str =
         "while read line; do KENNEL_TREE=$TREE sleep 1000 <&- >&- & echo $!; done; kill $!";
 
-    /// The same, but its processes are adopted by somebody else at once.
-    const LEAVER: &str =
+    /// The same, but another process adopts its processes at once.
+    const DAEMONIZER: &str =
         "while read line; do (KENNEL_TREE=$TREE sleep 1000 <&- >&- & echo $!); done";
 
-    /// Has it start one; returns its pid, once it runs.
-    fn starts_one(starter: &mut Child, told: &mut impl BufRead) -> u32 {
+    /// Makes the shell start a process; returns its pid once it runs.
+    fn start_process(starter: &mut Child, stdout: &mut impl BufRead) -> u32 {
         let stdin = starter.stdin.as_mut().expect("a pipe");
         stdin.write_all(b"go\n").expect("it reads");
         let mut line = String::new();
-        told.read_line(&mut line).expect("a pid");
+        stdout.read_line(&mut line).expect("a pid");
         let pid = line.trim().parse().expect("a pid");
-        // Before that it is a copy of the shell, with the shell's environment.
+        // Until its exec it is a copy of the shell, with the shell's environment.
         wait_for("it is no copy of the shell any more", || {
             (os::command_name(pid).as_deref() == Some("sleep")).then_some(())
         });
@@ -272,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_starts_below_a_living_warden_while_it_is_looked_for_is_no_member() {
+    fn a_process_started_below_a_living_warden_during_the_search_is_no_member() {
         let scope = Scope::new("members");
         // A warden is known by its name and by its arguments: `kennel warden ORDERS`.
         let shell = std::fs::canonicalize("/bin/sh").expect("a shell");
@@ -284,11 +278,11 @@ mod tests {
             served: me,
             ladder: Ladder::default(),
             detached: Detached::default(),
-            place: Place::new(None).expect("a cookie"),
+            place: RecordPlace::new(None).expect("a cookie"),
             recording: Recording::BestEffort,
         };
         let start = |words: &[&str]| {
-            // Away from the terminal that the tests may have been started at.
+            // Not at the terminal that the tests may have been started at.
             let mut starter = scope
                 .command("setsid")
                 .arg(scope.path("kennel"))
@@ -299,15 +293,15 @@ mod tests {
                 .stdout(Stdio::piped())
                 .spawn()
                 .expect("a shell");
-            let told = BufReader::new(starter.stdout.take().expect("a pipe"));
-            (starter, told)
+            let stdout = BufReader::new(starter.stdout.take().expect("a pipe"));
+            (starter, stdout)
         };
-        let (mut warden, mut from_warden) = start(&["warden", &orders.to_string()]);
-        let (mut other, mut from_other) = start(&["-c", LEAVER]);
+        let (mut warden, mut warden_stdout) = start(&["warden", &orders.to_string()]);
+        let (mut other, mut other_stdout) = start(&["-c", DAEMONIZER]);
 
         let table = Table::now(TREE).expect("the process table");
-        let below = starts_one(&mut warden, &mut from_warden);
-        let beside = starts_one(&mut other, &mut from_other);
+        let below = start_process(&mut warden, &mut warden_stdout);
+        let beside = start_process(&mut other, &mut other_stdout);
         wait_for("it is adopted", || {
             let stat = os::stat(beside).ok()?;
             (os::session_of(stat.parent) != Some(stat.session)).then_some(())
@@ -323,7 +317,56 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_the_cookie_is_a_member_only_while_the_leader_of_its_session_has_it() {
+    fn a_child_that_was_to_become_the_server_of_this_tree_alone_is_a_member() {
+        let scope = Scope::new("members");
+        let shell = std::fs::canonicalize("/bin/sh").expect("a shell");
+        for name in ["kennel-start", "kennel-warden"] {
+            std::os::unix::fs::symlink(&shell, scope.path(name)).expect("a link");
+        }
+        std::fs::write(scope.path("warden"), "echo; read word").expect("a script");
+        let start = |name: &str, cookie: &str| {
+            let orders = Orders {
+                control: 0,
+                served: *ProcessRef::me().expect("we are here").identity(),
+                ladder: Ladder::default(),
+                detached: Detached::default(),
+                place: RecordPlace {
+                    cookie: cookie.to_owned(),
+                    records: None,
+                },
+                recording: Recording::BestEffort,
+            };
+            let mut copy = scope
+                .command("setsid")
+                .arg(scope.path(name))
+                .args(["warden", &orders.to_string()])
+                .current_dir(scope.dir())
+                // As of a warden inside another tree.
+                .env(COOKIE, "7".repeat(32))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a shell");
+            let mut stdout = BufReader::new(copy.stdout.take().expect("a pipe"));
+            stdout.read_line(&mut String::new()).expect("it runs");
+            copy
+        };
+        let mut copies = [
+            start("kennel-start", TREE),
+            start("kennel-start", &"8".repeat(32)),
+            start("kennel-warden", TREE),
+        ];
+        let table = Table::now(TREE).expect("the process table");
+        let found = copies.each_ref().map(|copy| table.belongs(copy.id()));
+        for copy in &mut copies {
+            drop(copy.stdin.take());
+            copy.wait().expect("our child");
+        }
+        assert_eq!(found, [true, false, false]);
+    }
+
+    #[test]
+    fn a_process_without_the_cookie_is_a_member_while_its_session_leader_has_it() {
         for (cookie, expected) in [(TREE, [true, false]), ("f", [false, false])] {
             let scope = Scope::new("members");
             // The subshell ends at once: the process is no child of the leader.
@@ -337,9 +380,9 @@ mod tests {
                 .spawn()
                 .expect("a shell");
             let mut stdin = leader.stdin.take().expect("a pipe");
-            let mut told = BufReader::new(leader.stdout.take().expect("a pipe"));
+            let mut stdout = BufReader::new(leader.stdout.take().expect("a pipe"));
             let mut line = String::new();
-            told.read_line(&mut line).expect("a pid");
+            stdout.read_line(&mut line).expect("a pid");
             let pid: u32 = line.trim().parse().expect("a pid");
             wait_for("it is no copy of the shell any more", || {
                 (os::command_name(pid).as_deref() == Some("sleep")).then_some(())

@@ -1,4 +1,4 @@
-//! Which process trees are on record, for whoever shows them.
+//! The process trees on record, for commands that list them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,29 +8,29 @@ use super::daemons::orders_of;
 use super::record::{Record, cookies};
 use crate::process::{Identity, ProcessRef};
 
-/// A process tree that is on record, for whoever shows it.
+/// A process tree on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// Whom its warden serves.
+    /// The process that its warden serves.
     pub served: Identity,
-    /// The warden, the parent of all that is left of the tree.
+    /// The warden, the parent of all remaining processes of the tree.
     pub warden: Identity,
-    /// The pid that the first process of the tree has or had.
+    /// The pid of the first process of the tree, which may have ended.
     pub first: u32,
 }
 
 impl Recorded {
-    /// The time that its warden gives the tree to end, if the warden lives.
+    /// The durations of its stop ladder, if the warden lives.
     pub fn ladder(&self) -> Option<Ladder> {
         let warden = ProcessRef::find(&self.warden).ok()??;
         let orders = orders_of(warden.pid())?;
-        // The pid may be another's by now (rule 6).
+        // The pid may belong to another process by now (rule 6).
         let is_its_own = orders.served.same_process(&self.served) && warden.is_alive();
         is_its_own.then_some(orders.ladder)
     }
 }
 
-/// The process trees that are on record in `dir`, those whose warden is gone included.
+/// The process trees on record in `dir`, including those whose warden is gone.
 pub fn recorded(dir: impl AsFd) -> io::Result<Vec<Recorded>> {
     let dir = dir.as_fd();
     let mut trees = Vec::new();

@@ -1,18 +1,19 @@
-//! Which detached descendants are services for others, and so outlive their tree (the exception of rule 2).
+//! Detached services: descendants that serve other processes, and so outlive their tree (the exception of rule 2).
 //!
-//! The unit is a session other than the server's: a launcher that detached itself and the server it waits for are one
-//! service. A session is kept if one of its processes is a known service, or has a listening socket with a
-//! connection from outside the tree, or has one where connections cannot be seen.
+//! The unit is a session other than the server's: a detached launcher and the server that it waits for are one service. A
+//! session is kept if one of its processes is a known service, or has a listening socket with a connection from outside the
+//! tree, or has a listening socket whose connections cannot be seen.
 
 use std::collections::{HashMap, HashSet};
 
+use super::daemons::tree_to_start;
 use super::descendants;
 use super::mark::{Terms, TreeMark};
 use crate::detached::{Detached, Reason};
 use crate::os::{self, Connections};
 use crate::process::{Identity, ProcessRef};
 
-/// Names of programs that serve everyone of their user, whoever started them.
+/// Names of programs that serve all processes of their user.
 const KNOWN_NAMES: &[&str] = &[
     "gpg-agent",
     "ssh-agent",
@@ -31,7 +32,7 @@ const KNOWN_NAMES: &[&str] = &[
     "godot-ai",
 ];
 
-/// Words of a command line that name such a service behind an interpreter: whole words, or the last part of a path.
+/// Arguments that name such a service run by an interpreter: whole words, or the last part of a path.
 const KNOWN_WORDS: &[&str] = &[
     "org.gradle.launcher.daemon.bootstrap.GradleDaemon",
     "org.jetbrains.kotlin.daemon.KotlinCompileDaemon",
@@ -43,25 +44,27 @@ const KNOWN_WORDS: &[&str] = &[
     "godot_ai",
 ];
 
-/// How much of a command line is looked through for a known word: the program's name is not behind hundreds of them.
-const MOST_WORDS: usize = 256;
+/// Maximum number of arguments to search for a known word.
+const MAX_WORDS: usize = 256;
 
 /// Which processes of a tree are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// Which detached processes.
+    /// The policy for detached processes.
     pub(super) policy: Detached,
     /// The sessions that servers lead: a process in another one is detached.
     pub(super) sessions: Vec<u32>,
+    /// The trees, by their cookies: the child of a warden that has not executed the server yet is no service.
+    pub(super) trees: Vec<String>,
     pub(super) source: Source,
 }
 
-/// Where rules come from.
+/// Where the rules come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The orders of the warden itself: what its processes say counts for nothing.
+    /// The orders of the warden itself. The environment of a process is ignored.
     Orders,
-    /// A record. Any process of the user can write one, so the environment of a process that tells it overrides this.
+    /// A record. Any process of the user can write one, so rules in the environment of a process take precedence.
     Record,
 }
 
@@ -81,13 +84,14 @@ impl From<Terms> for Rules {
         Rules {
             policy,
             sessions: vec![session],
+            trees: Vec::new(),
             source: Source::Record,
         }
     }
 }
 
-/// The first processes of each detached session that is kept, with why. `members` are all processes of the tree;
-/// `server_gone` says whether the direct process of the server has ended.
+/// The topmost processes of each detached session to keep, with the reason. `members` are all processes of the tree;
+/// `server_gone` is whether the direct child has ended.
 pub(super) fn kept_among(
     members: &[Identity],
     rules: &Rules,
@@ -98,10 +102,11 @@ pub(super) fn kept_among(
         let Rules {
             policy, sessions, ..
         } = rules.for_process(identity.pid());
-        // A process that ended while it was looked at is nobody's service.
+        // A process that has ended by now serves nobody.
         if let Ok(stat) = os::stat(identity.pid())
             && policy != Detached::End
             && !sessions.contains(&stat.session)
+            && !tree_to_start(identity.pid()).is_some_and(|tree| rules.trees.contains(&tree))
         {
             by_session.entry(stat.session).or_default().push(Candidate {
                 identity,
@@ -128,7 +133,7 @@ pub(super) fn kept_among(
         };
         let inside = |pid: u32| unit.iter().any(|it| it.identity.pid() == pid);
         let first = unit.iter().filter(|it| !inside(it.parent));
-        // Asked again: now the answers were about these very processes (rule 6).
+        // Checked again, so the facts are about these processes (rule 6).
         let alive =
             first.filter(|it| ProcessRef::find(&it.identity).is_ok_and(|found| found.is_some()));
         kept.extend(alive.map(|it| (it.identity, reason)));
@@ -143,7 +148,7 @@ struct Candidate {
     policy: Detached,
 }
 
-/// The sockets of a tree, and all connections there are, as far as they can be seen.
+/// The sockets of a tree, and all connections that can be seen.
 struct Sockets {
     of: HashMap<u32, Vec<u64>>,
     all: HashSet<u64>,
@@ -168,14 +173,14 @@ fn reason_to_keep(pid: u32, tree: &Sockets) -> Option<Reason> {
     if is_known(pid) {
         return Some(Reason::Known);
     }
-    // One whose descriptors are closed to us cannot be told from one without sockets.
+    // A process whose descriptors cannot be read may have no sockets.
     let sockets = tree.of.get(&pid).filter(|sockets| !sockets.is_empty())?;
     let theirs = os::network_namespace_of(&pid.to_string()).ok();
     match &tree.connections {
         Some(connections) if theirs == tree.namespace => {
             let is_used = |it: &Connections| it.has_peer_outside(sockets, &tree.all);
-            // The kernel lists one end of a connection after the other: the end of a process that exits in between is
-            // nobody's, and is seen to be so by a second look.
+            // The kernel lists the two ends of a connection one after the other. If a process exits in between, its end
+            // belongs to no process, and a second look shows that.
             let again = || Connections::now().map_or(true, |connections| is_used(&connections));
             (is_used(connections) && again()).then_some(Reason::Used)
         }
@@ -187,7 +192,7 @@ fn reason_to_keep(pid: u32, tree: &Sockets) -> Option<Reason> {
     }
 }
 
-/// Whether a service that was kept is still what it was kept for: it, or a process of its session below it, is a known
+/// Whether a kept service still has the reason for which it was kept: it, or a descendant in its session, is a known
 /// service or listens.
 pub(super) fn still_serves(process: &ProcessRef) -> bool {
     let session = |pid: u32| os::stat(pid).ok().map(|stat| stat.session);
@@ -198,20 +203,20 @@ pub(super) fn still_serves(process: &ProcessRef) -> bool {
     own.is_some() && pids.any(|pid| is_known(pid) || listens(pid))
 }
 
-/// Whether a process has a listening socket, as far as that can be seen.
+/// Whether a process has a listening socket that can be seen.
 fn listens(pid: u32) -> bool {
     let sockets = os::sockets_of(pid).unwrap_or_default();
-    // No need to read the table of all sockets for a process without any.
+    // Without sockets there is no need to read the table of all sockets.
     !sockets.is_empty()
         && os::listening_in_namespace_of(pid)
             .is_ok_and(|listening| sockets.iter().any(|inode| listening.contains(inode)))
 }
 
-/// Whether a process is a service that is known to be shared: by the name of its program; or by a word of its command
-/// line, and then only if it listens. Any process can have any argument.
+/// Whether a process is a known shared service: by the name of its program, or by an argument if it also listens, because
+/// any process can have any argument.
 fn is_known(pid: u32) -> bool {
     let words = os::command_line(pid).unwrap_or_default();
-    let words: Vec<&str> = words.iter().take(MOST_WORDS).map(String::as_str).collect();
+    let words: Vec<&str> = words.iter().take(MAX_WORDS).map(String::as_str).collect();
     is_named_known(os::command_name(pid).as_deref(), &words)
         || (mentions_known(&words) && listens(pid))
 }
@@ -229,7 +234,7 @@ fn is_named_known(name: Option<&str>, words: &[&str]) -> bool {
     known.any(|known| name == Some(*known) || program == Some(*known))
 }
 
-/// Whether an argument is the name of a known service: what an interpreter was given to run, or any other word.
+/// Whether an argument is the name of a known service.
 fn mentions_known(words: &[&str]) -> bool {
     let mut arguments = words.iter().skip(1);
     arguments.any(|word| KNOWN_WORDS.contains(&last_part(word)))
@@ -270,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_not_known_though_they_mention_one() {
+    fn programs_that_only_mention_a_known_service_are_not_known() {
         for (name, line) in [
             ("node", "node server.js --agent gpg-agent-like"),
             ("sleep", "sleep 1000"),

@@ -1,4 +1,4 @@
-//! The served side: starting a server under a warden, and hearing from it.
+//! The served process: starting a server under a warden, and reading the warden's reports.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,44 +12,47 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Signal, WaitOptions};
 
 use super::Ladder;
+use super::orders::{Orders, RecordPlace, Recording};
 use super::strays::Awaited;
-use super::warden::{Orders, Place, Recording};
 use crate::detached::Detached;
+use crate::io::Handle;
 use crate::os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
+use crate::stdio::Stdio;
 
 /// What to start, and how.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// The server: program and arguments. The program is looked for as a shell would.
+    /// The server: program and arguments. The program is searched for on the PATH, as a shell does.
     pub server: Vec<OsString>,
-    /// The program that becomes the warden, with the arguments that make it one: it must end up in
-    /// [`warden_main`](super::warden_main) with what follows them. `[/proc/self/exe, warden]` for a program that can be its own.
+    /// The program that becomes the warden, with the arguments before its orders. It must call
+    /// [`warden_main`](super::warden_main) with the arguments that follow. `[/proc/self/exe, warden]` for a program that
+    /// can be its own warden.
     pub warden: Vec<OsString>,
-    /// The server's stdin, stdout and stderr. Handed through; nobody else keeps a copy.
-    pub stdio: [OwnedFd; 3],
-    /// The environment, or ours. Either way the server gets none of the `KENNEL_…` variables in it.
+    /// The server's stdin, stdout and stderr. Only the server keeps a copy.
+    pub stdio: Stdio,
+    /// The environment; `None` for ours. The server never gets `KENNEL_…` variables.
     pub env: Option<Vec<(OsString, OsString)>>,
-    /// The working directory, or ours.
+    /// The working directory; `None` for ours.
     pub cwd: Option<PathBuf>,
-    /// How the tree is ended.
+    /// The durations of the stop ladder.
     pub ladder: Ladder,
-    /// Which detached services outlive the tree.
+    /// The policy for detached services.
     pub detached: Detached,
-    /// The directory for the tree's record, which a later start reads; `None` where there is none to be had.
+    /// The directory for the tree's record, which a later start reads; `None` if there is no directory.
     pub records: Option<BorrowedFd<'a>>,
 }
 
 impl Launch<'_> {
-    /// Starts the warden, which starts the server; [`Tree::next_report`] tells how that went. A record that cannot
-    /// be written (a full disk) does not keep the server from starting.
+    /// Starts the warden, which starts the server; [`Tree::next_report`] returns the result. The server starts even if its
+    /// record cannot be written (a full disk).
     pub fn start(self) -> io::Result<Tree> {
         self.start_with(Recording::BestEffort)
     }
 
-    /// The same, but a server whose record cannot be written is not started, or is ended again:
-    /// [`Report::NotRecorded`] says so.
+    /// The same, but the server is not started, or is ended again, if its record cannot be written: then there is a
+    /// [`Report::NotRecorded`].
     pub fn start_recorded(self) -> io::Result<Tree> {
         match self.records {
             Some(_) => self.start_with(Recording::Required),
@@ -67,7 +70,7 @@ impl Launch<'_> {
             served: *ProcessRef::me()?.identity(),
             ladder: self.ladder,
             detached: self.detached,
-            place: Place::new(self.records.map(|dir| dir.as_raw_fd()))?,
+            place: RecordPlace::new(self.records.map(|dir| dir.as_raw_fd()))?,
             recording,
         };
         let mut handed = vec![theirs.as_raw_fd()];
@@ -78,7 +81,7 @@ impl Launch<'_> {
             .split_first()
             .ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        // What `ps` shows: the name of a program, not the path it was started by.
+        // `ps` shows the name of the program, not the path that it was started by.
         command
             .arg0("kennel")
             .args(first_args)
@@ -91,15 +94,21 @@ impl Launch<'_> {
         if let Some(cwd) = self.cwd {
             command.current_dir(cwd);
         }
-        let [stdin, stdout, stderr] = self.stdio;
+        let [stdin, stdout, stderr] = self.stdio.map(Handle::into_inner);
         command.stdin(stdin).stdout(stdout).stderr(stderr);
+        // No record names the child before it is a warden. So it dies with us, even if it is stopped (SIGSTOP) until then.
+        // Another thread than the first one may end while we live, and the signal is of the thread.
+        let dies_with_us = os::is_first_thread();
         // SAFETY: between fork and exec only system calls are made, on descriptors that are open in
         // the parent until `spawn` returns.
         unsafe {
             command.pre_exec(move || {
+                if dies_with_us {
+                    os::die_with_parent()?;
+                }
                 reap_children_ourselves();
                 crate::limits::restore_descriptors();
-                // Out of our group: what ends us by group or terminal must leave the warden to its work.
+                // In a session of its own, so that a signal to our group or terminal does not end the warden.
                 rustix::process::setsid()?;
                 for &fd in &handed {
                     let fd = BorrowedFd::borrow_raw(fd);
@@ -112,7 +121,7 @@ impl Launch<'_> {
         let warden = match ProcessRef::of_child(child.id()) {
             Ok(warden) => warden,
             Err(error) => {
-                // Its control socket closes with ours: it ends what it started, and is not left a zombie.
+                // Its control socket closes with ours, so it ends what it started. It is reaped here.
                 drop(ours);
                 child.wait()?;
                 return Err(error);
@@ -127,7 +136,7 @@ impl Launch<'_> {
     }
 }
 
-/// A server under its warden. Dropping it asks for the ladder, as [`stop`](Tree::stop) does.
+/// A server under its warden. Dropping it stops the server, as [`stop`](Tree::stop) does.
 #[derive(Debug)]
 pub struct Tree {
     control: OwnedFd,
@@ -140,22 +149,21 @@ pub struct Tree {
 /// What a warden reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// The server runs. No identity: it had ended before it could be looked at.
+    /// The server runs. There is no identity if it ended before the identity was read.
     Started {
         /// The direct child: the server, or its launcher.
         pid: u32,
-        /// Who that is.
+        /// The identity of that process.
         identity: Option<Identity>,
     },
-    /// The server could not be started: the system's error.
+    /// The server could not be started: the system's error number.
     Refused(i32),
-    /// The record could not be written, with the system's error, and was required
-    /// ([`Launch::start_recorded`]). Nothing was started, or what was started is being ended; [`Report::Empty`]
-    /// follows.
+    /// The record was required ([`Launch::start_recorded`]) and could not be written: the system's error number. The server
+    /// was not started, or is being ended; [`Report::Empty`] follows.
     NotRecorded(i32),
-    /// The direct child ended. Its tree may live on: a launcher may start a server and go.
+    /// The direct child ended. Its tree may live on: a launcher may start a server and exit.
     Exited(Exit),
-    /// Nothing is left of the tree; the warden ends now.
+    /// The tree has no processes any more; the warden exits now.
     Empty,
 }
 
@@ -169,45 +177,46 @@ pub enum Exit {
 }
 
 impl Tree {
-    /// A tree that this process started before it became another program: its control socket ([`AsFd`]), and its
-    /// warden, which is a child that nobody has reaped.
-    pub fn taken_over(control: OwnedFd, warden: u32) -> io::Result<Tree> {
+    /// A tree that this process started before it executed another program: its control socket ([`AsFd`]), and its warden,
+    /// an unreaped child.
+    pub fn taken_over(control: Handle, warden: u32) -> io::Result<Tree> {
         Ok(Tree {
-            control,
+            control: control.into_inner(),
             warden: ProcessRef::of_child(warden)?,
             reaped: AtomicBool::new(false),
             _awaited: Awaited::taken_over(warden),
         })
     }
 
-    /// The warden: its exit is the end of the tree, or means that [`end_strays`](super::end_strays) is due.
+    /// The warden. When it exits, the tree is empty, or [`end_strays`](super::end_strays) must be called.
     pub fn warden(&self) -> &ProcessRef {
         &self.warden
     }
 
-    /// Asks for the ladder, and continues the warden if it was stopped (SIGSTOP): a stopped warden ends nobody. Close the
-    /// server's stdin too: that is its first rung.
+    /// Starts the stop ladder, and continues the warden if it was stopped (SIGSTOP). The caller must also close the
+    /// server's stdin: that is the first step.
     pub fn stop(&self) -> io::Result<()> {
         self.ask(STOP)
     }
 
-    /// The same where the server's stdin has been closed for the time of the first rung already: the second is next.
+    /// The same if the server's stdin was already closed for the duration of the first step: the ladder starts with
+    /// SIGTERM.
     pub fn stop_after_eof(&self) -> io::Result<()> {
         self.ask(STOP_AFTER_EOF)
     }
 
     fn ask(&self, word: &[u8]) -> io::Result<()> {
         let asked = match os::send(self.control.as_fd(), word, SendFlags::empty()) {
-            // Gone already: nothing to stop.
+            // The warden is gone: there is nothing to stop.
             Ok(_) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => Ok(()),
             Err(errno) => Err(errno.into()),
         };
-        // To one that runs, SIGCONT does nothing.
+        // SIGCONT has no effect on a running process.
         let _ = self.warden.signal(Signal::CONT);
         asked
     }
 
-    /// The next report, or `None` when the warden will send no more. Blocks; poll [`AsFd`] to not.
+    /// The next report, or `None` if the warden sends no more. Blocks; poll [`AsFd`] to avoid that.
     pub fn next_report(&self) -> io::Result<Option<Report>> {
         let mut buffer = [0u8; 256];
         loop {
@@ -216,7 +225,7 @@ impl Tree {
                 Ok((length, _)) => Report::parse(&buffer[..length])
                     .map(Some)
                     .ok_or_else(|| io::ErrorKind::InvalidData.into()),
-                // It went without reading our last word. That is said once, and ahead of its own last words.
+                // The warden exited without reading our last message. This error comes once, before its own last reports.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => continue,
                 Err(errno) => Err(errno.into()),
             };
@@ -228,7 +237,7 @@ impl Tree {
         self.reap()
     }
 
-    /// The same, where others look at the tree as well.
+    /// The same, for a tree that is shared.
     pub fn reap(&self) -> io::Result<()> {
         self.reap_with(WaitOptions::empty()).map(drop)
     }
@@ -252,7 +261,7 @@ impl Tree {
     }
 }
 
-/// What a warden is told by the process that it serves: any other word means the same as the first.
+/// The messages of the served process to its warden. Any other message means the same as `stop`.
 pub(super) const STOP: &[u8] = b"stop";
 pub(super) const STOP_AFTER_EOF: &[u8] = b"stop after eof";
 
@@ -263,7 +272,7 @@ impl Drop for Tree {
 }
 
 impl AsFd for Tree {
-    /// Readable when a report waits, or when there will be no more.
+    /// Readable when there is a report, or when there will be no more.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }

@@ -2,31 +2,31 @@
 
 use std::io;
 
-use super::{Families, Tree};
+use super::{ProcessTable, Tree};
 use crate::os;
 
-/// A process of a server that is stopped, and so reads no requests.
+/// A stopped process of a server, which reads no requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped {
-    /// Its pid.
+    /// The pid.
     pub pid: u32,
-    /// The debugger that traces it, if one does. SIGCONT does not continue it then.
+    /// The debugger that traces it, if any. Then SIGCONT does not continue it.
     pub tracer: Option<u32>,
 }
 
 impl Tree {
-    /// The process of this server that is stopped, if one is. Reads the process table.
+    /// The stopped process of this server, if any. Reads the process table.
     pub fn stopped(&self) -> io::Result<Option<Stopped>> {
-        let families = Families::now()?;
-        let tops = families.children(self.warden().pid());
-        Ok(stopped(&tops, &families))
+        let table = ProcessTable::now()?;
+        let tops = table.children(self.warden().pid());
+        Ok(stopped(tops, &table))
     }
 }
 
-/// The first stopped process among `tops`, the topmost processes of a server, and those below them that share their
-/// stdin if it is a pipe or a socket: a launcher and the server it started. Other descendants do not count: a server
-/// may stop a child on purpose.
-pub fn stopped(tops: &[u32], families: &Families) -> Option<Stopped> {
+/// The first stopped process among `tops`, the topmost processes of a server, and those descendants that share their stdin
+/// if it is a pipe or a socket: a launcher and the server that it started. Other descendants do not count: a server may
+/// stop a child on purpose.
+pub fn stopped(tops: &[u32], table: &ProcessTable) -> Option<Stopped> {
     tops.iter().find_map(|&top| {
         let stdin = os::stream_identity(top, 0);
         let mut readers = vec![top];
@@ -37,7 +37,7 @@ pub fn stopped(tops: &[u32], families: &Families) -> Option<Stopped> {
                 return Some(stopped);
             }
             let shares_stdin = |&pid: &u32| stdin.is_some() && os::stream_identity(pid, 0) == stdin;
-            readers.extend(families.children(pid).into_iter().filter(shares_stdin));
+            readers.extend(table.children(pid).iter().copied().filter(shares_stdin));
         }
         None
     })

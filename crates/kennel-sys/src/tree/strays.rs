@@ -1,4 +1,4 @@
-//! The served process as its wardens' subreaper: what a killed warden leaves becomes its child.
+//! Strays: processes that a killed warden leaves. They become children of the served process, which is a subreaper.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, WaitOptions};
 
 use super::daemons::is_daemon;
+use super::ending::wait_for_all;
 use super::kept::{self, Kept};
 use super::mark::TreeMark;
 use super::record::{self, Record};
@@ -21,24 +22,24 @@ use crate::os;
 use crate::process::{Identity, ProcessRef};
 use crate::signals::reap_children_ourselves;
 
-/// How long a killed stray may take to be gone. One in the middle of a disk's answer may take longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time for a killed stray to exit. A process that waits for a disk may take longer.
+const AFTER_KILL: Duration = Duration::from_secs(2);
 
-/// How long strays have after SIGTERM. Whoever ends them serves nobody meanwhile.
+/// Time for strays to exit after SIGTERM. The caller serves no requests meanwhile.
 const AFTER_TERM: Duration = Duration::from_millis(500);
 
-/// Children that were there before any warden: started by whoever we were before an exec.
-static ELDER: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// Children from before the first warden, which this process started before an exec.
+static EARLIER_CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// Children that somebody here waits for: wardens, and what [`crate::detach::spawn`] starts on its way.
+/// Children that a part of this process waits for: wardens, and the intermediate children of [`crate::detach::spawn`].
 static AWAITED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// A child that nobody reaps but the owner of this, who reaps it before it is dropped.
+/// A child that only the owner of this value reaps, before it drops the value.
 #[derive(Debug)]
 pub(crate) struct Awaited(u32);
 
 impl Awaited {
-    /// Starts a child. Until it is known as one that is waited for, no other thread reaps anybody.
+    /// Starts a child. Until it is registered here, no other thread reaps children.
     pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, Awaited)> {
         let mut awaited = awaited();
         let child = command.spawn()?;
@@ -47,7 +48,7 @@ impl Awaited {
         Ok((child, awaited))
     }
 
-    /// One that was started before this process became another program.
+    /// A child that was started before this process executed another program.
     pub(crate) fn taken_over(pid: u32) -> Awaited {
         awaited().insert(pid);
         Awaited(pid)
@@ -64,53 +65,61 @@ fn awaited() -> MutexGuard<'static, BTreeSet<u32>> {
     AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes orphans below this process its children instead of init's. Call it before the first start: the
-/// children it has by then are no strays (`helper & exec kennel …` leaves us one).
+/// Makes this process the parent of its orphaned descendants, instead of init. Call it before the first start: the children
+/// that exist by then are no strays (`helper & exec kennel …` leaves one).
 pub fn become_subreaper() -> io::Result<()> {
     reap_children_ourselves();
-    *ELDER.lock().unwrap_or_else(PoisonError::into_inner) =
+    *EARLIER_CHILDREN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) =
         os::children_of_this_process().unwrap_or_default();
     os::set_subreaper(true)
 }
 
-/// The children that are no strays.
-pub(crate) fn elders() -> Vec<u32> {
-    ELDER.lock().unwrap_or_else(PoisonError::into_inner).clone()
+/// The children from before the first warden, which are no strays.
+pub(crate) fn earlier_children() -> Vec<u32> {
+    EARLIER_CHILDREN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
-/// As [`become_subreaper`] after an exec of one that was it already, with the elders it knew.
-pub(crate) fn remain_subreaper(elders: Vec<u32>) -> io::Result<()> {
+/// As [`become_subreaper`], after an exec by a process that was a subreaper already, with the earlier_children from before.
+pub(crate) fn remain_subreaper(earlier_children: Vec<u32>) -> io::Result<()> {
     reap_children_ourselves();
-    *ELDER.lock().unwrap_or_else(PoisonError::into_inner) = elders;
+    *EARLIER_CHILDREN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner) = earlier_children;
     os::set_subreaper(true)
 }
 
-/// Reaps the children of this process that have ended and that nobody waits for: kept services, and whatever these and
-/// children from before leave to it. Not those from before, wardens and `known`. Due on each SIGCHLD.
+/// Reaps the children of this process that have ended and that no part of it waits for: kept services, and what they and
+/// the earlier_children leave. Does not reap earlier_children, wardens and `known`. Call it on each SIGCHLD.
 pub fn reap_kept(known: &[u32]) {
-    let elder = elders();
-    // Held meanwhile: a child that another thread starts is not reaped before it is known.
+    let earlier_children = earlier_children();
+    // Locked meanwhile, so that a child which another thread starts is registered before it can be reaped.
     let awaited = awaited();
     let mut theirs = os::children_of_this_process().unwrap_or_default();
-    theirs.retain(|pid| !known.contains(pid) && !elder.contains(pid) && !awaited.contains(pid));
+    theirs.retain(|pid| {
+        !known.contains(pid) && !earlier_children.contains(pid) && !awaited.contains(pid)
+    });
     for pid in theirs {
-        is_reaped(pid);
+        reap(pid);
     }
 }
 
-/// Ends and reaps every child of this process but `known` ones and those from before, with all that is
-/// below them: SIGTERM, then SIGKILL. Returns how many that were. Due when a warden's exit was not announced by it.
-/// Detached services that others use are spared: those on record in `records` with what they started, and those that the
-/// warden would have found.
+/// Ends and reaps every child of this process except `known` and earlier_children, with their descendants: SIGTERM, then SIGKILL.
+/// Returns their number. Call it when a warden exited without a report. Detached services that others use are spared: those
+/// on record in `records`, with what they started, and those that the warden would have kept.
 ///
-/// For a process whose only children are wardens: any other child is a stray. Where it had children before it became
-/// Kennel, theirs may have become its own: then only a child that the kernel confirms to be of one of our trees
-/// (`members`) is a stray. Call it on the thread that starts them. One that cannot be killed (it changed its user) stays,
-/// and is not waited for.
+/// For a process whose only children are wardens: any other child is a stray. If it has earlier_children, their orphans may have
+/// become its children: then only a child that the kernel confirms as a member of one of our trees (`members`) is a stray.
+/// Call it on the thread that starts the wardens. A child that cannot be killed (it changed its user) stays, and is not
+/// waited for.
 pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<usize> {
-    let elder = elders();
-    let (mut kept, kept_trees) = records.map(kept_before).unwrap_or_default();
-    let deadline = Instant::now() + AFTER_TERM + PATIENCE;
+    let earlier_children = earlier_children();
+    let (mut kept, kept_trees) = records.map(services_of_ended_trees).unwrap_or_default();
+    let deadline = Instant::now() + AFTER_TERM + AFTER_KILL;
     let mut seen = BTreeSet::new();
     let mut asked = false;
     loop {
@@ -120,35 +129,35 @@ pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<
             children.retain(|pid| !awaited.contains(pid));
             children
         };
-        strays.retain(|pid| !known.contains(pid) && !elder.contains(pid));
-        if !elder.is_empty() {
-            // A dead one has nothing left that would confirm it.
-            strays.retain(|&pid| !is_reaped(pid));
-            let members = records.map(members_of_ours).unwrap_or_default();
+        strays.retain(|pid| !known.contains(pid) && !earlier_children.contains(pid));
+        if !earlier_children.is_empty() {
+            // A dead process has no environment to confirm it.
+            strays.retain(|&pid| !reap(pid));
+            let members = records.map(members_of_abandoned_trees).unwrap_or_default();
             strays.retain(|pid| members.contains(pid));
         }
         strays.retain(|&pid| !descendants::is_spared(pid, &kept));
-        // Of each round's own: what was below a killed one is looked at when it is ours.
+        // In each round: the children of a killed process are checked when they become ours.
         if let Some(dir) = records {
             kept.extend(kept_among(&strays, dir));
         }
         strays.retain(|&pid| !descendants::is_spared(pid, &kept));
-        strays.retain(|&pid| !is_of_a_service(pid, &kept, &kept_trees));
+        strays.retain(|&pid| !belongs_to_service(pid, &kept, &kept_trees));
         seen.extend(strays.iter().copied());
         if !std::mem::replace(&mut asked, true) {
-            ask_to_end(&strays, &kept)?;
-            strays.retain(|&pid| !is_reaped(pid));
+            terminate(&strays, &kept)?;
+            strays.retain(|&pid| !reap(pid));
             continue;
         }
         let mut strays = descendants::kill_children(strays);
         if strays.is_empty() {
             return Ok(seen.len());
         }
-        // On a busy machine the end may come late: killed ones are waited for in any case.
-        let until = deadline.max(Instant::now() + PATIENCE);
-        // What was below them becomes ours as they go: look again when they are gone.
+        // On a busy machine a process may exit late: killed processes get their time in any case.
+        let until = deadline.max(Instant::now() + AFTER_KILL);
+        // Their children become ours as they exit: check again when they are gone.
         while !strays.is_empty() {
-            strays.retain(|&pid| !is_reaped(pid));
+            strays.retain(|&pid| !reap(pid));
             if Instant::now() >= until && !strays.is_empty() {
                 return Ok(seen.len() - strays.len());
             }
@@ -159,9 +168,9 @@ pub fn end_strays(known: &[u32], records: Option<BorrowedFd<'_>>) -> io::Result<
     }
 }
 
-/// Sends SIGTERM to strays and to all below them but services in `kept`, and waits until they are gone or
+/// Sends SIGTERM to strays and their descendants, except services in `kept`, and waits until they are gone or
 /// [`AFTER_TERM`] is over.
-fn ask_to_end(strays: &[u32], kept: &[Identity]) -> io::Result<()> {
+fn terminate(strays: &[u32], kept: &[Identity]) -> io::Result<()> {
     let spared = kept::spared(kept);
     let mut asked = Vec::new();
     for &pid in strays.iter().filter(|&&pid| !is_daemon(pid)) {
@@ -172,18 +181,14 @@ fn ask_to_end(strays: &[u32], kept: &[Identity]) -> io::Result<()> {
     }
     asked.retain(|process| !spared.contains(&process.pid()));
     for process in &asked {
-        // One that changed its user is out of reach.
+        // A process that changed its user cannot be signalled.
         let _ = process.signal(Signal::TERM);
     }
-    let started = Instant::now();
-    for process in &asked {
-        process.wait(Some(AFTER_TERM.saturating_sub(started.elapsed())))?;
-    }
-    Ok(())
+    wait_for_all(&asked, AFTER_TERM)
 }
 
 /// The living members of our trees whose warden is gone, as the kernel confirms them.
-fn members_of_ours(dir: BorrowedFd<'_>) -> Vec<u32> {
+fn members_of_abandoned_trees(dir: BorrowedFd<'_>) -> Vec<u32> {
     let trees = Abandoned::on_record(dir).trees;
     let members = trees
         .iter()
@@ -191,7 +196,7 @@ fn members_of_ours(dir: BorrowedFd<'_>) -> Vec<u32> {
     members.map(|process| process.pid()).collect()
 }
 
-/// The trees of this process whose warden is gone, as their records say.
+/// The trees of this process whose warden is gone, according to their records.
 #[derive(Default)]
 struct Abandoned {
     trees: Vec<(String, Record)>,
@@ -223,11 +228,16 @@ impl Abandoned {
         Rules {
             policy: self.policy.unwrap_or_default(),
             sessions: self.sessions.clone(),
+            trees: self
+                .trees
+                .iter()
+                .map(|(cookie, _)| cookie.clone())
+                .collect(),
             source: Source::Record,
         }
     }
 
-    /// The tree that a process was started in, as far as its environment tells.
+    /// The tree that a process was started in, according to its environment.
     fn tree_of(&self, identity: &Identity) -> String {
         let mark = TreeMark::of(identity.pid()).map(|mark| mark.cookie);
         let mut cookies = self.trees.iter().map(|(cookie, _)| cookie);
@@ -236,8 +246,8 @@ impl Abandoned {
     }
 }
 
-/// The services among the strays and what is below them, written down. Without a record of the warden's tree nobody can
-/// say which session was the server's: then there are none.
+/// The services among the strays and their descendants. Writes their records. Without a record of the warden's tree the
+/// session of the server is unknown: then there are none.
 fn kept_among(strays: &[u32], dir: BorrowedFd<'_>) -> Vec<Identity> {
     let abandoned = Abandoned::on_record(dir);
     if abandoned.trees.is_empty() {
@@ -256,8 +266,8 @@ fn kept_among(strays: &[u32], dir: BorrowedFd<'_>) -> Vec<Identity> {
     services.into_iter().map(|(identity, _)| identity).collect()
 }
 
-/// The services on record that this process inherited from trees that ended before, and those trees.
-fn kept_before(dir: BorrowedFd<'_>) -> (Vec<Identity>, Vec<String>) {
+/// The services on record from trees that ended before, and those trees.
+fn services_of_ended_trees(dir: BorrowedFd<'_>) -> (Vec<Identity>, Vec<String>) {
     let abandoned = Abandoned::on_record(dir);
     let services = kept::confirmed_records(dir, &abandoned.rules());
     let is_abandoned = |tree: &String| abandoned.trees.iter().any(|(cookie, _)| cookie == tree);
@@ -267,9 +277,9 @@ fn kept_before(dir: BorrowedFd<'_>) -> (Vec<Identity>, Vec<String>) {
     (identities.collect(), trees)
 }
 
-/// Whether a child is of a service that was kept, and was left to us by the process that started it: it is in the session
-/// of one, or has the cookie of a tree that ended before and left one.
-fn is_of_a_service(pid: u32, kept: &[Identity], trees: &[String]) -> bool {
+/// Whether a child belongs to a kept service, and the process that started it has ended: it is in the session of one, or
+/// has the cookie of a tree that ended before and left one.
+fn belongs_to_service(pid: u32, kept: &[Identity], trees: &[String]) -> bool {
     let session = |pid: u32| os::stat(pid).ok().map(|stat| stat.session);
     let own = session(pid);
     let is_in_it = |service: &Identity| {
@@ -279,7 +289,7 @@ fn is_of_a_service(pid: u32, kept: &[Identity], trees: &[String]) -> bool {
     own.is_some() && (kept.iter().any(is_in_it) || TreeMark::of(pid).is_some_and(has_cookie))
 }
 
-fn is_reaped(pid: u32) -> bool {
+fn reap(pid: u32) -> bool {
     let Ok(pid) = os::pid_of(pid) else {
         return true;
     };
@@ -304,19 +314,20 @@ mod tests {
     use crate::tree::COOKIE;
 
     #[test]
-    fn each_child_that_nobody_waits_for_is_reaped_when_it_ends_and_no_other() {
+    #[ignore = "needs a process without other tests: cargo xtask test"]
+    fn only_children_that_nothing_waits_for_are_reaped() {
         let signals = Signals::catch(&[Signal::CHILD]).expect("a handler");
         become_subreaper().expect("a subreaper");
         let (mut known, _awaited) =
             Awaited::spawn(Command::new("sleep").arg("0")).expect("a child");
-        // Its child ends after it, as a child of ours.
+        // Its child outlives it, as a child of ours.
         let mut starter = Command::new("sh")
             .args(["-c", "sleep 0.2 & sleep 0.1 & echo $!"])
             .spawn()
             .expect("a shell");
         starter.wait().expect("our child");
         wait_for("nobody but the one that is waited for", || {
-            events::sleep(&[signals.as_fd()], &[], Some(DEADLINE)).expect("an event");
+            events::sleep(&[&signals], &[], Some(DEADLINE)).expect("an event");
             while signals.next().is_some() {}
             reap_kept(&[]);
             (os::children_of_this_process().ok()? == [known.id()]).then_some(())
@@ -325,7 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kept_service_started_is_no_stray() {
+    #[ignore = "needs a process without other tests: cargo xtask test"]
+    fn processes_started_by_a_kept_service_are_no_strays() {
         let scope = Scope::new("workers");
         become_subreaper().expect("a subreaper");
         // Known to be shared by its name.
@@ -358,7 +370,7 @@ mod tests {
         let mut stray = scope.command("sleep").arg("1000").spawn().expect("a child");
 
         let ended = end_strays(&[], Some(dir.as_fd())).expect("strays can be ended");
-        let alive = workers.iter().filter(|&&pid| !is_reaped(pid)).count();
+        let alive = workers.iter().filter(|&&pid| !reap(pid)).count();
         let everyone = descendants::below(&identity).expect("the process table");
         for &pid in &workers {
             descendants::kill_children(vec![pid]);

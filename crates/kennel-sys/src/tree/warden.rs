@@ -1,37 +1,36 @@
-//! The warden: starts one command, holds its whole tree, and ends it when the one it serves is gone.
+//! The warden: starts one command, holds its process tree, and ends the tree when the served process is gone.
 //!
-//! One thread, which never ends early: so the child's death signal (`PR_SET_PDEATHSIG`, bound to the
-//! thread that forked) means the warden's death and nothing else (lesson 23).
+//! It has one thread, which never ends early. So the death signal of its child (`PR_SET_PDEATHSIG`, bound to the thread
+//! that forked) means the death of the warden and nothing else (lesson 23).
 
-use std::ffi::{CString, OsStr, OsString};
-use std::fmt;
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::kept::Kept;
-use super::mark::{Terms, TreeMark};
+use super::orders::{Orders, Recording};
 use super::record::Record;
-use super::search::Search;
+use super::record_file;
+use super::server_start::{ServerStart, WARDEN_NAME, shell_errno};
 use super::services::{self, Rules, Source};
 use super::start::{Exit, Report, STOP_AFTER_EOF};
-use super::{COOKIE, Ladder, descendants};
+use super::{Ladder, descendants};
 use crate::detach::{Kind, adopt};
 use crate::detached::Detached;
 use crate::events;
+use crate::io::{Handle, Waitable};
 use crate::os;
 use crate::process::{Identity, ProcessRef};
-use crate::signals::{Signals, default_dispositions, survive_file_size_limit};
+use crate::signals::{Signals, ignore_file_size_signal};
 
-/// Runs the warden: `arguments` are what followed its own name, as [`Launch`](super::Launch) put them there.
+/// Runs the warden. `arguments` are those that [`Launch`](super::Launch) passed after the program's own.
 ///
-/// Returns the process's exit code: 0 when the tree is empty, 126 or 127 when the server could not be
-/// started, 2 when the arguments were not made by [`Launch`](super::Launch).
+/// Returns the exit code of the process: 0 when the tree is empty, 126 or 127 if the server could not be started, 2 if the
+/// arguments were not made by [`Launch`](super::Launch).
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut arguments = arguments.into_iter();
     let orders = arguments.next().and_then(|text| Orders::parse(&text));
@@ -45,115 +44,28 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// What the served process wants of its warden, as one word on the warden's command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Orders {
-    pub(super) control: RawFd,
-    pub(super) served: Identity,
-    pub(super) ladder: Ladder,
-    pub(super) detached: Detached,
-    pub(super) place: Place,
-    pub(super) recording: Recording,
-}
-
-/// Whether a server may run whose record cannot be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Recording {
-    /// It may: a session's server without a record is better than none.
-    BestEffort,
-    /// It may not: nobody would find what outlives its starter.
-    Required,
-}
-
-/// The tree's name, and where its record is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) cookie: String,
-    records: Option<RawFd>,
-}
-
-impl Place {
-    pub(super) fn new(records: Option<RawFd>) -> io::Result<Place> {
-        let cookie = crate::random::word()?;
-        Ok(Place { cookie, records })
-    }
-}
-
-impl fmt::Display for Orders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Orders {
-            control,
-            served,
-            ladder,
-            detached,
-            place,
-            recording,
-        } = self;
-        let (eof, term) = (ladder.after_eof.as_millis(), ladder.after_term.as_millis());
-        let records = place.records.unwrap_or(-1);
-        write!(
-            f,
-            "for={served},control={control},ladder={eof}/{term},detached={detached},tree={},records={records}",
-            place.cookie
-        )?;
-        match recording {
-            Recording::BestEffort => Ok(()),
-            Recording::Required => f.write_str(",recording=required"),
-        }
-    }
-}
-
-impl Orders {
-    pub(super) fn parse(text: &OsStr) -> Option<Orders> {
-        let text = text.to_str()?;
-        let field = |name: &str| {
-            text.split(',')
-                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
-        };
-        let (eof, term) = field("ladder")?.split_once('/')?;
-        let records: RawFd = field("records")?.parse().ok()?;
-        Some(Orders {
-            control: field("control")?.parse().ok()?,
-            served: field("for")?.parse().ok()?,
-            ladder: Ladder {
-                after_eof: Duration::from_millis(eof.parse().ok()?),
-                after_term: Duration::from_millis(term.parse().ok()?),
-            },
-            detached: field("detached")?.parse().ok()?,
-            place: Place {
-                cookie: field("tree")?.to_owned(),
-                records: (records >= 0).then_some(records),
-            },
-            recording: match field("recording") {
-                Some("required") => Recording::Required,
-                _ => Recording::BestEffort,
-            },
-        })
-    }
-}
-
-/// Where on the ladder the tree stands.
+/// The step of the stop ladder that the tree is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rung {
-    /// Nobody wants it stopped.
+    /// The server is to run.
     Serving,
     /// Its stdin was closed.
     Eof { until: Instant },
-    /// Everyone in it was sent SIGTERM.
+    /// All its processes were sent SIGTERM.
     Term { until: Instant },
-    /// Its members are killed and reaped until none is left; between two looks we nap, ever longer while
-    /// a kill reaches nobody new.
-    Kill { nap: Duration },
+    /// Its members are killed and reaped until none is left. The pause between two attempts grows while a kill reaches no
+    /// new process.
+    Kill { pause: Duration },
 }
 
-/// The longest rung once the process that was served is gone.
-const ABANDONED: Duration = Duration::from_secs(1);
+/// Maximum duration of each step once the served process is gone.
+const MAX_STEP_WHEN_ABANDONED: Duration = Duration::from_secs(1);
 
-/// The first nap, and the longest. A child that ends wakes us from any.
-const FIRST_NAP: Duration = Duration::from_millis(5);
-const LONGEST_NAP: Duration = Duration::from_secs(1);
-/// The longest nap where pids have to be tried, which costs more.
-const LONGEST_SEARCH_NAP: Duration = Duration::from_secs(60);
+/// The shortest and the longest pause. It ends early when a child ends.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause where every pid has to be tried, which costs more.
+const MAX_SEARCH_PAUSE: Duration = Duration::from_secs(60);
 
 struct Warden {
     /// `None` once the served process has closed its end.
@@ -162,138 +74,169 @@ struct Warden {
     signals: Signals,
     ladder: Ladder,
     rung: Rung,
+    /// The first process of the tree: the server, or the child that is to become it.
     server: Pid,
+    /// The start of the server, until its result is known.
+    starting: Option<ServerStart>,
+    /// The program of the server.
+    program: OsString,
+    /// The error number with which the server could not be executed.
+    refused: Option<i32>,
     server_reaped: bool,
-    /// Whom the last kill reached.
+    /// The pids that the last kill reached.
     killed: Vec<u32>,
-    /// Who is below us, where `/proc` does not say so.
-    search: Search,
+    /// Finds our children where `/proc` does not list them.
+    search: os::ChildSearch,
     detached: Detached,
-    cookie: String,
-    /// Where kept services are written down.
-    records: Option<OwnedFd>,
-    /// Detached services that outlive the tree: decided before its first rung.
+    record: TreeRecord,
+    /// Detached services that outlive the tree: decided before the first step of the stop ladder.
     kept: Vec<Identity>,
 }
 
 impl Warden {
+    /// Starts the server and holds its tree until it is empty. Returns the exit code of this process.
     fn serve(orders: &Orders, server: &[OsString]) -> io::Result<u8> {
-        // Started as `/proc/self/exe`, it would go by the name of "exe".
-        os::set_process_name(c"kennel-warden");
-        survive_file_size_limit();
-        let control = adopt(orders.control, Kind::Socket)?;
+        // The death signal was for the time before this program was executed: from here on, the end of the served process
+        // starts the stop ladder.
+        os::outlive_parent()?;
+        // Started as `/proc/self/exe`, it would be shown with the name "exe".
+        os::set_process_name(WARDEN_NAME);
+        ignore_file_size_signal();
+        let control = adopt(orders.control, Kind::Socket)?.into_inner();
         let records = orders.place.records;
-        let records = records.map(|fd| adopt(fd, Kind::Directory)).transpose()?;
-        // It is our parent, as long as it lives: one with another pid adopted us.
+        let adopt_dir = |fd| adopt(fd, Kind::Directory).map(Handle::into_inner);
+        let records = records.map(adopt_dir).transpose()?;
+        // The served process is our parent while it lives. A parent with another pid adopted us.
         let served = match ProcessRef::parent()? {
             Some(parent) if parent.pid() == orders.served.pid() => parent,
-            // Killed while we were being started: there is nobody to start anything for.
+            // It was killed during our start: no process needs the server.
             _ => return Ok(0),
         };
         os::set_subreaper(true)?;
         let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
-
-        let cookie = &orders.place.cookie;
-        let mut record = Record::new(
-            orders.served,
-            *ProcessRef::me()?.identity(),
-            orders.detached,
-        );
-        let keep = |record: &Record| match &records {
-            Some(dir) => record.write(dir.as_fd(), cookie),
-            None => Ok(()),
+        let record = TreeRecord {
+            dir: records,
+            cookie: orders.place.cookie.clone(),
+            required: orders.recording == Recording::Required,
+            content: Record::new(
+                orders.served,
+                *ProcessRef::me()?.identity(),
+                orders.detached,
+            ),
         };
-        let required = orders.recording == Recording::Required;
-        // Before the start: whatever happens from here on, the cookie is on record.
-        if let Err(error) = keep(&record)
-            && required
+        // Before the start, so that the cookie is on record whatever happens from here on.
+        if let Err(error) = record.write()
+            && record.required
         {
-            forget(records.as_ref(), cookie);
-            tell(&control, &not_recorded(&error));
-            tell(&control, &Report::Empty);
+            record.remove();
+            send_report(&control, &not_recorded(&error));
+            send_report(&control, &Report::Empty);
             return Ok(1);
         }
-        let null = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/null")?;
-        let started = start(server, cookie, orders.detached);
-        let child = match started {
-            Ok(child) => child,
+        let program = server[0].clone();
+        let starting = match start(server, &record) {
+            Ok(starting) => starting,
             Err(error) => {
-                forget(records.as_ref(), cookie);
-                let errno = refusal(&server[0], &error);
-                tell(&control, &Report::Refused(errno));
-                return Ok(if errno == libc::ENOENT { 127 } else { 126 });
+                record.remove();
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                send_report(&control, &Report::Refused(errno));
+                return Ok(refusal_code(errno));
             }
         };
-        let_go_of_stdio(&null)?;
-        let identity = ProcessRef::open(child)
-            .ok()
-            .map(|process| *process.identity());
-        record.server = identity;
-        record.session = child;
-        let started = Report::Started {
-            pid: child,
-            identity,
-        };
-        // Who requires a record hears first whether there is one; others do not wait for a file.
-        let kept = match required {
-            true => keep(&record),
-            false => {
-                tell(&control, &started);
-                let _ = keep(&record);
-                Ok(())
-            }
-        };
-
         let mut warden = Warden {
             control: Some(control),
             served,
             signals,
             ladder: orders.ladder,
             rung: Rung::Serving,
-            server: os::pid_of(child)?,
+            server: starting.pid(),
+            starting: Some(starting),
+            program,
+            refused: None,
             server_reaped: false,
             killed: Vec::new(),
-            search: Search::default(),
+            search: os::ChildSearch::default(),
             detached: orders.detached,
-            cookie: cookie.clone(),
-            records,
+            record,
             kept: Vec::new(),
         };
-        if let Err(error) = kept {
-            warden.report(&not_recorded(&error));
-            warden.rung = Rung::Eof {
-                until: Instant::now() + warden.ladder.after_eof,
-            };
-        }
-        if required {
-            warden.report(&started);
-        }
         while !warden.reap_finds_nobody()? {
-            // Where the system does not let us sleep (no memory), a rest is better than to spin or to go.
+            // If the system cannot block us (no memory), a short pause is better than to spin or to exit.
             if warden.sleep().is_err() {
-                let _ = events::sleep(&[], &[], Some(FIRST_NAP));
+                let _ = events::sleep(&[], &[], Some(FIRST_PAUSE));
             }
-            warden.climb();
+            warden.check_start();
+            warden.advance();
         }
-        forget(warden.records.as_ref(), cookie);
-        warden.report(&Report::Empty);
-        Ok(0)
+        warden.record.remove();
+        match warden.refused {
+            Some(errno) => {
+                warden.report(&Report::Refused(errno));
+                Ok(refusal_code(errno))
+            }
+            None => {
+                warden.report(&Report::Empty);
+                Ok(0)
+            }
+        }
     }
 
-    /// Reaps whoever ended; `true` when no child is left, and so no descendant either.
+    /// Reports the result of the start once it is known.
+    fn check_start(&mut self) {
+        let result = self.starting.as_ref().and_then(ServerStart::result);
+        let Some((result, start)) = result.zip(self.starting.take_if(|_| result.is_some())) else {
+            return;
+        };
+        match result {
+            Ok(()) => self.started(&start),
+            Err(errno) => {
+                self.refused = Some(shell_errno(&self.program, errno));
+                // The child is about to exit, unless it is stopped.
+                self.rung = Rung::Kill { pause: FIRST_PAUSE };
+            }
+        }
+    }
+
+    /// Completes the record, and reports that the server runs.
+    fn started(&mut self, start: &ServerStart) {
+        let pid = self.server.as_raw_pid() as u32;
+        let identity = start.identity();
+        self.record.content.server = identity;
+        self.record.content.session = pid;
+        let report = Report::Started { pid, identity };
+        if !self.record.required {
+            // The served process does not wait for a file.
+            self.report(&report);
+            let _ = self.record.write();
+            return;
+        }
+        // The served process learns first whether the record was written.
+        if let Err(error) = self.record.write() {
+            self.report(&not_recorded(&error));
+            if self.rung == Rung::Serving {
+                self.rung = Rung::Eof {
+                    until: Instant::now() + self.ladder.after_eof,
+                };
+            }
+        }
+        self.report(&report);
+    }
+
+    /// Reaps ended children; `true` when no child is left, and so no descendant either.
     fn reap_finds_nobody(&mut self) -> io::Result<bool> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.server => {
                     self.server_reaped = true;
-                    self.report(&exit_report(status));
+                    // It has ended, so the result of its start is known.
+                    self.check_start();
+                    if self.refused.is_none() {
+                        self.report(&exit_report(status));
+                    }
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => {
-                    // Where nobody is kept, `wait` tells the end of the first rungs.
+                    // If no service is kept, `wait` reports the end of the first steps.
                     let ending = match self.rung {
                         Rung::Serving => false,
                         Rung::Eof { .. } | Rung::Term { .. } => !self.kept.is_empty(),
@@ -308,16 +251,21 @@ impl Warden {
         }
     }
 
-    /// Sleeps until something happens: a child ended, a signal, a word or the end of the served process, a rung is over.
+    /// Blocks until a child ends, a signal or message arrives, the served process ends, or a step is over.
     fn sleep(&self) -> io::Result<()> {
-        let mut fds = vec![self.signals.as_fd()];
+        let mut sources: Vec<&dyn Waitable> = vec![&self.signals];
+        sources.extend(self.starting.as_ref().map(|start| start as &dyn Waitable));
         let mut processes = Vec::new();
-        // Once the ladder is under way, nobody's word or death changes anything.
+        // Once the ladder has started, messages and the end of the served process change nothing.
         if self.rung == Rung::Serving {
-            fds.extend(self.control.as_ref().map(AsFd::as_fd));
+            sources.extend(
+                self.control
+                    .as_ref()
+                    .map(|control| control as &dyn Waitable),
+            );
             processes.push(&self.served);
         }
-        events::sleep(&fds, &processes, self.timeout())
+        events::sleep(&sources, &processes, self.timeout())
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -326,73 +274,74 @@ impl Warden {
             Rung::Eof { until } | Rung::Term { until } => {
                 Some(until.saturating_duration_since(Instant::now()))
             }
-            Rung::Kill { nap } => Some(nap),
+            Rung::Kill { pause } => Some(pause),
         }
     }
 
-    /// Takes the next rung if it is time.
-    fn climb(&mut self) {
+    /// Starts the next step if it is time.
+    fn advance(&mut self) {
         let now = Instant::now();
-        let asked = self.stop_signalled() | self.stop_spoken();
-        // Decided before the first rung. Asked again before each: a service whose parent ended at the moment of a look may
-        // have been missed, and whoever uses it is still there.
+        let asked = self.stop_signal_arrived() | self.stop_requested();
+        // Decided before the first step, and again before each: a service whose parent ended during the search may have
+        // been missed, and its clients are still there.
         let next_rung = match self.rung {
             Rung::Serving => asked || !self.served.is_alive(),
             Rung::Eof { until } | Rung::Term { until } => now >= until,
             Rung::Kill { .. } => false,
         };
         if next_rung {
-            self.decide_who_is_kept();
+            self.keep_services();
         }
         self.rung = match self.rung {
             Rung::Serving if asked => Rung::Eof {
                 until: now + self.ladder.after_eof,
             },
             Rung::Serving if !self.served.is_alive() => {
-                self.hurry();
+                self.shorten_ladder();
                 Rung::Eof {
                     until: now + self.ladder.after_eof,
                 }
             }
             Rung::Eof { until } if now >= until => {
-                // Whom this misses, the next rung finds.
+                // The next step finds processes that this misses.
                 if descendants::signal_all(Signal::TERM, &self.kept).is_err() {
-                    self.signal_without_a_list(Signal::TERM);
+                    self.signal_without_process_table(Signal::TERM);
                 }
                 Rung::Term {
                     until: now + self.ladder.after_term,
                 }
             }
-            Rung::Term { until } if now >= until => Rung::Kill { nap: FIRST_NAP },
+            Rung::Term { until } if now >= until => Rung::Kill { pause: FIRST_PAUSE },
             stay => stay,
         };
-        if let Rung::Kill { nap } = self.rung {
-            let nap = match os::children_of_this_process() {
+        if let Rung::Kill { pause } = self.rung {
+            let pause = match os::children_of_this_process() {
                 Ok(mut children) => {
                     children.retain(|&pid| !descendants::is_spared(pid, &self.kept));
                     let killed = descendants::kill_children(children);
                     let same = killed == self.killed;
                     self.killed = killed;
                     match same {
-                        true => (nap * 2).min(LONGEST_NAP),
-                        false => FIRST_NAP,
+                        true => (pause * 2).min(MAX_PAUSE),
+                        false => FIRST_PAUSE,
                     }
                 }
-                Err(_) => match self.signal_without_a_list(Signal::KILL) {
-                    true => (nap * 2).min(LONGEST_SEARCH_NAP),
-                    false => FIRST_NAP,
+                Err(_) => match self.signal_without_process_table(Signal::KILL) {
+                    true => (pause * 2).min(MAX_SEARCH_PAUSE),
+                    false => FIRST_PAUSE,
                 },
             };
-            self.rung = Rung::Kill { nap };
+            self.rung = Rung::Kill { pause };
         }
     }
 
-    /// Signals the server and its group, and the children that the next step of the search finds. `true` if there was no new
-    /// one, and all pids were tried.
-    fn signal_without_a_list(&mut self, signal: Signal) -> bool {
+    /// Signals the server and its group, and the children that the next part of the search finds. Returns `true` if every
+    /// pid was tried and no new child was found.
+    fn signal_without_process_table(&mut self, signal: Signal) -> bool {
         let server = self.server;
-        // Where `/proc` is ours and could not be read now, it will tell kept services and daemons from the rest. Where it is
-        // not, nobody knows who left the server's session: then none is ended if all of them are to be kept.
+        // If `/proc` is ours but unreadable at the moment, a later step can send_report kept services and daemons from the rest.
+        // If it is not ours, it is unknown which processes left the server's session: with the policy to keep all of them,
+        // none is ended.
         let searches = !os::has_own_proc() && self.detached != Detached::Keep;
         let mut children = match searches {
             true => self.search.step(),
@@ -406,7 +355,7 @@ impl Warden {
         )]
         {
             if !self.server_reaped {
-                // It left its group if there is no such group.
+                // If there is no such group, the server left it.
                 if rustix::process::kill_process_group(server, signal).is_err() {
                     let _ = rustix::process::kill_process(server, signal);
                 }
@@ -418,12 +367,12 @@ impl Warden {
         !searches || self.search.is_complete()
     }
 
-    /// Finds the detached services that others use, and writes them down before anybody of the tree is ended.
-    fn decide_who_is_kept(&mut self) {
+    /// Finds the detached services that others use, and writes their records before a process of the tree is ended.
+    fn keep_services(&mut self) {
         if self.detached == Detached::End {
             return;
         }
-        // Where the process table cannot be read, nobody can be told from anybody.
+        // Without the process table, services cannot be told from other members.
         let Ok(members) = descendants::all(&self.kept) else {
             return;
         };
@@ -431,19 +380,20 @@ impl Warden {
         let rules = Rules {
             policy: self.detached,
             sessions: vec![session],
+            trees: vec![self.record.cookie.clone()],
             source: Source::Orders,
         };
         let services = services::kept_among(&members, &rules, self.server_reaped);
         for (identity, reason) in services {
             self.kept.push(identity);
-            if let Some(dir) = &self.records {
-                // Without a record it is kept by us, but not by whoever comes later.
-                let _ = Kept::now(identity, reason, &self.cookie).write(dir.as_fd());
+            if let Some(dir) = &self.record.dir {
+                // Without a record this warden keeps the service, but later cleanups may not.
+                let _ = Kept::now(identity, reason, &self.record.cookie).write(dir.as_fd());
             }
         }
     }
 
-    fn stop_signalled(&self) -> bool {
+    fn stop_signal_arrived(&self) -> bool {
         let mut asked = false;
         while let Some(signal) = self.signals.next() {
             asked |= signal != Signal::CHILD;
@@ -451,15 +401,15 @@ impl Warden {
         asked
     }
 
-    /// Nobody is left to be patient for, and a successor may be waiting for the store.
-    fn hurry(&mut self) {
-        self.ladder.after_eof = self.ladder.after_eof.min(ABANDONED);
-        self.ladder.after_term = self.ladder.after_term.min(ABANDONED);
+    /// Shortens the ladder: the served process is gone, and a successor may be waiting for the store.
+    fn shorten_ladder(&mut self) {
+        self.ladder.after_eof = self.ladder.after_eof.min(MAX_STEP_WHEN_ABANDONED);
+        self.ladder.after_term = self.ladder.after_term.min(MAX_STEP_WHEN_ABANDONED);
     }
 
-    /// The served process said `stop`; or its end closed without that word, which is what a kill does, and
-    /// earlier than its death can be seen.
-    fn stop_spoken(&mut self) -> bool {
+    /// Whether the served process sent a message, or its end closed without one: that happens when it is killed, before its
+    /// death can be seen.
+    fn stop_requested(&mut self) -> bool {
         let Some(control) = &self.control else {
             return false;
         };
@@ -468,7 +418,7 @@ impl Warden {
             Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => {
                 self.control = None;
                 if self.rung == Rung::Serving {
-                    self.hurry();
+                    self.shorten_ladder();
                 }
                 true
             }
@@ -484,90 +434,68 @@ impl Warden {
 
     fn report(&self, report: &Report) {
         if let Some(control) = &self.control {
-            tell(control, report);
+            send_report(control, report);
         }
     }
 }
 
-/// Starts the server in a session of its own, with our stdio and nothing else of ours.
-fn start(server: &[OsString], cookie: &str, policy: Detached) -> io::Result<u32> {
-    let mut command = Command::new(&server[0]);
-    command.args(&server[1..]);
-    let names = std::env::vars_os().map(|(name, _)| name.into_encoded_bytes());
-    let ours: Vec<CString> = names
-        .filter(|name| name.starts_with(b"KENNEL_"))
-        .map(CString::new)
-        .collect::<Result<_, _>>()?;
-    let (name, cookie) = (CString::new(COOKIE)?, cookie.to_owned());
-    let warden = rustix::process::getpid();
-    // SAFETY: the warden has one thread, and so has the child: it may use memory, and change its environment, which nobody
-    // else reads. `command` has no variables: so the child's are used. The library's `set_var` waits for a lock that
-    // `spawn` holds.
-    unsafe {
-        command.pre_exec(move || {
-            for name in &ours {
-                libc::unsetenv(name.as_ptr());
-            }
-            // It leads a session: its pid is the session's.
-            let session = rustix::process::getpid().as_raw_pid() as u32;
-            let mark = TreeMark {
-                cookie: cookie.clone(),
-                terms: Some(Terms { policy, session }),
-            };
-            let mark = CString::new(mark.to_string())?;
-            if libc::setenv(name.as_ptr(), mark.as_ptr(), 1) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            default_dispositions();
-            rustix::process::setsid()?;
-            os::die_with_parent()?;
-            if rustix::process::getppid() != Some(warden) {
-                // Killed between our fork and the line above: its death signal was missed.
-                return Err(io::ErrorKind::NotFound.into());
-            }
-            os::close_at_exec_from(3)
-        });
-    }
-    command.spawn().map(|child| child.id())
+/// The record of the tree, and where it is kept.
+struct TreeRecord {
+    /// The directory of records, if there is one.
+    dir: Option<OwnedFd>,
+    cookie: String,
+    /// Whether the server may only run if its record is written.
+    required: bool,
+    content: Record,
 }
 
-/// Why the server could not be started, as a shell sees it. The system calls a name permission denied
-/// as soon as one directory of the PATH is closed to us; to people it is not found unless it is there.
-fn refusal(program: &OsStr, error: &io::Error) -> i32 {
-    let errno = error.raw_os_error().unwrap_or(libc::ENOENT);
-    let bare_name = !program.as_encoded_bytes().contains(&b'/');
-    let on_path = || {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|dir| dir.join(program).exists())
-    };
-    if errno == libc::EACCES && bare_name && !on_path() {
-        return libc::ENOENT;
+impl TreeRecord {
+    fn write(&self) -> io::Result<()> {
+        match &self.dir {
+            Some(dir) => self.content.write(dir.as_fd(), &self.cookie),
+            None => Ok(()),
+        }
     }
-    errno
+
+    fn remove(&self) {
+        if let Some(dir) = &self.dir {
+            // The next start removes a record that stays.
+            let _ = record_file::remove(dir.as_fd(), &self.cookie);
+        }
+    }
 }
 
-/// The server has the stdio now: a copy of ours would keep its pipes open after its end.
-fn let_go_of_stdio(null: &std::fs::File) -> io::Result<()> {
+/// Starts the server with our stdio, which becomes `/dev/null` for us.
+fn start(server: &[OsString], record: &TreeRecord) -> io::Result<ServerStart> {
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    let start = ServerStart::fork(server, &record.cookie, record.content.detached)?;
+    replace_stdio(&null)?;
+    Ok(start)
+}
+
+/// The exit code of a shell that could not start a program.
+fn refusal_code(errno: i32) -> u8 {
+    if errno == libc::ENOENT { 127 } else { 126 }
+}
+
+/// Replaces our stdio with `/dev/null`: our copies would keep the pipes of the server open after its end.
+fn replace_stdio(null: &std::fs::File) -> io::Result<()> {
     rustix::stdio::dup2_stdin(null)?;
     rustix::stdio::dup2_stdout(null)?;
     rustix::stdio::dup2_stderr(null)?;
     Ok(())
 }
 
-fn tell(control: &OwnedFd, report: &Report) {
-    // Whoever does not listen any more needs no report.
+fn send_report(control: &OwnedFd, report: &Report) {
+    // A served process that is gone needs no report.
     let _ = os::send(
         control.as_fd(),
         report.text().as_bytes(),
         SendFlags::DONTWAIT,
     );
-}
-
-fn forget(records: Option<&OwnedFd>, cookie: &str) {
-    if let Some(dir) = records {
-        // One that stays is found empty and removed by the next start.
-        let _ = super::record::remove(dir.as_fd(), cookie);
-    }
 }
 
 fn not_recorded(error: &io::Error) -> Report {
@@ -587,40 +515,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_as_they_were_given() {
-        let orders = Orders {
-            control: 7,
-            served: "1:2:0000000000000000000000000000000f:4:5"
-                .parse()
-                .expect("well-formed"),
-            ladder: Ladder::default(),
-            detached: Detached::Keep,
-            place: Place {
-                cookie: "abc".into(),
-                records: Some(9),
-            },
-            recording: Recording::Required,
-        };
-        assert_eq!(
-            Orders::parse(OsStr::new(&orders.to_string())),
-            Some(orders.clone())
-        );
-        let without = Orders {
-            place: Place {
-                records: None,
-                ..orders.place.clone()
-            },
-            recording: Recording::BestEffort,
-            ..orders
-        };
-        assert_eq!(
-            Orders::parse(OsStr::new(&without.to_string())),
-            Some(without)
-        );
-    }
-
-    #[test]
-    fn foreign_arguments_start_nothing() {
+    fn arguments_of_another_program_start_nothing() {
         assert_eq!(main([]), 2);
         assert_eq!(main(["for=1".into(), "--".into(), "true".into()]), 2);
         assert_eq!(main(["".into(), "--".into()]), 2);

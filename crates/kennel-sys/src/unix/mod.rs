@@ -1,5 +1,5 @@
-//! What every Unix system has: files, users, terminals, streams, programs. What only one kernel can be asked is in its own
-//! folder, beside this one.
+//! Functions that every Unix system has: files, users, terminals, streams, programs. Functions of one kernel are in its own
+//! folder.
 
 pub mod fs;
 pub mod program;

@@ -1,4 +1,4 @@
-//! Programs: which one this process runs, becoming another, and why one could not be started.
+//! The program of this process, executing another one, and why a program could not be started.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -10,36 +10,36 @@ use rustix::io::Errno;
 
 use crate::os;
 
-/// What to execute to start the program of this process again, whatever became of its file.
+/// The path to start the program of this process again, even if its file was replaced.
 pub fn this_program() -> PathBuf {
     os::this_program()
 }
 
-/// Becomes the program that `command` names, in this process. Returns only if that fails.
+/// Executes `command` in this process. Returns only if that fails.
 pub fn become_program(command: &mut Command) -> io::Error {
     command.exec()
 }
 
-/// Lets a process be shown under another name than its program has.
+/// Sets the name under which `ps` shows a process.
 pub fn set_shown_name(command: &mut Command, name: &str) {
     command.arg0(name);
 }
 
-/// Why the operating system did not start a program.
+/// Why the system did not start a program.
 #[derive(Debug)]
 pub enum StartFailure {
     /// The program, its interpreter or its working directory is missing.
     NotFound,
     /// This user may not execute it.
     AccessDenied,
-    /// Processes, memory or descriptors are short for now. That says nothing about the program.
+    /// There are not enough processes, memory or descriptors at the moment. That says nothing about the program.
     Shortage(io::Error),
-    /// Anything else.
+    /// Another error.
     Other(io::Error),
 }
 
 impl StartFailure {
-    /// The failure that this error number of the operating system stands for.
+    /// The failure for an error number of the system.
     pub fn of(number: i32) -> StartFailure {
         match Errno::from_raw_os_error(number) {
             Errno::NOENT => StartFailure::NotFound,
@@ -52,7 +52,7 @@ impl StartFailure {
     }
 }
 
-/// Processor time that this thread has used.
+/// CPU time of this thread.
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -1,8 +1,8 @@
-//! Random numbers of the operating system.
+//! Random values from the operating system.
 
 use std::io;
 
-/// A word that nobody can guess: 128 random bits as hexadecimal digits.
+/// 128 random bits as hexadecimal digits.
 pub fn word() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     crate::os::fill_random(&mut bytes)?;

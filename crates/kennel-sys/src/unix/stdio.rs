@@ -1,36 +1,56 @@
-//! stdin, stdout and stderr as this process inherited them.
+//! The inherited stdin, stdout and stderr.
 //!
-//! Their flags belong to the open files, which the app may share with others: nothing is made non-blocking here that is not
-//! ours alone.
+//! Their flags belong to the open files, which the app may share with others: only files that are ours alone are made
+//! non-blocking.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use crate::io::{BufferSize, Handle, Waitable};
 use crate::os;
 
-/// Our stdout or stderr, written to without blocking. It may have a slow reader, or none at all: a process that is stuck in a
-/// write notices neither signals nor the death of its app.
+/// Our stdin. It is blocking: read it only when it is readable.
+#[derive(Debug)]
+pub struct Stdin(());
+
+impl Stdin {
+    /// Our stdin.
+    pub fn of_this_process() -> Stdin {
+        Stdin(())
+    }
+}
+
+impl AsFd for Stdin {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        rustix::stdio::stdin()
+    }
+}
+
+/// Our stdout or stderr, with non-blocking writes. It may have a slow reader or none, and a process that blocks in a write
+/// notices neither signals nor the death of its app.
 #[derive(Debug)]
 pub struct Output {
     inherited: BorrowedFd<'static>,
     way: Way,
+    /// Large where much is written.
+    buffer: BufferSize,
 }
 
-/// How to write without blocking.
+/// How to avoid blocking.
 #[derive(Debug)]
 enum Way {
-    /// A pipe or a terminal, opened a second time: this open file is ours, and non-blocking.
+    /// A pipe or a terminal that was opened again: this open file is ours and non-blocking.
     Reopened(File),
-    /// A socket: each write can be told not to block.
+    /// A socket: each write has a flag for that.
     Socket,
     /// A pipe or a terminal that could not be opened again.
     Shared,
-    /// A file: it never has to wait for a reader.
+    /// A file: a write never waits for a reader.
     Plain,
 }
 
@@ -56,11 +76,17 @@ impl Output {
                 .map_or(Way::Shared, |own| Way::Reopened(File::from(own))),
             _ => Way::Plain,
         };
-        Output { inherited, way }
+        let buffer = BufferSize::default();
+        Output {
+            inherited,
+            way,
+            buffer,
+        }
     }
 
-    /// Writes what can be written without blocking.
+    /// Writes as many bytes as possible without blocking.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.fit(self, bytes.len());
         let inherited = self.inherited;
         Ok(match &self.way {
             Way::Reopened(file) => rustix::io::write(file, bytes)?,
@@ -70,14 +96,26 @@ impl Output {
         })
     }
 
-    /// Whether a write failed with this error because nobody reads any more. A full disk is another matter.
+    /// Writes as many bytes as possible without blocking; `false` if that is not all of them.
+    pub fn write_all_or_drop(&self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            match self.write(bytes) {
+                Ok(count @ 1..) => bytes = &bytes[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether this write error means that there is no reader any more, unlike a full disk.
     pub fn reader_is_gone(&self, error: &io::Error) -> bool {
         let Some(errno) = Errno::from_io_error(error) else {
             return false;
         };
         match errno {
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => true,
-            // Of a terminal: it hung up. Of a file: its disk fails.
+            // For a terminal it is a hang-up, for a file a disk error.
             Errno::IO => !matches!(self.way, Way::Plain),
             _ => false,
         }
@@ -94,18 +132,33 @@ impl AsFd for Output {
     }
 }
 
-/// Whether stdout is the very socket that is our stdin: its end of input says nothing about its reader.
+/// Checks that bytes written to stdout can get somewhere. The error says why not.
+pub fn check_stdout() -> Result<(), &'static str> {
+    if os::stdout_was_closed() {
+        return Err("it is closed");
+    }
+    let flags = rustix::fs::fcntl_getfl(rustix::stdio::stdout());
+    match flags.map(|flags| flags & OFlags::RWMODE) {
+        Ok(OFlags::RDONLY) => Err("it is open for reading only"),
+        _ => Ok(()),
+    }
+}
+
+/// Whether stdout is the same socket as stdin: then EOF on stdin says nothing about a reader.
 pub fn stdout_is_stdin() -> bool {
     let of = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
     of(rustix::stdio::stdout()).is_ok_and(|ours| of(rustix::stdio::stdin()) == Ok(ours))
 }
 
-/// stdin, stdout and stderr of a process that is to be started.
-pub type Stdio = [OwnedFd; 3];
+/// stdin, stdout and stderr for a new process.
+pub type Stdio = [Handle; 3];
 
-/// Our own stdio, for another process. A stream that we were started without is one that holds nothing.
+/// Copies of our own stdio for another process. A missing stream is replaced by an empty one.
 pub fn inherited() -> io::Result<Stdio> {
-    let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().or_else(|_| nothing());
+    let own = |fd: BorrowedFd<'_>| {
+        let copy = fd.try_clone_to_owned().map(Handle::new);
+        copy.or_else(|_| nothing())
+    };
     Ok([
         own(rustix::stdio::stdin())?,
         own(rustix::stdio::stdout())?,
@@ -113,14 +166,14 @@ pub fn inherited() -> io::Result<Stdio> {
     ])
 }
 
-/// A stream that holds nothing and takes everything.
-pub fn nothing() -> io::Result<OwnedFd> {
+/// A stream without input that discards its output.
+pub fn nothing() -> io::Result<Handle> {
     let file = File::options().read(true).write(true).open("/dev/null");
-    file.map(OwnedFd::from)
+    file.map(Handle::from)
 }
 
-/// Makes reads and writes of a pipe fail with `WouldBlock` instead of waiting.
-pub fn set_nonblocking(pipe: impl AsFd) -> io::Result<()> {
+/// Makes reads and writes of a pipe fail with `WouldBlock` instead of blocking.
+pub fn set_nonblocking(pipe: &impl Waitable) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(pipe, true)?)
 }
 
@@ -129,10 +182,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_or_failing_disk_does_not_mean_that_the_reader_is_gone() {
+    fn a_full_or_failing_disk_is_not_a_missing_reader() {
         let is_gone = |way: Way, errno: Errno| {
             let inherited = rustix::stdio::stdout();
-            Output { inherited, way }.reader_is_gone(&errno.into())
+            let buffer = BufferSize::default();
+            let output = Output {
+                inherited,
+                way,
+                buffer,
+            };
+            output.reader_is_gone(&errno.into())
         };
         assert!(is_gone(Way::Shared, Errno::PIPE));
         assert!(is_gone(Way::Socket, Errno::CONNRESET));

@@ -1,4 +1,4 @@
-//! The terminal that stdin and stdout are.
+//! The terminal at stdin and stdout.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,21 +10,21 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::os;
 
-/// Time after which a write to a terminal that takes nothing fails.
+/// Time after which a write to a terminal that accepts no output fails.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Columns and rows of the terminal that stdout is; 0 if it does not know.
+/// Columns and rows of the terminal at stdout; 0 if unknown.
 pub fn window_size() -> io::Result<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(io::stdout())?;
     Ok((size.ws_col, size.ws_row))
 }
 
-/// Settings of the terminal that stdin is, to be restored.
+/// Settings of the terminal at stdin, to be restored.
 #[derive(Debug)]
 pub struct Settings(Termios);
 
 impl Settings {
-    /// Makes the terminal raw: keys come one by one, without echo, and none is a signal. Returns its former settings.
+    /// Makes the terminal raw: keys arrive one by one, without echo, and none makes a signal. Returns the former settings.
     pub fn make_raw() -> io::Result<Settings> {
         let stdin = io::stdin();
         let before = tcgetattr(&stdin)?;
@@ -34,23 +34,23 @@ impl Settings {
         Ok(Settings(before))
     }
 
-    /// Gives the terminal these settings.
+    /// Restores these settings.
     pub fn restore(&self) -> io::Result<()> {
         Ok(tcsetattr(io::stdin(), OptionalActions::Now, &self.0)?)
     }
 }
 
-/// Writes to the terminal that stdout is. No write takes much longer than a second, so that its owner notices signals though
-/// nobody reads the terminal.
+/// Writes to the terminal at stdout. No write takes much longer than a second, so that the process notices signals even if
+/// the terminal accepts no output.
 #[derive(Debug)]
 pub struct TerminalWriter {
     fd: OwnedFd,
-    /// It took nothing the last time: it is not waited for again before it takes something.
+    /// Whether it accepted nothing the last time: then no write waits until it accepts output again.
     stuck: bool,
 }
 
 impl TerminalWriter {
-    /// The terminal that stdout is.
+    /// The terminal at stdout.
     pub fn stdout() -> io::Result<TerminalWriter> {
         let fd = reopened(io::stdout().as_fd(), os::reopen_to_write)?;
         Ok(TerminalWriter { fd, stuck: false })
@@ -58,7 +58,7 @@ impl TerminalWriter {
 }
 
 impl Write for TerminalWriter {
-    /// Fails with `WouldBlock` if the terminal takes nothing for a second.
+    /// Fails with `WouldBlock` if the terminal accepts nothing for a second.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let wait = if self.stuck {
             Duration::ZERO
@@ -93,38 +93,38 @@ impl Write for TerminalWriter {
     }
 }
 
-/// Whether writing failed because the terminal was closed.
+/// Whether a write failed because the terminal was closed.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
-/// Reads from the terminal that stdin is, without blocking.
+/// Reads from the terminal at stdin, without blocking.
 #[derive(Debug)]
 pub struct TerminalReader {
     fd: OwnedFd,
 }
 
-/// What reading a terminal gives.
+/// The result of reading a terminal.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
-    /// This many bytes were typed.
+    /// Number of bytes that were typed.
     Bytes(usize),
-    /// Nothing was typed.
+    /// There is no input.
     Nothing,
-    /// The terminal is gone: nobody will ever type anything.
+    /// The terminal was closed.
     Gone,
 }
 
 impl TerminalReader {
-    /// The terminal that stdin is.
+    /// The terminal at stdin.
     pub fn stdin() -> io::Result<TerminalReader> {
         let fd = reopened(io::stdin().as_fd(), os::reopen_to_read)?;
         Ok(TerminalReader { fd })
     }
 
-    /// What was typed since the last call.
+    /// Reads the input since the last call.
     pub fn read(&self, into: &mut [u8]) -> io::Result<Input> {
-        // Asked first: a terminal that could not be opened once more would block.
+        // Polled first: a terminal that could not be opened again would block.
         let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
         match poll(&mut polled, Some(&Timespec::default())) {
             Ok(0) | Err(Errno::INTR) => return Ok(Input::Nothing),
@@ -141,14 +141,14 @@ impl TerminalReader {
 }
 
 impl AsFd for TerminalReader {
-    /// Readable when something was typed.
+    /// Readable when there is input.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The same terminal, opened once more and non-blocking: `O_NONBLOCK` on the inherited descriptor would be our parent's as
-/// well. Where it cannot be opened (it is another user's), it stays a blocking one.
+/// The same terminal, opened again and non-blocking: `O_NONBLOCK` on the inherited descriptor would affect our parent too.
+/// If it cannot be opened (it is another user's), the blocking one is used.
 fn reopened(
     fd: BorrowedFd<'_>,
     reopen: fn(BorrowedFd<'_>) -> io::Result<OwnedFd>,

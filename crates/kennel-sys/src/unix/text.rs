@@ -1,11 +1,11 @@
-//! Words of the operating system (arguments, variables, paths) and their bytes.
+//! Strings of the operating system (arguments, variables, paths) and their bytes.
 //!
-//! The bytes of a word are [`OsStr::as_encoded_bytes`](std::ffi::OsStr::as_encoded_bytes).
+//! The bytes of a string are [`OsStr::as_encoded_bytes`](std::ffi::OsStr::as_encoded_bytes).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// The word that has these bytes.
+/// Makes a string of bytes.
 pub fn os_string(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }

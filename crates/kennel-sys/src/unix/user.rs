@@ -1,21 +1,21 @@
-//! Users of this machine, and the one that this process runs as.
+//! Users of this machine, and the user of this process.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// A user, by number.
+/// A user id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UserId(u32);
 
 impl UserId {
-    /// The user whose rights this process has.
+    /// The effective user of this process.
     pub fn current() -> UserId {
         UserId(rustix::process::geteuid().as_raw())
     }
 
-    /// The user who started this process.
+    /// The real user of this process.
     pub fn real() -> UserId {
         UserId(rustix::process::getuid().as_raw())
     }
@@ -29,12 +29,12 @@ impl UserId {
         self.0
     }
 
-    /// Whether this process has the rights of this user.
+    /// Whether this is the effective user of this process.
     pub fn is_current(self) -> bool {
         self == UserId::current()
     }
 
-    /// Whether it is the administrator, to whom nothing is closed.
+    /// Whether it is root.
     pub fn is_root(self) -> bool {
         self.0 == 0
     }
@@ -46,7 +46,7 @@ impl fmt::Display for UserId {
     }
 }
 
-/// The name of a user, if the local accounts have it.
+/// The name of a local account with this uid.
 pub fn name(user: u32) -> Option<String> {
     name_in(&accounts(), user)
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_named_by_the_accounts_or_not_at_all() {
+    fn only_local_accounts_have_a_name() {
         let accounts = b"root:x:0:0::/root:/bin/sh\n# nobody\nann:x:1000:1000::/home/ann:/bin/sh\n";
         assert_eq!(name_in(accounts, 1000).as_deref(), Some("ann"));
         assert_eq!(name_in(accounts, 0).as_deref(), Some("root"));

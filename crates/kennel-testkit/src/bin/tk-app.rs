@@ -11,10 +11,9 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use kennel_testkit::{keep_open, stdio_ends};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"tk-app","version":"0"}}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -29,22 +28,13 @@ fn main() {
     let (options, command) = (&arguments[..dashes], &arguments[dashes + 1..]);
     let asked = |option: &str| options.iter().any(|word| word == option);
 
-    // As apps are: whoever adopts what it leaves behind is in another session, and known by that.
+    // As apps do: the process that adopts its children is in another session, which identifies it.
     let _ = rustix::process::setsid();
     if asked("subreaper") {
         kennel_sys::tree::become_subreaper().expect("a subreaper");
     }
-    let (server_end, our_end) = if asked("socket") {
-        socketpair()
-    } else {
-        pipe()
-    };
-    let _holder = asked("hold").then(|| {
-        let copy = our_end.try_clone().expect("a copy of our end");
-        let mut holder = Command::new("sleep");
-        holder.arg("1000").stdin(Stdio::null()).stdout(copy);
-        holder.spawn().expect("sleep starts")
-    });
+    let (server_end, our_end) = stdio_ends(asked("socket"));
+    let _holder = asked("hold").then(|| keep_open(&our_end));
     let mut server = Command::new(&command[0])
         .args(&command[1..])
         .stdin(server_end)
@@ -79,18 +69,4 @@ fn main() {
             _ => panic!("tk-app does not know {line:?}"),
         }
     }
-}
-
-fn pipe() -> (OwnedFd, OwnedFd) {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe")
-}
-
-fn socketpair() -> (OwnedFd, OwnedFd) {
-    rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .expect("a socketpair")
 }

@@ -15,15 +15,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
-use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
+use kennel_testkit::sign_roll;
 use serde_json::{Value, json};
 
-/// How long a backend may take to listen on a busy machine.
+/// Maximum time for a backend to listen on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -55,7 +56,7 @@ fn connect(place: &str) -> std::io::Result<Box<dyn Connection>> {
     })
 }
 
-/// A connection to the backend, which is started if it is not there.
+/// A connection to the backend, which is started if it does not run.
 #[expect(
     clippy::zombie_processes,
     reason = "the backend outlives whoever starts it"
@@ -84,7 +85,7 @@ fn attached(place: &str, roll: &str) -> Box<dyn Connection> {
     }
 }
 
-/// What the backend says of itself: its pid.
+/// The answer of the backend: its pid.
 fn ask(backend: &mut Box<dyn Connection>) -> String {
     backend.write_all(b"who\n").expect("the backend hears");
     let mut answer = Vec::new();
@@ -99,20 +100,20 @@ fn ask(backend: &mut Box<dyn Connection>) -> String {
 fn back(place: &str, roll: &str) {
     rustix::process::setsid().expect("a fresh child leads no group");
     let _deaf = Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
-    // Whoever is late finds the first one there, and goes.
+    // A second backend finds the first one listening, and exits.
     match place.strip_prefix("tcp:") {
         Some(port) => {
             let Ok(listener) = TcpListener::bind(("127.0.0.1", number(port))) else {
                 return;
             };
-            sign(roll);
+            sign_roll(Path::new(roll));
             listener.incoming().for_each(|it| answer_in_thread(it.ok()));
         }
         None => {
             let Ok(listener) = UnixListener::bind(place) else {
                 return;
             };
-            sign(roll);
+            sign_roll(Path::new(roll));
             listener.incoming().for_each(|it| answer_in_thread(it.ok()));
         }
     }
@@ -154,17 +155,6 @@ fn serve(mut backend: Option<Box<dyn Connection>>) {
         };
         println!("{}", json!({"jsonrpc": "2.0", "id": id, "result": result}));
     }
-}
-
-fn sign(roll: &str) {
-    let me = ProcessRef::me().expect("we are here");
-    let mut file = std::fs::File::options()
-        .append(true)
-        .create(true)
-        .open(roll)
-        .expect("the roll can be signed");
-    file.write_all(format!("{}\n", me.identity()).as_bytes())
-        .expect("the roll can be signed");
 }
 
 fn number(text: &str) -> u16 {

@@ -1,20 +1,19 @@
-//! `tk-daemon daemon ORDERS`: a daemon as the election sees one, which does what a test wants.
+//! `tk-daemon daemon ORDERS`: a fake daemon for tests of the election.
 //!
-//! A daemon gets nothing of its starter's environment, so what the test wants is in the file `script` of
-//! the runtime directory; without one it serves. It signs the roll beside that directory, greets every
-//! client with a hello and a line behind it, and echoes.
+//! A daemon gets no variables of its starter, so the file `script` in the runtime directory says what to do; without one it
+//! serves. It signs the roll beside that directory, answers every client with a hello and a line, and echoes.
 //!
 //! | script | what it does |
 //! |---|---|
-//! | `slow MS` | takes its time before it is ready |
-//! | `die` | ends before it is ready, with a word in its log |
-//! | `fail` | says that it failed |
+//! | `slow MS` | waits before it is ready |
+//! | `die` | ends before it is ready, with a line in its log |
+//! | `fail` | reports that it failed |
 //! | `hang` | is never ready |
 //! | `stop N` | the first N daemons stop themselves before they are ready |
 //! | `going N` | the first N daemons take no clients, and end |
 //! | `deaf` | never answers a hello |
-//! | `rude` | hangs up instead of an answer |
-//! | `busy MS` | works for so long before it answers |
+//! | `rude` | closes the connection instead of answering |
+//! | `busy MS` | computes for this time before it answers |
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -27,6 +26,7 @@ use std::time::{Duration, Instant};
 use kennel_sys::lock::{Lock, Mode};
 use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_testkit::sign_roll;
 use serde_json::json;
 
 fn main() {
@@ -42,7 +42,7 @@ fn main() {
     let mut ready = File::from(ready);
 
     let place = PathBuf::from(std::env::var_os("KENNEL_RUNTIME_DIR").expect("a place"));
-    // Read before it signs: whoever waits for its signature may write another one for the next daemon.
+    // Read before it signs: the test waits for the signature, and may then write another script for the next daemon.
     let script = std::fs::read_to_string(place.join("script")).unwrap_or_default();
     let number = sign(&place);
     let (word, amount) = script
@@ -52,28 +52,12 @@ fn main() {
     let amount: u64 = amount.parse().expect("a number");
 
     let user = RuntimeDir::ensure(&place).expect("the runtime directory");
-    // As every process of Kennel's does.
+    // As every Kennel process does.
     let _hold = user.hold().expect("the runtime directory is held");
     let daemons = user.subdir("daemons").expect("the daemons");
     let dir = daemons.subdir(order("key")).expect("our own directory");
-    match word {
-        "slow" => nap(Duration::from_millis(amount)),
-        "die" => {
-            std::fs::write(dir.path().join("log"), "one\nout of luck\n").expect("a log");
-            return;
-        }
-        "fail" => {
-            ready
-                .write_all(b"failed no luck today\n")
-                .expect("a reader");
-            return;
-        }
-        "hang" => nap(Duration::from_secs(1000)),
-        "stop" if number <= amount => {
-            let me = ProcessRef::me().expect("ourselves");
-            me.signal(kennel_sys::Signal::STOP).expect("ourselves");
-        }
-        _ => {}
+    if !start_as_scripted(word, amount, number, &dir, &mut ready) {
+        return;
     }
 
     let lock = Lock::acquire(&dir, "daemon.lock", Mode::Exclusive).expect("the only daemon");
@@ -120,6 +104,36 @@ fn main() {
     });
 }
 
+/// What the script says to do before the daemon is ready. `false` if it ends instead.
+fn start_as_scripted(
+    word: &str,
+    amount: u64,
+    number: u64,
+    dir: &RuntimeDir,
+    ready: &mut File,
+) -> bool {
+    match word {
+        "slow" => pause(Duration::from_millis(amount)),
+        "die" => {
+            std::fs::write(dir.path().join("log"), "one\nout of luck\n").expect("a log");
+            return false;
+        }
+        "fail" => {
+            ready
+                .write_all(b"failed no luck today\n")
+                .expect("a reader");
+            return false;
+        }
+        "hang" => pause(Duration::from_secs(1000)),
+        "stop" if number <= amount => {
+            let me = ProcessRef::me().expect("ourselves");
+            me.signal(kennel_sys::Signal::STOP).expect("ourselves");
+        }
+        _ => {}
+    }
+    true
+}
+
 /// How it treats its clients.
 struct Manner {
     generation: String,
@@ -136,10 +150,10 @@ impl Manner {
             return;
         };
         if self.deaf {
-            nap(Duration::from_secs(1000));
+            pause(Duration::from_secs(1000));
         }
         if self.rude {
-            // However many copies of it are open.
+            // Even if there are copies of the socket.
             client.shutdown(Shutdown::Both).ok();
             return;
         }
@@ -152,7 +166,7 @@ impl Manner {
             return;
         }
         let hello = json!({ "version": "0", "protocol": 1, "generation": self.generation, "checks_keys": true, "key_version": 3 });
-        // In one write: what follows the hello must not get lost.
+        // In one write, to test that the lines after the hello are not lost.
         let words = format!("!later {{}}\n!hello {hello}\n{{\"behind\":1}}\n");
         client.write_all(words.as_bytes()).ok();
         for line in lines.map_while(Result::ok) {
@@ -161,22 +175,15 @@ impl Manner {
     }
 }
 
-/// Signs the roll, so that the test can find it whatever happens. Which signature it is, from 1.
+/// Signs the roll, so that the test finds this process. Returns the number of the signature, from 1.
 fn sign(place: &Path) -> u64 {
     let roll = place.parent().expect("a scope").join("roll");
-    let mut file = File::options()
-        .append(true)
-        .create(true)
-        .open(&roll)
-        .expect("the roll");
-    let me = ProcessRef::me().expect("ourselves");
-    file.write_all(format!("{}\n", me.identity()).as_bytes())
-        .expect("a signature");
+    sign_roll(&roll);
     let text = std::fs::read_to_string(&roll).expect("the roll");
     text.lines().count() as u64
 }
 
-/// A copy of a descriptor that was handed down. The other one stays open until the end, which does no harm here.
+/// A copy of an inherited descriptor. The original stays open until the end, which does no harm here.
 fn handed_down(fd: RawFd) -> OwnedFd {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
     let me = pidfd_open(getpid(), PidfdFlags::empty()).expect("ourselves");
@@ -184,6 +191,6 @@ fn handed_down(fd: RawFd) -> OwnedFd {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a daemon that does nothing")]
-fn nap(time: Duration) {
+fn pause(time: Duration) {
     std::thread::sleep(time);
 }

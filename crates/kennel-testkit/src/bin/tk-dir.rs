@@ -1,5 +1,5 @@
-//! `tk-dir [--umask OCTAL] [--wait] of-user|find|ensure PATH|fill PATH|xdg APP`: a runtime directory
-//! as a real process gets it. Prints its path; or, with exit code 1, the fix, and the error on stderr.
+//! `tk-dir [--umask OCTAL] [--wait] of-user|find|ensure PATH|fill PATH|xdg APP`: opens a runtime directory in a real
+//! process. Prints its path; or, with exit code 1, the fix, and the error on stderr.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         word = words.next();
     }
     if word.as_deref() == Some("--wait") {
-        // Whoever holds the other end lets several of us go in the same moment.
+        // The test releases several of these processes at the same moment.
         println!("waiting");
         let _ = std::io::stdin().read(&mut [0]);
         word = words.next();
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One of everything that can be made in a runtime directory.
+/// Creates one file of each kind in a runtime directory.
 fn fill(path: &str) -> Result<RuntimeDir, DirError> {
     let dir = RuntimeDir::ensure(path)?;
     let sub = dir.subdir("sub")?;

@@ -1,8 +1,8 @@
-//! A plain thread program with a guard over it, for tests to handle.
+//! A simple threaded program with a guard.
 //!
-//! `tk-guarded [store=PATH] [coexist] [legacy=PATH] [owner=PID] [owner-env=NAME] [parent=off]
-//! [linger=MS] [grace=MS] [max-idle=MS]`. It tells `guarded`, obeys the lines of its stdin (`lease`,
-//! `traffic`, `end-lease`, `stop`, `child-env NAME`), and tells `ended: REASON`.
+//! `tk-guarded [store=PATH] [coexist] [legacy=PATH] [owner=PID] [owner-env=NAME] [parent=off] [linger=MS] [grace=MS]
+//! [max-idle=MS]`. It prints `guarded`, obeys the lines of its stdin (`lease`, `traffic`, `end-lease`, `stop`, `child-env
+//! NAME`), and prints `ended: REASON`.
 #![expect(
     clippy::print_stdout,
     reason = "what happens to it is for the test that started it"
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
     println!("guarded");
     std::thread::scope(|threads| {
-        // Not joined: it may sit in a read that never returns.
+        // Not joined, because it may block in a read.
         std::thread::Builder::new()
             .spawn_scoped(threads, || {
                 let reason = guard.wait();

@@ -1,10 +1,10 @@
-//! `tk-hung daemon MOUNTPOINT [LOCK]…`: a process with a file, open and locked, on a FUSE file system that does not answer any
-//! more. It also locks the files that are named, prints `ready`, reads its stdin to the end and stays.
-//! `tk-hung visit MOUNTPOINT SOCKET`: the root of the process is that file system. It connects to SOCKET, says what is on its
-//! stdin, and prints what it hears until the connection is closed.
+//! `tk-hung daemon MOUNTPOINT [LOCK]…`: a process with a file, open and locked, on a FUSE file system that does not answer
+//! any more. It also locks the given files, prints `ready`, reads its stdin to the end and stays. `tk-hung visit MOUNTPOINT
+//! SOCKET`: the root of the process is that file system. It connects to SOCKET, sends its stdin, and prints the output
+//! until the connection is closed.
 //!
-//! Run it behind `unshare --mount`: the mount ends with the process, and so does everybody's wait for an answer, because
-//! nobody else has the descriptor of the file system. Where FUSE is missing it prints `no FUSE: ` and why.
+//! Run it with `unshare --mount`: the mount ends with the process, and so does every pending request, because no other
+//! process has the descriptor of the file system. Without FUSE it prints `no FUSE: ` and the reason.
 #![expect(clippy::print_stdout, reason = "the test that started it reads it")]
 
 use std::ffi::CString;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::mount::{MountFlags, mount};
 
-/// How long it stays.
+/// Maximum lifetime of the process.
 const LONGEST: Duration = Duration::from_secs(240);
 
 /// Requests of the protocol, by their numbers in `linux/fuse.h`.
@@ -43,7 +43,7 @@ fn main() {
     let hangs = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&hangs);
     std::thread::spawn(move || answer(fuse, &seen));
-    // Whatever becomes of the test: nobody waits for an answer longer than this.
+    // Limits the time that a process can block on this file system, even if the test fails.
     std::thread::spawn(|| {
         let end = Instant::now() + LONGEST;
         while let left @ 1.. = end.saturating_duration_since(Instant::now()).as_millis() {
@@ -76,7 +76,7 @@ fn main() {
             std::io::stdin().read_to_end(&mut said).expect("words");
             let mut socket = UnixStream::connect(name).expect("a daemon");
             socket.write_all(&said).expect("it listens");
-            // A reset is an end, too.
+            // A reset also ends the output.
             let _ = std::io::copy(&mut socket, &mut std::io::stdout());
         }
         other => panic!("what is {other}?"),
@@ -89,7 +89,7 @@ fn locked(path: &str) -> File {
     file
 }
 
-/// Mounts a file system that this process is to answer for.
+/// Mounts a file system for which this process answers.
 fn mounted(at: &Path) -> rustix::io::Result<OwnedFd> {
     let open = |path: &Path| rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let fuse = open(Path::new("/dev/fuse")).or_else(|_| {
@@ -115,10 +115,10 @@ fn mounted(at: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(fuse)
 }
 
-/// Answers what it takes to open and to enter the file system, until it `hangs`.
+/// Answers the requests to open and enter the file system, until `hangs` is set.
 fn answer(fuse: OwnedFd, hangs: &AtomicBool) {
     let mut request = vec![0; 1 << 20];
-    // An error: it was unmounted.
+    // An error means that it was unmounted.
     while let Ok(length) = rustix::io::read(&fuse, &mut request[..]) {
         let number = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().expect("four"));
         assert!(length >= 40, "a request has a header");
@@ -135,7 +135,7 @@ fn answer(fuse: OwnedFd, hangs: &AtomicBool) {
                 0,
                 words(&[7, 31, 0, 0, 0x0009_000c, 4096, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             ),
-            // Valid for no time; `struct fuse_attr` of a directory: inode 1, its mode behind three times, and two names.
+            // Valid for no time; `struct fuse_attr` of a directory: inode 1, its mode after three times, and two names.
             GETATTR => {
                 let mut attributes = [0; 26];
                 attributes[4] = 1;

@@ -1,5 +1,5 @@
-//! Does nothing until it is killed, whatever becomes of its stdin: an idle server that waits for events. Its arguments tell one
-//! from another.
+//! Does nothing until it is killed, even if its stdin is closed: an idle server that waits for events. Its arguments only
+//! serve to find it.
 
 fn main() {
     kennel_testkit::show_system_calls();

@@ -1,7 +1,7 @@
-//! `tk-lock hold DIR NAME [--shared] [--record NAME]`, `tk-lock old PATH`, `tk-lock legacy PATH`:
-//! holds a lock, says `held`, and releases it at the end of stdin. A refusal is exit code 1 with the
-//! reason on stderr. `tk-lock contend DIR NAME ROUNDS [--remove]` takes and gives it up again and again,
-//! `tk-lock bequeath DIR NAME` dies and leaves it to a child, `tk-lock probe PATH` looks.
+//! `tk-lock hold DIR NAME [--shared] [--record NAME]`, `tk-lock old PATH`, `tk-lock legacy PATH`: holds a lock, prints
+//! `held`, and releases it at the end of stdin. If it is refused, the exit code is 1 and the reason is on stderr. `tk-lock
+//! contend DIR NAME ROUNDS [--remove]` takes and releases it repeatedly, `tk-lock bequeath DIR NAME` dies and leaves it to
+//! a child, `tk-lock probe PATH` checks it.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -53,7 +53,7 @@ fn hold(dir: &str, name: &str, options: &[&str]) -> ExitCode {
     until_released(lock.map(Some))
 }
 
-/// A server that came before: takes its pid file exclusively, and knows nothing of anybody else's rules.
+/// An old server: locks its pid file exclusively, and follows none of Kennel's rules.
 fn old_server(path: &Path) -> ExitCode {
     let file = File::options()
         .read(true)
@@ -85,7 +85,7 @@ fn until_released(lock: Result<Option<Lock>, LockError>) -> ExitCode {
     }
 }
 
-/// Ends like one that was killed: nothing is released, and a child has the lock.
+/// Ends like a killed process: nothing is released, and a child has the lock.
 fn bequeath(dir: &str, name: &str) -> ExitCode {
     let dir = RuntimeDir::ensure(dir).expect("a directory of ours");
     let lock = Lock::acquire(&dir, name, Mode::Exclusive).expect("a free lock");
@@ -100,7 +100,7 @@ fn bequeath(dir: &str, name: &str) -> ExitCode {
     std::process::exit(0);
 }
 
-/// Takes the lock `rounds` times, and each time looks whether it is alone. Prints how often.
+/// Takes the lock `rounds` times, and each time checks that no other process has it. Prints how often.
 fn contend(dir: &str, name: &str, rounds: u32, remove: bool) -> ExitCode {
     let dir = RuntimeDir::ensure(dir).expect("a directory of ours");
     let witness = format!("{name}.witness");

@@ -1,4 +1,4 @@
-//! What calls itself a newer build of Kennel, and is none that works. What it does is its file's name:
+//! A fake newer build of Kennel that does not work. Its file name selects what it does:
 //!
 //! | name | asked whether it is fit | as the daemon |
 //! |---|---|---|

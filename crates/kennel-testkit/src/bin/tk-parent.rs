@@ -9,10 +9,9 @@
 )]
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use kennel_testkit::{keep_open, stdio_ends};
 
 fn main() {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -23,21 +22,16 @@ fn main() {
     let (options, command) = (&arguments[..dashes], &arguments[dashes + 1..]);
     let asked = |option: &str| options.iter().any(|word| word == option);
 
-    // As apps are: whoever adopts what it leaves behind is in another session, and known by that.
+    // As apps do: the process that adopts its children is in another session, which identifies it.
     let _ = rustix::process::setsid();
-    let (their_input, our_input) = ends(asked("socket"));
-    let (our_output, their_output) = ends(asked("socket"));
-    let _holder = asked("hold").then(|| {
-        let copy = our_input.try_clone().expect("a copy of our end");
-        let mut holder = Command::new("sleep");
-        holder.arg("1000").stdin(Stdio::null()).stdout(copy);
-        holder.spawn().expect("sleep starts")
-    });
+    let (their_input, our_input) = stdio_ends(asked("socket"));
+    let (our_output, their_output) = stdio_ends(asked("socket"));
+    let _holder = asked("hold").then(|| keep_open(&our_input));
     let mut child = match asked("launcher") {
         false => Command::new(&command[0]),
         true => {
             let mut shell = Command::new("sh");
-            // The shell stays, for there is more to do behind it.
+            // The shell stays, because another command follows.
             shell.args(["-c", "\"$0\" \"$@\"; :"]).arg(&command[0]);
             shell
         }
@@ -54,14 +48,4 @@ fn main() {
     // Even without a child our ends stay open until we are killed.
     let _ = kennel_sys::events::sleep(&[], &[], None);
     drop((our_input, our_output));
-}
-
-/// What one reads and the other writes.
-fn ends(socket: bool) -> (OwnedFd, OwnedFd) {
-    if socket {
-        let flags = SocketFlags::CLOEXEC;
-        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        return pair.expect("a socketpair");
-    }
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe")
 }

@@ -1,4 +1,4 @@
-//! `tk-peer SOCKET`: accepts one connection, tells who is there, then waits for that process's end.
+//! `tk-peer SOCKET`: accepts one connection, prints its peer, then waits for that process to end.
 #![expect(clippy::print_stdout, reason = "the answer is for the test that asked")]
 
 use std::os::unix::net::UnixListener;

@@ -29,7 +29,7 @@ use std::time::Duration;
 use kennel_sys::{Signal, events, signals::Signals};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// What it is told on its command line.
+/// Its settings from the command line.
 #[derive(Debug, Default)]
 struct Orders {
     say: String,
@@ -58,7 +58,7 @@ fn main() {
         let rest = arguments.iter().filter(|it| !it.starts_with("workers="));
         start(rest);
     }
-    // One that has workers serves nobody itself, and would take their connections.
+    // A process with workers does not listen itself, because it would take their connections.
     let house = Arc::new(House {
         say: orders.say,
         open: Mutex::default(),
@@ -102,7 +102,7 @@ fn start<'a>(words: impl IntoIterator<Item = &'a String>) {
 
 struct House {
     say: String,
-    /// Where it listens, and how to stop that: a connection that is refused.
+    /// Where it listens, and how to stop listening: by a connection that is refused.
     open: Mutex<Vec<Arc<Open>>>,
 }
 
@@ -121,7 +121,7 @@ impl House {
         });
         self.open
             .lock()
-            .expect("nobody panics with it")
+            .expect("no panic while locked")
             .push(open.clone());
         let house = self.clone();
         std::thread::spawn(move || {
@@ -158,21 +158,21 @@ impl House {
         }
     }
 
-    /// Connects to itself, for good.
+    /// Connects to itself, and keeps the connection.
     fn call(&self) -> String {
-        let at = self.open.lock().expect("nobody panics with it")[0].at;
+        let at = self.open.lock().expect("no panic while locked")[0].at;
         let connection = TcpStream::connect(at).expect("it listens");
         std::mem::forget(connection);
         "called".to_owned()
     }
 
-    /// Starts a process that connects to it, for good.
+    /// Starts a process that connects to it and keeps the connection.
     #[expect(
         clippy::zombie_processes,
         reason = "a server that does not look after its children is what this is"
     )]
     fn child(&self) -> String {
-        let at = self.open.lock().expect("nobody panics with it")[0].at;
+        let at = self.open.lock().expect("no panic while locked")[0].at;
         let line = format!(
             "exec 3<>/dev/tcp/127.0.0.1/{}; echo x >&3; exec sleep 1000",
             at.port()
@@ -183,19 +183,19 @@ impl House {
     }
 
     fn move_on(self: &Arc<House>) -> u16 {
-        let before = std::mem::take(&mut *self.open.lock().expect("nobody panics with it"));
+        let before = std::mem::take(&mut *self.open.lock().expect("no panic while locked"));
         let at = before.first().expect("it listens").at;
         let port = self.listen(SocketAddr::new(at.ip(), 0));
         for open in before {
             open.closed.store(true, Ordering::SeqCst);
-            // Out of its accept, which closes the socket.
+            // Ends its accept, which closes the socket.
             let _ = TcpStream::connect(open.at);
         }
         port
     }
 }
 
-/// A listener that others on the same port bear beside them.
+/// A listener that shares its port with others.
 fn bind(at: SocketAddr) -> TcpListener {
     let family = match at {
         SocketAddr::V4(_) => AddressFamily::INET,

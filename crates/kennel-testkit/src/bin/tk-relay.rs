@@ -1,6 +1,6 @@
-//! The floor: the least a process between an app and its server can do. `tk-relay COMMAND…` copies bytes
-//! both ways in one `poll` loop, and understands none of them. It is joined to its command by two pipes, or
-//! with `--socket` by one socket: `tk-relay --socket tk-relay SERVER` is the floor of two processes.
+//! A bare relay: the least that a process between an app and its server can do. `tk-relay COMMAND…` copies bytes both ways
+//! in one `poll` loop, without parsing them. It is connected to its command by two pipes, or with `--socket` by one socket:
+//! `tk-relay --socket tk-relay SERVER` measures two processes.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,7 @@ fn main() {
             PollFd::new(&from_server, PollFlags::IN),
             PollFd::from_borrowed_fd(stdin, PollFlags::IN),
         ];
-        // After the app's last word only the server is listened to.
+        // After the app's input ended, only the server is read.
         let watched = if to_server.is_some() { 2 } else { 1 };
         poll(&mut fds[..watched], None).expect("poll");
         let [server_speaks, app_speaks] = fds.map(|fd| !fd.revents().is_empty());
@@ -35,7 +35,7 @@ fn main() {
             && !pass(stdin, to.as_fd(), &mut buffer)
         {
             if by_socket {
-                // The other half of it still brings answers.
+                // The other direction stays open for answers.
                 rustix::net::shutdown(to, rustix::net::Shutdown::Write).expect("shutdown");
             }
             to_server = None;
@@ -44,7 +44,7 @@ fn main() {
     server.wait().expect("the server ends");
 }
 
-/// The command, and what to write to it and to read from it.
+/// The command, and the descriptors to write to it and to read from it.
 fn start(command: &[OsString], by_socket: bool) -> (Child, Option<OwnedFd>, OwnedFd) {
     let mut started = Command::new(&command[0]);
     started.args(&command[1..]);
@@ -69,7 +69,7 @@ fn start(command: &[OsString], by_socket: bool) -> (Child, Option<OwnedFd>, Owne
     (child, Some(to.into()), from.into())
 }
 
-/// Copies what is there; `false` at the end.
+/// Copies the available data; `false` at the end.
 fn pass(from: BorrowedFd<'_>, to: BorrowedFd<'_>, buffer: &mut [u8]) -> bool {
     let Ok(length @ 1..) = rustix::io::read(from, &mut *buffer) else {
         return false;

@@ -114,7 +114,7 @@ fn obey(method: &str, params: &str) -> String {
             if value()["holds"] == "stdout" {
                 helper.stdin(std::process::Stdio::null());
             }
-            // Nobody waits for it: it outlives this process, and has its stdio.
+            // Not waited for: it outlives this process, and has its stdio.
             drop(helper.spawn().expect("a helper"));
             std::process::abort()
         }
@@ -123,7 +123,7 @@ fn obey(method: &str, params: &str) -> String {
     }
 }
 
-/// How long its list of tools is; `None`: it has none.
+/// The length of its list of tools; `None` if it has none.
 fn list_bytes() -> Option<usize> {
     std::env::var("TESTKIT_LIST").ok()?.parse().ok()
 }

@@ -50,7 +50,7 @@ fn main() {
     server.serve(&lines);
 }
 
-/// One line, whole: others write there as well.
+/// Appends one line in one write, because other processes append too.
 fn append(path: &OsStr, line: &str) {
     let file = std::fs::File::options()
         .append(true)
@@ -62,14 +62,14 @@ fn append(path: &OsStr, line: &str) {
 
 #[derive(Default)]
 struct Server {
-    /// What is to be said, by when; of one moment in the order it was meant.
+    /// The messages to send, by time, and by order of creation within one moment.
     due: BTreeMap<(Instant, u64), Due>,
     counter: u64,
     /// Calls that wait for an answer of the client, by the id of our request.
     asked: HashMap<u64, Value>,
     /// When it ends.
     leaves: Option<Instant>,
-    /// How many have signed the roll, this one included.
+    /// The number of signatures in the roll, including its own.
     generation: u64,
     /// The ids of open subscriptions (modern).
     listeners: Vec<Value>,
@@ -77,14 +77,14 @@ struct Server {
 }
 
 struct Due {
-    /// The call it is for.
+    /// The call that it belongs to.
     id: Value,
     line: Value,
-    /// Nothing more comes for it.
+    /// Whether it is the last message for that call.
     is_last: bool,
 }
 
-/// What it has been told.
+/// The messages that it received.
 #[derive(Default)]
 struct Seen {
     initialize: u64,
@@ -92,14 +92,14 @@ struct Seen {
     lists: u64,
     calls: u64,
     cancelled: u64,
-    /// Notifications it makes nothing of.
+    /// Other notifications.
     others: u64,
     open: BTreeSet<String>,
     known: BTreeSet<String>,
     subscribed: Vec<String>,
     unsubscribed: Vec<String>,
     levels: Vec<String>,
-    /// Broken rules: a cancellation of nothing, a call twice.
+    /// Broken rules: a cancellation of an unknown call, or a call twice.
     odd: Vec<String>,
 }
 
@@ -218,7 +218,7 @@ impl Server {
                 json!({})
             }
             "tools/call" => {
-                // Who asks for the count does not change it.
+                // The request for the count does not change it.
                 self.seen.calls += u64::from(params["name"] != "seen");
                 return self.call(id, params);
             }

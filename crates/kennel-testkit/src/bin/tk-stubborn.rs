@@ -10,15 +10,14 @@
 //! `tk-stubborn ROLL levels N M`: a launcher with N launchers below it, each with M workers. Each ignores EOF and adds
 //! itself to the file `ROLL.terminated` on SIGTERM; a launcher exits at once then, a worker takes a moment.
 
-use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kennel_sys::Signal;
-use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
+use kennel_testkit::sign_roll;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,7 +32,7 @@ fn main() {
             leave_the_session();
             stay(roll)
         }
-        // Half of a double fork: its child outlives it, in a session of its own.
+        // Half of a double fork: its child outlives it, in a new session.
         ["detach"] => {
             leave_the_session();
             start(roll, &["stay"], true);
@@ -52,7 +51,7 @@ fn main() {
             stay(roll)
         }
         ["polite"] => {
-            sign(roll);
+            sign_roll(roll);
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
         }
         ["levels", launchers, workers] => {
@@ -100,17 +99,17 @@ fn leave_the_session() {
 fn stay(roll: &Path) {
     rustix::thread::set_name(c"innocent").expect("a short name");
     let _deaf = Signals::catch(&[Signal::TERM, Signal::INT, Signal::HUP]);
-    sign(roll);
+    sign_roll(roll);
     kennel_testkit::show_system_calls();
     loop {
         let _ = kennel_sys::events::sleep(&[], &[], None);
     }
 }
 
-/// Stays until SIGTERM, records it, takes its time and exits.
+/// Stays until SIGTERM, records it, waits and exits.
 fn end_on_term(roll: &Path, time: Duration) {
     let signals = Signals::catch(&[Signal::TERM]).expect("signals can be caught");
-    sign(roll);
+    sign_roll(roll);
     let mut terminated = roll.as_os_str().to_owned();
     terminated.push(".terminated");
     let mut until = None;
@@ -119,24 +118,12 @@ fn end_on_term(roll: &Path, time: Duration) {
         if left == Some(Duration::ZERO) {
             return;
         }
-        kennel_sys::events::sleep(&[signals.as_fd()], &[], left).expect("a sleep");
+        kennel_sys::events::sleep(&[&signals], &[], left).expect("a sleep");
         while signals.next().is_some() {
-            sign(Path::new(&terminated));
+            sign_roll(Path::new(&terminated));
             until.get_or_insert_with(|| Instant::now() + time);
         }
     }
-}
-
-fn sign(roll: &Path) {
-    let me = ProcessRef::me().expect("we are here");
-    let mut file = std::fs::File::options()
-        .append(true)
-        .create(true)
-        .open(roll)
-        .expect("the roll can be signed");
-    // One write: signatures of several processes do not mix.
-    file.write_all(format!("{}\n", me.identity()).as_bytes())
-        .expect("the roll can be signed");
 }
 
 fn number(text: &str) -> u32 {

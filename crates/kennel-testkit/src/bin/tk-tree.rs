@@ -1,10 +1,9 @@
-//! The process a warden serves, as a test sees it; and, as `tk-tree warden`, the warden.
+//! The process that a warden serves, for tests; and, as `tk-tree warden`, the warden.
 //!
-//! `tk-tree serve RECORDS EOF_MS TERM_MS -- COMMAND…` starts COMMAND under a warden and tells on
-//! stdout what it hears. A line `stop` on its stdin asks for the ladder.
-//! `tk-tree serve-recorded` does so only if the tree's record can be written, and removes RECORDS before.
-//! `tk-tree daemon …` stays, as a daemon does: what a server could start to hide behind it.
-//! `tk-tree next-start RECORDS TERM_MS` ends what an earlier one left behind.
+//! `tk-tree serve RECORDS EOF_MS TERM_MS -- COMMAND…` starts COMMAND under a warden and prints its reports. A line `stop`
+//! on its stdin starts the stop ladder. `tk-tree serve-recorded` does so only if the tree's record can be written, and
+//! removes RECORDS before. `tk-tree daemon …` stays, as a daemon does: a server could start it to hide below it. `tk-tree
+//! next-start RECORDS TERM_MS` ends the leftovers of an earlier one.
 #![expect(
     clippy::print_stdout,
     reason = "what it hears is for the test that started it"
@@ -16,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kennel_sys::tree::{self, Detached, Ladder, Launch, Report};
+use kennel_sys::tree::{self, Detached, Ladder, Launch, Report, Tree};
 use rustix::event::{PollFd, PollFlags, poll};
 
 fn main() -> ExitCode {
@@ -51,22 +50,15 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
     tree::become_subreaper().expect("a subreaper");
     let records = directory(path);
     let [after_eof, after_term] = ladder;
-    let (stdin, to_server) = rustix::pipe::pipe().expect("a pipe");
-    rustix::io::fcntl_setfd(&to_server, rustix::io::FdFlags::CLOEXEC).expect("a flag");
+    let (stdin, to_server) = std::io::pipe().expect("a pipe");
     let mut to_server = Some(to_server);
-    #[expect(clippy::disallowed_methods, reason = "nothing is written here")]
-    let stderr = std::io::stderr()
-        .as_fd()
-        .try_clone_to_owned()
-        .expect("stderr");
-    let stdout = std::io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .expect("stdout");
+    let [_, stdout, stderr] = kennel_sys::stdio::inherited().expect("our streams");
+    // A test may start another program in its place.
+    let warden = std::env::var_os("TK_WARDEN").unwrap_or_else(|| "/proc/self/exe".into());
     let launch = Launch {
         server,
-        warden: vec!["/proc/self/exe".into(), "warden".into()],
-        stdio: [stdin, stdout, stderr],
+        warden: vec![warden, "warden".into()],
+        stdio: [stdin.into(), stdout, stderr],
         env: None,
         cwd: None,
         ladder: Ladder {
@@ -86,7 +78,7 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
     let mut tree = tree.expect("a warden starts");
     println!("warden {}", tree.warden().identity());
 
-    let mut ours = std::io::stdin();
+    let ours = std::io::stdin();
     let mut listening = true;
     loop {
         let mut fds = vec![PollFd::new(&tree, PollFlags::IN)];
@@ -96,17 +88,7 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
         poll(&mut fds, None).expect("poll");
         let (heard, asked) = (ready(&fds[0]), fds.get(1).is_some_and(ready));
         if asked {
-            let mut line = [0u8; 64];
-            let length = ours.read(&mut line).expect("a line");
-            listening = length > 0;
-            if line[..length].starts_with(b"stop") {
-                to_server = None;
-                let asked = match line[..length].starts_with(b"stop after eof") {
-                    true => tree.stop_after_eof(),
-                    false => tree.stop(),
-                };
-                asked.expect("stop");
-            }
+            listening = obey_line(&tree, &mut to_server);
         }
         if !heard {
             continue;
@@ -132,6 +114,21 @@ fn serve(recorded: bool, path: &str, ladder: [Duration; 2], server: Vec<OsString
     tree.wait().expect("the warden is reaped");
 }
 
+/// Reads a line of stdin and obeys it; `false` at the end of stdin.
+fn obey_line(tree: &Tree, to_server: &mut Option<std::io::PipeWriter>) -> bool {
+    let mut line = [0u8; 64];
+    let length = std::io::stdin().read(&mut line).expect("a line");
+    if line[..length].starts_with(b"stop") {
+        *to_server = None;
+        let asked = match line[..length].starts_with(b"stop after eof") {
+            true => tree.stop_after_eof(),
+            false => tree.stop(),
+        };
+        asked.expect("stop");
+    }
+    length > 0
+}
+
 fn ready(fd: &PollFd<'_>) -> bool {
     !fd.revents().is_empty()
 }
@@ -146,7 +143,7 @@ fn millis(text: &str) -> Duration {
     Duration::from_millis(text.parse().expect("milliseconds"))
 }
 
-/// What a test wants to become of detached services.
+/// The policy for detached services that a test sets.
 fn detached() -> Detached {
     let word = std::env::var("TK_DETACHED").unwrap_or_default();
     word.parse().unwrap_or_default()

@@ -1,176 +1,155 @@
-//! Whoever connects: let in if it is our own user's, and counted from that moment on (lesson 30).
+//! Accepts connections of the daemon's own user, and counts each client from then on (lesson 30).
 
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kennel_core::hello::{Control, DaemonHello, Lost, PROTOCOL};
-use kennel_core::session::SERVER_UNAVAILABLE;
+use kennel_core::engine::daemon::Replies;
+use kennel_sys::io::{Interest, Stream};
 use kennel_sys::peer::Peer;
-use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags};
+use kennel_sys::user::UserId;
 
-use super::client::{self, ClientConn};
+use super::client::ClientConn;
 use super::daemon_state::DaemonState;
+use super::run_queue::Runnable;
 use super::socket::Socket;
-use super::stream::ClientStream;
-use super::tasks::{self, moments, others_first};
-use crate::this_build;
+use super::timers::Timer;
 
-/// How long to wait for descriptors that others than us have used up.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How many are let in, or told why not, before others have their turn.
-const AT_ONCE: usize = 64;
+/// How long to stop accepting after a shortage of descriptors that other processes may cause.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum connections accepted or refused before other work is run.
+const ACCEPTS_PER_RUN: usize = 64;
 
-/// Lets in whoever connects. Once the daemon is closed, they are told so: silence would be taken for a stuck
-/// daemon, and be the end of it.
-pub(super) async fn all(daemon: Rc<DaemonState>) {
-    let mut out_of_descriptors = false;
-    let spare = || File::open("/dev/null").ok();
-    let mut kept_free = spare();
-    for number in 1.. {
-        // However many come: whoever is here is served meanwhile.
-        if number % AT_ONCE == 0 {
-            others_first().await;
-        }
-        match next(&daemon).await {
-            Ok(stream) if daemon.engine.borrow().is_closed() => say_going(&stream),
+/// Whether connections are accepted.
+#[derive(Debug, Default)]
+pub(super) struct Accepting {
+    /// Descriptors are short: none is accepted until some are free, or until [`SHORTAGE_PAUSE`] is over.
+    pub(super) is_paused: Cell<bool>,
+    /// The shortage was logged, and no connection was accepted since.
+    is_logged: Cell<bool>,
+    /// A reserved descriptor, used to tell waiting connections about the shortage.
+    reserve: RefCell<Option<File>>,
+}
+
+impl Accepting {
+    /// Reserves a descriptor.
+    pub(super) fn keep_reserve(&self) {
+        self.reserve.replace(File::open("/dev/null").ok());
+    }
+}
+
+/// Accepts connections. A closed daemon tells them so: shims would take silence for a stuck daemon, and kill it.
+pub(super) fn on_readable(daemon: &DaemonState) {
+    // Bounded: the clients that are here are served in between.
+    for _ in 0..ACCEPTS_PER_RUN {
+        match daemon.listener.accept() {
+            Ok(stream) if daemon.engine.borrow().is_closed() => {
+                drop(stream.send(&Replies::going()))
+            }
             Ok(stream) => {
-                out_of_descriptors = false;
-                daemon.look_after_place();
-                admit(&daemon, stream);
+                daemon.accepting.is_logged.set(false);
+                daemon.check_runtime_dir();
+                admit(daemon, stream);
             }
-            Err(error) => {
-                if !std::mem::replace(&mut out_of_descriptors, true) {
-                    daemon
-                        .log
-                        .line(format_args!("nobody is let in for now: {error}"));
-                }
-                // Whoever waits in the queue is told why at once: unanswered, they would take us for stuck.
-                drop(kept_free.take());
-                for stream in waiting(&daemon) {
-                    say_shortage(&daemon, &stream, &error);
-                }
-                kept_free = spare();
-                moments::within(PAUSE, daemon.freed.notified()).await;
-            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return,
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                _ => return pause(daemon, &error),
+            },
         }
     }
 }
 
-/// Whoever is at the door next.
-async fn next(daemon: &DaemonState) -> io::Result<ClientStream> {
-    loop {
-        daemon.listener.readable().await;
-        match accepted(daemon) {
-            Err(Errno::AGAIN) => daemon.listener.was_read(),
-            Err(Errno::INTR | Errno::CONNABORTED) => {}
-            accepted => return Ok(accepted?),
-        }
+/// Stops accepting for a moment, and tells the waiting connections why: their shims would take silence for a stuck daemon.
+fn pause(daemon: &DaemonState, error: &io::Error) {
+    let accepting = &daemon.accepting;
+    if !accepting.is_logged.replace(true) {
+        daemon
+            .log
+            .line(format_args!("nobody is let in for now: {error}"));
     }
-}
-
-/// Lets in who waits now; returns how many that were.
-pub(super) fn those_waiting(daemon: &DaemonState) -> usize {
-    waiting(daemon).map(|stream| admit(daemon, stream)).count()
-}
-
-/// Those who wait now, but no more than can be answered in one turn: others may come without end.
-fn waiting(daemon: &DaemonState) -> impl Iterator<Item = ClientStream> {
-    std::iter::from_fn(|| next_waiting(daemon)).take(AT_ONCE)
-}
-
-/// Tells those who came too late to elect anew.
-pub(super) fn turn_away(daemon: &DaemonState) {
-    while let Some(stream) = next_waiting(daemon) {
-        say_going(&stream);
+    drop(accepting.reserve.take());
+    for stream in waiting_connections(daemon) {
+        refuse_for_shortage(daemon, &stream, error);
     }
+    accepting.keep_reserve();
+    accepting.is_paused.set(true);
+    let _ = daemon.listener.set_interest(Interest::NONE);
+    daemon.set_timer(Timer::Accept, Some(Instant::now() + SHORTAGE_PAUSE));
 }
 
-fn say_going(stream: &ClientStream) {
-    let line = [&Control::Going.line()[..], b"\n"].concat();
-    let _ = rustix::net::send(stream, &line, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-}
-
-/// Tells one of our own user's, for which something is lacking here, to have a server of its own.
-pub(super) fn say_shortage(daemon: &DaemonState, stream: impl AsFd, error: &io::Error) {
-    let stream = stream.as_fd();
-    let ours = rustix::process::geteuid();
-    if rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.uid) != Ok(ours) {
+/// Accepts again: descriptors may be free.
+pub(super) fn unpause(daemon: &DaemonState) {
+    if !daemon.accepting.is_paused.replace(false) {
         return;
     }
-    let hello = DaemonHello {
-        version: this_build::version(),
-        protocol: PROTOCOL,
-        generation: daemon.generation.clone(),
-        build: this_build::text(),
-        checks_keys: true,
-        key_version: crate::key::VERSION,
-    };
-    let lost = Control::Lost(Lost {
-        reason: SERVER_UNAVAILABLE.into(),
-        detail: format!(
-            "it cannot take another client: {error} (pid {}, {} clients)",
-            std::process::id(),
-            daemon.clients.borrow().len()
-        ),
-        final_word: false,
-        exit: None,
-        unsent: Vec::new(),
-        heard: Some(0),
-        shortage: true,
-        ended: None,
-        retry_after: None,
-    });
-    let words = [&hello.line()[..], b"\n", &lost.line()[..], b"\n"].concat();
-    let _ = rustix::net::send(stream, &words, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    match daemon.listener.set_interest(Interest::READ) {
+        Ok(()) => {
+            daemon.set_timer(Timer::Accept, None);
+            on_readable(daemon);
+        }
+        Err(error) => pause(daemon, &error),
+    }
 }
 
-fn next_waiting(daemon: &DaemonState) -> Option<ClientStream> {
-    accepted(daemon).ok()
+/// Accepts the waiting connections; returns how many.
+pub(super) fn accept_all(daemon: &DaemonState) -> usize {
+    waiting_connections(daemon)
+        .map(|stream| admit(daemon, stream))
+        .count()
 }
 
-fn accepted(daemon: &DaemonState) -> Result<ClientStream, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let accepted = rustix::net::accept_with(&daemon.listener, flags);
-    accepted.map(|socket| ClientStream::new(socket.into()))
+/// The waiting connections, at most [`ACCEPTS_PER_RUN`]: others may keep coming.
+fn waiting_connections(daemon: &DaemonState) -> impl Iterator<Item = Stream> {
+    std::iter::from_fn(|| next_waiting(daemon)).take(ACCEPTS_PER_RUN)
 }
 
-/// Lets a connection in.
-pub(super) fn admit(daemon: &DaemonState, stream: ClientStream) {
+/// Tells connections that came too late to elect again.
+pub(super) fn turn_away(daemon: &DaemonState) {
+    while let Some(stream) = next_waiting(daemon) {
+        drop(stream.send(&Replies::going()));
+    }
+}
+
+/// Tells a process of this user, for which the daemon lacks something, to go dedicated.
+pub(super) fn refuse_for_shortage(daemon: &DaemonState, stream: &Stream, error: &io::Error) {
+    if stream.is_of_our_user() {
+        let clients = daemon.clients.borrow().len();
+        let reply = daemon.replies.shortage(error, std::process::id(), clients);
+        let _ = stream.send(&reply);
+    }
+}
+
+fn next_waiting(daemon: &DaemonState) -> Option<Stream> {
+    daemon.listener.accept().ok()
+}
+
+/// Adds a connection as a client, if it is of the daemon's user.
+pub(super) fn admit(daemon: &DaemonState, stream: Stream) {
     let peer = match Peer::of(&stream) {
         Ok(peer) => peer,
         Err(error) => {
-            daemon
-                .log
-                .line(format_args!("a connection of nobody: {error}"));
-            say_shortage(daemon, &stream, &error);
+            daemon.log.line(format_args!(
+                "cannot identify the process of a connection: {error}"
+            ));
+            refuse_for_shortage(daemon, &stream, &error);
             return;
         }
     };
     // Rule 9.
-    if peer.uid != rustix::process::geteuid().as_raw() {
+    if peer.uid != UserId::current().number() {
         daemon.log.line(format_args!(
             "refused process {} of uid {}: not our user",
             peer.pid, peer.uid
         ));
         return;
     }
-    let socket = match Socket::new(stream) {
-        Ok(socket) => socket,
-        Err(error) => {
-            daemon
-                .log
-                .line(format_args!("cannot hear process {}: {error}", peer.pid));
-            return;
-        }
-    };
-    let link = Rc::new(ClientConn::new(socket, peer));
-    let id = daemon.arrived(&link);
-    daemon.bound_unadmitted();
-    if let Some(daemon) = daemon.this() {
-        tasks::spawn(client::serve(daemon, id, link));
-    }
+    let id = daemon.client_arrived(&peer);
+    let socket = Socket::new(&daemon.reactor, id, stream);
+    let conn = Rc::new(ClientConn::new(id, &daemon.run_queue, socket, peer));
+    daemon.client_added(&conn);
+    daemon.limit_unadmitted();
+    daemon.run_queue.push(Runnable::Client(id));
 }

@@ -1,36 +1,34 @@
-//! Carries out what the daemon's engine decides.
+//! Carries out the actions of the daemon's engine.
 
 use std::rc::Rc;
 use std::time::Instant;
 
-use kennel_core::engine::daemon::{Action, Daemon, Dedicated, InputLine, Report, SlotId};
+use kennel_core::engine::daemon::{
+    Action, Daemon, Dedicated, InputLine, Report, SlotId, has_much_unread, is_stalled,
+};
 use kennel_core::lifetime::ClientId;
 use kennel_core::message::Owned;
 
+use super::client::ClientConn;
 use super::daemon_state::DaemonState;
-use super::memory::BACKLOG;
-use super::queue::{Chunk, TOGETHER, queued_bytes};
+use super::life;
+use super::queue::{Chunk, MAX_BATCH};
+use super::run_queue::Runnable;
 use super::server_io::ServerIo;
-use super::{life, server, tasks};
 
-/// A client that has this much unread, in bytes, and [does not read](super::client::ClientConn::stalls) is disconnected, whatever
-/// else the daemon holds. Alone on a server, it holds up the server instead.
-const MUCH: usize = 16 << 20;
-
-/// Clients, and what all of them get: one line or several, without the last newline.
+/// Clients and their common lines, without the last newline.
 type Addressed = (Vec<ClientId>, Owned);
 
-/// Puts short lines for the same clients together, as a long batch has them: each client's queue has an entry for each
-/// chunk, and writes each by itself.
+/// Collects short lines for the same clients, as a long batch has them: one chunk and one write for all of them.
 #[derive(Default)]
-struct Together(Option<Addressed>);
+struct Batch(Option<Addressed>);
 
-impl Together {
-    /// Adds a line. Returns what came before it, if the two do not go together.
+impl Batch {
+    /// Adds a line. Returns the former lines if this one is for other clients, or too long.
     fn add(&mut self, clients: Vec<ClientId>, line: Owned) -> Option<Addressed> {
         if let Some((same, lines)) = &mut self.0
             && *same == clients
-            && lines.len() + line.len() < TOGETHER
+            && lines.len() + line.len() < MAX_BATCH
         {
             lines.push(b'\n');
             lines.extend_from_slice(&line);
@@ -39,53 +37,49 @@ impl Together {
         self.0.replace((clients, line))
     }
 
-    /// What was added and not returned.
+    /// Returns the collected lines.
     fn take(&mut self) -> Option<Addressed> {
         self.0.take()
     }
 }
 
 impl DaemonState {
-    /// Hands something to the engine, and does what follows.
+    /// Passes an event to the engine, and carries out what follows.
     pub(super) fn tell_engine<T>(&self, event: impl FnOnce(&mut Daemon) -> T) -> T {
         let told = event(&mut self.engine.borrow_mut());
         self.carry_out(Instant::now());
         told
     }
 
-    /// A line of a client.
+    /// Passes a client's line to the engine, and carries out what follows.
     pub(super) fn client_line(&self, id: ClientId, line: InputLine<'_>, at: Instant) {
         let slot = self.engine.borrow().slot_of(id);
         match slot.and_then(|slot| self.server_io(slot)) {
             Some(server_io) => server_io.check_files(self, at),
-            // It may join any.
-            None => self.each_server(|server_io| server_io.check_files(self, at)),
+            // It may join any server.
+            None => self.for_each_server(|server_io| server_io.check_files(self, at)),
         }
-        let is_short = self.is_short_at(at) || (queued_bytes() >= BACKLOG && self.holds_much());
+        let now = self.moment(at);
+        let is_short = self.servers_save_memory(now);
         let mut engine = self.engine.borrow_mut();
         engine.set_short_of_memory(is_short);
-        engine.client_line(id, line, self.moment(at));
-        let joined = slot.is_none().then(|| engine.slot_of(id)).flatten();
+        engine.handle_client_line(id, line, now);
         drop(engine);
         self.carry_out(at);
-        if let Some(server_io) = joined.and_then(|slot| self.server_io(slot)) {
-            server_io.stirred.notify_waiters();
-            self.stir();
-        }
     }
 
-    /// Does all that follows from what happened.
+    /// Carries out all pending actions.
     pub(super) fn carry_out(&self, at: Instant) {
-        let mut together = Together::default();
+        let mut batch = Batch::default();
         loop {
             let action = self.engine.borrow_mut().poll_action();
             if !matches!(action, Some(Action::ToClients { .. })) {
-                self.deliver_together(together.take());
+                self.deliver_batch(batch.take());
             }
             match action {
                 None => break,
                 Some(Action::ToClients { clients, line }) => {
-                    self.deliver_together(together.add(clients, line));
+                    self.deliver_batch(batch.add(clients, line));
                 }
                 Some(action) => self.carry_out_one(action, at),
             }
@@ -95,7 +89,7 @@ impl DaemonState {
     fn carry_out_one(&self, action: Action, at: Instant) {
         match action {
             Action::ToClient { client, line } => self.deliver(client, line),
-            Action::ToClients { clients, line } => self.deliver_together(Some((clients, line))),
+            Action::ToClients { clients, line } => self.deliver_batch(Some((clients, line))),
             Action::ToServer {
                 slot,
                 lane,
@@ -108,132 +102,139 @@ impl DaemonState {
                     .borrow_mut()
                     .queue_for_server(slot, lane, line, by),
             },
-            Action::Settled { slot } => self.at_server(slot, |it| it.set_timer(self, at)),
+            Action::ClientsChanged { slot } => {
+                self.at_server(slot, |it| it.wake_throttled(self));
+                self.state_changed();
+            }
+            Action::UpdateTimer { slot } => self.at_server(slot, |it| it.set_timer(self, at)),
             Action::Tell { client, control } => self.at_client(client, |it| it.tell(&control)),
             Action::Finish { client } => self.at_client(client, |it| it.to_client.end()),
-            Action::Disconnect { client } => self.at_client(client, |it| it.left.raise()),
+            Action::Disconnect { client } => self.at_client(client, ClientConn::disconnect),
             Action::UsePipes { client } => self.at_client(client, |it| it.use_pipes()),
             Action::OpenSlot { slot, client } => self.open_slot(slot, client),
-            Action::StartServer { slot } => self.at_server(slot, |it| it.start.raise()),
+            Action::StartServer { slot } => self.at_server(slot, |it| it.start(self)),
             Action::StopServer { slot } => {
-                self.at_server(slot, ServerIo::stop);
-                self.stir();
+                self.at_server(slot, |it| it.stop(self));
+                self.state_changed();
             }
-            Action::LoseServer { slot } => self.at_server(slot, |it| it.lost.raise()),
+            Action::DeclareServerLost { slot } => self.at_server(slot, |it| it.lose(self)),
             Action::CheckStopped { slot } => self.at_server(slot, |it| it.check_stopped(self)),
             Action::Note { slot, note } => self.at_server(slot, |it| it.log_note(self, &note, at)),
             Action::Report(report) => self.log_report(report),
             Action::ArmWatchdog => life::arm(self),
             Action::DisarmWatchdog => drop(self.watchdog.take()),
-            Action::TryToLeave => life::try_to_leave(self),
-            Action::Leave => life::leave(self, None),
+            Action::TryToExit => life::try_to_leave(self),
+            Action::Exit => life::leave(self, None),
         }
     }
 
-    fn at_server(&self, slot: SlotId, act: impl FnOnce(&ServerIo)) {
+    pub(super) fn at_server(&self, slot: SlotId, act: impl FnOnce(&ServerIo)) {
         if let Some(server_io) = self.server_io(slot) {
             act(&server_io);
         }
     }
 
-    fn at_client(&self, client: ClientId, act: impl FnOnce(&super::client::ClientConn)) {
-        let link = self.clients.borrow().get(&client).cloned();
-        if let Some(link) = link {
-            act(&link);
+    fn at_client(&self, client: ClientId, act: impl FnOnce(&ClientConn)) {
+        if let Some(conn) = self.client(client) {
+            act(&conn);
         }
     }
 
-    /// Lines for several clients: they are in memory once.
-    fn deliver_together(&self, lines: Option<Addressed>) {
+    /// Queues lines for several clients, with one copy in memory.
+    fn deliver_batch(&self, lines: Option<Addressed>) {
         let Some((clients, lines)) = lines else {
             return;
         };
         let chunk = Chunk::of_line(lines);
         for client in clients {
-            let links = self.clients.borrow();
-            if let Some(link) = links.get(&client) {
-                link.to_client.push_chunk(&chunk);
-                self.drop_if_stalled(client, link);
+            let conns = self.clients.borrow();
+            if let Some(conn) = conns.get(&client) {
+                conn.to_client.push_chunk(&chunk);
+                self.disconnect_if_stalled(conn);
             }
         }
     }
 
     fn deliver(&self, client: ClientId, line: Owned) {
-        let links = self.clients.borrow();
-        if let Some(link) = links.get(&client) {
-            link.to_client.push_line(line);
-            self.drop_if_stalled(client, link);
+        let conns = self.clients.borrow();
+        if let Some(conn) = conns.get(&client) {
+            conn.to_client.push_line(line);
+            self.disconnect_if_stalled(conn);
         }
     }
 
-    fn drop_if_stalled(&self, client: ClientId, link: &super::client::ClientConn) {
-        if link.to_client.len() <= MUCH || link.left.is_up() || !link.stalls() {
-            return;
-        }
-        let engine = self.engine.borrow();
-        let slot = engine.slot_of(client).and_then(|slot| engine.slot(slot));
-        if slot.is_some_and(|slot| slot.clients() > 1) {
-            self.drop_unread(client, link);
+    /// Disconnects a client that lets too much wait, if it shares its server: alone, it holds up the server instead.
+    fn disconnect_if_stalled(&self, conn: &ClientConn) {
+        let is_stalled_at = |now: Instant| {
+            let since = conn.unread_since(now).map(|at| self.moment(at));
+            is_stalled(since, self.moment(now))
+        };
+        let is_stalled = has_much_unread(conn.to_client.len())
+            && is_stalled_at(Instant::now())
+            && !conn.is_leaving()
+            && !conn.can_write();
+        if is_stalled && self.engine.borrow().shares_server(conn.id) {
+            self.disconnect_stalled(conn);
         }
     }
 
     fn open_slot(&self, slot: SlotId, client: ClientId) {
-        let link = self.clients.borrow().get(&client).cloned();
+        let conn = self.client(client);
         let class = self
             .engine
             .borrow()
             .slot(slot)
             .map(|it| it.mux().class().clone());
-        let (Some(link), Some(class), Some(daemon)) = (link, class, self.this()) else {
+        let (Some(conn), Some(class)) = (conn, class) else {
             return;
         };
-        let server_io = Rc::new(ServerIo::new(slot, class, link.wants()));
-        self.attend(&daemon, &server_io);
+        let server_io = Rc::new(ServerIo::new(slot, class, conn.launch_hello()));
+        self.serve_slot(&server_io);
     }
 
-    /// Looks after a slot's server from now on.
-    pub(super) fn attend(&self, daemon: &Rc<DaemonState>, server_io: &Rc<ServerIo>) {
+    /// Adds a server slot.
+    pub(super) fn serve_slot(&self, server_io: &Rc<ServerIo>) {
         let mut servers = self.servers.borrow_mut();
         servers.insert(server_io.slot, Rc::clone(server_io));
-        tasks::spawn(server::attend(Rc::clone(daemon), Rc::clone(server_io)));
+        self.run_queue.push(Runnable::Server(server_io.slot));
     }
 
     fn log_report(&self, report: Report) {
         match report {
             Report::Dedicated { client, when, why } => {
                 let what = match when {
-                    Dedicated::AtJoin => "cannot share and goes solo",
-                    Dedicated::Later => "goes solo",
-                    Dedicated::AtStart => "gets no server here",
+                    Dedicated::AtJoin => "cannot share and goes dedicated",
+                    Dedicated::Later => "goes dedicated",
+                    Dedicated::AtStart => "gets no server of this daemon and goes dedicated",
                 };
                 self.log
                     .line(format_args!("client {} {what}: {why}", client.0));
-                self.each_server(|server_io| server_io.stirred.notify_waiters());
             }
             Report::ServerLost { slot, restarts } => {
                 self.log.line(match restarts {
                     true => "a server is lost",
-                    false => "a server is lost once too often: the next only when it is asked for",
+                    false => "a server is lost, and the restart limit is reached: the next starts on request",
                 });
                 if let Some(server_io) = self.server_io(slot).filter(|_| restarts) {
-                    self.restarts(server_io.last_pid.get(), server_io.why_lost());
+                    self.server_restarts(server_io.last_pid.get(), server_io.why_lost());
                 }
             }
             Report::Hibernates { clients, .. } => self.log.line(format_args!(
-                "a server hibernates: nobody asked it anything; clients: {clients}"
+                "a server hibernates after no request; clients: {clients}"
             )),
             Report::Replaced { slot, had_clients } => {
                 let server_io = self.server_io(slot);
                 let pid = server_io.and_then(|it| it.pid.get()).unwrap_or_default();
-                self.log
-                    .line(format_args!("server {pid} is replaced: its files changed"));
+                self.log.line(format_args!(
+                    "server {pid} is replaced, because its files changed"
+                ));
                 if had_clients {
-                    self.restarts(pid, "its files changed".to_owned());
+                    self.server_restarts(pid, "its files changed".to_owned());
                 }
             }
             Report::Outdated => self
                 .log
-                .line("the server's files changed: it is replaced when nobody waits for it"),
+                .line("the server's files changed: it is replaced when no request is pending"),
             Report::Ending(reason) => self.log.line(format_args!("ending: {reason}")),
         }
     }
@@ -248,15 +249,15 @@ mod tests {
         let all = vec![ClientId(1), ClientId(2)];
         let some = vec![ClientId(1), ClientId(3)];
         let line = |text: &str| Owned::from(text.as_bytes().to_vec());
-        let mut together = Together::default();
-        assert_eq!(together.add(all.clone(), line("one")), None);
-        assert_eq!(together.add(all.clone(), line("two")), None);
-        let before = together.add(some.clone(), line("three"));
+        let mut batch = Batch::default();
+        assert_eq!(batch.add(all.clone(), line("one")), None);
+        assert_eq!(batch.add(all.clone(), line("two")), None);
+        let before = batch.add(some.clone(), line("three"));
         assert_eq!(before, Some((all, line("one\ntwo"))));
-        let long = "x".repeat(TOGETHER);
-        let before = together.add(some.clone(), line(&long));
+        let long = "x".repeat(MAX_BATCH);
+        let before = batch.add(some.clone(), line(&long));
         assert_eq!(before, Some((some.clone(), line("three"))));
-        assert_eq!(together.take(), Some((some, line(&long))));
-        assert_eq!(together.take(), None);
+        assert_eq!(batch.take(), Some((some, line(&long))));
+        assert_eq!(batch.take(), None);
     }
 }

@@ -1,177 +1,251 @@
-//! One client: its lines both ways, its end. Its hello is `welcome`'s.
+//! The state of one client. Its first line is handled in `welcome`, its other lines in `conversation`.
 
 pub(super) mod admission;
-mod carried;
+mod conversation;
+mod snapshot;
 mod welcome;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeSet;
-use std::io;
-use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use kennel_core::engine::daemon::InputLine;
+use kennel_core::engine::daemon::{IDLE, LEAST_TAKEN, PATIENCE, SMALL, hello_bytes, text_bytes};
 use kennel_core::hello::{ClientHello, Control};
-use kennel_core::lifetime::{ClientId, Sight};
-use kennel_core::message::error_reply;
+use kennel_core::lifetime::{ClientId, Liveness};
+use kennel_sys::io::{Exit, Source};
 use kennel_sys::peer::Peer;
 use kennel_sys::process::ProcessRef;
 
-use super::daemon_state::{DaemonState, Flag};
-use super::memory::{IDLE, MODEST, PATIENCE, SMALL, SOON, wish_bytes};
+use super::daemon_state::DaemonState;
 use super::queue::Queue;
-use super::server_io::ServerIo;
+use super::run_queue::{RunQueue, Runnable};
 use super::socket::Socket;
+use super::start;
 use super::state::ClientState;
-use super::tasks::{self, first_of, in_turns, moments, when};
-use super::{accept, start, watch};
-use crate::shim::lines::{Inbox, TooLong};
+use crate::lines::Inbox;
 
-pub(super) use carried::Carried;
-use welcome::welcome;
+pub(super) use conversation::ClientRef;
+pub(super) use snapshot::ConnSnapshot;
 
-/// The JSON-RPC error code for a connection without a hello that the daemon has no room for.
-const UNAVAILABLE: i32 = -32000;
-
-/// A client, as its server knows it.
+/// A client's connection, queue and half line.
 pub(super) struct ClientConn {
+    pub(super) id: ClientId,
+    run_queue: Rc<RunQueue>,
     pid: u32,
     since: u64,
-    /// Its connection, until it has left.
+    /// Its connection, until that is closed.
     socket: RefCell<Option<Rc<Socket>>>,
-    /// What it has said of a line that is not whole yet.
+    /// What was read of its lines and not taken.
     inbox: RefCell<Inbox>,
-    /// When it was last heard.
-    heard_at: Cell<Instant>,
-    /// Since when a line comes that is not whole, and not small any more.
-    half_since: Cell<Option<Instant>>,
-    /// That line waits until there is memory for more of it.
+    /// When bytes last came from it.
+    last_read_at: Cell<Instant>,
+    /// Since when its half line is longer than [`SMALL`](kennel_core::engine::daemon::SMALL).
+    half_line_started: Cell<Option<Instant>>,
+    /// Its half line is not read on, for lack of memory.
     waits_for_memory: Cell<bool>,
-    /// The process at the other end, where it can be seen.
-    peer: Option<ProcessRef>,
-    /// Another one, that its hello announced.
-    announced: OnceCell<ProcessRef>,
-    /// What it said first; nothing, if it is bare: then it hears no word of Kennel's.
+    /// The process at the other end, if the kernel tells.
+    peer: Option<Rc<ProcessRef>>,
+    /// Another process, which its hello named.
+    announced: OnceCell<Rc<ProcessRef>>,
+    /// Its hello. A client without one (a bare client) gets no control messages.
     hello: OnceCell<Rc<ClientHello>>,
-    /// What it wants to run: its hello's wish, or a borrowed one.
-    wish: OnceCell<Rc<ClientHello>>,
-    wish_bytes: Cell<usize>,
+    /// The hello that says what to run: its own, or for a bare client that of the first client.
+    launch: OnceCell<Rc<ClientHello>>,
+    hello_bytes: Cell<usize>,
     pub(super) to_client: Queue,
-    /// It is not there any more.
-    pub(super) left: Flag,
+    /// Bytes in its connection that it had not read when it was last looked at.
+    unread_before: Cell<Option<usize>>,
+    /// It is disconnected in the next run, or is gone.
+    is_leaving: Cell<bool>,
+    phase: RefCell<Phase>,
+    reading: Cell<Reading>,
+    /// Complete lines were read and not taken: it is in the run queue.
+    has_lines: Cell<bool>,
+    /// When the lines that are being taken were read.
+    read_at: Cell<Instant>,
+    /// Its connection has no room for its queued output.
+    is_blocked: Cell<bool>,
+    /// The exits of its processes, where the kernel reports them.
+    exits: RefCell<Vec<Source<Exit>>>,
+}
+
+/// How far a client has come.
+enum Phase {
+    /// It was accepted. With the check that was made on its arrival, if it connected to the former build.
+    New(Option<Box<admission::ArrivalCheck>>),
+    /// Its first line is awaited. With the check that was made on arrival.
+    Unintroduced(Box<admission::ArrivalCheck>),
+    /// It is not served, and has a moment to read why. With the reason.
+    Refused(String),
+    /// It is served.
+    Served,
+    Closed,
+}
+
+impl Default for Phase {
+    fn default() -> Phase {
+        Phase::New(None)
+    }
+}
+
+/// Whether a served client is read.
+#[derive(Clone, Copy)]
+enum Reading {
+    /// It is read.
+    Open,
+    /// It sent more than its server takes, or does not read: it is not read until that has changed.
+    Throttled,
+    /// Its half line has waited for memory since then.
+    Memory(Instant),
+    /// Its input has ended; it may still read.
+    HalfClosed,
+    /// Its process has ended, and this many bytes were read since of what it had sent before.
+    AfterExit(usize),
 }
 
 impl ClientConn {
-    pub(super) fn new(socket: Socket, peer: Peer) -> ClientConn {
+    pub(super) fn new(
+        id: ClientId,
+        run_queue: &Rc<RunQueue>,
+        socket: Socket,
+        peer: Peer,
+    ) -> ClientConn {
         ClientConn {
+            id,
+            run_queue: Rc::clone(run_queue),
             pid: peer.pid,
             since: start::now(),
             socket: RefCell::new(Some(Rc::new(socket))),
             inbox: RefCell::default(),
-            heard_at: Cell::new(Instant::now()),
-            half_since: Cell::new(None),
+            last_read_at: Cell::new(Instant::now()),
+            half_line_started: Cell::new(None),
             waits_for_memory: Cell::new(false),
-            peer: peer.process,
+            peer: peer.process.map(Rc::new),
             announced: OnceCell::new(),
             hello: OnceCell::new(),
-            wish: OnceCell::new(),
-            wish_bytes: Cell::new(0),
-            to_client: Queue::default(),
-            left: Flag::default(),
+            launch: OnceCell::new(),
+            hello_bytes: Cell::new(0),
+            to_client: Queue::of(Rc::clone(run_queue), id),
+            unread_before: Cell::new(None),
+            is_leaving: Cell::new(false),
+            phase: RefCell::default(),
+            reading: Cell::new(Reading::Open),
+            has_lines: Cell::new(false),
+            read_at: Cell::new(Instant::now()),
+            is_blocked: Cell::new(false),
+            exits: RefCell::default(),
         }
     }
 
-    /// What it said first, if it is not bare.
+    /// Its hello, if it is not bare.
     pub(super) fn hello(&self) -> Option<&Rc<ClientHello>> {
         self.hello.get()
     }
 
-    /// Says a word of Kennel's own, if it understands any. Words that can be done without are not said to one
-    /// that does not listen.
-    pub(super) fn tell(&self, word: &Control) {
-        let can_wait = matches!(word, Control::Stderr(_) | Control::Pong);
-        if self.hello.get().is_some() && !(can_wait && self.to_client.is_full()) {
-            self.to_client.push(&word.line());
+    /// Sends a control message, if it understands any.
+    pub(super) fn tell(&self, control: &Control) {
+        let is_left_out = control.is_optional() && self.to_client.is_full();
+        if self.hello.get().is_some() && !is_left_out {
+            self.to_client.push(&control.line());
         }
     }
 
-    /// It sends no more on its socket: its pipe is read.
+    /// Reads from its pipe from now on: it has sent its last line on the socket.
     pub(super) fn use_pipes(&self) {
         if let Some(socket) = &*self.socket.borrow() {
-            socket.turns_to_pipes();
+            socket.listen_on_pipes();
         }
     }
 
-    fn set_wish(&self, wish: Rc<ClientHello>) {
-        self.wish_bytes.set(wish_bytes(&wish));
-        let _ = self.wish.set(wish);
+    fn set_launch(&self, launch: Rc<ClientHello>) {
+        self.hello_bytes.set(hello_bytes(&launch));
+        let _ = self.launch.set(launch);
     }
 
-    /// How many bytes are kept of what it wants to run.
-    pub(super) fn wish_bytes(&self) -> usize {
-        self.wish_bytes.get()
+    /// Bytes kept of the hello that says what to run.
+    pub(super) fn hello_bytes(&self) -> usize {
+        self.hello_bytes.get()
     }
 
-    /// How many bytes the environment has that it wants to run it in.
-    pub(super) fn environment_bytes(&self) -> usize {
-        let env = self.wish.get().into_iter().flat_map(|wish| wish.env.iter());
-        env.map(|(name, value)| name.as_bytes().len() + value.as_bytes().len())
-            .sum()
+    /// Bytes of all texts in that hello, its environment included.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.launch.get().map_or(0, |launch| text_bytes(launch))
     }
 
-    /// What it wants to run.
-    pub(super) fn wants(&self) -> Rc<ClientHello> {
-        Rc::clone(self.wish.get().expect("known before it speaks"))
+    /// The hello that says what to run.
+    pub(super) fn launch_hello(&self) -> Rc<ClientHello> {
+        Rc::clone(self.launch.get().expect("known when it is admitted"))
     }
 
     fn has_session(&self, session: &str) -> bool {
-        let wish = self.wish.get();
-        wish.is_some_and(|wish| wish.session == session)
+        let launch = self.launch.get();
+        launch.is_some_and(|launch| launch.session == session)
     }
 
-    /// How many bytes of memory are held of a line that it has not ended.
-    pub(super) fn half_said(&self) -> usize {
+    /// Bytes of memory that its half line takes.
+    pub(super) fn half_line_memory(&self) -> usize {
         self.inbox.try_borrow().map_or(0, |inbox| inbox.memory())
     }
 
-    /// How many bytes that are.
-    pub(super) fn half_length(&self) -> usize {
+    /// Bytes of its half line.
+    pub(super) fn half_line_length(&self) -> usize {
         self.inbox.try_borrow().map_or(0, |inbox| inbox.len())
     }
 
-    /// For how long nothing has come from it.
-    pub(super) fn is_silent_for(&self) -> Duration {
-        self.heard_at.get().elapsed()
+    /// Since when its half line is not small.
+    pub(super) fn half_line_since(&self) -> Option<Instant> {
+        self.half_line_started.get()
     }
 
-    /// Whether the line that is not whole has stopped, or comes slowly: none of it for [`IDLE`], or less than [`MODEST`] in
-    /// each such time. One that waits for memory has not: nothing is read of it.
-    pub(super) fn half_line_stalls(&self) -> bool {
-        let times = u32::try_from(self.half_length() / MODEST).unwrap_or(u32::MAX);
-        let is_slow = || self.half_line_age() > IDLE.saturating_mul(times.saturating_add(2));
-        !self.waits_for_memory.get() && (self.is_silent_for() >= IDLE || is_slow())
+    /// Whether its half line is not read on, for lack of memory.
+    pub(super) fn waits_for_memory(&self) -> bool {
+        self.waits_for_memory.get()
     }
 
-    /// For how long a line has been coming that is not whole, and not small.
-    pub(super) fn half_line_age(&self) -> Duration {
-        self.half_since
-            .get()
-            .map_or(Duration::ZERO, |it| it.elapsed())
+    /// When bytes last came from it; now, if it is read and the kernel has some that the daemon had no time for.
+    pub(super) fn last_read(&self, now: Instant) -> Instant {
+        let at = self.last_read_at.get();
+        let is_old = now.saturating_duration_since(at) >= IDLE;
+        let may_be_read = || matches!(self.reading.get(), Reading::Open);
+        let has_input = || {
+            let socket = self.socket.borrow();
+            socket.as_ref().is_some_and(|socket| socket.has_input())
+        };
+        match is_old && self.half_line_length() > SMALL && may_be_read() && has_input() {
+            true => now,
+            false => at,
+        }
     }
 
-    /// Whether it has said who it is, or said a first line and is served without that.
+    /// Since when it has taken nothing of what is queued for it. Before that is long, the kernel is asked: for a client
+    /// that reads slowly, there is room for more only now and then.
+    pub(super) fn unread_since(&self, now: Instant) -> Option<Instant> {
+        let since = self.to_client.waits_since()?;
+        if now.saturating_duration_since(since) >= PATIENCE {
+            let before = self.unread_before.get();
+            let unread = self.look_at_unread();
+            let has_taken = |unread| before.is_none_or(|before| before >= unread + LEAST_TAKEN);
+            if unread.is_some_and(has_taken) {
+                self.to_client.is_being_read(now);
+            }
+        }
+        self.to_client.waits_since()
+    }
+
+    /// Remembers how much of what was written it has not read.
+    fn look_at_unread(&self) -> Option<usize> {
+        let socket = self.socket.borrow();
+        let unread = socket.as_ref().and_then(|it| it.unread_by_client());
+        self.unread_before.set(unread);
+        unread
+    }
+
+    /// Whether its first line was accepted.
     pub(super) fn is_admitted(&self) -> bool {
-        self.wish.get().is_some()
+        self.launch.get().is_some()
     }
 
-    /// Whether it is admitted, and what it has said of a line that is not whole is short enough to be taken while much is
-    /// held.
-    pub(super) fn is_modest(&self) -> bool {
-        self.is_admitted() && self.half_said() <= MODEST
-    }
-
-    /// Forgets what it has said of a line that is not whole. One that is not admitted is told so, and disconnected.
+    /// Drops its half line. A client that is not admitted is told so, and disconnected.
     pub(super) fn drop_half_line(&self, daemon: &DaemonState) {
         if self.is_admitted() {
             if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
@@ -179,46 +253,53 @@ impl ClientConn {
             }
             return;
         }
-        self.turn_away(daemon);
+        self.refuse_for_shortage(daemon);
     }
 
-    /// Disconnects one that is not admitted, and tells it why.
-    pub(super) fn turn_away(&self, daemon: &DaemonState) {
-        let why = "too many connections have not said who they are, or they said too much";
+    /// Skips the line that has not ended.
+    pub(super) fn skip_half_line(&self) {
+        if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
+            inbox.skip_line();
+        }
+    }
+
+    /// Disconnects a client that is not admitted, to save memory, and tells it why.
+    pub(super) fn refuse_for_shortage(&self, daemon: &DaemonState) {
         let first = self.inbox.try_borrow().map_or(None, |inbox| inbox.first());
         if let Some(socket) = &*self.socket.borrow() {
-            match first {
-                // Before a hello, or in the middle of one.
-                None | Some(b'!') => {
-                    accept::say_shortage(daemon, socket.as_fd(), &io::Error::other(why));
-                }
-                Some(_) => {
-                    let words = format!("kennel: {why}: try again later");
-                    let mut answer = error_reply(b"null", UNAVAILABLE, &words, None);
-                    answer.push(b'\n');
-                    let _ = socket.try_write(&answer);
-                }
-            }
+            let clients = daemon.clients.borrow().len();
+            let replies = &daemon.replies;
+            let reply = replies.overloaded(first, std::process::id(), clients);
+            let _ = socket.try_write(&reply);
         }
         if let Ok(mut inbox) = self.inbox.try_borrow_mut() {
             *inbox = Inbox::default();
         }
-        self.left.raise();
+        self.disconnect();
     }
 
-    /// Whether it has taken nothing of what waits for it for [`PATIENCE`], and would not now.
-    pub(super) fn stalls(&self) -> bool {
+    /// Disconnects it in its next run.
+    pub(super) fn disconnect(&self) {
+        self.is_leaving.set(true);
+        self.run_queue.push(Runnable::Client(self.id));
+    }
+
+    /// Whether it is to be disconnected, or is gone.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving.get()
+    }
+
+    /// Whether its connection has room now.
+    pub(super) fn can_write(&self) -> bool {
         let socket = self.socket.borrow();
-        let has_room = || socket.as_ref().is_some_and(|socket| socket.has_room());
-        // The second question is for a daemon that was stopped itself.
-        self.to_client.stands_still_for() >= PATIENCE && !has_room()
+        socket.as_ref().is_some_and(|socket| socket.has_room())
     }
 
-    /// What `kennel ps` shows of it; `name` is what it calls itself.
+    /// Its entry in `kennel ps`. `name`: `clientInfo.name`.
     pub(super) fn state(&self, name: Option<&str>) -> ClientState {
         let app = self.hello.get().and_then(|hello| hello.app.as_ref());
         ClientState {
-            // The kernel's word, where there is one.
+            // The kernel's pid, if it tells one.
             pid: match (self.pid, self.hello.get()) {
                 (0, Some(hello)) => hello.pid,
                 (pid, _) => pid,
@@ -231,19 +312,19 @@ impl ClientConn {
     }
 
     /// Whether its process can be watched.
-    pub(super) fn sight(&self) -> Sight {
+    pub(super) fn sight(&self) -> Liveness {
         match self.processes().is_empty() {
-            true => Sight::Unseen,
-            false => Sight::Seen,
+            true => Liveness::Unwatchable,
+            false => Liveness::Watchable,
         }
     }
 
-    /// The processes with which it ends.
-    fn processes(&self) -> Vec<&ProcessRef> {
+    /// The processes whose exit is the end of the client.
+    fn processes(&self) -> Vec<&Rc<ProcessRef>> {
         self.peer.iter().chain(self.announced.get()).collect()
     }
 
-    /// Whether it knows what to do with pipes, and nothing waits to be said to it.
+    /// Whether it knows pipes, and nothing is queued for it.
     fn may_have_pipes(&self) -> bool {
         self.hello.get().is_some_and(|hello| hello.pipes) && self.to_client.is_empty()
     }
@@ -253,283 +334,57 @@ impl ClientConn {
     }
 }
 
-/// A client and where it is: what its lines are heard with.
-#[derive(Clone, Copy)]
-struct ClientTask<'a> {
-    daemon: &'a Rc<DaemonState>,
-    id: ClientId,
-    link: &'a Rc<ClientConn>,
-}
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
 
-impl ClientTask<'_> {
-    /// Takes the next line that the client has said to its end; `false` if there is none, or if the client is to read
-    /// first: a short line may have a long answer.
-    fn take_line(self, inbox: &RefCell<Inbox>, at: Instant) -> bool {
-        if self.link.to_client.is_full() || self.exceeds_share() {
-            return false;
-        }
-        if let Some(line) = inbox.borrow_mut().next_input() {
-            self.take(line, at);
-            return true;
-        }
-        let too_long = inbox.borrow_mut().next_too_long(false);
-        let is_there = too_long.is_some();
-        if let Some(line) = too_long {
-            self.take_too_long(line, at);
-        }
-        is_there
+    use kennel_sys::io::{Reactor, Stream};
+
+    use super::*;
+
+    /// A client, and its end of the connection.
+    fn client() -> (ClientConn, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let stream = Stream::new(ours.into()).unwrap();
+        let socket = Socket::new(&Reactor::new().unwrap(), ClientId(1), stream);
+        let peer = Peer::of(&theirs).unwrap();
+        let conn = ClientConn::new(ClientId(1), &Rc::default(), socket, peer);
+        (conn, theirs)
     }
 
-    /// A request that is too long is refused; in place of an answer that is, the server hears an error.
-    fn take_too_long(self, line: TooLong, at: Instant) {
-        let who = format!("client {}", self.id.0);
-        self.daemon.log.line(line.note(&who));
-        let mut engine = self.daemon.engine.borrow_mut();
-        engine.client_line_skipped(self.id);
-        // An id that is taken is another request's: to that one, this would be the answer.
-        let taken: BTreeSet<Vec<u8>> = engine.in_flight_of(self.id).into_iter().collect();
-        drop(engine);
-        for mut message in line.messages() {
-            if let Some(answer) = message.in_its_place() {
-                self.take(InputLine::from(&answer[..]), at);
-                continue;
-            }
-            message.id = message.id.filter(|id| !taken.contains(id));
-            self.link.to_client.push(&message.refusal());
-        }
+    #[test]
+    fn a_half_line_is_not_idle_while_the_kernel_has_more_of_it() {
+        let (conn, mut theirs) = client();
+        *conn.inbox.borrow_mut() = Inbox::with(vec![b'x'; SMALL + 1]);
+        let read_at = conn.last_read_at.get();
+        let later = read_at + IDLE;
+        assert_eq!(conn.last_read(later), read_at);
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(conn.last_read(later), later);
+        // What is not read on purpose may wait for ever.
+        conn.reading.set(Reading::Throttled);
+        assert_eq!(conn.last_read(later), read_at);
     }
 
-    fn take(self, line: InputLine<'_>, at: Instant) {
-        self.daemon.client_line(self.id, line, at);
-    }
-
-    /// No more will come from it: when all is answered, that is the end.
-    fn half_close(self) {
-        let now = self.daemon.now();
-        self.daemon
-            .tell_engine(|engine| engine.client_eof(self.id, now));
-    }
-
-    fn server_io(self) -> Option<Rc<ServerIo>> {
-        let slot = self.daemon.engine.borrow().slot_of(self.id);
-        slot.and_then(|slot| self.daemon.server_io(slot))
-    }
-
-    /// Whether it has said more than is taken, or does not take what is said to it.
-    fn is_crowded(self) -> bool {
-        let is_short = self.daemon.memory.is_short();
-        let engine = self.daemon.engine.borrow();
-        self.link.to_client.is_full()
-            || (is_short && self.link.to_client.len() > SMALL)
-            || engine.is_crowded(self.id, || is_short)
-    }
-
-    /// Whether so little memory is left that its next line must wait. One that it has said whole waits for its server as well
-    /// as here; but many short ones take more memory there.
-    fn exceeds_share(self) -> bool {
-        self.daemon.memory.is_short()
-            && (self.link.to_client.len() > SMALL
-                || self.daemon.engine.borrow().exceeds_share(self.id))
-    }
-
-    async fn has_room(self) {
-        while self.is_crowded() {
-            let is_short = self.daemon.memory.is_short();
-            let is_full = self.link.to_client.is_full();
-            let server_io = self.server_io();
-            let stirred = async {
-                match &server_io {
-                    Some(server_io) => server_io.stirred.notified().await,
-                    None => std::future::pending().await,
-                }
-            };
-            first_of! {
-                () = when(is_full, self.link.to_client.has_room()) => {},
-                () = stirred => {},
-                // Whatever makes room may have nothing to do with this client.
-                () = when(is_short, moments::after(SOON)) => {},
-            }
-            if is_short {
-                self.daemon.is_short_at(Instant::now());
-            }
-        }
-    }
-
-    /// Whether more may be read of the line that the client has not ended. A modest one waits for that, for [`PATIENCE`].
-    async fn has_memory(self, socket: &Socket) -> bool {
-        let (link, start) = (self.link, Instant::now());
-        if link.half_since.get().is_none() {
-            link.half_since.set(Some(start));
-        }
-        let has_memory = loop {
-            if link.half_length() <= SMALL || self.daemon.makes_room(Some(self.id)) {
-                break true;
-            }
-            let waits = link.is_modest() || self.daemon.frees_memory_soon();
-            if !waits || start.elapsed() >= PATIENCE {
-                break false;
-            }
-            link.waits_for_memory.set(true);
-            first_of! {
-                () = moments::after(SOON) => {},
-                // Whoever reads it will see.
-                () = socket.hung_up() => break true,
-            }
-        };
-        if link.waits_for_memory.take() {
-            link.heard_at.set(Instant::now());
-        }
-        has_memory
-    }
-}
-
-/// Serves one client to its end.
-pub(super) async fn serve(daemon: Rc<DaemonState>, id: ClientId, link: Rc<ClientConn>) {
-    let socket = link.socket.borrow().clone();
-    let ended = match &socket {
-        Some(socket) => attend(&daemon, id, &link, socket).await,
-        None => "it was gone already".into(),
-    };
-    daemon.log.line(format_args!(
-        "client {} (process {}) left: {ended}",
-        id.0, link.pid
-    ));
-    link.left.raise();
-    drop((socket, link.socket.take()));
-    daemon.left(id);
-}
-
-/// Returns why it ended.
-async fn attend(
-    daemon: &Rc<DaemonState>,
-    id: ClientId,
-    link: &Rc<ClientConn>,
-    socket: &Rc<Socket>,
-) -> String {
-    let task = ClientTask { daemon, id, link };
-    // One that comes from another program's life has said its first line there.
-    if link.wish.get().is_none()
-        && let Some(ended) = welcome(task, socket).await
-    {
-        return ended;
-    }
-    link.to_client.goes_straight_to(Rc::downgrade(socket));
-    converse(task, socket).await
-}
-
-/// Its lines both ways, until one of the two ends it.
-async fn converse(task: ClientTask<'_>, socket: &Rc<Socket>) -> String {
-    let ClientTask { daemon, id, link } = task;
-    // A task of its own: what else is waited for here is not looked at for every line.
-    let hearing = hear(Rc::clone(daemon), id, Rc::clone(link), Rc::clone(socket));
-    let mut hearing = tasks::spawn(hearing);
-    let processes = link.processes();
-    let write = async |bytes: &[u8]| {
-        let written = socket.write(bytes).await;
-        daemon.drained.notify_waiters();
-        daemon.upgrade.stir();
-        written
-    };
-    let ended = first_of! {
-        _ = &mut hearing => return "it closed its connection".into(),
-        () = watch::end_of_any(&processes, daemon.sweep) => {
-            hearing.end();
-            hear_the_rest(task, socket).await;
-            return "its process ended".into();
-        },
-        () = link.left.up() => "dismissed".into(),
-        written = link.to_client.write_out(write) => match written {
-            Ok(()) => "all is said".into(),
-            Err(error) => format!("it does not listen: {error}"),
-        },
-    };
-    // Nothing of it is taken any more, and nobody else has its connection.
-    hearing.end();
-    ended
-}
-
-/// What one that has ended had said, and nobody had read: it is for its server all the same. No more than a connection
-/// holds: whoever else has it may go on for ever. No more either than fills its queue with answers, which nobody reads.
-async fn hear_the_rest(task: ClientTask<'_>, socket: &Socket) {
-    const A_CONNECTION: usize = 2 << 20;
-    let (inbox, now) = (&task.link.inbox, Instant::now());
-    let mut heard = 0;
-    loop {
-        in_turns(|| task.take_line(inbox, now)).await;
-        if heard >= A_CONNECTION || task.exceeds_share() || task.link.to_client.is_full() {
-            return;
-        }
-        match socket.read_now(inbox) {
-            Ok(count @ 1..) => heard += count,
-            _ => return,
-        }
-    }
-}
-
-/// Its lines, until it closes its connection.
-async fn hear(daemon: Rc<DaemonState>, id: ClientId, link: Rc<ClientConn>, socket: Rc<Socket>) {
-    let task = ClientTask {
-        daemon: &daemon,
-        id,
-        link: &link,
-    };
-    let is_half_closed = daemon.engine.borrow().is_half_closed(id);
-    if !is_half_closed {
-        if read_on(task, &socket, &link.inbox).await == Heard::Hangup {
-            return;
-        }
-        task.half_close();
-    }
-    socket.hung_up().await;
-}
-
-#[derive(PartialEq, Eq)]
-enum Heard {
-    /// It will say no more, and may still listen.
-    HalfClose,
-    Hangup,
-}
-
-async fn read_on(task: ClientTask<'_>, socket: &Socket, inbox: &RefCell<Inbox>) -> Heard {
-    let mut now = Instant::now();
-    loop {
-        in_turns(|| task.take_line(inbox, now)).await;
-        if task.is_crowded() {
-            // Nothing is read meanwhile: its end must be seen otherwise.
-            first_of! {
-                // Lines may be left that were read before.
-                () = task.has_room() => continue,
-                () = socket.hung_up() => return Heard::Hangup,
-            }
-        }
-        if inbox.borrow().len() <= SMALL {
-            task.link.half_since.set(None);
-        } else if !task.has_memory(socket).await {
-            inbox.borrow_mut().forget_line();
-        }
-        // Asked when something is there: until then others may have taken what room there was.
-        let little = || task.daemon.memory.is_short();
-        match socket.read(inbox, little).await {
-            Ok(0) => break,
-            Ok(_) => {
-                now = Instant::now();
-                task.daemon.heard(task.id, now);
-                task.link.heard_at.set(now);
-                if task.link.may_have_pipes() {
-                    socket.offers_pipes();
-                }
-            }
-            Err(_) => return Heard::Hangup,
-        }
-    }
-    let rest = inbox.borrow_mut().rest();
-    // A shim ends whatever it means to say: of anything else it sent the beginning ahead.
-    if let Some(rest) = rest.filter(|_| task.link.is_bare()) {
-        task.take(InputLine::from(&rest[..]), now);
-    }
-    if watch::is_hung_up(socket) {
-        Heard::Hangup
-    } else {
-        Heard::HalfClose
+    #[test]
+    fn a_client_that_takes_some_reads_though_there_is_no_room_for_more() {
+        let (conn, mut theirs) = client();
+        let socket = conn.socket.borrow().clone().unwrap();
+        conn.to_client.push(&vec![b'x'; 8 << 20]);
+        let write = |bytes: &[u8]| socket.try_write(bytes);
+        conn.to_client.write_out(write).unwrap();
+        conn.look_at_unread();
+        let since = conn.to_client.waits_since().unwrap();
+        let (later, much_later) = (since + PATIENCE, since + 2 * PATIENCE);
+        let little = PATIENCE - Duration::from_millis(1);
+        assert_eq!(conn.unread_since(since + little), Some(since));
+        assert_eq!(conn.unread_since(later), Some(since));
+        theirs.read_exact(&mut vec![0; 4 * LEAST_TAKEN]).unwrap();
+        assert_eq!(conn.unread_since(later), Some(later));
+        // Hardly anything more.
+        theirs.read_exact(&mut [0; 16]).unwrap();
+        assert_eq!(conn.unread_since(much_later), Some(later));
     }
 }

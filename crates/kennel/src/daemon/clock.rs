@@ -1,10 +1,10 @@
-//! The daemon's own clock, which goes on when the daemon becomes a newer build.
+//! The daemon's clock, which continues when the daemon becomes a newer build.
 
 use std::time::Instant;
 
 use kennel_core::time::Moment;
 
-/// Moments of the daemon's own clock.
+/// Converts between this process's clock and the daemon's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     from: Moment,
@@ -12,7 +12,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Goes on from this moment.
+    /// A clock that reads `from` now.
     pub(super) fn start(from: Moment) -> Clock {
         let start = Instant::now();
         Clock { from, start }
@@ -22,7 +22,7 @@ impl Clock {
         self.from + at.saturating_duration_since(self.start)
     }
 
-    /// When that was, on the clock of this process.
+    /// A moment as a time of this process's clock.
     pub(super) fn instant(self, moment: Moment) -> Instant {
         let earlier = self.start.checked_sub(self.from - moment);
         match moment < self.from {

@@ -1,305 +1,394 @@
-//! What all tasks of the daemon share: who is here, and the daemon's own things.
+//! The daemon's state: the engine, its clients and servers, its locks and files.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
-use std::os::unix::net::UnixListener;
-use std::rc::{Rc, Weak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::{Daemon, SlotId};
-use kennel_core::hello::ClientHello;
-use kennel_core::lifetime::{ClientId, Sight};
+use kennel_core::engine::daemon::{Daemon, MemoryWatch, Replies, SlotId};
+use kennel_core::hello::{ClientHello, DaemonHello, PROTOCOL};
+use kennel_core::lifetime::{ClientId, Liveness};
 use kennel_core::time::Moment;
+use kennel_sys::io::{Exit, Interest, Listener, Reactor, Source};
 use kennel_sys::lock::Lock;
-use kennel_sys::process::Identity;
+use kennel_sys::peer::Peer;
+use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::runtime_dir::Hold;
 use kennel_sys::signals::Signals;
 
-use super::carried::Carried;
+use super::accept::Accepting;
 use super::client::ClientConn;
 use super::clock::Clock;
+use super::life::OwnerWatch;
 use super::log::Log;
-use super::memory::Memory;
+use super::origin::Origin;
+use super::run_queue::{RunQueue, Runnable};
 use super::server_io::ServerIo;
+use super::snapshot::Snapshot;
 use super::start::{self, sweep};
-use super::state::Restart;
-use super::tasks::{Descriptor, Notify};
+use super::state::{Restart, WRITE_CHANGES_AFTER, WRITE_REQUESTS_AFTER, WriteState};
+use super::timers::{Timer, Timers};
 use super::upgrade::Upgrade;
 use super::watchdog::Watchdog;
-use crate::meeting::Meeting;
+use crate::key;
+use crate::key_dir::KeyDir;
+use crate::lines::{CHUNK, buffer_pool, max_line};
+use crate::this_build;
 
-/// Traffic is a reason to look after the daemon's own place, but not every line is.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the runtime directory is checked while clients send lines.
+const CHECK_DIR_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct DaemonState {
-    pub(super) meeting: Meeting,
-    /// `daemon.lock`, until it is given up.
+    pub(super) key_dir: KeyDir,
+    /// `daemon.lock`, until the daemon releases it.
     pub(super) lock: RefCell<Option<Lock>>,
-    /// The runtime directory is held: that is what a daemon is known by.
+    /// Held for the daemon's life: it identifies the daemon.
     pub(super) hold: Option<Hold>,
     pub(super) log: Log,
     pub(super) generation: String,
-    /// What decides.
+    /// What it writes to connections that it does not serve.
+    pub(super) replies: Replies,
+    /// The engine.
     pub(super) engine: RefCell<Daemon>,
-    /// The process outside whose life bounds the daemon's.
+    /// The process outside whose end bounds the daemon's life.
     pub(super) owner: Option<Identity>,
-    pub(super) listener: Descriptor<UnixListener>,
+    pub(super) owner_watch: RefCell<Option<OwnerWatch>>,
+    pub(super) reactor: Reactor,
+    pub(super) run_queue: Rc<RunQueue>,
+    pub(super) timers: RefCell<Timers>,
+    pub(super) listener: Source<Listener>,
+    pub(super) accepting: Accepting,
     pub(super) sweep: Duration,
-    /// What asks for the end.
-    pub(super) signals: Signals,
+    /// SIGTERM, SIGINT and SIGHUP.
+    pub(super) signals: Source<Signals>,
+    /// SIGCHLD.
+    pub(super) children: Option<Source<Signals>>,
     pub(super) upgrade: Upgrade,
-    clock: Clock,
-    /// From a slot's first client until nothing is left of its server's process tree.
+    pub(super) clock: Clock,
+    /// Each from a slot's first client until its server's process tree is empty.
     pub(super) servers: RefCell<BTreeMap<SlotId, Rc<ServerIo>>>,
-    /// Ends the process if its end takes too long.
+    /// Ends the process if the daemon's end takes too long.
     pub(super) watchdog: RefCell<Option<Watchdog>>,
-    /// The daemon has left: nothing is at its place any more.
+    /// The daemon has left: its files are removed, its locks released.
     pub(super) has_left: Cell<bool>,
-    this: OnceCell<Weak<DaemonState>>,
     pub(super) clients: RefCell<BTreeMap<ClientId, Rc<ClientConn>>>,
-    /// What the first client wanted: what bare clients get.
+    /// The hello of the first client with one. Clients without a hello get the same server.
     pub(super) first_hello: RefCell<Option<Rc<ClientHello>>>,
-    /// Whether that one, confined as this process is, has this daemon's key: computed once.
-    pub(super) first_fits: OnceCell<bool>,
-    /// The whole hash of the key that the clients have now, also those of a daemon with a former key.
-    pub(super) present_hash: RefCell<Option<String>>,
-    /// Somebody came or left: `life` looks again.
-    pub(super) stirred: Notify,
-    /// `state` is to be written anew.
-    pub(super) changed: Notify,
-    /// Only how often somebody asked something has changed in it.
-    pub(super) talked: Notify,
-    /// A descriptor was closed: `accept` tries again.
-    pub(super) freed: Notify,
-    /// Some of what was queued for a client was written, or its client left: servers that wait for that may be read.
-    pub(super) drained: Notify,
+    /// Whether that hello, with this process's confinement, has the daemon's key. Computed once.
+    pub(super) first_has_key: OnceCell<bool>,
+    /// The full hash of the key that all clients have now, also those of a daemon with a former key.
+    pub(super) key_hash: RefCell<Option<String>>,
+    /// Clients that are not read until there is room for what they sent, or for what waits for them.
+    pub(super) throttled_clients: RefCell<BTreeSet<ClientId>>,
+    /// Servers that are not read until their clients have read.
+    pub(super) throttled_servers: RefCell<BTreeSet<SlotId>>,
+    /// When to write `state.json`.
+    pub(super) listing: WriteState,
     pub(super) restarts: Cell<u64>,
     pub(super) last_restart: RefCell<Option<Restart>>,
-    /// Since when nobody is attached, for people.
+    /// Since when no client is attached, in seconds since 1970.
     pub(super) idle_since: Cell<Option<u64>>,
-    looked: Cell<Instant>,
-    /// What is known of the memory that is held for clients and servers.
-    pub(super) memory: Memory,
+    pub(super) dir_checked_at: Cell<Instant>,
+    /// Whether memory is short.
+    pub(super) memory: RefCell<MemoryWatch>,
+    /// Bytes of long lines that were judged in this turn of the event loop.
+    pub(super) judged: Cell<usize>,
+}
+
+/// The sources of events that the daemon has from its start.
+pub(super) struct Inputs {
+    pub(super) reactor: Reactor,
+    pub(super) listener: Source<Listener>,
+    pub(super) signals: Source<Signals>,
 }
 
 impl DaemonState {
     pub(super) fn new(
-        meeting: Meeting,
+        key_dir: KeyDir,
         lock: Lock,
         log: Log,
         generation: String,
         engine: Daemon,
-        listener: Descriptor<UnixListener>,
-        signals: Signals,
+        inputs: Inputs,
     ) -> DaemonState {
+        let Inputs {
+            reactor,
+            listener,
+            signals,
+        } = inputs;
         DaemonState {
             clock: Clock::start(Moment::START),
             sweep: sweep(&log),
             signals,
+            children: None,
             upgrade: Upgrade::default(),
-            meeting,
+            key_dir,
             lock: RefCell::new(Some(lock)),
             hold: None,
             log,
+            replies: Replies::new(DaemonHello {
+                version: this_build::version(),
+                protocol: PROTOCOL,
+                generation: generation.clone(),
+                build: this_build::text(),
+                checks_keys: true,
+                key_version: key::VERSION,
+            }),
             generation,
             engine: RefCell::new(engine),
             owner: None,
+            owner_watch: RefCell::default(),
+            reactor,
+            run_queue: Rc::default(),
+            timers: RefCell::default(),
             listener,
+            accepting: Accepting::default(),
             servers: RefCell::default(),
             watchdog: RefCell::default(),
             has_left: Cell::new(false),
-            this: OnceCell::new(),
             clients: RefCell::default(),
             first_hello: RefCell::default(),
-            first_fits: OnceCell::new(),
-            present_hash: RefCell::default(),
-            stirred: Notify::default(),
-            changed: Notify::default(),
-            talked: Notify::default(),
-            freed: Notify::default(),
-            drained: Notify::default(),
+            first_has_key: OnceCell::new(),
+            key_hash: RefCell::default(),
+            throttled_clients: RefCell::default(),
+            throttled_servers: RefCell::default(),
+            listing: WriteState::default(),
             restarts: Cell::new(0),
             last_restart: RefCell::default(),
             idle_since: Cell::new(None),
-            looked: Cell::new(Instant::now()),
-            memory: Memory::default(),
+            dir_checked_at: Cell::new(Instant::now()),
+            memory: RefCell::new(MemoryWatch::new(max_line())),
+            judged: Cell::new(0),
         }
     }
 
-    /// Goes on with what another program had.
-    pub(super) fn go_on_with(&mut self, carried: &Carried) {
-        self.clock = Clock::start(carried.now);
-        self.restarts.set(carried.restarts);
-        self.last_restart.replace(carried.last_restart.clone());
-        self.idle_since.set(carried.idle_since);
+    /// Continues with the values of a snapshot.
+    pub(super) fn restore(&mut self, snapshot: &Snapshot) {
+        self.clock = Clock::start(snapshot.now);
+        self.restarts.set(snapshot.restarts);
+        self.last_restart.replace(snapshot.last_restart.clone());
+        self.idle_since.set(snapshot.idle_since);
         let engine = self.engine.get_mut();
-        engine.restore(carried.next_id, carried.modern);
-        self.present_hash.replace(carried.hash_of_this_version());
+        engine.restore(snapshot.next_id, snapshot.modern);
+        self.key_hash.replace(snapshot.current_key_hash());
     }
 
-    /// Makes the shared one of it.
-    pub(super) fn shared(self) -> Rc<DaemonState> {
-        let daemon = Rc::new(self);
-        let _ = daemon.this.set(Rc::downgrade(&daemon));
-        daemon
+    /// Watches the exit of a process, if the kernel reports it.
+    pub(super) fn watch_exit<T: AsRef<ProcessRef>>(
+        &self,
+        process: &Rc<T>,
+        origin: Origin,
+    ) -> Option<Source<Exit<Rc<T>>>> {
+        let exit = Exit::of(process)?;
+        Source::with(&self.reactor, exit, origin.token(), Interest::READ).ok()
     }
 
-    pub(super) fn this(&self) -> Option<Rc<DaemonState>> {
-        self.this.get().and_then(Weak::upgrade)
+    /// Sets a timer for this time; `None` cancels it.
+    pub(super) fn set_timer(&self, timer: Timer, at: Option<Instant>) {
+        self.timers.borrow_mut().set(timer, at);
+    }
+
+    pub(super) fn client(&self, id: ClientId) -> Option<Rc<ClientConn>> {
+        self.clients.borrow().get(&id).cloned()
+    }
+
+    /// The same hello; shares the first hello's environment if its own is equal, which saves memory for each client.
+    pub(super) fn with_one_environment(&self, mut hello: ClientHello) -> ClientHello {
+        let first = self.first_hello.borrow();
+        if let Some(first) = first.as_ref().filter(|first| first.env == hello.env) {
+            hello.env = Arc::clone(&first.env);
+        }
+        hello
     }
 
     pub(super) fn server_io(&self, slot: SlotId) -> Option<Rc<ServerIo>> {
         self.servers.borrow().get(&slot).cloned()
     }
 
-    /// Looks at all servers, in order.
-    pub(super) fn each_server(&self, look: impl FnMut(&Rc<ServerIo>)) {
+    /// Calls a function for each server slot, in order.
+    pub(super) fn for_each_server(&self, look: impl FnMut(&Rc<ServerIo>)) {
         let all: Vec<Rc<ServerIo>> = self.servers.borrow().values().cloned().collect();
         all.iter().for_each(look);
     }
 
-    /// Whether another program could take over now.
+    /// Whether a newer build could take over now.
     pub(super) fn may_hand_over(&self) -> bool {
-        self.engine.borrow().may_hand_over() && self.has_place()
+        self.engine.borrow().may_hand_over() && self.has_runtime_dir()
+    }
+
+    /// Counts what was judged of a client, of which this much was there before and is there now. Little does not count.
+    pub(super) fn count_judged(&self, before: usize, after: usize) {
+        if before > CHUNK {
+            let judged = before.saturating_sub(after);
+            self.judged.set(self.judged.get() + judged);
+        }
     }
 
     pub(super) fn now(&self) -> Moment {
         self.moment(Instant::now())
     }
 
-    /// A time that was looked up before, on the daemon's own clock.
+    /// A time of this process's clock as a moment of the daemon's.
     pub(super) fn moment(&self, at: Instant) -> Moment {
         self.clock.at(at)
     }
 
-    /// When a moment of the daemon's own clock was.
+    /// A moment of the daemon's clock as a time of this process's.
     pub(super) fn instant(&self, moment: Moment) -> Instant {
         self.clock.instant(moment)
     }
 
-    /// A client counts from its connection on (lesson 30).
-    pub(super) fn arrived(&self, link: &Rc<ClientConn>) -> ClientId {
-        let mut engine = self.engine.borrow_mut();
-        let id = engine.client_arrived(link.sight(), self.now());
-        drop(engine);
-        self.has(id, link);
-        id
+    /// Counts a client from its connection on (lesson 30). Returns its number.
+    pub(super) fn client_arrived(&self, peer: &Peer) -> ClientId {
+        let sight = match peer.process {
+            Some(_) => Liveness::Watchable,
+            None => Liveness::Unwatchable,
+        };
+        let now = self.now();
+        self.engine.borrow_mut().handle_client_arrived(sight, now)
     }
 
-    /// This client is here, under the number it has.
-    pub(super) fn has(&self, id: ClientId, link: &Rc<ClientConn>) {
-        self.clients.borrow_mut().insert(id, Rc::clone(link));
+    /// Adds a client under its number.
+    pub(super) fn client_added(&self, conn: &Rc<ClientConn>) {
+        self.clients.borrow_mut().insert(conn.id, Rc::clone(conn));
         self.return_memory_of_many();
         self.idle_since.set(None);
-        self.stir();
+        self.state_changed();
     }
 
-    pub(super) fn left(&self, id: ClientId) {
+    pub(super) fn client_left(&self, id: ClientId) {
         self.clients.borrow_mut().remove(&id);
         let left = self.clients.borrow().len();
         if left == 0 || left.is_power_of_two() {
-            // What it wanted, and what it had not read, may have been much.
-            kennel_sys::memory::give_back_free();
+            // Its hello and its unread lines may have taken much memory.
+            kennel_sys::memory::release_free_memory();
         }
         if self.clients.borrow().is_empty() {
             self.idle_since.set(Some(start::now()));
         }
         let now = self.now();
-        let slot = self.engine.borrow().slot_of(id);
-        self.tell_engine(|engine| engine.client_gone(id, now));
-        if let Some(server_io) = slot.and_then(|slot| self.server_io(slot)) {
-            server_io.stirred.notify_waiters();
-        }
-        self.freed.notify_waiters();
-        self.drained.notify_waiters();
-        self.stir();
+        self.tell_engine(|engine| engine.handle_client_gone(id, now));
+        self.descriptor_freed();
+        self.wake_throttled_servers();
+        self.state_changed();
     }
 
-    /// The process of a client can be watched from now on.
-    pub(super) fn is_watched(&self, id: ClientId, link: &ClientConn) {
-        if link.sight() == Sight::Seen {
+    /// Reports that a client's process can be watched from now on.
+    pub(super) fn client_is_watched(&self, id: ClientId, conn: &ClientConn) {
+        if conn.sight() == Liveness::Watchable {
             let now = self.now();
-            self.engine.borrow_mut().client_is_watched(id, now);
+            self.engine.borrow_mut().handle_client_watchable(id, now);
         }
     }
 
-    /// A client was heard.
-    pub(super) fn heard(&self, id: ClientId, at: Instant) {
+    /// Reports that bytes came from a client.
+    pub(super) fn client_spoke(&self, id: ClientId, at: Instant) {
         let mut engine = self.engine.borrow_mut();
-        engine.client_spoke(id, self.moment(at));
+        engine.handle_client_bytes(id, self.moment(at));
         drop(engine);
-        self.talked.notify_one();
-        if at.saturating_duration_since(self.looked.get()) >= LOOK_EVERY {
-            self.look_after_place();
+        self.requests_changed(at);
+        if at.saturating_duration_since(self.dir_checked_at.get()) >= CHECK_DIR_EVERY {
+            self.check_runtime_dir();
         }
     }
 
-    /// Another server takes the place of this one.
-    pub(super) fn restarts(&self, server: u32, reason: String) {
+    /// Records that another server takes the place of this one.
+    pub(super) fn server_restarts(&self, server: u32, reason: String) {
         self.restarts.set(self.restarts.get() + 1);
         let at = start::now();
         let restart = Restart { at, reason, server };
         self.last_restart.replace(Some(restart));
-        self.changed.notify_one();
+        self.write_state_soon();
     }
 
-    /// What this server ended of is known only now.
-    pub(super) fn restarted_because(&self, server: u32, reason: &str) {
+    /// Replaces the reason of the last restart, where it was known only after the restart.
+    pub(super) fn set_restart_reason(&self, server: u32, reason: &str) {
         if let Some(last) = &mut *self.last_restart.borrow_mut()
             && last.server == server
         {
             last.reason = reason.to_owned();
-            self.changed.notify_one();
+            self.write_state_soon();
         }
     }
 
-    /// Somebody came, left or changed.
-    pub(super) fn stir(&self) {
-        self.stirred.notify_one();
-        self.changed.notify_one();
-        self.upgrade.stir();
+    /// Checks what follows from a change of clients or servers: the daemon's end, `state.json`, an upgrade.
+    pub(super) fn state_changed(&self) {
+        self.run_queue.push(Runnable::Life);
+        self.write_state_soon();
+        self.upgrade.recheck(&self.run_queue);
     }
 
-    /// Whether the lock's path still leads to our lock: if not, another daemon may be elected, and
-    /// nothing at that path is ours.
-    pub(super) fn look_after_place(&self) {
-        self.looked.set(Instant::now());
-        if self.engine.borrow().has_moved() || self.has_place() {
+    /// Sets the timer that writes `state.json`. Not at once: many changes in a row are written once.
+    fn write_state_soon(&self) {
+        if !self.listing.is_changed.replace(true) {
+            let soon = Instant::now() + WRITE_CHANGES_AFTER;
+            let at = self.timers.borrow().get(Timer::WriteState);
+            self.set_timer(Timer::WriteState, Some(at.map_or(soon, |at| at.min(soon))));
+        }
+    }
+
+    /// Reports that only the number of requests has changed in `state.json`.
+    pub(super) fn requests_changed(&self, at: Instant) {
+        if !self.listing.is_changed.get() && !self.listing.has_new_requests.replace(true) {
+            self.set_timer(Timer::WriteState, Some(at + WRITE_REQUESTS_AFTER));
+        }
+    }
+
+    /// Reports that a descriptor was closed: accepting may go on.
+    pub(super) fn descriptor_freed(&self) {
+        if self.accepting.is_paused.get() {
+            self.run_queue.push(Runnable::Accept);
+        }
+    }
+
+    /// Queues the servers that are not read until clients have read: some bytes were written to a client, or a client left.
+    pub(super) fn wake_throttled_servers(&self) {
+        for slot in self.throttled_servers.borrow().iter() {
+            self.run_queue.push(Runnable::Server(*slot));
+        }
+    }
+
+    /// Queues the clients that are not read until this server has read: something was written to it, or its clients
+    /// changed.
+    pub(super) fn wake_throttled_clients(&self, slot: SlotId) {
+        let throttled_clients = self.throttled_clients.borrow();
+        if throttled_clients.is_empty() {
+            return;
+        }
+        let engine = self.engine.borrow();
+        for id in throttled_clients.iter() {
+            // A client whose server was lost has no slot any more.
+            if engine.slot_of(*id).is_none_or(|its| its == slot) {
+                self.run_queue.push(Runnable::Client(*id));
+            }
+        }
+    }
+
+    /// Sets the timer that returns memory of long lines to the system.
+    pub(super) fn watch_spare_memory(&self) {
+        if let Some(due) = buffer_pool::due()
+            && self.timers.borrow().get(Timer::GiveBackMemory).is_none()
+        {
+            self.set_timer(Timer::GiveBackMemory, Some(due));
+        }
+    }
+
+    /// Checks whether the path of `daemon.lock` still leads to this daemon's lock. If not, another daemon may be elected,
+    /// and the files in that directory are not this daemon's.
+    pub(super) fn check_runtime_dir(&self) {
+        self.dir_checked_at.set(Instant::now());
+        if self.engine.borrow().has_moved() || self.has_runtime_dir() {
             return;
         }
         self.log
             .line("daemon.lock is not at its path any more: no new clients");
-        self.tell_engine(Daemon::runtime_dir_lost);
-        self.stir();
+        self.tell_engine(Daemon::handle_runtime_dir_lost);
+        self.state_changed();
     }
 
-    pub(super) fn has_place(&self) -> bool {
+    pub(super) fn has_runtime_dir(&self) -> bool {
         let lock = self.lock.borrow();
         lock.as_ref().is_some_and(Lock::is_at_its_path)
-    }
-}
-
-/// Something that happens once.
-#[derive(Debug, Default)]
-pub(super) struct Flag {
-    up: Cell<bool>,
-    raised: Notify,
-}
-
-impl Flag {
-    pub(super) fn raise(&self) {
-        self.up.set(true);
-        self.raised.notify_waiters();
-    }
-
-    pub(super) fn is_up(&self) -> bool {
-        self.up.get()
-    }
-
-    /// Waits until it is up.
-    pub(super) async fn up(&self) {
-        while !self.is_up() {
-            self.raised.notified().await;
-        }
     }
 }

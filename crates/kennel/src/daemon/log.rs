@@ -1,33 +1,34 @@
-//! The log of a daemon or of a detached server: one file and one older one. It holds no environment and no line of MCP.
+//! The log of a daemon or of a detached server: a file and an older one. It contains no environment and no MCP line.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kennel_sys::escape;
+use kennel_sys::fs::Dir;
 use kennel_sys::runtime_dir::{Access, DirError, RuntimeDir};
 
-/// The log's name in the key's directory.
+/// The name of the log in the key's directory.
 pub(crate) const LOG: &str = "log";
-/// The older part.
+/// The name of its older part.
 pub(crate) const OLDER_LOG: &str = "log.1";
 
-/// Longer ones begin a new file.
-const LONGEST: u64 = 1 << 20;
-/// Most bytes of one file that are read: none that Kennel wrote is longer, the last lines of threads that end included.
-pub(crate) const MOST_LOG: u64 = 2 * LONGEST;
-/// More of one line is not kept.
-const LONGEST_LINE: usize = 8 * 1024;
+/// Maximum bytes of a file before it is rotated.
+const MAX_FILE: u64 = 1 << 20;
+/// Maximum bytes of one file that are read: with the last lines of other threads, Kennel writes no more.
+pub(crate) const MOST_LOG: u64 = 2 * MAX_FILE;
+/// Maximum bytes of a line; the rest is cut off.
+const MAX_LINE: usize = 8 * 1024;
 /// See [`Quota`].
-const SPAN: Duration = Duration::from_secs(60);
+const QUOTA_PERIOD: Duration = Duration::from_secs(60);
 
-/// Where what happens is written down. Failing to is no reason to stop serving.
+/// The log. A failed write does not stop the daemon.
 #[derive(Debug)]
 pub(crate) struct Log {
-    dir: OwnedFd,
+    dir: Dir,
     open: RefCell<Open>,
 }
 
@@ -41,8 +42,7 @@ impl Log {
     pub(crate) fn open(dir: &RuntimeDir) -> Result<Log, DirError> {
         let mut file = dir.open_file(LOG, Access::Create)?;
         let length = file.seek(SeekFrom::End(0)).unwrap_or(0);
-        let handle = dir.as_fd().try_clone_to_owned();
-        let handle = handle.map_err(|source| DirError::Io {
+        let handle = Dir::of(dir).map_err(|source| DirError::Io {
             path: dir.path().to_owned(),
             what: "open",
             source,
@@ -51,19 +51,19 @@ impl Log {
         Ok(Log { dir: handle, open })
     }
 
-    /// Adds a line with the time.
+    /// Writes a line with the time.
     pub(crate) fn line(&self, text: impl Display) {
         let line = stamped(&text.to_string());
         let mut open = self.open.borrow_mut();
-        if open.length > 0 && open.length + line.len() as u64 > LONGEST {
-            self.begin_anew(&mut open);
+        if open.length > 0 && open.length + line.len() as u64 > MAX_FILE {
+            self.rotate(&mut open);
         }
         if open.file.write_all(&line).is_ok() {
             open.length += line.len() as u64;
         }
     }
 
-    /// Adds a line with the time, if there have not been too many of its kind; if there had been, how many were left out.
+    /// The same within a quota; the next line after it says how many were left out.
     pub(super) fn line_within(
         &self,
         quota: &RefCell<Quota>,
@@ -79,24 +79,18 @@ impl Log {
         }
     }
 
-    /// Where another thread can write its last words.
-    pub(super) fn aside(&self) -> Option<Aside> {
-        self.open.borrow().file.try_clone().ok().map(Aside)
+    /// A handle for another thread's last line.
+    pub(super) fn handle(&self) -> Option<LogHandle> {
+        self.open.borrow().file.try_clone().ok().map(LogHandle)
     }
 
-    fn begin_anew(&self, open: &mut Open) {
-        use rustix::fs::{Mode, OFlags, openat, renameat};
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let renamed = renameat(&self.dir, LOG, &self.dir, OLDER_LOG);
-        let fresh = renamed.and_then(|()| openat(&self.dir, LOG, flags, Mode::RUSR | Mode::WUSR));
+    fn rotate(&self, open: &mut Open) {
+        let log = OsStr::new(LOG);
+        let renamed = self.dir.rename(log, OsStr::new(OLDER_LOG));
+        let fresh = renamed.and_then(|()| self.dir.create_file(log));
         match fresh {
-            Ok(file) => {
-                *open = Open {
-                    file: file.into(),
-                    length: 0,
-                }
-            }
-            // Its directory is gone, or worse: not to grow without end comes first.
+            Ok(file) => *open = Open { file, length: 0 },
+            // Its directory is gone, or worse: the limit on its size comes first.
             Err(_) => {
                 let _ = open.file.set_len(0);
                 let _ = open.file.rewind();
@@ -106,32 +100,32 @@ impl Log {
     }
 }
 
-/// How many lines of one kind are logged within [`SPAN`]: a flood of them pushes nothing else out of the log.
+/// A limit on logged lines of one kind within [`QUOTA_PERIOD`]: a flood of them pushes nothing else out of the log.
 #[derive(Debug)]
 pub(crate) struct Quota {
-    most: usize,
+    max: usize,
     begun: Option<Instant>,
     logged: usize,
     left_out: usize,
 }
 
 impl Quota {
-    pub(crate) fn new(most: usize) -> Quota {
+    pub(crate) fn new(max: usize) -> Quota {
         Quota {
-            most,
+            max,
             begun: None,
             logged: 0,
             left_out: 0,
         }
     }
 
-    /// How many lines were left out before this one; `None` if it is to be left out, too.
+    /// How many lines were left out before this one; `None` if this one is left out, too.
     pub(crate) fn next(&mut self, now: Instant) -> Option<usize> {
-        let is_over = |begun: Instant| now.saturating_duration_since(begun) >= SPAN;
+        let is_over = |begun: Instant| now.saturating_duration_since(begun) >= QUOTA_PERIOD;
         if self.begun.is_none_or(is_over) {
             (self.begun, self.logged) = (Some(now), 0);
         }
-        if self.logged == self.most {
+        if self.logged == self.max {
             self.left_out += 1;
             return None;
         }
@@ -140,33 +134,33 @@ impl Quota {
     }
 }
 
-/// The log's file, for the last words of a process.
+/// The log's file, for the last line of a process.
 #[derive(Debug)]
-pub(super) struct Aside(File);
+pub(super) struct LogHandle(File);
 
-impl Aside {
+impl LogHandle {
     pub(super) fn line(&self, text: impl Display) {
         let _ = (&self.0).write_all(&stamped(&text.to_string()));
     }
 }
 
 fn stamped(text: &str) -> Vec<u8> {
-    let mut end = text.len().min(LONGEST_LINE);
+    let mut end = text.len().min(MAX_LINE);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    // A log is read with other tools, too.
+    // The log is read with other tools, too.
     let line = escape::printable_lines(&text[..end]).replace('\n', "\\n");
     format!("{} {line}\n", stamp(SystemTime::now())).into_bytes()
 }
 
-/// A time as every line begins with it. Of two, the later one is the greater text.
+/// A time as each line begins with it. Of two, the later one is the greater text.
 pub(crate) fn stamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     utc(since.as_secs(), since.subsec_millis())
 }
 
-/// Seconds since 1970 as people write them.
+/// Seconds since 1970 as text.
 fn utc(seconds: u64, millis: u32) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years from March on, in eras of 400: the leap day is the last of its year.
@@ -202,15 +196,18 @@ mod tests {
     fn a_line_stays_one_line_and_is_cut_between_characters() {
         let line = String::from_utf8(stamped("two\nlines")).unwrap();
         assert!(line.ends_with(" two\\nlines\n"), "{line}");
-        let nasty = String::from_utf8(stamped("\x1b[2Jgone\u{9b}1m\ta")).unwrap();
-        assert!(nasty.ends_with(" \\u{1b}[2Jgone\\u{9b}1m\ta\n"), "{nasty}");
-        let long = stamped(&"€".repeat(LONGEST_LINE));
-        assert!(long.len() < LONGEST_LINE + 40);
+        let escaped = String::from_utf8(stamped("\x1b[2Jgone\u{9b}1m\ta")).unwrap();
+        assert!(
+            escaped.ends_with(" \\u{1b}[2Jgone\\u{9b}1m\ta\n"),
+            "{escaped}"
+        );
+        let long = stamped(&"€".repeat(MAX_LINE));
+        assert!(long.len() < MAX_LINE + 40);
         assert!(String::from_utf8(long).is_ok());
     }
 
     #[test]
-    fn of_a_flood_so_many_lines_are_logged_and_the_rest_is_counted() {
+    fn lines_beyond_the_quota_are_counted_and_not_logged() {
         let scope = kennel_testkit::Scope::new("log-quota");
         let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
         let log = Log::open(&dir).unwrap();
@@ -219,7 +216,7 @@ mod tests {
         for _ in 0..100_000 {
             log.line_within(&quota, begun, "lines", "x");
         }
-        log.line_within(&quota, begun + SPAN, "lines", "y");
+        log.line_within(&quota, begun + QUOTA_PERIOD, "lines", "y");
         let text = std::fs::read_to_string(scope.path("key").join(LOG)).unwrap();
         let words: Vec<&str> = text.lines().map(|line| &line[25..]).collect();
         let left_out = "99997 more lines were not logged";
@@ -227,16 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn a_log_begins_a_new_file_and_keeps_one_old_one() {
+    fn a_full_log_is_rotated_and_one_old_file_kept() {
         let scope = kennel_testkit::Scope::new("log");
         let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
         let log = Log::open(&dir).unwrap();
         for _ in 0..400 {
-            log.line("x".repeat(LONGEST_LINE));
+            log.line("x".repeat(MAX_LINE));
         }
         let size = |name| scope.path("key").join(name).metadata().unwrap().len();
-        assert!(size(LOG) <= LONGEST && size(OLDER_LOG) <= LONGEST);
-        assert!(size(OLDER_LOG) > LONGEST / 2);
+        assert!(size(LOG) <= MAX_FILE && size(OLDER_LOG) <= MAX_FILE);
+        assert!(size(OLDER_LOG) > MAX_FILE / 2);
         assert_eq!(dir.entries().unwrap().len(), 2);
     }
 }

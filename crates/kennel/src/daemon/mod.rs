@@ -1,48 +1,54 @@
 //! The daemon: one per key, owned by nobody, started by the first shim that needs it.
 //!
-//! `kennel_core::engine::daemon` decides; this is its driver: one thread, with a task for each client and each server.
+//! `kennel_core::engine::daemon` decides; this is its driver: one thread, and one event loop.
 //!
-//! | file | who |
+//! The daemon: one process for each key, owned by no session, started by the first shim that needs it.
+//!
+//! `kennel_core::engine::daemon` decides; this is its driver: one thread, and one event loop.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `start` | the way from a started process to a daemon that is ready |
-//! | `daemon_state` | what all tasks share: the engine, the connections, the daemon's files |
+//! | `start` | from the new process to a daemon that is ready |
+//! | `event_loop` | waits on the reactor, and passes events to their handlers |
+//! | `run_queue`, `timers`, `origin` | due work, timers, sources of events |
+//! | `daemon_state` | the engine, the clients and servers, the daemon's files |
 //! | `accept` | new connections |
-//! | `client` | one client: its hello, its lines, its end |
-//! | `carry_out` | carries out the engine's actions |
+//! | `client` | one client: its first line, its lines, its end |
+//! | `carry_out` | the engine's actions |
+//! | `memory` | counts the bytes that the daemon holds |
 //! | `server_io` | the I/O of one server slot: its server's stdin, its files, its log lines |
-//! | `running` | its process while it runs: its pipes, and what came of them |
-//! | `server` | its process, from the start until nothing is left of it |
+//! | `process` | its server's stdout and stderr |
+//! | `server` | its server's process, from the start until its tree is empty |
 //! | `life` | signals and the owner; what is removed at the end |
-//! | `upgrade`, `resume` | how it becomes a newer build, and goes on as one |
-//! | `carried` | all that it takes to go on |
+//! | `upgrade`, `restore` | how the daemon becomes a newer build, and continues as one |
+//! | `snapshot` | all that it takes to continue |
 //! | `state` | what `kennel ps` shows |
-//! | `tasks` | how they take turns |
-//! | `log`, `pipes`, `queue`, `socket`, `stream`, `watch`, `watchdog` | tools |
+//! | `log`, `pipes`, `queue`, `socket`, `watchdog` | tools |
 
 mod accept;
-mod carried;
 mod carry_out;
 mod client;
 mod clock;
 mod daemon_state;
+mod event_loop;
 mod life;
 mod log;
 mod memory;
 mod orders;
+mod origin;
 mod pipes;
+mod process;
 mod queue;
-mod resume;
-mod running;
+mod restore;
+mod run_queue;
 mod server;
 mod server_io;
+mod snapshot;
 mod socket;
-mod spare;
 mod start;
 mod state;
-mod stream;
-mod tasks;
+mod timers;
 mod upgrade;
-mod watch;
 mod watchdog;
 
 use std::ffi::OsString;
@@ -53,10 +59,10 @@ use orders::Orders;
 pub(crate) use log::{LOG, Log, MOST_LOG, OLDER_LOG, Quota, stamp};
 pub(crate) use state::{ClientState, DaemonListing, Restart, STATE, ServerState};
 
-/// Runs the daemon: `arguments` are what followed `kennel daemon`, as the election put them there.
+/// Runs the daemon. `arguments` are what the election put behind `kennel daemon`.
 pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let word = arguments.next().unwrap_or_default();
-    kennel_sys::signals::survive_file_size_limit();
+    kennel_sys::signals::ignore_file_size_signal();
     if word == "--check" {
         return upgrade::check();
     }
@@ -66,12 +72,14 @@ pub(crate) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     if word == "--resume" {
         let number = arguments.next().unwrap_or_default();
         return match number.to_str().and_then(|number| number.parse().ok()) {
-            Some(state) => resume::run(state),
-            None => crate::fail("`daemon --resume` is how an older daemon becomes this one"),
+            Some(state) => restore::run(state),
+            None => {
+                crate::fail("`daemon --resume` is only for an older daemon that becomes this build")
+            }
         };
     }
     match Orders::parse(&word) {
         Some(orders) => start::run(orders),
-        None => crate::fail("the daemon is started by `kennel run`, not by hand"),
+        None => crate::fail("start the daemon with `kennel run`"),
     }
 }

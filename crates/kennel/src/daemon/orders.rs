@@ -1,7 +1,6 @@
-//! What the election wants of the daemon it starts, as one word on its command line.
+//! The orders of a daemon: one word on its command line, written by the election.
 
 use std::ffi::OsStr;
-use std::os::fd::RawFd;
 use std::time::Duration;
 
 use kennel_core::lifetime::Policy;
@@ -9,30 +8,30 @@ use kennel_sys::process::Identity;
 
 use crate::size::DEFAULT_MAX_LINE;
 
-/// Where the election does not say how long a start may take.
-const ALARM: Duration = Duration::from_secs(5);
+/// How long a start may take if the orders do not say.
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The orders. A descriptor that is not handed over is missing, or `-`.
+/// The orders. A descriptor that is not passed is missing, or `-`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Orders {
     pub(super) key: String,
-    /// The locked `spawn.lock`: ours to unlock when we are ready.
-    pub(super) spawn: Option<RawFd>,
-    /// Where to say that we are ready, or why not.
-    pub(super) ready: Option<RawFd>,
+    /// The locked `spawn.lock`, to unlock when the daemon is ready.
+    pub(super) spawn: Option<i32>,
+    /// Where to write that the daemon is ready, or why not.
+    pub(super) ready: Option<i32>,
     /// The first client's connection.
-    pub(super) first: Option<RawFd>,
+    pub(super) first: Option<i32>,
     pub(super) policy: Policy,
     pub(super) owner: Option<Identity>,
-    /// How long it may take to be ready: an orphaned start must not hold `spawn.lock` for ever.
+    /// How long the start may take: an orphaned start must not hold `spawn.lock` for ever.
     pub(super) alarm: Duration,
-    /// The longest line that it takes, in bytes.
+    /// Maximum bytes of a line.
     pub(super) max_line: usize,
 }
 
 impl Orders {
-    /// Of a daemon that goes on after an exec.
-    pub(super) fn resumed(
+    /// Orders of a daemon that continues after an exec.
+    pub(super) fn restored(
         key: &str,
         policy: Policy,
         owner: Option<Identity>,
@@ -45,12 +44,12 @@ impl Orders {
             first: None,
             policy,
             owner,
-            alarm: ALARM,
+            alarm: DEFAULT_START_TIMEOUT,
             max_line: max_line.unwrap_or(DEFAULT_MAX_LINE),
         }
     }
 
-    /// What it does not know it ignores: a later version may say more.
+    /// Ignores unknown fields, which a later version may write.
     pub(super) fn parse(word: &OsStr) -> Option<Orders> {
         let text = word.to_str()?;
         let field = |name: &str| {
@@ -63,18 +62,18 @@ impl Orders {
             Some(value) => value.parse().ok().map(Duration::from_millis),
         };
         let shared = Policy::SHARED;
-        let patience = |name, default: Option<Duration>| millis(name, default.unwrap_or_default());
+        let timeout = |name, default: Option<Duration>| millis(name, default.unwrap_or_default());
         Some(Orders {
             key: field("key").filter(|key| is_key(key))?.to_owned(),
             spawn: descriptor(field("spawn"))?,
             ready: descriptor(field("ready"))?,
             first: descriptor(field("first"))?,
             policy: Policy {
-                linger: Some(patience("linger", shared.linger)?),
+                linger: Some(timeout("linger", shared.linger)?),
                 grace: millis("grace", shared.grace)?,
-                max_idle: Some(patience("max-idle", shared.max_idle)?),
+                max_idle: Some(timeout("max-idle", shared.max_idle)?),
             },
-            alarm: millis("alarm", ALARM)?,
+            alarm: millis("alarm", DEFAULT_START_TIMEOUT)?,
             max_line: match field("max-line") {
                 None => DEFAULT_MAX_LINE,
                 Some(bytes) => bytes.parse().ok()?,
@@ -91,7 +90,7 @@ fn is_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-fn descriptor(field: Option<&str>) -> Option<Option<RawFd>> {
+fn descriptor(field: Option<&str>) -> Option<Option<i32>> {
     match field {
         None => Some(None),
         Some(number) => number.parse().ok().map(Some),
@@ -121,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default_and_what_is_new_is_ignored() {
+    fn missing_fields_have_defaults_and_unknown_ones_are_ignored() {
         let orders = Orders::parse(OsStr::new("key=cafe,first=-,owner=-,later=1")).unwrap();
         assert_eq!((orders.first, orders.owner), (None, None));
         assert_eq!(orders.policy, Policy::SHARED);
     }
 
     #[test]
-    fn garbage_starts_no_daemon() {
+    fn invalid_orders_start_no_daemon() {
         for word in ["", "key=", "key=../x", "key=a,ready=x", "key=a,linger=soon"] {
             assert_eq!(Orders::parse(OsStr::new(word)), None, "{word}");
         }

@@ -1,169 +1,180 @@
-//! Two pipes beside a client's socket, for one that talks: through them a line has a tenth less of a way to go.
+//! Two pipes beside the socket of a client that sends many lines: a line takes a tenth less time through a pipe.
 //!
-//! They are made when enough was heard of it, and their other ends go along with the word `!pipes`. Whoever has said that
-//! word on the socket says all that follows in its pipe, so that nothing overtakes anything:
+//! The daemon creates them after some reads, and sends the client's ends along with `!pipes`. After that message on the
+//! socket, a side writes to its pipe, so that no line overtakes another:
 //!
 //! ```text
 //! daemon ── !pipes, two ends ──> shim
-//!        <────── !pipes ────────         its last word on the socket
-//!        ─────── !pipes ───────>         and ours
+//!        <────── !pipes ────────         its last line on the socket
+//!        ─────── !pipes ───────>         the daemon's last line there
 //! ```
 //!
-//! One whose hello does not say that it knows the word is not asked. The socket remains what tells of its end.
+//! Only clients whose hello says that they know `!pipes` get them. The end of the socket remains the end of the connection.
 
 use std::cell::Cell;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::io::{self, PipeReader, PipeWriter};
+use std::time::Duration;
 
-use kennel_core::hello::Control;
+use kennel_core::engine::daemon::Replies;
+use kennel_core::lifetime::ClientId;
 use kennel_sys::detach::{Kind, adopt};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::pipe::{PipeFlags, pipe_with};
+use kennel_sys::io::{Reactor, Source, Stream, is_hung_up, number_of, reader_is_gone_within};
+use kennel_sys::stdio::set_nonblocking;
 use serde::{Deserialize, Serialize};
 
-use super::tasks::Descriptor;
-use crate::shim::lacks_reader;
-use crate::shim::width::Width;
+use super::origin::Origin;
+use kennel_sys::io::BufferSize;
 
-/// So often is a client heard before it is worth it.
-const AFTER: u32 = 16;
-/// No more clients have pipes at once: what a user may have in pipes, and a process in descriptors, is for others, too.
-const AT_MOST: usize = 64;
+/// After so many reads, pipes are worth it.
+const READS_BEFORE_OFFER: u32 = 16;
+/// Maximum number of clients with pipes: a user's share of pipe memory, and a process's descriptors, are for others, too.
+const MAX_CLIENTS: usize = 64;
 
-/// What a pipe holds where nobody said otherwise.
-const USUAL: usize = 64 * 1024;
+/// The size of a pipe where it was not set.
+const DEFAULT_PIPE_SIZE: usize = 64 * 1024;
 
 thread_local! {
     /// How many clients have pipes.
-    static MADE: Cell<usize> = const { Cell::new(0) };
+    static CLIENTS_WITH_PIPES: Cell<usize> = const { Cell::new(0) };
 }
 
 #[derive(Debug)]
 pub(super) struct Pipes {
-    pub(super) from_client: Descriptor<OwnedFd>,
-    pub(super) to_client: Descriptor<OwnedFd>,
-    /// For what is written.
-    pub(super) width: Width,
-    /// The client has said the word: we listen here.
+    pub(super) from_client: Source<PipeReader>,
+    pub(super) to_client: Source<PipeWriter>,
+    /// The size of the output pipe.
+    pub(super) width: BufferSize,
+    /// The client has sent `!pipes`: its pipe is read.
     pub(super) listens: Cell<bool>,
-    /// We have said it: we speak here.
+    /// The daemon has sent `!pipes`: it writes to its pipe.
     pub(super) speaks: Cell<bool>,
-    _counted: Counted,
+    _counted: CountedClient,
 }
 
 impl Pipes {
-    /// Makes them and tells the client, at whose socket nothing waits to be written. `heard`: how often that was so when
-    /// it was heard.
-    pub(super) fn offer(socket: &UnixStream, heard: u32) -> Option<Pipes> {
-        let is_due = heard.is_multiple_of(AFTER) && MADE.get() < AT_MOST;
+    /// Creates pipes and offers them to a client for which nothing is queued. `reads`: how often something was read while that was so.
+    pub(super) fn offer(
+        reactor: &Reactor,
+        id: ClientId,
+        socket: &Stream,
+        reads: u32,
+    ) -> Option<Pipes> {
+        let is_due =
+            reads.is_multiple_of(READS_BEFORE_OFFER) && CLIENTS_WITH_PIPES.get() < MAX_CLIENTS;
         // Without them it goes on as before.
-        is_due.then(|| Pipes::make(socket).ok()).flatten()
+        is_due
+            .then(|| Pipes::make(reactor, id, socket).ok())
+            .flatten()
     }
 
-    fn make(socket: &UnixStream) -> io::Result<Pipes> {
-        let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-        let (from_client, its_output) = pipe_with(flags)?;
-        let (its_input, to_client) = pipe_with(flags)?;
-        let pipes = Pipes::new(from_client, to_client)?;
-        let ends = [its_input.as_fd(), its_output.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut along = SendAncillaryBuffer::new(&mut space);
-        along.push(SendAncillaryMessage::ScmRights(&ends));
-        let word = word();
-        let word = [IoSlice::new(&word)];
-        sendmsg(
-            socket,
-            &word,
-            &mut along,
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        )?;
+    fn make(reactor: &Reactor, id: ClientId, socket: &Stream) -> io::Result<Pipes> {
+        let (from_client, its_output) = io::pipe()?;
+        let (its_input, to_client) = io::pipe()?;
+        // The client's ends as well: only it has them.
+        set_nonblocking(&from_client)?;
+        set_nonblocking(&its_output)?;
+        set_nonblocking(&its_input)?;
+        set_nonblocking(&to_client)?;
+        let pipes = Pipes::new(reactor, id, from_client, to_client);
+        socket.send_with(&Replies::pipes(), [&its_input, &its_output])?;
         Ok(pipes)
     }
 
-    fn new(from_client: OwnedFd, to_client: OwnedFd) -> io::Result<Pipes> {
-        Ok(Pipes {
-            from_client: Descriptor::of_input(from_client)?,
-            to_client: Descriptor::of_output(to_client)?,
-            width: Width::default(),
+    fn new(
+        reactor: &Reactor,
+        id: ClientId,
+        from_client: PipeReader,
+        to_client: PipeWriter,
+    ) -> Pipes {
+        let (input, output) = (Origin::ClientInput(id), Origin::ClientOutput(id));
+        Pipes {
+            from_client: Source::new(reactor, from_client, input.token()),
+            to_client: Source::new(reactor, to_client, output.token()),
+            width: BufferSize::default(),
             listens: Cell::new(false),
             speaks: Cell::new(false),
-            _counted: Counted::one(),
-        })
+            _counted: CountedClient::one(),
+        }
     }
 
-    /// Whether the client has none of the ends, and never will. One that has written everything closes its output
-    /// before we read that it turns to the pipes, and keeps its input.
+    /// Whether the client has none of the ends, and never will. A client that has written everything closes its output
+    /// before the daemon reads that it turns to the pipes, and keeps its input.
     pub(super) fn were_lost(&self) -> bool {
-        !self.listens.get() && self.from_client.has_ended() && lacks_reader(&self.to_client)
+        !self.listens.get()
+            && is_hung_up(&self.from_client)
+            && reader_is_gone_within(&self.to_client, Duration::ZERO)
     }
 
-    /// Between two lines: speaks into the pipe from now on, if the client has agreed and hears so now.
-    pub(super) fn speak_if_agreed(&self, socket: &UnixStream) {
+    /// Between two lines: writes to the pipe from now on, if the client has agreed and can be told now.
+    pub(super) fn speak_if_agreed(&self, socket: &Stream) {
         if self.listens.get() && !self.speaks.get() {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            // As short as it is, it goes as a whole or not at all.
-            self.speaks
-                .set(rustix::net::send(socket, &word(), flags).is_ok());
+            // It is so short that it is written whole or not at all.
+            self.speaks.set(socket.send(&Replies::pipes()).is_ok());
         }
     }
 
-    pub(super) fn carried(&self) -> Carried {
-        Carried {
-            from_client: self.from_client.as_fd().as_raw_fd(),
-            to_client: self.to_client.as_fd().as_raw_fd(),
-            listens: self.listens.get(),
-            speaks: self.speaks.get(),
+    pub(super) fn snapshot(&self) -> PipesSnapshot {
+        let Pipes {
+            from_client,
+            to_client,
+            width: _,
+            listens,
+            speaks,
+            _counted: _,
+        } = self;
+        PipesSnapshot {
+            from_client: number_of(from_client),
+            to_client: number_of(to_client),
+            listens: listens.get(),
+            speaks: speaks.get(),
         }
     }
 
-    /// Goes on with what another program made.
-    pub(super) fn resume(carried: Carried) -> io::Result<Pipes> {
-        let mut pipes = Pipes::new(
-            adopt(carried.from_client, Kind::Pipe)?,
-            adopt(carried.to_client, Kind::Pipe)?,
-        )?;
-        // It may have been made wider.
-        pipes.width = Width::wider_than(USUAL);
-        pipes.listens.set(carried.listens);
-        pipes.speaks.set(carried.speaks);
+    /// Continues with the pipes of a snapshot.
+    pub(super) fn restore(
+        reactor: &Reactor,
+        id: ClientId,
+        snapshot: PipesSnapshot,
+    ) -> io::Result<Pipes> {
+        let from_client = adopt(snapshot.from_client, Kind::Pipe)?.into();
+        let to_client = adopt(snapshot.to_client, Kind::Pipe)?.into();
+        let mut pipes = Pipes::new(reactor, id, from_client, to_client);
+        // It may be larger than usual.
+        pipes.width = BufferSize::larger_than(DEFAULT_PIPE_SIZE);
+        pipes.listens.set(snapshot.listens);
+        pipes.speaks.set(snapshot.speaks);
         Ok(pipes)
     }
 }
 
-fn word() -> Vec<u8> {
-    [&Control::Pipes.line()[..], b"\n"].concat()
-}
-
-/// The same, to go on with after an exec.
+/// [`Pipes`] in a snapshot.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Carried {
-    from_client: RawFd,
-    to_client: RawFd,
+pub(super) struct PipesSnapshot {
+    from_client: i32,
+    to_client: i32,
     listens: bool,
     speaks: bool,
 }
 
-impl Carried {
-    pub(super) fn descriptors(self) -> [RawFd; 2] {
+impl PipesSnapshot {
+    pub(super) fn descriptors(self) -> [i32; 2] {
         [self.from_client, self.to_client]
     }
 }
 
-/// One of those that were made.
+/// Counts one client with pipes.
 #[derive(Debug)]
-struct Counted(());
+struct CountedClient(());
 
-impl Counted {
-    fn one() -> Counted {
-        MADE.set(MADE.get() + 1);
-        Counted(())
+impl CountedClient {
+    fn one() -> CountedClient {
+        CLIENTS_WITH_PIPES.set(CLIENTS_WITH_PIPES.get() + 1);
+        CountedClient(())
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedClient {
     fn drop(&mut self) {
-        MADE.set(MADE.get() - 1);
+        CLIENTS_WITH_PIPES.set(CLIENTS_WITH_PIPES.get() - 1);
     }
 }

@@ -1,113 +1,113 @@
-//! The process of a server slot, under its warden: from its start until nothing is left of it.
+//! The process of a server slot, under its warden: from its start until its tree is empty.
+//!
+//! | stage | waits for | then |
+//! |---|---|---|
+//! | waiting | the engine's action | the start, or the end |
+//! | running | stdin, stdout, stderr, reports of the warden, the engine's timer | |
+//! | awaiting exit | the first process's exit status, for 200 ms after the end of stdout | the loss of the server; running, to its end |
+//! | reaping | the warden's exit, after its last report | the rest of stdout, then the end |
+//! | over | | |
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kennel_core::engine::daemon::StartFailure;
 use kennel_core::hello::{ClientHello, Text};
-use kennel_sys::tree::{self, Detached, Ladder, Report, Tree};
-use rustix::io::Errno;
+use kennel_sys::events::is_readable;
+use kennel_sys::io::reader_is_gone_within;
+use kennel_sys::text::os_string;
+use kennel_sys::tree::{self, Detached, Ladder, Report};
 
 use super::daemon_state::DaemonState;
-use super::running::{Complaints, Course, Running, Voice};
+use super::origin::Origin;
+use super::process::ServerProcess;
+use super::run_queue::Runnable;
 use super::server_io::{ServerIo, end_of};
-use super::tasks::{self, Descriptor, first_of, moments, when};
-use super::{start, watch};
-use crate::shim::lacks_reader;
+use super::start;
+use super::timers::Timer;
 use crate::sources::Sources;
 use crate::start_error::{self, Attempt, is_shortage};
 
-/// Serves a slot's clients with its server, until nothing is left of it. Should that panic, the clients begin again with
-/// another one: nobody waits for a slot that nobody looks after.
-pub(super) async fn attend(daemon: Rc<DaemonState>, server_io: Rc<ServerIo>) {
-    let work = serve(Rc::clone(&daemon), Rc::clone(&server_io));
-    if tasks::spawn(work).await.is_some() {
-        return;
-    }
-    daemon.log.line("a server is given up: see the panic above");
-    let attendant = Attendant::of(&daemon, &server_io);
-    server_io.close(&daemon);
-    server_io.server_lost(&daemon, String::new());
-    if let Some(running) = server_io.running.take() {
-        running.close_stdin();
-        running.course.get().stop(&running.tree);
-        attendant.reap(&running.tree, false).await;
-    }
-    attendant.ended();
+/// How long to wait for the exit status of a first process after its stdout has ended.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(200);
+/// How often a warden is checked whose exit is not reported.
+const WARDEN_SWEEP: Duration = Duration::from_millis(10);
+/// Error numbers: the command cannot be one; no descriptors.
+const EINVAL: i32 = 22;
+const EMFILE: i32 = 24;
+
+/// How far the process of a server slot has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum ServerStage {
+    /// It is not started yet.
+    #[default]
+    Waiting,
+    ServerProcess,
+    /// Stdout has ended: waits for the first process's exit status.
+    AwaitingExit,
+    /// The warden reports no more.
+    Reaping,
+    Over,
 }
 
-/// Starts the slot's server when the engine says so, and serves its clients with it; returns when nothing is left.
-///
-/// One that another program started is served on.
-async fn serve(daemon: Rc<DaemonState>, server_io: Rc<ServerIo>) {
-    let resumed = server_io.running.borrow().clone();
-    if resumed.is_none() {
-        first_of! {
-            () = server_io.start.up() => {},
-            never = server_io.keep_time(&daemon) => match never {},
-            () = server_io.closing.up() => {},
+impl ServerIo {
+    /// Does the slot's queued work: starts the server, takes lines that were read, acts on changes.
+    pub(super) fn run(&self, daemon: &DaemonState) {
+        match self.stage.get() {
+            ServerStage::Waiting => self.start_if_told(daemon),
+            ServerStage::ServerProcess | ServerStage::AwaitingExit => self.continue_reading(daemon),
+            // The last lines of an ended server.
+            ServerStage::Reaping => self.forward_lines(daemon),
+            ServerStage::Over => {}
         }
     }
-    let attendant = Attendant::of(&daemon, &server_io);
-    if resumed.is_none() {
-        server_io.refuse_confined(&daemon);
+
+    /// Handles the engine's timer.
+    pub(super) fn on_timer(&self, daemon: &DaemonState) {
+        if self.uses_engine_timer() {
+            let now = daemon.now();
+            daemon.tell_engine(|engine| engine.advance_slot(self.slot, now));
+            self.set_engine_timer(daemon);
+        }
     }
-    match resumed {
-        Some(running) => attendant.serve_with(running).await,
-        None if server_io.closing.is_up() => {}
-        None => match attendant.start() {
-            Ok(running) => attendant.serve_with(running).await,
+
+    /// Sets the timer to the engine's next timeout for this slot.
+    fn set_engine_timer(&self, daemon: &DaemonState) {
+        let now = daemon.now();
+        let timeout = daemon.engine.borrow().slot_timeout(self.slot, now);
+        self.timeout.set(timeout);
+        let at = timeout.map(|at| daemon.instant(at));
+        daemon.set_timer(Timer::Slot(self.slot), at);
+    }
+
+    /// Starts the server if the engine said so. The server of a snapshot runs already.
+    fn start_if_told(&self, daemon: &DaemonState) {
+        let restored = self.running.borrow().clone();
+        if let Some(running) = restored {
+            return self.serve_with(daemon, &running);
+        }
+        if !self.is_to_start.get() && !self.is_closing.get() {
+            return self.set_engine_timer(daemon);
+        }
+        self.refuse_confined(daemon);
+        if self.is_closing.get() {
+            return self.ended(daemon);
+        }
+        match self.start_process(daemon) {
+            Ok(running) => self.serve_with(daemon, &running),
             // An error without a number is about what is to be started.
             Err(error) => {
-                let invalid = Errno::INVAL.raw_os_error();
-                attendant.refused(error.raw_os_error().unwrap_or(invalid));
+                self.start_failed(daemon, error.raw_os_error().unwrap_or(EINVAL));
+                self.ended(daemon);
             }
-        },
-    }
-    server_io.server_lost(&daemon, String::new());
-    attendant.ended();
-}
-
-/// What comes of it; never, where there is nothing any more.
-async fn of<F: Future + Unpin>(waited_for: &mut Option<F>) -> F::Output {
-    match waited_for {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Whoever looks after one process.
-struct Attendant {
-    daemon: Rc<DaemonState>,
-    server_io: Rc<ServerIo>,
-}
-
-impl Attendant {
-    fn of(daemon: &Rc<DaemonState>, server_io: &Rc<ServerIo>) -> Attendant {
-        Attendant {
-            daemon: Rc::clone(daemon),
-            server_io: Rc::clone(server_io),
         }
     }
 
-    /// Nobody waits for this slot any more.
-    fn ended(&self) {
-        let (daemon, slot) = (&self.daemon, self.server_io.slot);
-        self.server_io.close(daemon);
-        daemon.servers.borrow_mut().remove(&slot);
-        daemon.tell_engine(|engine| engine.slot_ended(slot, daemon.now()));
-        self.daemon.freed.notify_waiters();
-        self.daemon.stir();
-    }
-
-    fn start(&self) -> io::Result<Rc<Running>> {
-        let records = self.daemon.meeting.trees().ok();
-        let hello = &self.server_io.hello;
+    fn start_process(&self, daemon: &DaemonState) -> io::Result<Rc<ServerProcess>> {
+        let records = daemon.key_dir.trees().ok();
+        let hello = &self.hello;
         let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
         let variable = |name: &str| {
             let mut all = hello.env.iter();
@@ -115,211 +115,328 @@ impl Attendant {
             found.map(|(_, value)| os(value))
         };
         let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
-        // Before the start: what changes meanwhile has changed.
-        *self.server_io.sources.borrow_mut() = Sources::of(&command, &cwd, variable);
-        let running = Running::start(&self.server_io.hello, records.as_ref().map(AsFd::as_fd))?;
+        // Before the start, so that a change meanwhile is found later.
+        *self.sources.borrow_mut() = Sources::of(&command, &cwd, variable);
+        let running = ServerProcess::start(&daemon.reactor, self.slot, hello, records.as_ref())?;
         let running = Rc::new(running);
-        *self.server_io.running.borrow_mut() = Some(Rc::clone(&running));
-        self.server_io.warden.set(Some(running.tree.warden().pid()));
-        self.server_io.since.set(start::now());
-        let slot = self.server_io.slot;
-        self.daemon.engine.borrow_mut().server_started(slot);
-        self.daemon.stir();
+        *self.running.borrow_mut() = Some(Rc::clone(&running));
+        self.warden.set(Some(running.tree.warden().pid()));
+        self.since.set(start::now());
+        daemon.engine.borrow_mut().handle_server_started(self.slot);
+        daemon.state_changed();
         Ok(running)
     }
 
-    async fn serve_with(&self, running: Rc<Running>) {
-        let (daemon, server_io) = (&self.daemon, &self.server_io);
-        let tree = &running.tree;
-        let Ok(news) = Descriptor::of_input(tree.as_fd()) else {
-            // Dropping the tree asks for its end; nobody can tell when that is.
-            server_io.running.take();
-            return self.refused(Errno::MFILE.raw_os_error());
+    fn serve_with(&self, daemon: &DaemonState, running: &ServerProcess) {
+        if running.set_interest().is_err() {
+            // Dropping the tree stops it, without a report of the end.
+            self.running.take();
+            self.start_failed(daemon, EMFILE);
+            return self.ended(daemon);
+        }
+        self.stage.set(ServerStage::ServerProcess);
+        self.set_engine_timer(daemon);
+        // Lines of a snapshot, and lines that waited for the start.
+        self.read_stderr(daemon);
+        self.on_writable(daemon);
+        self.forward_lines(daemon);
+    }
+
+    /// Goes on with lines that were read, then acts on changes.
+    fn continue_reading(&self, daemon: &DaemonState) {
+        if self.has_lines.get() || self.is_throttled.get() {
+            self.forward_lines(daemon);
+        }
+        if self.has_stderr_lines.get() {
+            self.read_stderr(daemon);
+        }
+        self.advance(daemon);
+    }
+
+    /// Acts on what is known of the server: it is lost, or is to stop.
+    pub(super) fn advance(&self, daemon: &DaemonState) {
+        let running = self.running.borrow().clone();
+        let Some(running) = running.filter(|_| self.stage.get() == ServerStage::ServerProcess)
+        else {
+            return;
         };
-        let voice = Voice::new(daemon, server_io, &running);
-        // A task of its own: what else is waited for here is not looked at for every line.
-        let aside = voice.clone();
-        let mut voice_ends = Some(tasks::spawn(async move { aside.listen().await }));
-        let complaints = Complaints::new(daemon, server_io, &running);
-        let mut complaints_end = pin!(complaints.listen());
-        let mut feed = running
-            .stdin()
-            .map(|stdin| Box::pin(server_io.feed(daemon, stdin)));
-        // Dropped when it is stopped: none of it counts any more.
-        let mut keeps_time = Some(Box::pin(server_io.keep_time(daemon)));
-        loop {
-            let mut course = running.course.get();
-            // Not before it is known to have run at all: one that could not be started is silent, too.
-            if course.silent && course.started && !server_io.closing.is_up() {
-                // What it said last is in the pipe, or nobody will ever say it.
-                complaints.hear_the_rest().await;
-                self.await_exit(tree, &news, &mut course).await;
-                running.course.set(course);
-                server_io.server_lost(daemon, complaints.last());
-            }
-            if server_io.closing.is_up() && !course.stopped {
-                (feed, keeps_time) = (None, None);
-                running.close_stdin();
-                course.stop(tree);
-                running.course.set(course);
-            }
-            let (runs_on, speaks, complains) = (!course.stopped, !course.silent, !course.calm);
-            first_of! {
-                report = next_report(tree, &news) => match report {
-                    Some(report) => self.note(&mut course, &report),
-                    None => break,
-                },
-                () = when(runs_on, server_io.closing.up()) => {},
-                never = of(&mut keeps_time) => match never {},
-                () = when(speaks, server_io.lost.up()) => {
-                    if let Some(listening) = voice_ends.take() {
-                        listening.end();
-                    }
-                    voice.hear_the_rest().await;
-                    course.silent = true;
-                },
-                // It hears nothing any more: whoever asks it something would wait for ever.
-                () = of(&mut feed) => {
-                    feed = None;
-                    running.close_stdin();
-                    server_io.close(daemon);
-                },
-                _ = of(&mut voice_ends) => {
-                    voice_ends = None;
-                    course.silent = true;
-                },
-                () = when(complains, &mut complaints_end) => course.calm = true,
-            }
-            running.course.set(course);
+        let status = running.status.get();
+        if self.is_lost.get() && !status.stdout_closed && !running.is_drained() {
+            return self.drain(daemon);
         }
-        running.close_stdin();
-        drop((feed, news, keeps_time));
-        let course = running.course.get();
-        // What it said last is heard below.
-        if let Some(listening) = voice_ends {
-            listening.end();
+        // A server that could not be started has no stdout either: not before it is known to have run.
+        if status.stdout_closed && status.started && !self.is_closing.get() {
+            // What it wrote last is in the pipe by now.
+            self.read_last_stderr(daemon);
+            if self.exit.get().is_none() && !status.announced {
+                self.stage.set(ServerStage::AwaitingExit);
+                let until = Instant::now() + EXIT_TIMEOUT;
+                return daemon.set_timer(Timer::ServerExit(self.slot), Some(until));
+            }
+            self.server_lost(daemon, running.stderr_tail());
         }
-        self.reap(tree, course.announced).await;
-        // No other program goes on with it from here.
-        running.course.set(Course {
-            announced: true,
-            ..course
-        });
-        if !course.silent {
-            voice.hear_the_rest().await;
-        }
-        complaints.hear_the_rest().await;
-        server_io.running.take();
-        match course.refused {
-            Some(errno) => self.refused(errno),
-            None => server_io.server_lost(daemon, complaints.last()),
+        if self.is_closing.get() && !running.status.get().stopped {
+            running.close_stdin();
+            daemon.set_timer(Timer::Slot(self.slot), None);
+            running.stop();
         }
     }
 
-    fn note(&self, course: &mut Course, report: &Report) {
-        let (daemon, server_io) = (&self.daemon, &self.server_io);
+    /// Handles the deadline for an exit status, or the next check of a warden.
+    pub(super) fn on_exit_timer(&self, daemon: &DaemonState) {
+        match self.stage.get() {
+            ServerStage::AwaitingExit => self.exit_is_known(daemon),
+            ServerStage::Reaping => self.look_at_warden(daemon),
+            ServerStage::Waiting | ServerStage::ServerProcess | ServerStage::Over => {}
+        }
+    }
+
+    /// Reports the loss: the exit status is known, or never will be.
+    fn exit_is_known(&self, daemon: &DaemonState) {
+        daemon.set_timer(Timer::ServerExit(self.slot), None);
+        self.stage.set(ServerStage::ServerProcess);
+        let running = self.running.borrow().clone();
+        if let Some(running) = running {
+            self.server_lost(daemon, running.stderr_tail());
+            self.advance(daemon);
+        }
+    }
+
+    /// Reads the warden's reports.
+    pub(super) fn on_reports(&self, daemon: &DaemonState) {
+        let running = self.running.borrow().clone();
+        let Some(running) = running else {
+            return;
+        };
+        // Reading blocks where there is nothing to read.
+        while matches!(
+            self.stage.get(),
+            ServerStage::ServerProcess | ServerStage::AwaitingExit
+        ) && is_readable(&running.tree)
+        {
+            let report = running.tree.next_report().ok().flatten();
+            if let Some(report) = &report {
+                self.note(daemon, &running, report);
+            }
+            let is_known = self.exit.get().is_some() || running.status.get().announced;
+            if self.stage.get() == ServerStage::AwaitingExit && (is_known || report.is_none()) {
+                self.exit_is_known(daemon);
+            }
+            match report {
+                Some(_) => self.advance(daemon),
+                None => self.reports_ended(daemon, &running),
+            }
+        }
+    }
+
+    fn note(&self, daemon: &DaemonState, running: &ServerProcess, report: &Report) {
+        let mut status = running.status.get();
         match report {
             Report::Started { pid, .. } => {
-                course.started = true;
-                server_io.pid.set(Some(*pid));
-                server_io.last_pid.set(*pid);
+                status.started = true;
+                self.pid.set(Some(*pid));
+                self.last_pid.set(*pid);
                 daemon
                     .log
-                    .line(format_args!("server {pid} runs for {}", server_io.class));
-                daemon.stir();
+                    .line(format_args!("server {pid} runs for {}", self.class));
+                daemon.state_changed();
             }
             Report::Refused(errno) => {
-                course.refused = Some(*errno);
-                course.announced = true;
+                status.refused = Some(*errno);
+                status.announced = true;
             }
             Report::Exited(exit) => {
                 let log = &daemon.log;
                 log.line(format_args!("the server's first process ended: {exit:?}"));
-                if let Some(pid) = server_io.pid.get() {
-                    daemon.restarted_because(pid, &end_of(*exit));
+                if let Some(pid) = self.pid.get() {
+                    daemon.set_restart_reason(pid, &end_of(*exit));
                 }
-                let stdin = server_io
-                    .running
-                    .borrow()
-                    .as_ref()
-                    .and_then(|it| it.stdin());
-                let stdin_closed = stdin.is_some_and(|stdin| lacks_reader(&*stdin));
-                server_io.first_process_ended(daemon, *exit, stdin_closed);
+                let stdin_closed = running
+                    .stdin()
+                    .is_some_and(|stdin| reader_is_gone_within(&*stdin, Duration::ZERO));
+                self.first_process_ended(daemon, *exit, stdin_closed);
             }
-            // Not required of a session's server, so never reported.
+            // A session's server needs no record, so this is never reported.
             Report::NotRecorded(_) => {}
-            Report::Empty => course.announced = true,
+            Report::Empty => status.announced = true,
+        }
+        running.status.set(status);
+    }
+
+    /// Handles the end of the reports: the tree is empty; or the warden was killed, and the daemon must end what it left.
+    fn reports_ended(&self, daemon: &DaemonState, running: &Rc<ServerProcess>) {
+        running.close_stdin();
+        running.ignore();
+        self.stage.set(ServerStage::Reaping);
+        self.is_throttled.set(false);
+        daemon.throttled_servers.borrow_mut().remove(&self.slot);
+        for timer in [Timer::Slot(self.slot), Timer::ServerThrottle(self.slot)] {
+            daemon.set_timer(timer, None);
+        }
+        match daemon.watch_exit(running, Origin::WardenExit(self.slot)) {
+            Some(exit) => drop(self.warden_exit.replace(Some(exit))),
+            None => self.look_at_warden(daemon),
         }
     }
 
-    /// Its output has ended: waits a little for how its first process ended.
-    async fn await_exit(
-        &self,
-        tree: &Tree,
-        news: &Descriptor<BorrowedFd<'_>>,
-        course: &mut Course,
-    ) {
-        const SOON: Duration = Duration::from_millis(200);
-        let until = Instant::now() + SOON;
-        while self.server_io.exit.get().is_none() && !course.announced {
-            first_of! {
-                report = next_report(tree, news) => match report {
-                    Some(report) => self.note(course, &report),
-                    None => return,
-                },
-                () = moments::until(Some(until)) => return,
+    fn look_at_warden(&self, daemon: &DaemonState) {
+        let running = self.running.borrow().clone();
+        match running.is_some_and(|it| it.tree.warden().is_alive()) {
+            true => {
+                let at = Instant::now() + WARDEN_SWEEP;
+                daemon.set_timer(Timer::ServerExit(self.slot), Some(at));
             }
+            false => self.on_warden_exit(daemon),
         }
     }
 
-    /// Nothing is left of the tree; or its warden was killed, and what it left is ours to end.
-    async fn reap(&self, tree: &Tree, announced: bool) {
-        watch::end_of(tree.warden(), Duration::from_millis(10)).await;
-        // One that somebody else has reaped is reaped.
-        let _ = tree.reap();
-        let warden = self.server_io.warden.take();
-        if !announced {
-            let records = self.daemon.meeting.trees().ok();
-            let known = self.daemon.upgrade.asked.get();
-            let strays =
-                tree::end_strays(known.as_slice(), records.as_ref().map(|dir| dir.as_fd()));
-            self.daemon.log.line(format_args!(
+    /// Handles the warden's exit.
+    pub(super) fn on_warden_exit(&self, daemon: &DaemonState) {
+        self.warden_exit.take();
+        let running = self.running.borrow().clone();
+        let Some(running) = running.filter(|_| self.stage.get() == ServerStage::Reaping) else {
+            return;
+        };
+        // Another process may have reaped it.
+        let _ = running.tree.reap();
+        let warden = self.warden.take();
+        let mut status = running.status.get();
+        if !status.announced {
+            let records = daemon.key_dir.trees().ok();
+            let known = daemon.upgrade.checking.get();
+            let records = records.as_ref().map(|dir| dir.handle());
+            let strays = tree::end_strays(known.as_slice(), records);
+            daemon.log.line(format_args!(
                 "warden {} ended unannounced; strays ended: {}",
                 warden.unwrap_or_default(),
                 strays.map_or_else(|error| error.to_string(), |count| count.to_string())
             ));
         }
-        self.server_io.pid.take();
+        self.pid.take();
+        // From here on there is no snapshot of it.
+        status.announced = true;
+        running.status.set(status);
+        match status.stdout_closed || self.is_given_up.get() {
+            true => self.process_is_gone(daemon),
+            false => self.drain(daemon),
+        }
     }
 
-    /// The server could not even be started.
-    fn refused(&self, errno: i32) {
-        let (code, detail) = refusal(&self.server_io.hello, errno);
-        self.daemon.log.line(format_args!("no server: {detail}"));
+    /// Handles the end of the process tree, after all output.
+    pub(super) fn process_is_gone(&self, daemon: &DaemonState) {
+        if self.is_given_up.get() {
+            self.running.take();
+            return self.ended(daemon);
+        }
+        self.read_last_stderr(daemon);
+        if let Some(running) = self.running.take() {
+            match running.status.get().refused {
+                Some(errno) => self.start_failed(daemon, errno),
+                None => self.server_lost(daemon, running.stderr_tail()),
+            }
+        }
+        self.ended(daemon);
+    }
+
+    /// Removes the slot.
+    fn ended(&self, daemon: &DaemonState) {
+        if self.stage.replace(ServerStage::Over) == ServerStage::Over {
+            return;
+        }
+        self.server_lost(daemon, String::new());
+        self.close(daemon);
+        daemon.throttled_servers.borrow_mut().remove(&self.slot);
+        for timer in [Timer::Slot, Timer::ServerThrottle, Timer::ServerExit] {
+            daemon.set_timer(timer(self.slot), None);
+        }
+        daemon.servers.borrow_mut().remove(&self.slot);
+        daemon.tell_engine(|engine| engine.handle_slot_ended(self.slot, daemon.now()));
+        daemon.descriptor_freed();
+        daemon.state_changed();
+    }
+
+    /// Gives the server up after a panic: its clients begin again with another one.
+    pub(super) fn give_up(&self, daemon: &DaemonState) {
+        daemon.log.line("a server is given up: see the panic above");
+        self.close(daemon);
+        self.server_lost(daemon, String::new());
+        let running = self.running.borrow().clone();
+        match running.filter(|_| !self.is_given_up.replace(true)) {
+            Some(running) => {
+                running.stop();
+                self.reports_ended(daemon, &running);
+            }
+            None => self.ended(daemon),
+        }
+    }
+
+    /// Reports that the server could not be started.
+    fn start_failed(&self, daemon: &DaemonState, errno: i32) {
+        let (code, detail) = refusal(&self.hello, errno);
+        daemon.log.line(format_args!("no server: {detail}"));
         let shortage = is_shortage(errno);
         let failure = StartFailure {
             detail,
             exit: (!shortage).then_some(code),
             shortage,
         };
-        let (slot, now) = (self.server_io.slot, self.daemon.now());
-        self.daemon
-            .tell_engine(|engine| engine.server_refused(slot, failure, now));
-        self.server_io.stirred.notify_waiters();
+        let (slot, now) = (self.slot, daemon.now());
+        daemon.tell_engine(|engine| engine.handle_start_failure(slot, failure, now));
+        self.wake_throttled(daemon);
     }
-}
 
-/// The warden's next report; `None` when there will be no more.
-async fn next_report(tree: &Tree, news: &Descriptor<BorrowedFd<'_>>) -> Option<Report> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    loop {
-        news.readable().await;
-        let mut fds = [PollFd::new(tree, PollFlags::IN)];
-        // Reading blocks where there is nothing to read.
-        if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
-            return tree.next_report().ok().flatten();
+    /// Starts the server in the next run.
+    pub(super) fn start(&self, daemon: &DaemonState) {
+        self.is_to_start.set(true);
+        daemon.run_queue.push(Runnable::Server(self.slot));
+    }
+
+    /// Stops the server in the next run.
+    pub(super) fn stop(&self, daemon: &DaemonState) {
+        self.is_closing.set(true);
+        daemon.run_queue.push(Runnable::Server(self.slot));
+        self.wake_throttled(daemon);
+    }
+
+    /// Treats the server as lost in the next run: its processes do not answer, though stdout is open.
+    pub(super) fn lose(&self, daemon: &DaemonState) {
+        self.is_lost.set(true);
+        daemon.run_queue.push(Runnable::Server(self.slot));
+    }
+
+    /// Queues the server or its clients if they are throttled: something was written, or the clients changed.
+    pub(super) fn wake_throttled(&self, daemon: &DaemonState) {
+        if self.is_throttled.get() {
+            daemon.run_queue.push(Runnable::Server(self.slot));
         }
-        news.was_read();
+        daemon.wake_throttled_clients(self.slot);
+    }
+
+    /// Whether the engine's timer is used.
+    fn uses_engine_timer(&self) -> bool {
+        let running = self.running.borrow();
+        let is_stopped = running.as_ref().is_some_and(|it| it.status.get().stopped);
+        !is_stopped && !matches!(self.stage.get(), ServerStage::Reaping | ServerStage::Over)
+    }
+
+    /// Sets the timer again if the engine's timeout is earlier than that of the timer.
+    pub(super) fn set_timer(&self, daemon: &DaemonState, at: Instant) {
+        let engine = daemon.engine.borrow();
+        let Some(slot) = engine.slot(self.slot) else {
+            return;
+        };
+        let timeout = engine.timeout_of(slot, daemon.moment(at));
+        let waits_for = self.timeout.get();
+        let is_earlier = timeout.is_some_and(|at| waits_for.is_none_or(|before| at < before));
+        let is_cancelled = slot.timer_is_cancelled();
+        drop(engine);
+        if (is_earlier || is_cancelled) && self.uses_engine_timer() {
+            self.timeout.set(timeout);
+            let at = timeout.map(|at| daemon.instant(at));
+            // A cancelled timer fires at once, because another timeout may be due.
+            let at = at.unwrap_or_else(Instant::now);
+            daemon.set_timer(Timer::Slot(self.slot), Some(at));
+        }
     }
 }
 
@@ -331,13 +448,13 @@ pub(super) fn ladder(hello: &ClientHello) -> Ladder {
     }
 }
 
-/// Which detached services outlive the server. A word of another build that is not known is none.
+/// Which detached services outlive the server. An unknown word of another build means none.
 pub(super) fn detached(hello: &ClientHello) -> Detached {
     let word = hello.spec.detached.as_deref();
     word.and_then(|word| word.parse().ok()).unwrap_or_default()
 }
 
-/// Why the server could not be started, as a shell would say it, and a shell's exit code for that.
+/// Why the server could not be started, and a shell's exit code for that.
 fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
     let program = hello.spec.command.first().map(os).unwrap_or_default();
     let cwd = std::path::PathBuf::from(os(&hello.spec.cwd));
@@ -353,5 +470,5 @@ fn refusal(hello: &ClientHello, errno: i32) -> (u8, String) {
 }
 
 pub(super) fn os(text: &Text) -> OsString {
-    OsString::from_vec(text.as_bytes().to_vec())
+    os_string(text.as_bytes())
 }

@@ -1,89 +1,95 @@
-//! The driver's half of a server slot. It is there before its process and as long as anything of that is left.
+//! The driver's half of a server slot: from before the server's start until its process tree is empty.
 
-mod carried;
 mod delivery;
 mod feed;
+mod snapshot;
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::OwnedFd;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::{InputLine, ServerSlot, SlotId};
+use kennel_core::engine::daemon::{HoldUp, InputLine, ServerSlot, SlotId};
 use kennel_core::hello::ClientHello;
 use kennel_core::mux::{Class, Note, Side};
+use kennel_core::note::LineNote;
 use kennel_core::time::Moment;
+use kennel_sys::io::{self, Source};
 use kennel_sys::tree::Exit;
 
 use super::client::admission;
-use super::daemon_state::{DaemonState, Flag};
+use super::daemon_state::DaemonState;
 use super::log::Quota;
-use super::running::Running;
-use super::state::{ServerState, TALK};
-use super::tasks::{Descriptor, Notify, first_of, moments, others_first};
+use super::process::ServerProcess;
+use super::server::ServerStage;
+use super::state::{ServerState, WRITE_REQUESTS_AFTER};
 use crate::printed::Printed;
-use crate::shim::ending;
-use crate::shim::width::Width;
+use crate::server_process::ending;
 use crate::sources::{Look, Sources};
 use crate::stopped::StoppedProcess;
+use kennel_sys::io::BufferSize;
 
-pub(super) use carried::Carried;
 use feed::Unwritten;
+pub(super) use snapshot::ServerIoSnapshot;
 
-/// How often the files of a server are looked at, while somebody uses it.
-const LOOK: Duration = Duration::from_secs(1);
-/// Lines a minute that are logged of odd lines that were dropped, and of what the server says on stderr.
-const NOTES: usize = 100;
-const COMPLAINTS: usize = 1000;
+/// How often the files of a server are checked while it is used.
+const CHECK_FILES_EVERY: Duration = Duration::from_secs(1);
+/// Maximum lines a minute logged about odd lines, and of stderr.
+const NOTES_PER_MINUTE: usize = 100;
+const STDERR_LINES_PER_MINUTE: usize = 1000;
 
-/// The driver's half of a server slot: the process, the pipes and the files of its server.
+/// The I/O of one server slot: its server's process, pipes and files.
 pub(super) struct ServerIo {
     pub(super) slot: SlotId,
     pub(super) class: Class,
-    /// What to run, and whose wish it was.
+    /// The hello that says what to run.
     pub(super) hello: Rc<ClientHello>,
-    /// The server's stdin: a line may go there at once when none waits.
-    stdin: RefCell<Weak<Descriptor<OwnedFd>>>,
-    /// What is being written there, before all that waits in the lanes.
-    cut: RefCell<Option<Unwritten>>,
-    /// That pipe is narrow, for what is in it cannot be overtaken; but not for what is long, for nothing can overtake that
-    /// any more, and some servers take the longer for a line the more parts it comes in.
-    width: Width,
-    /// Its process and all that comes of it, while it is there.
-    pub(super) running: RefCell<Option<Rc<Running>>>,
-    /// What its mux notes for the log, and what it says on stderr: so many lines.
+    /// Lines that are being written, before all that waits in the lanes.
+    unwritten: RefCell<Option<Unwritten>>,
+    /// The size of stdin's pipe. Small, because nothing can overtake what is in it; larger for a long line, which nothing
+    /// can overtake anyway, and which some servers read slower in many parts.
+    width: BufferSize,
+    /// Its process, while there is one.
+    pub(super) running: RefCell<Option<Rc<ServerProcess>>>,
+    /// Limits on lines logged of the mux's notes and of stderr.
     notes: RefCell<Quota>,
-    complaints: RefCell<Quota>,
-    /// What it printed on stdout that is no message.
+    stderr_quota: RefCell<Quota>,
+    /// Text on stdout that is no message.
     printed: RefCell<Printed>,
-    /// The last line of its process was none.
+    /// The last line on stdout was no message.
     printed_text: Cell<bool>,
-    /// The files its process was started from.
+    /// The files that its process was started from.
     pub(super) sources: RefCell<Sources>,
-    /// When they were last looked at.
-    looked: Cell<Option<Instant>>,
-    /// What stands at the other end, once it runs.
+    /// When they were last checked.
+    files_checked_at: Cell<Option<Instant>>,
+    /// The pid of its warden, while it runs.
     pub(super) warden: Cell<Option<u32>>,
     pub(super) pid: Cell<Option<u32>>,
     pub(super) since: Cell<u64>,
-    /// The last pid that it had.
+    /// The last pid that its server had.
     pub(super) last_pid: Cell<u32>,
-    /// How its first process ended, if it is known by now.
+    /// How its first process ended, if that is known.
     pub(super) exit: Cell<Option<Exit>>,
-    /// Its server is to be started.
-    pub(super) start: Flag,
-    /// Its server is to be stopped.
-    pub(super) closing: Flag,
-    /// What is left of its process does not answer, though its stdout is open.
-    pub(super) lost: Flag,
-    /// The moment that `timer` waits for.
-    timeout: Cell<Option<Moment>>,
-    /// An earlier moment is to be waited for.
-    timer: Notify,
-    /// There is something to write.
-    news: Notify,
-    /// Something was written, somebody came or left, or is waited for.
-    pub(super) stirred: Notify,
+    pub(super) stage: Cell<ServerStage>,
+    /// The engine said to start its server.
+    pub(super) is_to_start: Cell<bool>,
+    /// The engine said to stop its server.
+    pub(super) is_closing: Cell<bool>,
+    /// The engine said to treat its server as lost, though stdout is open.
+    pub(super) is_lost: Cell<bool>,
+    /// A handler panicked.
+    pub(super) is_given_up: Cell<bool>,
+    /// It is not read until its clients have read.
+    pub(super) is_throttled: Cell<bool>,
+    /// For how long that was so, with few breaks.
+    pub(super) hold_up: RefCell<HoldUp>,
+    /// Complete lines of stdout were read and not taken.
+    pub(super) has_lines: Cell<bool>,
+    /// The same of stderr.
+    pub(super) has_stderr_lines: Cell<bool>,
+    /// The warden's exit, after its last report.
+    pub(super) warden_exit: RefCell<Option<Source<io::Exit<Rc<ServerProcess>>>>>,
+    /// The moment that its timer is set for.
+    pub(super) timeout: Cell<Option<Moment>>,
 }
 
 impl ServerIo {
@@ -92,32 +98,35 @@ impl ServerIo {
             slot,
             class,
             hello,
-            stdin: RefCell::default(),
-            cut: RefCell::default(),
-            width: Width::default(),
+            unwritten: RefCell::default(),
+            width: BufferSize::default(),
             running: RefCell::default(),
-            notes: RefCell::new(Quota::new(NOTES)),
-            complaints: RefCell::new(Quota::new(COMPLAINTS)),
+            notes: RefCell::new(Quota::new(NOTES_PER_MINUTE)),
+            stderr_quota: RefCell::new(Quota::new(STDERR_LINES_PER_MINUTE)),
             printed: RefCell::default(),
             printed_text: Cell::default(),
             sources: RefCell::default(),
-            looked: Cell::new(None),
+            files_checked_at: Cell::new(None),
             warden: Cell::new(None),
             pid: Cell::new(None),
             since: Cell::new(super::start::now()),
             last_pid: Cell::new(0),
             exit: Cell::new(None),
-            start: Flag::default(),
-            closing: Flag::default(),
-            lost: Flag::default(),
+            stage: Cell::default(),
+            is_to_start: Cell::new(false),
+            is_closing: Cell::new(false),
+            is_lost: Cell::new(false),
+            is_given_up: Cell::new(false),
+            is_throttled: Cell::new(false),
+            hold_up: RefCell::default(),
+            has_lines: Cell::new(false),
+            has_stderr_lines: Cell::new(false),
+            warden_exit: RefCell::default(),
             timeout: Cell::new(None),
-            timer: Notify::default(),
-            news: Notify::default(),
-            stirred: Notify::default(),
         }
     }
 
-    /// What `kennel ps` shows of it, while it runs.
+    /// The entry of `kennel ps`, while it runs.
     pub(super) fn state(&self, slot: &ServerSlot) -> Option<ServerState> {
         let latency = slot.mux().latency();
         let latency = latency.and_then(|it| u64::try_from(it.as_micros()).ok());
@@ -132,17 +141,13 @@ impl ServerIo {
         })
     }
 
-    /// Its server is to stop.
-    pub(super) fn stop(&self) {
-        self.closing.raise();
-        self.stirred.notify_waiters();
-    }
-
-    /// Its first process ended. `stdin_closed`: nobody is left who could read its stdin.
+    /// Reports the end of its first process. `stdin_closed`: no process is left that could read its stdin.
     pub(super) fn first_process_ended(&self, daemon: &DaemonState, exit: Exit, stdin_closed: bool) {
         self.exit.set(Some(exit));
         let (slot, ending, now) = (self.slot, ending(exit), daemon.now());
-        daemon.tell_engine(|engine| engine.first_process_ended(slot, ending, stdin_closed, now));
+        daemon.tell_engine(|engine| {
+            engine.handle_first_process_exit(slot, ending, stdin_closed, now)
+        });
     }
 
     /// Why it was lost, for people.
@@ -150,63 +155,33 @@ impl ServerIo {
         self.exit.get().map_or(CLOSED.to_owned(), end_of)
     }
 
-    /// Does what is due for this server, for ever: `tree` once it runs.
-    pub(super) async fn keep_time(&self, daemon: &DaemonState) -> std::convert::Infallible {
-        loop {
-            let now = daemon.now();
-            let timeout = daemon.engine.borrow().slot_timeout(self.slot, now);
-            self.timeout.set(timeout);
-            first_of! {
-                () = self.timer.notified() => {},
-                () = moments::until(timeout.map(|at| daemon.instant(at))) => {},
-            }
-            let now = daemon.now();
-            daemon.tell_engine(|engine| engine.advance_slot(self.slot, now));
-            // Whatever the slot wants next: the daemon serves others before it is asked again.
-            others_first().await;
-        }
-    }
-
     pub(super) fn check_stopped(&self, daemon: &DaemonState) {
         let running = self.running.borrow().clone();
-        // What cannot be looked at is not reported.
+        // A process that cannot be checked is not reported.
         let stopped = running.and_then(|it| it.tree.stopped().unwrap_or_default());
         let (pid, now) = (stopped.map(|stopped| stopped.pid), daemon.now());
         let mut engine = daemon.engine.borrow_mut();
-        let is_news = engine.stopped_checked(self.slot, pid, now);
+        let is_news = engine.handle_stopped_check(self.slot, pid, now);
         drop(engine);
         if let Some(stopped) = stopped.filter(|_| is_news) {
             daemon.log.line(StoppedProcess::from(stopped).report());
         }
     }
 
-    /// Wakes the timer, if it waits for the wrong moment.
-    pub(super) fn set_timer(&self, daemon: &DaemonState, at: Instant) {
-        let engine = daemon.engine.borrow();
-        let Some(slot) = engine.slot(self.slot) else {
-            return;
-        };
-        let timeout = engine.timeout_of(slot, daemon.moment(at));
-        let waits_for = self.timeout.get().unwrap_or(Moment::END);
-        if timeout.is_some_and(|at| at < waits_for) || slot.timer_is_cancelled() {
-            self.timeout.set(timeout);
-            self.timer.notify_one();
-        }
-    }
-
-    pub(super) fn hear_server(&self, daemon: &DaemonState, line: InputLine<'_>, at: Instant) {
+    pub(super) fn take_server_line(&self, daemon: &DaemonState, line: InputLine<'_>, at: Instant) {
         let now = daemon.moment(at);
         let seen = match &line {
             InputLine::Lent(line) => Some(*line),
             InputLine::Moved(..) => None,
         };
         let mut engine = daemon.engine.borrow_mut();
-        let is_late = |slot: &ServerSlot| now - slot.last_used() > TALK && !slot.is_quiet();
+        let is_late =
+            |slot: &ServerSlot| now - slot.last_used() > WRITE_REQUESTS_AFTER && !slot.is_quiet();
         if engine.slot(self.slot).is_some_and(is_late) {
-            // The question was written down before its answer: that one is worth a line, too.
-            daemon.talked.notify_one();
+            // The request was written to `state.json` before its answer: the answer is worth a write, too.
+            daemon.requests_changed(at);
         }
-        engine.server_line(self.slot, line, now);
+        engine.handle_server_line(self.slot, line, now);
         drop(engine);
         daemon.carry_out(at);
         if self.printed_text.take()
@@ -214,18 +189,18 @@ impl ServerIo {
         {
             self.log_printed(daemon, line.bytes(), at);
         }
-        daemon.upgrade.stir();
+        daemon.upgrade.recheck(&daemon.run_queue);
     }
 
-    /// Writes down something odd that was dealt with.
+    /// Logs an odd line that was dealt with.
     pub(super) fn log_note(&self, daemon: &DaemonState, note: &Note, at: Instant) {
-        let by_server = matches!(note, Note::Malformed(Side::Server, _));
+        let by_server = matches!(note, Note::Line(LineNote::Malformed(Side::Server, _)));
         self.printed_text.set(self.printed_text.get() | by_server);
         let log = &daemon.log;
         log.line_within(&self.notes, at, "notes on odd lines", note);
     }
 
-    /// Writes down what the server printed on stdout and is no message.
+    /// Logs text on stdout that is no message.
     fn log_printed(&self, daemon: &DaemonState, line: &[u8], at: Instant) {
         if let Some(telling) = self.printed.borrow_mut().line(line, at) {
             if let Some(words) = telling.left_out() {
@@ -238,67 +213,69 @@ impl ServerIo {
         }
     }
 
-    /// Writes down what the server says on stderr.
-    pub(super) fn log_complaint(&self, daemon: &DaemonState, line: &str) {
-        let (quota, now) = (&self.complaints, Instant::now());
+    /// Logs a line of stderr.
+    pub(super) fn log_stderr(&self, daemon: &DaemonState, line: &str) {
+        let (quota, now) = (&self.stderr_quota, Instant::now());
         let line = format_args!("server says: {line}");
         daemon.log.line_within(quota, now, "lines of stderr", line);
     }
 
-    /// Somebody has a use for it: a reason to see whether it is what it would be if it were started now. Its
-    /// files offer no event that covers what a launcher may do, and a look costs less than a line.
+    /// Checks whether its files changed, now that a client uses it. No file event covers all that a launcher may do, and a
+    /// check costs less than a line.
     pub(super) fn check_files(&self, daemon: &DaemonState, now: Instant) {
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < LOOK;
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < CHECK_FILES_EVERY;
         let replaces = self.hello.spec.replace && self.class.is_shared();
-        if !replaces || self.looked.get().is_some_and(is_recent) {
+        if !replaces || self.files_checked_at.get().is_some_and(is_recent) {
             return;
         }
-        self.looked.set(Some(now));
+        self.files_checked_at.set(Some(now));
         let changed = self.sources.borrow_mut().look() == Look::Changed;
         if changed {
-            daemon.engine.borrow_mut().files_changed(self.slot);
+            daemon.engine.borrow_mut().handle_files_changed(self.slot);
         }
     }
 
-    /// Sends away the clients for which no server may be started any more.
+    /// Reports the clients that may not have a server started any more.
     pub(super) fn refuse_confined(&self, daemon: &DaemonState) {
         let clients = daemon.engine.borrow().clients_of(self.slot);
         for client in clients {
-            let link = daemon.clients.borrow().get(&client).cloned();
-            let refused = link.and_then(|link| admission::may_have_a_server(&link).err());
+            let conn = daemon.client(client);
+            let refused = conn.and_then(|conn| admission::may_have_a_server(&conn).err());
             if let Some(why) = refused {
                 let now = daemon.now();
-                daemon.tell_engine(|engine| engine.client_refused(client, &why, now));
+                daemon.tell_engine(|engine| engine.handle_client_refused(client, &why, now));
             }
         }
     }
 
-    /// Its server is gone, with these last lines on stderr.
+    /// Reports the loss of its server, with its last lines on stderr.
     pub(super) fn server_lost(&self, daemon: &DaemonState, stderr: String) {
         let ended = self.exit.get().map(ending);
         let (slot, now) = (self.slot, daemon.now());
-        let cut = self.cut.borrow().clone();
-        let cut_off = cut.iter().flat_map(Unwritten::cut_off);
-        daemon.tell_engine(|engine| engine.server_lost(slot, ended, stderr, cut_off, now));
-        // Its clients need not wait any more until it takes what they sent.
-        self.stirred.notify_waiters();
+        let unwritten = self.unwritten.borrow().clone();
+        let cut_off = unwritten.iter().flat_map(Unwritten::cut_off);
+        daemon.tell_engine(|engine| engine.handle_server_lost(slot, ended, stderr, cut_off, now));
+        // Its clients need not wait until it takes what they sent.
+        self.wake_throttled(daemon);
     }
 
-    /// Nobody reads its server's stdin any more: who asks it something would wait for ever.
+    /// Closes its slot: no process reads its stdin, so that requests would wait for ever.
     pub(super) fn close(&self, daemon: &DaemonState) {
         daemon.tell_engine(|engine| engine.close_slot(self.slot));
     }
 
-    /// How many bytes are held of lines that are being written to the server, or read from it.
-    pub(super) fn holds(&self) -> usize {
-        let cut = self.cut.try_borrow();
-        let cut = cut.map_or(0, |cut| cut.as_ref().map_or(0, |chunk| chunk.line.len()));
+    /// Bytes of lines that are being written to the server or read from it.
+    pub(super) fn held_bytes(&self) -> usize {
+        let unwritten = self.unwritten.try_borrow();
+        let unwritten = unwritten.map_or(0, |unwritten| {
+            unwritten.as_ref().map_or(0, |chunk| chunk.line.len())
+        });
         let running = self.running.borrow();
-        cut + running.as_ref().map_or(0, |running| running.holds())
+        unwritten + running.as_ref().map_or(0, |running| running.held_bytes())
     }
 }
 
-/// Why there must be another, where the process that ended has not been reaped yet.
+/// Why it was lost, where its exit status is not known.
 const CLOSED: &str = "it closed its output";
 
 /// How a process ended, for people.

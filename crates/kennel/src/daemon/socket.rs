@@ -1,186 +1,232 @@
-//! A client's connection in the event loop: a socket, and [pipes] beside it if it talks.
+//! A client's connection: a socket, and [pipes] beside it if it sends many lines.
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::io::{self, Write};
 use std::rc::Rc;
 
+use kennel_core::lifetime::ClientId;
 use kennel_sys::detach::{Kind, adopt};
-use rustix::io::Errno;
-use rustix::net::SendFlags;
+use kennel_sys::io::{
+    Interest, Reactor, Source, Stream, has_room, is_hung_up, number_of, unread_by_peer,
+    unread_bytes,
+};
+use kennel_sys::passing::{self, Passing};
 use serde::{Deserialize, Serialize};
 
+use super::origin::Origin;
 use super::pipes::{self, Pipes};
-use super::stream::ClientStream;
-use super::tasks::{Descriptor, first_of};
-use crate::shim::lines::{CHUNK, Inbox, SHORT};
-use crate::shim::width::Width;
+use crate::lines::{CHUNK, Inbox, SHORT};
+use kennel_sys::io::BufferSize;
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    stream: Descriptor<ClientStream>,
-    width: Width,
+    id: ClientId,
+    reactor: Reactor,
+    stream: Source<Stream>,
+    width: BufferSize,
     pipes: RefCell<Option<Rc<Pipes>>>,
-    /// How often something was heard while nothing waited to be said.
-    heard: Cell<u32>,
+    /// How often something was read while nothing was queued for the client.
+    reads: Cell<u32>,
 }
 
 impl Socket {
-    pub(super) fn new(stream: ClientStream) -> io::Result<Socket> {
-        stream.set_nonblocking(true)?;
-        Ok(Socket {
-            stream: Descriptor::of_input(stream)?,
-            width: Width::default(),
+    pub(super) fn new(reactor: &Reactor, id: ClientId, stream: Stream) -> Socket {
+        Socket {
+            id,
+            reactor: reactor.clone(),
+            stream: Source::new(reactor, stream, Origin::ClientSocket(id).token()),
+            width: BufferSize::default(),
             pipes: RefCell::default(),
-            heard: Cell::new(0),
-        })
-    }
-
-    /// Reads something; 0 at the end. No more than [`SHORT`] bytes if only `little` is wanted by the time something is there.
-    pub(super) async fn read(
-        &self,
-        inbox: &RefCell<Inbox>,
-        little: impl Fn() -> bool,
-    ) -> io::Result<usize> {
-        let most = || if little() { SHORT } else { CHUNK };
-        let Some(pipes) = self.listened_to() else {
-            let read = |stream: &ClientStream| stream.receive(inbox, most());
-            return self.stream.read(most, read).await;
-        };
-        let read = |pipe: &OwnedFd| match little() {
-            true => inbox.borrow_mut().read_little(pipe),
-            false => inbox.borrow_mut().read(pipe),
-        };
-        first_of! {
-            read = pipes.from_client.read(most, read) => read,
-            // It is gone, though somebody else may hold its pipe.
-            () = self.stream.ended() => match self.read_now(inbox) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-                read => read,
-            },
+            reads: Cell::new(0),
         }
     }
 
-    /// Reads what is there.
-    pub(super) fn read_now(&self, inbox: &RefCell<Inbox>) -> io::Result<usize> {
-        match self.listened_to() {
-            Some(pipes) => inbox.borrow_mut().read(&pipes.from_client),
-            None => self.stream.receive(inbox, CHUNK),
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Waits for input, for room, for both or for neither; in any case for the end.
+    pub(super) fn set_interest(&self, reads: bool, writes: bool) -> io::Result<()> {
+        let pipes = self.pipes.borrow();
+        let pipes = pipes.as_deref();
+        let listens = pipes.is_some_and(|pipes| pipes.listens.get());
+        let speaks = pipes.is_some_and(|pipes| pipes.speaks.get());
+        self.stream.set_interest(Interest {
+            readable: reads && !listens,
+            writable: writes && !speaks,
+            ..Interest::HANGUP
+        })?;
+        if let Some(pipes) = pipes {
+            let if_so = |so: bool, interest| if so { interest } else { Interest::NONE };
+            let input = if_so(reads && listens, Interest::READ);
+            let output = if_so(writes && speaks, Interest::WRITE);
+            pipes.from_client.set_interest(input)?;
+            pipes.to_client.set_interest(output)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is there, once; 0 at the end. At most [`SHORT`] bytes if `little`.
+    pub(super) fn read(&self, inbox: &RefCell<Inbox>, little: bool) -> io::Result<usize> {
+        let mut inbox = inbox.borrow_mut();
+        let Some(pipes) = self.input_pipes() else {
+            return self.receive(&mut inbox, if little { SHORT } else { CHUNK });
+        };
+        let read = match little {
+            true => inbox.read_little(&pipes.from_client),
+            false => inbox.read(&pipes.from_client),
+        };
+        match read {
+            // The client is gone, though another process may have its pipe.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_hung_up() => Ok(0),
+            read => read,
         }
     }
 
-    /// A client that understands it was heard, and nothing waits to be said to it.
-    pub(super) fn offers_pipes(&self) {
-        let heard = self.heard.get().wrapping_add(1);
-        self.heard.set(heard);
+    /// Reads from the socket. Fails if the client passed a descriptor.
+    fn receive(&self, inbox: &mut Inbox, most: usize) -> io::Result<usize> {
+        let stream = &self.stream;
+        if stream.passing() == Passing::Refused {
+            return match most < CHUNK {
+                true => inbox.read_little(stream),
+                false => inbox.read(stream),
+            };
+        }
+        let mut along = Vec::new();
+        let received = inbox.receive_with(stream, most, &mut along);
+        if !along.is_empty() {
+            passing::close_elsewhere(along);
+            let why = "it passed a descriptor, which no client may";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        if matches!(&received, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            stream.is_drained();
+        }
+        received
+    }
+
+    /// Offers pipes if they are due: something was read, nothing is queued, and the client knows them.
+    pub(super) fn offer_pipes_if_due(&self) {
+        let reads = self.reads.get().wrapping_add(1);
+        self.reads.set(reads);
         let mut pipes = self.pipes.borrow_mut();
         if pipes.as_ref().is_none_or(|pipes| pipes.were_lost())
-            && let Some(offered) = Pipes::offer(&self.stream, heard)
+            && let Some(offered) = Pipes::offer(&self.reactor, self.id, &self.stream, reads)
         {
             *pipes = Some(Rc::new(offered));
         }
     }
 
-    /// The client has said its last word on the socket: it speaks into its pipe, if it has one.
-    pub(super) fn turns_to_pipes(&self) {
+    /// Reads from the pipe from now on: the client has sent its last line on the socket.
+    pub(super) fn listen_on_pipes(&self) {
         if let Some(pipes) = &*self.pipes.borrow() {
             pipes.listens.set(true);
         }
     }
 
-    /// What is written next begins a line.
-    pub(super) fn is_between_lines(&self) {
+    /// Prepares for a new line: turns to the pipe if the client has agreed.
+    pub(super) fn start_line(&self) {
         if let Some(pipes) = &*self.pipes.borrow() {
             pipes.speak_if_agreed(&self.stream);
         }
     }
 
-    /// Waits until the other end is closed for good, whether or not somebody reads meanwhile.
-    pub(super) async fn hung_up(&self) {
-        self.stream.ended().await;
+    /// Whether the other end is closed.
+    pub(super) fn is_hung_up(&self) -> bool {
+        is_hung_up(&self.stream)
     }
 
-    /// Writes what can be written, and waits until something can.
-    pub(super) async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match self.try_write(bytes) {
-                Err(Errno::AGAIN) => match self.spoken_into() {
-                    Some(pipes) => pipes.to_client.room().await?,
-                    None => self.stream.room().await?,
-                },
-                Err(Errno::INTR) => {}
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                written => return Ok(written?),
-            }
+    /// Writes as much as there is room for.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(pipes) = self.output_pipes() {
+            pipes.width.fit(&pipes.to_client, bytes.len());
+            return (&*pipes.to_client).write(bytes);
         }
+        self.width.fit(&self.stream, bytes.len());
+        self.stream.send(bytes)
     }
 
-    pub(super) fn try_write(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        if let Some(pipes) = self.spoken_into() {
-            pipes.width.suit(&pipes.to_client, bytes.len());
-            return rustix::io::write(&pipes.to_client, bytes);
-        }
-        self.width.suit(self, bytes.len());
-        rustix::net::send(self, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-    }
-
-    /// Whether something could be written now.
+    /// Whether there is room now.
     pub(super) fn has_room(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let pipes = self.spoken_into();
-        let fd = match &pipes {
-            Some(pipes) => pipes.to_client.as_fd(),
-            None => self.as_fd(),
-        };
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        match self.output_pipes() {
+            Some(pipes) => has_room(&pipes.to_client),
+            None => has_room(&self.stream),
+        }
     }
 
-    fn listened_to(&self) -> Option<Rc<Pipes>> {
+    /// How many bytes that were written the client has not read, if the system tells.
+    pub(super) fn unread_by_client(&self) -> Option<usize> {
+        match self.output_pipes() {
+            Some(pipes) => unread_by_peer(&pipes.to_client),
+            None => unread_by_peer(&self.stream),
+        }
+    }
+
+    /// Whether bytes of the client wait to be read.
+    pub(super) fn has_input(&self) -> bool {
+        let unread = match self.input_pipes() {
+            Some(pipes) => unread_bytes(&pipes.from_client),
+            None => unread_bytes(&self.stream),
+        };
+        unread > 0
+    }
+
+    fn input_pipes(&self) -> Option<Rc<Pipes>> {
         let pipes = self.pipes.borrow();
         pipes.as_ref().filter(|pipes| pipes.listens.get()).cloned()
     }
 
-    fn spoken_into(&self) -> Option<Rc<Pipes>> {
+    fn output_pipes(&self) -> Option<Rc<Pipes>> {
         let pipes = self.pipes.borrow();
         pipes.as_ref().filter(|pipes| pipes.speaks.get()).cloned()
     }
 
-    pub(super) fn carried(&self) -> Carried {
-        Carried {
-            socket: self.as_fd().as_raw_fd(),
-            pipes: self.pipes.borrow().as_ref().map(|pipes| pipes.carried()),
+    pub(super) fn snapshot(&self) -> SocketSnapshot {
+        let Socket {
+            id: _,
+            reactor: _,
+            stream,
+            width: _,
+            pipes,
+            // Pipes are offered later.
+            reads: _,
+        } = self;
+        SocketSnapshot {
+            socket: number_of(stream),
+            pipes: pipes.borrow().as_ref().map(|pipes| pipes.snapshot()),
         }
     }
 
-    /// Goes on with what another program had.
-    pub(super) fn resume(carried: Carried) -> io::Result<Socket> {
-        let stream = ClientStream::new(adopt(carried.socket, Kind::Socket)?.into());
-        let socket = Socket::new(stream)?;
-        if let Some(pipes) = carried.pipes {
-            *socket.pipes.borrow_mut() = Some(Rc::new(Pipes::resume(pipes)?));
+    /// Continues with the connection of a snapshot.
+    pub(super) fn restore(
+        reactor: &Reactor,
+        id: ClientId,
+        snapshot: SocketSnapshot,
+    ) -> io::Result<Socket> {
+        let stream = Stream::new(adopt(snapshot.socket, Kind::Socket)?)?;
+        let socket = Socket::new(reactor, id, stream);
+        if let Some(snapshot) = snapshot.pipes {
+            let pipes = Pipes::restore(reactor, id, snapshot)?;
+            *socket.pipes.borrow_mut() = Some(Rc::new(pipes));
         }
         Ok(socket)
     }
 }
 
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-}
-
-/// The same, to go on with after an exec.
+/// A [`Socket`] in a snapshot.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Carried {
-    socket: RawFd,
+pub(super) struct SocketSnapshot {
+    socket: i32,
     #[serde(default)]
-    pipes: Option<pipes::Carried>,
+    pipes: Option<pipes::PipesSnapshot>,
 }
 
-impl Carried {
-    pub(super) fn descriptors(self) -> impl Iterator<Item = RawFd> {
-        let pipes = self.pipes.into_iter().flat_map(pipes::Carried::descriptors);
+impl SocketSnapshot {
+    pub(super) fn descriptors(self) -> impl Iterator<Item = i32> {
+        let pipes = self
+            .pipes
+            .into_iter()
+            .flat_map(pipes::PipesSnapshot::descriptors);
         pipes.chain([self.socket])
     }
 }

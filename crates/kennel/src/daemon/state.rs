@@ -1,46 +1,45 @@
-//! What `kennel ps` shows of a daemon: written when it changes, read by whoever looks.
+//! The state file of a daemon, which `kennel ps` reads.
 
-use std::rc::Rc;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::daemon_state::DaemonState;
-use super::tasks::{first_of, moments};
 use crate::sources::Sources;
 
-/// The state's name in the key's directory.
+/// The name of the state file in the key's directory.
 pub(crate) const STATE: &str = "state.json";
 
-/// A crowd is one change.
-const CROWD: Duration = Duration::from_millis(50);
-/// Requests alone are written down no more often: they are many, and nobody but a person wants to know.
-pub(super) const TALK: Duration = Duration::from_secs(1);
+/// Changes are written after this time: many at once are written once.
+pub(super) const WRITE_CHANGES_AFTER: Duration = Duration::from_millis(50);
+/// New requests alone are written after this time: they are many, and only people read them.
+pub(super) const WRITE_REQUESTS_AFTER: Duration = Duration::from_secs(1);
 
-/// Who is here. It may be outdated: the daemon's lock tells whether it lives.
+/// The content of the state file. It may be outdated: the daemon's lock tells whether the daemon lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DaemonListing {
     pub(crate) clients: Vec<ClientState>,
     pub(crate) servers: Vec<ServerState>,
-    /// Where its life stands, in words.
+    /// The state of its lifetime.
     pub(crate) state: String,
     /// The owner's pid.
     pub(crate) owner: Option<u32>,
     pub(crate) restarts: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_restart: Option<Restart>,
-    /// Since when nobody is attached, in seconds since 1970.
+    /// Since when no client is attached, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idle_since: Option<u64>,
 }
 
-/// Why and when another server took the place of one.
+/// The last replacement of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Restart {
     /// In seconds since 1970.
     pub(crate) at: u64,
     pub(crate) reason: String,
-    /// The pid of the one that is gone.
+    /// The pid of the replaced server.
     pub(crate) server: u32,
 }
 
@@ -57,7 +56,7 @@ pub(crate) struct ClientState {
 }
 
 impl ClientState {
-    /// What people call it: what it calls itself, else the name of its process.
+    /// The name that the client gives itself, else that of the app's process.
     pub(crate) fn name(&self) -> &str {
         let name = self.client.as_deref().or(self.app.as_deref());
         name.unwrap_or("?")
@@ -70,38 +69,40 @@ pub(crate) struct ServerState {
     pub(crate) class: Option<String>,
     pub(crate) since: u64,
     pub(crate) requests: u64,
-    /// How long it takes for an answer, in microseconds: the median of the last few.
+    /// The time to an answer in microseconds: the median of the last few.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) latency_us: Option<u64>,
-    /// How many share it.
+    /// How many clients share it.
     #[serde(default)]
     pub(crate) clients: usize,
-    /// What it was started from: whoever lists it sees whether that is still so.
+    /// The files that it was started from, so that readers can compare them.
     #[serde(default, skip_serializing_if = "Sources::is_empty")]
     pub(crate) sources: Sources,
 }
 
-/// Writes the state soon after it changed. Not at once: a file costs more than all that a client waits for when
-/// it comes, and on a busy disk many times as much.
-pub(super) async fn keep(daemon: Rc<DaemonState>) {
-    let mut written = Vec::new();
-    loop {
-        first_of! {
-            () = daemon.changed.notified() => moments::after(CROWD).await,
-            () = daemon.talked.notified() => first_of! {
-                () = daemon.changed.notified() => moments::after(CROWD).await,
-                () = moments::after(TALK) => {},
-            },
-        }
-        let text = text(&daemon);
-        // Not at our place any more: there may be somebody else's.
-        let has_place = !daemon.engine.borrow().has_moved() && daemon.lock.borrow().is_some();
-        if has_place && text != written {
-            // A full disk keeps people from seeing, not clients from being served.
-            if daemon.meeting.dir().write_whole(STATE, &text).is_ok() {
-                written = text;
-            }
-        }
+/// When the state is written. Not at once: to write a file takes longer than all else that a new client waits for, and on a
+/// busy disk many times as long.
+#[derive(Debug, Default)]
+pub(super) struct WriteState {
+    /// Something changed since the last write.
+    pub(super) is_changed: Cell<bool>,
+    /// A client sent a request since the last write.
+    pub(super) has_new_requests: Cell<bool>,
+    written: RefCell<Vec<u8>>,
+}
+
+/// Writes the state file if its content changes.
+pub(super) fn write(daemon: &DaemonState) {
+    daemon.listing.is_changed.set(false);
+    daemon.listing.has_new_requests.set(false);
+    let text = text(daemon);
+    // Without its runtime directory: the files there may be another daemon's.
+    let has_runtime_dir = !daemon.engine.borrow().has_moved() && daemon.lock.borrow().is_some();
+    let mut written = daemon.listing.written.borrow_mut();
+    // On a full disk `ps` shows old state; clients are served all the same.
+    if has_runtime_dir && text != *written && daemon.key_dir.dir().write_whole(STATE, &text).is_ok()
+    {
+        *written = text;
     }
 }
 
@@ -112,7 +113,7 @@ fn text(daemon: &DaemonState) -> Vec<u8> {
     let state = DaemonListing {
         clients: clients
             .iter()
-            .map(|(id, link)| link.state(engine.client_name(*id)))
+            .map(|(id, conn)| conn.state(engine.client_name(*id)))
             .collect(),
         servers: servers
             .values()

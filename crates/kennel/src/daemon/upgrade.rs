@@ -1,173 +1,353 @@
-//! A newer build of Kennel is there: the daemon becomes it, and stays the process that it is.
+//! Replaces the daemon's program by a newer build; the process stays.
 //!
-//! Its clients say which build they are. If one is newer than we are (never the same, never older: two versions do not
-//! fight), and it is as unconfined as we are, its program is looked at and asked whether it can go on with our state; then, at a quiet moment, we
-//! become it by an exec, with all descriptors and [all state](super::carried). Nobody's connection, server or lock
-//! ends by that. A program that is not fit is not asked again until it has changed, and the log says why.
+//! Clients tell their build. If one is newer than the daemon's (never the same, never older: two versions do not fight) and
+//! as unconfined as the daemon, its program is asked whether it can read the daemon's [snapshot](super::snapshot). If so,
+//! the daemon executes it at a quiet moment, with all descriptors and the snapshot. No connection, server or lock ends by
+//! that. A program that fails the check is not asked again until its file has changed, and the log says why.
 //!
-//! Quiet means that nobody waits for anything. That is preferred, for whoever waits would lose most if the new
-//! program failed; but a call in flight is carried like everything else, so a moment that never comes is not
-//! waited for. While long lines are held, it is: all that is held is written down and read back, which takes several times
-//! its memory, and nobody is served meanwhile.
+//! A moment is quiet if no request is pending. It is preferred, because pending requests would be lost if the new program
+//! failed; but a request in flight is in the snapshot like everything else, so the wait is bounded. While long lines are
+//! held, the daemon waits longer: to write and read the snapshot takes several times its memory, and nobody is served
+//! meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
+use std::fs::File;
+use std::io::{self, PipeReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kennel_core::engine::daemon::HandoverWait;
+use kennel_core::engine::daemon::{CheckAnswer, HandoverWait};
 use kennel_core::hello::{Build, ClientHello};
-use kennel_core::time::Moment;
+use kennel_sys::events::is_readable;
+use kennel_sys::fs::{FileFacts, FileId, open_without_waiting};
 use kennel_sys::handover;
+use kennel_sys::io::{Exit, Interest, Source, number_of};
 use kennel_sys::process::ProcessRef;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::{Deserialize, Serialize};
+use kennel_sys::stdio::set_nonblocking;
+use kennel_sys::text::os_string;
+use kennel_sys::user::UserId;
 
-use super::carried::{Carried, FORMAT, READS};
 use super::daemon_state::DaemonState;
-use super::tasks::{Descriptor, Notify, first_of, moments, others_first};
-use super::watch;
-use crate::shim::lines::max_line;
+use super::origin::Origin;
+use super::run_queue::{RunQueue, Runnable};
+use super::snapshot::{FORMAT, READABLE_FORMATS, Snapshot};
+use super::timers::Timer;
+use crate::lines::max_line;
+use crate::start_error::is_shortage;
 use crate::this_build;
 
-/// How long a program may take to say whether it is fit.
-const CHECK: Duration = Duration::from_secs(10);
-/// No answer of a check is longer.
-const LONGEST_ANSWER: usize = 4096;
+/// How long a program may take for its check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum bytes of a check's answer.
+const MAX_ANSWER: usize = 4096;
 
-/// What `kennel daemon --check` answers.
-#[derive(Debug, Serialize, Deserialize)]
-struct Fitness {
-    /// The text of a [`Build`].
-    build: String,
-    /// The formats it can go on with.
-    reads: Vec<u32>,
-}
-
-/// Where the daemon stands with newer builds.
+/// How far the daemon is with newer builds.
 #[derive(Debug, Default)]
 pub(super) struct Upgrade {
-    /// The newest that a client came with.
-    wish: RefCell<Option<(Build, PathBuf)>>,
-    wished: Notify,
-    /// A program is fit, and a moment is waited for.
+    /// The newest build that a client came with, and its program.
+    newest: RefCell<Option<(Build, PathBuf)>>,
+    stage: RefCell<UpgradeStage>,
+    /// It waits for a good moment: any event may make one.
     waiting: Cell<bool>,
-    moment: Notify,
-    /// Programs that were not fit.
-    refused: RefCell<Vec<Program>>,
-    /// The process that is asked whether it is fit: no stray.
-    pub(super) asked: Cell<Option<u32>>,
+    /// Programs that failed the check.
+    refused: RefCell<Vec<ProgramFile>>,
+    /// The pid of the check: it is no stray.
+    pub(super) checking: Cell<Option<u32>>,
 }
 
-/// A program's file, as it was when it was looked at.
+/// How far the daemon is with one program.
+#[derive(Debug, Default)]
+enum UpgradeStage {
+    #[default]
+    Idle,
+    /// The check begins when little memory is held.
+    BeforeCheck(Candidate, HandoverWait),
+    Checking(Candidate, Check),
+    /// The check succeeded: waits for a good moment.
+    Ready(Candidate, Build, HandoverWait),
+}
+
+/// The next stage.
+enum Next {
+    /// Go on with it now.
+    UpgradeStage(UpgradeStage),
+    /// Go on with it at the next event.
+    Wait(UpgradeStage),
+}
+
+/// A program's file, to recognise it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Program {
-    dev: u64,
-    ino: u64,
+struct ProgramFile {
+    id: FileId,
     size: u64,
     changed: (i64, i64),
 }
 
 impl Upgrade {
-    /// A client is there: is its build newer than ours? `may_lend` tells whether the client's program may be opened and
-    /// run; it is asked last, for it costs most.
-    pub(super) fn consider(&self, hello: &ClientHello, may_lend: impl FnOnce() -> bool) {
+    /// Notes the client's build if it is newer. `may_offer`: whether the client's program may be opened and run. It is
+    /// called last, because it costs most.
+    pub(super) fn consider(
+        &self,
+        hello: &ClientHello,
+        run_queue: &RunQueue,
+        may_offer: impl FnOnce() -> bool,
+    ) {
         let (Some(ours), Ok(theirs)) = (this_build::this(), hello.build.parse::<Build>()) else {
             return;
         };
-        let program = PathBuf::from(OsStr::from_bytes(hello.program.as_bytes()));
-        let mut wish = self.wish.borrow_mut();
-        let is_newest = wish.as_ref().is_none_or(|(newest, _)| theirs > *newest);
-        if theirs > ours && is_newest && program.is_absolute() && may_lend() {
-            *wish = Some((theirs, program));
-            self.wished.notify_one();
+        let program = PathBuf::from(os_string(hello.program.as_bytes()));
+        let mut newest = self.newest.borrow_mut();
+        let is_newest = newest.as_ref().is_none_or(|(build, _)| theirs > *build);
+        if theirs > ours && is_newest && program.is_absolute() && may_offer() {
+            *newest = Some((theirs, program));
+            run_queue.push(Runnable::Upgrade);
         }
     }
 
-    /// Something happened: it may be a good moment.
-    pub(super) fn stir(&self) {
+    /// Checks again after an event, if a good moment is waited for.
+    pub(super) fn recheck(&self, run_queue: &RunQueue) {
         if self.waiting.get() {
-            self.moment.notify_one();
-        }
-    }
-
-    /// Waits until something happens.
-    async fn news(&self) {
-        self.waiting.set(true);
-        self.moment.notified().await;
-    }
-
-    async fn wished(&self) -> PathBuf {
-        loop {
-            if let Some((_, program)) = self.wish.take() {
-                return program;
-            }
-            self.wished.notified().await;
+            run_queue.push(Runnable::Upgrade);
         }
     }
 }
 
-/// Becomes what newer clients come with.
-pub(super) async fn attend(daemon: Rc<DaemonState>) {
+/// Goes on with the upgrade.
+pub(super) fn run(daemon: &DaemonState) {
+    let upgrade = &daemon.upgrade;
+    upgrade.waiting.set(false);
     loop {
-        let path = daemon.upgrade.wished().await;
-        let looked = Candidate::open(&path);
-        let Some(why) = (match looked {
-            Ok(candidate) => candidate.take_over(&daemon).await,
-            Err(why) => Some(why),
-        }) else {
-            continue;
-        };
-        daemon.log.line(format_args!(
-            "stays {}, not {}: {why}",
-            this_build::text(),
-            path.display()
-        ));
+        let stage = upgrade.stage.take();
+        match stage.advance(daemon) {
+            Next::UpgradeStage(stage) => drop(upgrade.stage.replace(stage)),
+            Next::Wait(stage) => {
+                upgrade.stage.replace(stage);
+                return;
+            }
+        }
     }
 }
 
-/// A program that may be fit.
+/// Handles the timer: the check took too long, or waiting is over.
+pub(super) fn on_timer(daemon: &DaemonState) {
+    if let UpgradeStage::Checking(_, check) = &mut *daemon.upgrade.stage.borrow_mut() {
+        check.is_over = check.is_over || Instant::now() >= check.until;
+    }
+    run(daemon);
+}
+
+/// Handles output or the end of output of the check.
+pub(super) fn on_answer(daemon: &DaemonState) {
+    if let UpgradeStage::Checking(_, check) = &mut *daemon.upgrade.stage.borrow_mut() {
+        check.read();
+    }
+    run(daemon);
+}
+
+/// Handles the exit of the check.
+pub(super) fn on_exit(daemon: &DaemonState) {
+    if let UpgradeStage::Checking(_, check) = &mut *daemon.upgrade.stage.borrow_mut() {
+        check.exit = None;
+        check.has_exited = true;
+    }
+    run(daemon);
+}
+
+impl UpgradeStage {
+    fn advance(self, daemon: &DaemonState) -> Next {
+        match self {
+            UpgradeStage::Idle => open_newest(daemon),
+            UpgradeStage::BeforeCheck(candidate, mut wait) => {
+                if !is_good(daemon, &mut wait, |_| true) {
+                    return wait_for(daemon, &wait, UpgradeStage::BeforeCheck(candidate, wait));
+                }
+                match candidate.start_check(daemon) {
+                    Ok(check) => Next::UpgradeStage(UpgradeStage::Checking(candidate, check)),
+                    Err(Failure::Unfit(why)) => candidate.refuse(daemon, &why),
+                    Err(Failure::Shortage(why)) => {
+                        log_refusal(daemon, &candidate.path, &why);
+                        wait.shortage(daemon.now());
+                        wait_for(daemon, &wait, UpgradeStage::BeforeCheck(candidate, wait))
+                    }
+                }
+            }
+            UpgradeStage::Checking(candidate, mut check) => {
+                if !check.is_done(daemon) {
+                    return Next::Wait(UpgradeStage::Checking(candidate, check));
+                }
+                match check.outcome(daemon) {
+                    Ok(build) => {
+                        daemon.log.line(format_args!(
+                            "newer build {build} found: replaces this program at a quiet moment"
+                        ));
+                        let wait = HandoverWait::new(daemon.now());
+                        Next::UpgradeStage(UpgradeStage::Ready(candidate, build, wait))
+                    }
+                    Err(why) => candidate.refuse(daemon, &why),
+                }
+            }
+            UpgradeStage::Ready(candidate, build, mut wait) => {
+                let is_quiet = |wait: &HandoverWait| {
+                    let is_quiet = wait.is_quiet(&daemon.engine.borrow(), daemon.now());
+                    is_quiet && daemon.may_hand_over()
+                };
+                if is_good(daemon, &mut wait, is_quiet) {
+                    match candidate.exec(daemon, &build) {
+                        Exec::NotNow => wait.not_yet(Duration::ZERO, daemon.now()),
+                        Exec::Failed(Failure::Unfit(why)) => return candidate.refuse(daemon, &why),
+                        Exec::Failed(Failure::Shortage(why)) => {
+                            log_refusal(daemon, &candidate.path, &why);
+                            wait.shortage(daemon.now());
+                        }
+                    }
+                }
+                wait_for(daemon, &wait, UpgradeStage::Ready(candidate, build, wait))
+            }
+        }
+    }
+}
+
+/// Opens the newest program that a client came with.
+fn open_newest(daemon: &DaemonState) -> Next {
+    let Some((build, path)) = daemon.upgrade.newest.take() else {
+        return Next::Wait(UpgradeStage::Idle);
+    };
+    match Candidate::open(&path) {
+        Ok(candidate)
+            if daemon
+                .upgrade
+                .refused
+                .borrow()
+                .contains(&candidate.program_file) =>
+        {
+            Next::UpgradeStage(UpgradeStage::Idle)
+        }
+        Ok(candidate) => {
+            let wait = HandoverWait::new(daemon.now());
+            Next::UpgradeStage(UpgradeStage::BeforeCheck(candidate, wait))
+        }
+        Err(Failure::Unfit(why)) => {
+            log_refusal(daemon, &path, &why);
+            Next::UpgradeStage(UpgradeStage::Idle)
+        }
+        Err(Failure::Shortage(why)) => {
+            log_refusal(daemon, &path, &why);
+            daemon.upgrade.newest.replace(Some((build, path)));
+            let mut wait = HandoverWait::new(daemon.now());
+            wait.shortage(daemon.now());
+            set_timer(daemon, &wait);
+            Next::Wait(UpgradeStage::Idle)
+        }
+    }
+}
+
+/// Whether the moment is good, and little memory is held. If not, that is not counted again at once: others wait for that.
+fn is_good(
+    daemon: &DaemonState,
+    wait: &mut HandoverWait,
+    is_good: impl Fn(&HandoverWait) -> bool,
+) -> bool {
+    if !wait.is_due(daemon.now()) || !is_good(wait) {
+        return false;
+    }
+    let began = Instant::now();
+    let is_stale = |began| wait.drops_half_line(began, daemon.now());
+    let is_light =
+        is_light(daemon, wait) || daemon.drop_half_lines(is_stale) && is_light(daemon, wait);
+    if !is_light {
+        wait.not_yet(began.elapsed(), daemon.now());
+    }
+    is_light
+}
+
+/// Whether the snapshot is small enough to be written now. It is made and counted only if a cheap estimate passes: a byte
+/// may take six when it is written.
+fn is_light(daemon: &DaemonState, wait: &HandoverWait) -> bool {
+    let max_bytes = wait.max_bytes(max_line(), daemon.now());
+    daemon.snapshot_bytes() <= max_bytes
+        && Snapshot::pack(daemon).is_none_or(|snapshot| snapshot.is_within(max_bytes))
+}
+
+/// Waits for the next event, or for the end of the wait.
+fn wait_for(daemon: &DaemonState, wait: &HandoverWait, stage: UpgradeStage) -> Next {
+    daemon.upgrade.waiting.set(true);
+    set_timer(daemon, wait);
+    Next::Wait(stage)
+}
+
+fn set_timer(daemon: &DaemonState, wait: &HandoverWait) {
+    let timeout = wait.next_timeout(daemon.now());
+    let at = timeout.map(|at| daemon.instant(at));
+    daemon.set_timer(Timer::Upgrade, at);
+}
+
+fn log_refusal(daemon: &DaemonState, path: &Path, why: &str) {
+    daemon.log.line(format_args!(
+        "stays {}, not {}: {why}",
+        this_build::text(),
+        path.display()
+    ));
+}
+
+/// Why a newer program does not replace this one. The reasons are for people.
+enum Failure {
+    /// It never will, unless its file changes.
+    Unfit(String),
+    /// Something is short now, such as descriptors or memory: it may later.
+    Shortage(String),
+}
+
+impl Failure {
+    fn of(what: &str, error: &io::Error) -> Failure {
+        let why = format!("{what}: {error}");
+        match error.raw_os_error().is_some_and(is_shortage) {
+            true => Failure::Shortage(why),
+            false => Failure::Unfit(why),
+        }
+    }
+}
+
+/// A program that may be newer.
+#[derive(Debug)]
 struct Candidate {
+    path: PathBuf,
     file: File,
-    meta: Metadata,
-    mark: Program,
+    facts: FileFacts,
+    program_file: ProgramFile,
 }
 
 impl Candidate {
-    fn open(path: &Path) -> Result<Candidate, String> {
-        let opened = File::options()
-            .read(true)
-            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
-            .open(path);
-        let file = opened.map_err(|error| format!("it cannot be opened: {error}"))?;
-        let meta = file.metadata();
-        let meta = meta.map_err(|error| format!("it cannot be looked at: {error}"))?;
-        let mark = Program {
-            dev: meta.dev(),
-            ino: meta.ino(),
-            size: meta.size(),
-            changed: (meta.ctime(), meta.ctime_nsec()),
+    fn open(path: &Path) -> Result<Candidate, Failure> {
+        let opened = open_without_waiting(path);
+        let file = opened.map_err(|error| Failure::of("it cannot be opened", &error))?;
+        let facts = FileFacts::of(&file);
+        let facts = facts.map_err(|error| Failure::of("its facts cannot be read", &error))?;
+        let program_file = ProgramFile {
+            id: facts.id(),
+            size: facts.size(),
+            changed: facts.changed_at(),
         };
-        Ok(Candidate { file, meta, mark })
+        let path = path.to_owned();
+        Ok(Candidate {
+            path,
+            file,
+            facts,
+            program_file,
+        })
     }
 
-    /// Whether anybody else could have made it what it is (rule 9).
+    /// Whether only this user or root can have written it (rule 9).
     fn is_trusted(&self) -> Result<(), String> {
-        let (mode, uid) = (self.meta.mode() & 0o7777, self.meta.uid());
-        let me = rustix::process::geteuid().as_raw();
-        if !self.meta.is_file() {
-            Err("it is no file".into())
-        } else if uid != me && uid != 0 {
+        let (mode, owner) = (self.facts.mode(), self.facts.owner());
+        let me = UserId::current().number();
+        if !self.facts.is_file() {
+            Err("it is not a regular file".into())
+        } else if !owner.is_current() && !owner.is_root() {
             Err(format!(
-                "it belongs to uid {uid}, neither to us ({me}) nor to root"
+                "it belongs to {owner}, neither to this user ({me}) nor to root"
             ))
         } else if mode & 0o022 != 0 {
             Err(format!(
@@ -178,197 +358,191 @@ impl Candidate {
         }
     }
 
-    /// Becomes it, and returns only if that is not to be; why, unless it was said before.
-    async fn take_over(self, daemon: &Rc<DaemonState>) -> Option<String> {
-        if daemon.upgrade.refused.borrow().contains(&self.mark) {
-            return None;
-        }
-        wait_for(daemon, HandoverWait::new(daemon.now()), |_| true).await;
-        let why = match self.is_fit(daemon).await {
-            Ok(build) => {
-                daemon.log.line(format_args!(
-                    "{build} is there: becomes it at a quiet moment"
-                ));
-                loop {
-                    moment(daemon).await;
-                    match self.become_it(daemon, &build) {
-                        Attempt::NotNow => daemon.upgrade.news().await,
-                        Attempt::Failed(error) => break format!("it cannot be run: {error}"),
-                    }
-                }
-            }
-            Err(why) => why,
-        };
-        daemon.upgrade.refused.borrow_mut().push(self.mark);
-        Some(why)
+    /// Refuses it until its file has changed.
+    fn refuse(self, daemon: &DaemonState, why: &str) -> Next {
+        daemon.set_timer(Timer::Upgrade, None);
+        daemon.upgrade.refused.borrow_mut().push(self.program_file);
+        log_refusal(daemon, &self.path, why);
+        Next::UpgradeStage(UpgradeStage::Idle)
     }
 
-    /// Asks it whether it can go on with what we know now.
-    async fn is_fit(&self, daemon: &DaemonState) -> Result<Build, String> {
-        self.is_trusted()?;
-        let state = Carried::pack(daemon)
-            .map(|carried| carried.written())
+    /// Starts the check with a snapshot of now.
+    fn start_check(&self, daemon: &DaemonState) -> Result<Check, Failure> {
+        self.is_trusted().map_err(Failure::Unfit)?;
+        let state = Snapshot::pack(daemon)
+            .map(|snapshot| snapshot.written())
             .transpose();
-        let state = state.map_err(|error| format!("the state cannot be written down: {error}"))?;
-        let (heard, answer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|error| format!("it cannot be asked: {error}"))?;
-        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let state = state.map_err(|error| Failure::of("the state cannot be written", &error))?;
+        let cannot_ask = |error| Failure::of("its check cannot be started", &error);
+        let (answer_pipe, answer) = io::pipe().map_err(cannot_ask)?;
+        set_nonblocking(&answer_pipe).map_err(cannot_ask)?;
+        let token = Origin::CheckAnswer.token();
+        let answer_pipe = Source::with(&daemon.reactor, answer_pipe, token, Interest::READ);
+        let answer_pipe = answer_pipe.map_err(cannot_ask)?;
+        let mut command = handover::command_of(&self.file, "kennel");
         command
-            .arg0("kennel")
             .args(["daemon", "--check"])
             .stdin(state.map_or_else(Stdio::null, Stdio::from))
             .stdout(answer)
             .stderr(Stdio::null());
         let child = command.spawn();
-        let mut child = child.map_err(|error| format!("it cannot be run: {error}"))?;
-        // Its end of the pipe.
-        drop(command);
-        daemon.upgrade.asked.set(Some(child.id()));
-        let process = ProcessRef::open(child.id());
-        let heard = moments::within(CHECK, all_of(heard)).await;
-        // One that has closed its stdout is about to end; one that has not is not waited for.
-        let in_time = match (&heard, &process) {
-            (None, _) => false,
-            (Some(_), Err(_)) => true,
-            (Some(_), Ok(process)) => {
-                let end = watch::end_of(process, daemon.sweep);
-                moments::within(CHECK, end).await.is_some()
-            }
-        };
-        if !in_time {
-            let _ = child.kill();
-        }
-        let status = child.wait();
-        daemon.upgrade.asked.set(None);
-        let heard = heard.ok_or_else(|| format!("it did not answer within {CHECK:?}"))?;
-        let heard = heard.map_err(|error| format!("it cannot be heard: {error}"))?;
-        let said = String::from_utf8_lossy(&heard);
-        if !status.is_ok_and(|status| status.success()) {
-            return Err(format!("its check failed: {}", said.trim_end()));
-        }
-        let fitness: Fitness = serde_json::from_slice(&heard)
-            .map_err(|_| format!("its check says {:?}", said.trim_end()))?;
-        if !fitness.reads.contains(&FORMAT) {
-            let reads = fitness.reads;
-            return Err(format!(
-                "it reads states of format {reads:?}, and ours is {FORMAT}"
-            ));
-        }
-        match (fitness.build.parse::<Build>(), this_build::this()) {
-            (Ok(build), Some(ours)) if build > ours => Ok(build),
-            _ => Err(format!("it is {}, which is not newer", fitness.build)),
-        }
+        let child = child.map_err(|error| Failure::of(CANNOT_RUN, &error))?;
+        daemon.upgrade.checking.set(Some(child.id()));
+        let until = Instant::now() + CHECK_TIMEOUT;
+        daemon.set_timer(Timer::Upgrade, Some(until));
+        Ok(Check {
+            child,
+            answer_pipe: Some(answer_pipe),
+            answer: Ok(Vec::with_capacity(MAX_ANSWER)),
+            process: None,
+            exit: None,
+            has_exited: false,
+            is_over: false,
+            until,
+        })
     }
 
-    /// Returns only if it did not work: then all is as before.
-    fn become_it(&self, daemon: &DaemonState, build: &Build) -> Attempt {
-        handover::hold_signals();
-        let attempt = self.try_become_it(daemon, build);
-        handover::hear_signals();
+    /// Executes it. Returns only if that failed: then all is as before.
+    fn exec(&self, daemon: &DaemonState, build: &Build) -> Exec {
+        handover::block_end_signals();
+        let attempt = self.try_exec(daemon, build);
+        handover::unblock_end_signals();
         attempt
     }
 
-    fn try_become_it(&self, daemon: &DaemonState, build: &Build) -> Attempt {
-        // Somebody asks for the end: it would be forgotten.
+    fn try_exec(&self, daemon: &DaemonState, build: &Build) -> Exec {
+        // A signal asks the daemon to stop: the new program would not know.
         if is_readable(&daemon.signals) {
-            return Attempt::NotNow;
+            return Exec::NotNow;
         }
-        let Some(carried) = Carried::pack(daemon) else {
-            return Attempt::NotNow;
+        let Some(snapshot) = Snapshot::pack(daemon) else {
+            return Exec::NotNow;
         };
-        let state = match carried.written() {
+        let state = match snapshot.written() {
             Ok(state) => state,
-            Err(error) => return Attempt::Failed(error),
+            Err(error) => {
+                return Exec::Failed(Failure::of("the state cannot be written", &error));
+            }
         };
         daemon.log.line(format_args!(
             "becomes {build}, with {} clients and {} servers",
-            carried.clients.len(),
-            carried.stations.len()
+            snapshot.clients.len(),
+            snapshot.stations.len()
         ));
-        let number = state.as_raw_fd();
-        let mut handed = carried.descriptors();
+        let number = number_of(&state);
+        let mut handed = snapshot.descriptors();
         handed.push(number);
-        let (number, key) = (number.to_string(), format!("key={}", carried.key));
+        let (number, key) = (number.to_string(), format!("key={}", snapshot.key));
         let words = ["kennel", "daemon", "--resume", &number, &key];
         let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
-        Attempt::Failed(handover::exec(self.file.as_fd(), &words, &handed))
+        let error = handover::exec(&self.file, &words, &handed);
+        Exec::Failed(Failure::of(CANNOT_RUN, &error))
     }
 }
 
-enum Attempt {
-    /// Something is in the way that passes.
+const CANNOT_RUN: &str = "it cannot be run";
+
+enum Exec {
+    /// Something prevents it for now.
     NotNow,
-    Failed(io::Error),
+    Failed(Failure),
 }
 
-/// Waits for a moment that is good enough.
-async fn moment(daemon: &DaemonState) {
-    let wait = HandoverWait::new(daemon.now());
-    wait_for(daemon, wait, |now| {
-        daemon.may_hand_over() && wait.is_quiet(&daemon.engine.borrow(), now)
-    })
-    .await;
+/// A running check.
+#[derive(Debug)]
+struct Check {
+    child: Child,
+    /// The pipe of its answer, until all is read.
+    answer_pipe: Option<Source<PipeReader>>,
+    answer: io::Result<Vec<u8>>,
+    /// It has answered and closes its output: its process, to wait for the exit.
+    process: Option<Rc<ProcessRef>>,
+    exit: Option<Source<Exit>>,
+    has_exited: bool,
+    /// It had [`CHECK_TIMEOUT`] for its answer, or for its exit.
+    is_over: bool,
+    until: Instant,
 }
 
-/// Waits for a moment at which little is held, and that is good.
-async fn wait_for(daemon: &DaemonState, wait: HandoverWait, is_good: impl Fn(Moment) -> bool) {
-    let upgrade = &daemon.upgrade;
-    loop {
-        let now = daemon.now();
-        if is_good(now) && wait.is_light(daemon.carried_bytes(), max_line(), now) {
-            break;
+impl Check {
+    /// Reads more of its answer.
+    fn read(&mut self) {
+        let (Some(answer_pipe), Ok(answer)) = (&self.answer_pipe, &mut self.answer) else {
+            return;
+        };
+        let mut part = vec![0; MAX_ANSWER - answer.len()];
+        match (&**answer_pipe).read(&mut part) {
+            Ok(count) => {
+                answer.extend_from_slice(&part[..count]);
+                if count == 0 || answer.len() == MAX_ANSWER {
+                    self.answer_pipe = None;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                self.answer = Err(error);
+                self.answer_pipe = None;
+            }
         }
-        let timeout = wait.next_timeout(now);
-        first_of! {
-            () = upgrade.news() => {},
-            () = moments::until(timeout.map(|at| daemon.instant(at))) => {},
-        }
-        // What led here is followed by more of the same, often at once: it is done first.
-        others_first().await;
     }
-    upgrade.waiting.set(false);
-}
 
-fn is_readable(fd: impl AsFd) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-}
-
-async fn all_of(pipe: OwnedFd) -> io::Result<Vec<u8>> {
-    rustix::io::ioctl_fionbio(&pipe, true)?;
-    let pipe = Descriptor::of_input(pipe)?;
-    let mut answer = Vec::with_capacity(LONGEST_ANSWER);
-    while answer.len() < LONGEST_ANSWER {
-        let room = LONGEST_ANSWER - answer.len();
-        let mut part = vec![0; room];
-        let count = pipe
-            .read(|| room, |pipe| Ok(rustix::io::read(pipe, &mut part)?))
-            .await?;
-        if count == 0 {
-            break;
+    /// Whether it is over. After the end of its output it is expected to exit; before that, its exit is not waited for.
+    fn is_done(&mut self, daemon: &DaemonState) -> bool {
+        if self.is_over || self.has_exited && self.answer_pipe.is_none() {
+            return true;
         }
-        answer.extend_from_slice(&part[..count]);
+        if self.answer_pipe.is_some() {
+            return false;
+        }
+        if self.process.is_none() {
+            let Ok(process) = ProcessRef::open(self.child.id()) else {
+                return true;
+            };
+            let process = Rc::new(process);
+            self.exit = daemon.watch_exit(&process, Origin::CheckExit);
+            self.process = Some(process);
+            self.until = Instant::now() + CHECK_TIMEOUT;
+            daemon.set_timer(Timer::Upgrade, Some(self.until));
+        }
+        if self.exit.is_none() {
+            // Its exit is not reported.
+            self.has_exited = !self.process.as_ref().is_some_and(|it| it.is_alive());
+            let check_at = Instant::now() + daemon.sweep.min(Duration::from_millis(100));
+            daemon.set_timer(Timer::Upgrade, Some(check_at.min(self.until)));
+        }
+        self.has_exited
     }
-    Ok(answer)
+
+    /// The build that it is, if it can go on; else why not.
+    fn outcome(mut self, daemon: &DaemonState) -> Result<Build, String> {
+        daemon.set_timer(Timer::Upgrade, None);
+        if self.is_over {
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait();
+        daemon.upgrade.checking.set(None);
+        if self.answer_pipe.is_some() {
+            return Err(format!("it did not answer within {CHECK_TIMEOUT:?}"));
+        }
+        let answer = self.answer;
+        let answer = answer.map_err(|error| format!("its answer cannot be read: {error}"))?;
+        let success = status.is_ok_and(|status| status.success());
+        CheckAnswer::judge(&answer, success, FORMAT, this_build::this())
+    }
 }
 
-/// `kennel daemon --check`: says on stdout whether this program can go on with the state on its stdin.
+/// `kennel daemon --check`: prints whether this program can go on with the snapshot on stdin.
 #[expect(clippy::print_stdout, reason = "an older daemon asks")]
 pub(super) fn check() -> ExitCode {
-    let mut state = Vec::new();
-    let read = io::stdin().read_to_end(&mut state);
-    let understood = match read {
-        // Asked without one: by its formats alone.
-        Ok(0) | Err(_) => Ok(()),
-        Ok(_) => Carried::read(&state[..]).map(drop),
-    };
+    let understood = Snapshot::read_if_any(io::stdin().lock()).map(drop);
     match understood {
         Ok(()) => {
-            let fitness = Fitness {
+            let answer = CheckAnswer {
                 build: this_build::text(),
-                reads: READS.to_vec(),
+                reads: READABLE_FORMATS.to_vec(),
             };
-            let text = serde_json::to_string(&fitness).expect("strings and numbers have a text");
+            let text = serde_json::to_string(&answer).expect("strings and numbers have a text");
             println!("{text}");
             ExitCode::SUCCESS
         }

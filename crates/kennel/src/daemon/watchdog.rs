@@ -1,11 +1,11 @@
-//! A plain thread that ends the process when it is stuck: what waits on the event loop stalls with it (lesson 29).
+//! A thread that ends the process when it is stuck. A timer would not do: it stalls with the event loop (lesson 29).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Armed until it is dropped.
+/// A watchdog, armed until it is dropped.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     called_off: Arc<AtomicBool>,
@@ -13,22 +13,22 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Ends the process after `patience`, once `last_words` were said.
-    pub(super) fn arm(patience: Duration, last_words: impl FnOnce() + Send + 'static) -> Watchdog {
+    /// Calls `on_timeout` and ends the process after `timeout`.
+    pub(super) fn arm(timeout: Duration, on_timeout: impl FnOnce() + Send + 'static) -> Watchdog {
         let called_off = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&called_off);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let watch = move || {
             while !seen.load(Ordering::SeqCst) {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    last_words();
+                    on_timeout();
                     std::process::exit(1);
                 }
                 thread::park_timeout(left);
             }
         };
-        // Without one (no thread to be had) nothing is worse than before.
+        // Without a thread the process ends as it would without a watchdog.
         let thread = thread::Builder::new().name("watchdog".into()).spawn(watch);
         Watchdog {
             called_off,

@@ -1,4 +1,5 @@
-//! `kennel reap`: ends what is proven to be orphaned, by identity and with the ladder, and says what that freed.
+//! `kennel reap`: ends orphaned processes, by process identity and with the stop ladder, and reports how much memory
+//! that freed.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,59 +10,58 @@ use serde::Serialize;
 
 use super::orphans::InDoubt;
 use super::{megabytes, orphans, runtime};
-use crate::ps::words::printable;
-use crate::say::{self, say};
+use crate::exit_code::USAGE;
+use crate::ps::words::{counted, printable};
+use crate::stdout::{self, print_line};
 
 /// How long an orphan has to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(2);
-/// Exit code for a destructive act that is refused.
-const REFUSED: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReapArgs {
-    /// Show what would end, and end nothing
+    /// Show which processes would be killed; kill none
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 
-    /// Also orphans that Kennel did not start
+    /// Also kill orphaned servers that Kennel did not start
     #[arg(long)]
     foreign: bool,
 
-    /// With --foreign, also orphans of other users
+    /// With --foreign, also kill orphans of other users
     #[arg(long, requires = "foreign")]
     all_users: bool,
 
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 
-    /// For programs rather than people
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 /// What was done, as `--json` shows it.
 #[derive(Debug, Default, Serialize)]
-struct Done {
-    /// Processes of Kennel's own that were left over, and are gone.
+struct ReapReport {
+    /// Number of leftover processes of Kennel's servers that were ended.
     leftovers: usize,
-    /// Records of sessions that are gone.
+    /// Number of stale session records that were removed.
     records: usize,
     /// Orphans that Kennel did not start.
-    foreign: Vec<Told>,
-    /// Orphans of other users, which are spared without `--all-users`.
-    other_users: Vec<Told>,
-    /// Processes that may be orphans, and are spared because that is in doubt.
+    foreign: Vec<OrphanReport>,
+    /// Orphans of other users, which are not ended without `--all-users`.
+    other_users: Vec<OrphanReport>,
+    /// Processes that may be orphans; not ended because that is in doubt.
     in_doubt: Vec<InDoubt>,
-    /// Processes that would not go.
+    /// Number of processes that could not be ended.
     left: usize,
     freed_bytes: u64,
     dry_run: bool,
 }
 
-/// An orphan and what became of it.
+/// An orphan and the result of ending it.
 #[derive(Debug, Serialize)]
-struct Told {
+struct OrphanReport {
     pid: u32,
     user: String,
     command: String,
@@ -72,9 +72,9 @@ struct Told {
     ended: bool,
 }
 
-impl Told {
-    fn of(orphan: &Orphan, ended: Ended) -> Told {
-        Told {
+impl OrphanReport {
+    fn of(orphan: &Orphan, ended: Ended) -> OrphanReport {
+        OrphanReport {
             pid: orphan.process.pid(),
             user: orphans::user(orphan),
             command: orphans::command(orphan),
@@ -88,9 +88,9 @@ impl Told {
 }
 
 pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
-    let mut done = Done {
+    let mut done = ReapReport {
         dry_run: args.dry_run,
-        ..Done::default()
+        ..ReapReport::default()
     };
     if let Err(error) = own(args, &mut done) {
         return crate::fail(&error);
@@ -102,7 +102,7 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     if !args.foreign {
         conclude(args, &done);
         if !found.is_empty() && !args.json {
-            say!(
+            print_line!(
                 "{} that kennel did not start: `kennel reap --foreign --dry-run` shows them",
                 orphans_of(found.len())
             );
@@ -113,18 +113,23 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
     let (found, others): (Vec<Orphan>, Vec<Orphan>) = found
         .into_iter()
         .partition(|orphan| args.all_users || orphans::is_ours(orphan));
-    let spared = others.iter().map(|other| Told::of(other, Ended::default()));
+    let spared = others
+        .iter()
+        .map(|other| OrphanReport::of(other, Ended::default()));
     done.other_users = spared.collect();
     if !args.json {
         found
             .iter()
-            .for_each(|orphan| say!("{}", printable(&orphans::told(orphan))));
+            .for_each(|orphan| print_line!("{}", printable(&orphans::described(orphan))));
         for other in &others {
-            say!("--  another user's: {}", printable(&orphans::told(other)));
+            print_line!(
+                "--  another user's: {}",
+                printable(&orphans::described(other))
+            );
         }
         if !others.is_empty() {
             let all = "kennel reap --foreign --all-users";
-            say!(
+            print_line!(
                 "      to end {} of other users too: {all}",
                 orphans_of(others.len())
             );
@@ -137,30 +142,30 @@ pub(crate) fn reap(args: &ReapArgs) -> ExitCode {
         _ => match crate::wrap::ask(&format!("End {}?", orphans_of(found.len()))) {
             Ok(wanted) => wanted,
             Err(refusal) => {
-                crate::fail(&refusal);
+                let code = crate::fail_with(USAGE, &refusal);
                 foreign(&found, false, &mut done);
                 if args.json {
                     conclude(args, &done);
                 }
-                return ExitCode::from(REFUSED);
+                return code;
             }
         },
     };
     foreign(&found, wanted, &mut done);
     conclude(args, &done);
-    let spared = done.foreign.iter().filter(|told| !told.ended).count();
+    let spared = done.foreign.iter().filter(|report| !report.ended).count();
     if wanted && done.left == 0 && spared > 0 && !args.json {
-        say!(
-            "{} did something meanwhile, and was spared: run it again",
+        print_line!(
+            "{} not ended, because it was active in the meantime; run the command again",
             orphans_of(spared)
         );
     }
     code(&done)
 }
 
-/// What Kennel itself started, and nobody is in charge of any more.
-fn own(args: &ReapArgs, done: &mut Done) -> Result<(), String> {
-    crate::refused::tell();
+/// Ends the leftovers of servers that Kennel started, and removes stale records.
+fn own(args: &ReapArgs, done: &mut ReapReport) -> Result<(), String> {
+    crate::refused::warn_all();
     let left = runtime::left();
     let stale = runtime::stale_sessions();
     if args.dry_run {
@@ -171,19 +176,19 @@ fn own(args: &ReapArgs, done: &mut Done) -> Result<(), String> {
         .iter()
         .filter(|name| runtime::forget_session(name))
         .count();
-    let trees = runtime::existing("trees").ok().flatten();
+    let trees = runtime::existing(crate::listing::TREES).ok().flatten();
     let Some(trees) = trees.filter(|_| !left.is_empty()) else {
         return Ok(());
     };
     let ended = tree::end_leftovers(&trees, AFTER_TERM)
-        .map_err(|error| format!("cannot end what was left: {error}"))?;
+        .map_err(|error| format!("cannot end leftover processes: {error}"))?;
     done.leftovers = ended.processes;
     done.left += ended.left;
     Ok(())
 }
 
-/// Tells of each orphan, and ends them if that is wanted.
-fn foreign(found: &[Orphan], wanted: bool, done: &mut Done) {
+/// Reports each orphan, and ends it if `wanted`.
+fn foreign(found: &[Orphan], wanted: bool, done: &mut ReapReport) {
     let ended = match wanted {
         false => Vec::new(),
         true => found_orphans::end(found, AFTER_TERM).unwrap_or_else(|error| {
@@ -195,30 +200,30 @@ fn foreign(found: &[Orphan], wanted: bool, done: &mut Done) {
     for (index, orphan) in found.iter().enumerate() {
         let ended = ended.get(index).copied().unwrap_or_default();
         done.left += ended.left;
-        let told = Told::of(orphan, ended);
-        if told.ended {
+        let report = OrphanReport::of(orphan, ended);
+        if report.ended {
             done.freed_bytes += orphan.memory;
         }
-        done.foreign.push(told);
+        done.foreign.push(report);
     }
 }
 
-fn conclude(args: &ReapArgs, done: &Done) {
+fn conclude(args: &ReapArgs, done: &ReapReport) {
     if args.json {
-        say::json(done);
+        stdout::json(done);
         return;
     }
-    let ended = done.foreign.iter().filter(|told| told.ended).count();
+    let ended = done.foreign.iter().filter(|report| report.ended).count();
     if args.dry_run {
-        say!(
+        print_line!(
             "nothing was ended: this was a dry run ({} of kennel's own are left over)",
             done.leftovers
         );
     } else if ended + done.leftovers + done.records == 0 && done.left == 0 {
-        say!("nothing was ended");
+        print_line!("nothing was ended");
     } else {
         let freed = megabytes(done.freed_bytes);
-        say!(
+        print_line!(
             "ended {} of kennel's own and {}, {freed} freed; {} stale records removed",
             done.leftovers,
             orphans_of(ended),
@@ -227,17 +232,17 @@ fn conclude(args: &ReapArgs, done: &Done) {
     }
     if done.left > 0 {
         crate::fail(&format!(
-            "{} would not go: stuck in the kernel, or of another user",
+            "{} could not be ended: stuck in the kernel, or of another user",
             done.left
         ));
     }
 }
 
 fn orphans_of(count: usize) -> String {
-    format!("{count} orphan{}", if count == 1 { "" } else { "s" })
+    counted(count, "orphan")
 }
 
-fn code(done: &Done) -> ExitCode {
+fn code(done: &ReapReport) -> ExitCode {
     match done.left {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,

@@ -10,7 +10,7 @@ use kennel_core::hello::ClientHello;
 
 use crate::confined;
 use crate::former_key;
-use crate::meeting::Meeting;
+use crate::key_dir::KeyDir;
 
 /// What a session decided: a former key, or `None` for its own.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl FormerKey {
         let find = || {
             let hello = former_key::hello_of(hello, self.cwd_given);
             let keys = former_key::of_hello(&hello, confined::ours().ok()?);
-            let key = keys.into_iter().find(|key| Meeting::has_daemon(key))?;
+            let key = keys.into_iter().find(|key| KeyDir::has_daemon(key))?;
             let hello = Arc::new(hello);
             Some(FormerPlace { key, hello })
         };

@@ -1,20 +1,15 @@
 //! The first words: our hello, and the daemon's, read to its last byte and not one further.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use kennel_core::election::Said;
-use kennel_core::hello::{ClientHello, Control, LONGEST_HELLO};
-use kennel_sys::events::Bell;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use kennel_core::election::DaemonReply;
+use kennel_core::hello::{ClientHello, Control, MAX_HELLO};
+use kennel_sys::events::{Waker, is_readable};
+use kennel_sys::io::{Input, Stream};
 
 use super::Greeted;
-use super::pause::is_readable;
-use super::stuck::{Look, Watch};
+use super::stuck::{StuckCheck, Watch};
 
 /// How often a silent daemon is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -22,9 +17,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What came of a hello.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Said(Said),
+    Said(DaemonReply),
     /// It does not answer, and that is how it looks: anything but waiting.
-    Silent(Look),
+    Silent(StuckCheck),
     /// Nobody wants to know any more.
     Abandoned,
 }
@@ -78,27 +73,23 @@ impl Asked {
     /// The answer, or what is to be thought of it that there is none.
     pub(super) fn answer(
         &mut self,
-        socket: &UnixStream,
+        socket: &Stream,
         watch: &mut Watch,
-        abandoned: &Bell,
+        abandoned: &Waker,
     ) -> io::Result<Answer> {
-        let look = Timespec::try_from(LOOK).expect("a short time");
         loop {
             if let Some(answer) = self.go_on(socket)? {
                 return Ok(answer);
             }
-            let mut fds = [
-                PollFd::from_borrowed_fd(socket.as_fd(), self.wish()),
-                PollFd::new(abandoned, PollFlags::IN),
-            ];
-            match poll(&mut fds, Some(&look)) {
-                Ok(_) | Err(Errno::INTR) if is_readable(abandoned) => return Ok(Answer::Abandoned),
-                Ok(0) => match watch.look() {
-                    Look::Waiting => {}
+            let happened = socket.wait(self.has_more_to_say(), Some(abandoned), LOOK)?;
+            if happened && is_readable(abandoned) {
+                return Ok(Answer::Abandoned);
+            }
+            if !happened {
+                match watch.look() {
+                    StuckCheck::Undecided => {}
                     look => return Ok(Answer::Silent(look)),
-                },
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+                }
             }
         }
     }
@@ -106,7 +97,7 @@ impl Asked {
     /// The answer, if it is there before long.
     pub(super) fn answer_within(
         &mut self,
-        socket: &UnixStream,
+        socket: &Stream,
         limit: Duration,
     ) -> io::Result<Option<Answer>> {
         let deadline = Instant::now() + limit;
@@ -115,18 +106,14 @@ impl Asked {
                 return Ok(Some(answer));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left).expect("a short time");
-            let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), self.wish())];
-            match poll(&mut fds, Some(&left)) {
-                Ok(0) => return Ok(None),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            if !socket.wait(self.has_more_to_say(), None, left)? {
+                return Ok(None);
             }
         }
     }
 
     /// Says what can be said without waiting.
-    pub(super) fn say(&mut self, socket: &UnixStream) -> io::Result<()> {
+    pub(super) fn say(&mut self, socket: &Stream) -> io::Result<()> {
         match send(socket, &self.words[self.sent..])? {
             Some(sent) => self.sent += sent,
             // It hung up; it may have said why.
@@ -136,38 +123,37 @@ impl Asked {
     }
 
     /// Says and hears what can be said and heard without waiting.
-    fn go_on(&mut self, socket: &UnixStream) -> io::Result<Option<Answer>> {
+    fn go_on(&mut self, socket: &Stream) -> io::Result<Option<Answer>> {
         self.say(socket)?;
         while let Some(line) = hear(socket, &mut self.heard)? {
             let Line::Whole(line) = line else {
-                return Ok(Some(Answer::Said(Said::Gone)));
+                return Ok(Some(Answer::Said(DaemonReply::Closed)));
             };
-            if let Some(said) = Said::of(&line) {
+            if let Some(said) = DaemonReply::parse(&line) {
                 return Ok(Some(Answer::Said(said)));
             }
         }
         Ok(None)
     }
 
-    fn wish(&self) -> PollFlags {
-        if self.sent == self.words.len() {
-            PollFlags::IN
-        } else {
-            PollFlags::IN | PollFlags::OUT
-        }
+    fn has_more_to_say(&self) -> bool {
+        self.sent < self.words.len()
     }
 }
 
 /// How much was sent; `None` if the other side hung up.
-fn send(socket: &UnixStream, bytes: &[u8]) -> io::Result<Option<usize>> {
+fn send(socket: &Stream, bytes: &[u8]) -> io::Result<Option<usize>> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, WouldBlock};
     if bytes.is_empty() {
         return Ok(Some(0));
     }
-    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+    match socket.send(bytes) {
         Ok(sent) => Ok(Some(sent)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Some(0)),
-        Err(Errno::PIPE | Errno::CONNRESET) => Ok(None),
-        Err(errno) => Err(errno.into()),
+        Err(error) => match error.kind() {
+            WouldBlock | Interrupted => Ok(Some(0)),
+            BrokenPipe | ConnectionReset => Ok(None),
+            _ => Err(error),
+        },
     }
 }
 
@@ -179,26 +165,28 @@ enum Line {
 
 /// The next line without its newline, or `None` if it is not all there yet. Looks before it takes: the
 /// bytes behind the newline are the session's.
-fn hear(socket: &UnixStream, heard: &mut Vec<u8>) -> io::Result<Option<Line>> {
+fn hear(socket: &Stream, heard: &mut Vec<u8>) -> io::Result<Option<Line>> {
     let mut chunk = [0; 4096];
     loop {
-        let seen =
-            match rustix::net::recv(socket, &mut chunk, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-                Ok((_, 0)) | Err(Errno::CONNRESET) => return Ok(Some(Line::End)),
-                Ok((_, seen)) => seen,
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
+        let seen = match socket.peek(&mut chunk) {
+            Ok(0) => return Ok(Some(Line::End)),
+            Ok(seen) => seen,
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionReset => return Ok(Some(Line::End)),
+                io::ErrorKind::WouldBlock => return Ok(None),
+                io::ErrorKind::Interrupted => continue,
+                _ => return Err(error),
+            },
+        };
         let newline = chunk[..seen].iter().position(|&byte| byte == b'\n');
         let wanted = newline.map_or(seen, |at| at + 1);
-        let (_, taken) = rustix::net::recv(socket, &mut chunk[..wanted], RecvFlags::DONTWAIT)?;
+        let taken = socket.read_once(&mut chunk[..wanted])?;
         heard.extend_from_slice(&chunk[..taken]);
         if heard.last() == Some(&b'\n') {
             heard.pop();
             return Ok(Some(Line::Whole(std::mem::take(heard))));
         }
-        if heard.len() > LONGEST_HELLO {
+        if heard.len() > MAX_HELLO {
             return Ok(Some(Line::End));
         }
     }
@@ -207,6 +195,7 @@ fn hear(socket: &UnixStream, heard: &mut Vec<u8>) -> io::Result<Option<Line>> {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::net::UnixStream;
 
     use kennel_core::hello::{DaemonHello, PROTOCOL, Spec, Text};
     use kennel_sys::process::ProcessRef;
@@ -244,13 +233,13 @@ mod tests {
     /// The answer of a daemon that does as `daemon` says, and its socket.
     fn greet(hello: &ClientHello, daemon: impl FnOnce(UnixStream) + Send) -> (Answer, UnixStream) {
         let (ours, its) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
+        let stream = Stream::new(ours.try_clone().unwrap().into()).unwrap();
         let answer = std::thread::scope(|threads| {
             threads.spawn(|| daemon(its));
             let mut watch = Watch::new(ProcessRef::me().ok(), Patience::First);
-            let abandoned = Bell::new().unwrap();
+            let abandoned = Waker::new().unwrap();
             Asked::hello(hello, None)
-                .answer(&ours, &mut watch, &abandoned)
+                .answer(&stream, &mut watch, &abandoned)
                 .unwrap()
         });
         ours.set_nonblocking(false).unwrap();
@@ -282,7 +271,7 @@ mod tests {
                 its.write_all(&words[cut..]).unwrap();
             });
             assert!(
-                matches!(&answer, Answer::Said(Said::Hello(hello)) if *hello == said),
+                matches!(&answer, Answer::Said(DaemonReply::Hello(hello)) if *hello == said),
                 "cut at {cut}: {answer:?}"
             );
             let mut rest = String::new();
@@ -293,7 +282,8 @@ mod tests {
 
     #[test]
     fn a_greeting_goes_with_the_hello_and_what_is_unsaid_is_known() {
-        let (ours, mut its) = UnixStream::pair().unwrap();
+        let (ours, its) = Stream::pair().unwrap();
+        let mut its = UnixStream::from(its);
         let mut asked = Asked::hello(&hello(Vec::new()), Some(b"{\"id\":1}"));
         asked.say(&ours).unwrap();
         its.set_nonblocking(true).unwrap();
@@ -328,7 +318,10 @@ mod tests {
             its.write_all(b"!hello {\"version\":\"0\",\"protocol\":1,\"generation\":\"g\",\"checks_keys\":true,\"key_version\":3}\n")
                 .unwrap();
         });
-        assert!(matches!(answer, Answer::Said(Said::Hello(_))), "{answer:?}");
+        assert!(
+            matches!(answer, Answer::Said(DaemonReply::Hello(_))),
+            "{answer:?}"
+        );
     }
 
     #[test]
@@ -338,7 +331,7 @@ mod tests {
         for word in ["!going\n", "!moved\n", "!stopped\n"] {
             let (answer, _) = greet(&large, |mut its| its.write_all(word.as_bytes()).unwrap());
             assert!(
-                matches!(answer, Answer::Said(Said::Leaving)),
+                matches!(answer, Answer::Said(DaemonReply::Leaving)),
                 "{word}: {answer:?}"
             );
         }
@@ -351,7 +344,7 @@ mod tests {
                 its.write_all(words.as_bytes()).unwrap();
             });
             assert!(
-                matches!(answer, Answer::Said(Said::Gone)),
+                matches!(answer, Answer::Said(DaemonReply::Closed)),
                 "{words}: {answer:?}"
             );
         }

@@ -21,25 +21,23 @@ pub(crate) mod stuck;
 mod tests;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kennel_core::election::Said;
+use kennel_core::election::DaemonReply;
 use kennel_core::hello::ClientHello;
-use kennel_sys::events::Bell;
+use kennel_sys::events::Waker;
+use kennel_sys::io::Stream;
 use kennel_sys::process::{Identity, ProcessRef};
 
-use crate::meeting::Meeting;
+use crate::key_dir::KeyDir;
 use connect::{Door, Reached};
 pub(crate) use former::FormerKey;
 use former::FormerPlace;
 use hello::{Answer, Asked};
 use obey::Obedient;
-pub(crate) use pause::is_readable;
 
 /// How long the shim itself waits for a daemon that is there. The app does not notice.
 const AT_ONCE: Duration = Duration::from_millis(10);
@@ -107,8 +105,8 @@ pub(crate) struct Policy {
 pub(crate) enum Outcome {
     /// A daemon took us for its client; both have said hello.
     Connected {
-        /// Not blocking. What the daemon said behind its hello is still in it.
-        socket: UnixStream,
+        /// What the daemon said behind its hello is still in it.
+        socket: Stream,
         /// The daemon, where its process can be seen.
         daemon: Option<ProcessRef>,
         /// What it was told already.
@@ -137,7 +135,7 @@ pub(crate) enum Elected {
     Pending(Pending),
 }
 
-/// An election under way. Readable once it is decided; dropping it abandons it, and frees what it holds.
+/// An election under way; dropping it abandons it, and frees what it holds.
 #[derive(Debug)]
 pub(crate) struct Pending {
     shared: Arc<Shared>,
@@ -147,8 +145,8 @@ pub(crate) struct Pending {
 
 #[derive(Debug)]
 struct Shared {
-    decided: Bell,
-    abandoned: Bell,
+    decided: Arc<Waker>,
+    abandoned: Waker,
     outcome: Mutex<Option<Outcome>>,
 }
 
@@ -183,8 +181,8 @@ fn elect_starting(
         AtOnce::Nobody => None,
     };
     let shared = Arc::new(Shared {
-        decided: Bell::new()?,
-        abandoned: Bell::new()?,
+        decided: Arc::new(Waker::new()?),
+        abandoned: Waker::new()?,
         outcome: Mutex::new(None),
     });
     let pending = Pending {
@@ -200,7 +198,7 @@ fn elect_starting(
             let why = "the election failed; please report it".to_owned();
             let outcome = outcome.unwrap_or(Outcome::Solo { why });
             *shared.outcome.lock().expect("nobody panics holding it") = Some(outcome);
-            shared.decided.ring();
+            shared.decided.wake();
         })?;
     meanwhile();
     Ok(Elected::Pending(pending))
@@ -221,19 +219,21 @@ fn at_once(wanted: &Wanted) -> AtOnce {
     }
     // Ready before it is woken: it has all of it when it has seen who we are.
     let mut asked = wanted.words();
-    let Ok(meeting) = Meeting::ensure(&wanted.key) else {
+    let Ok(key_dir) = KeyDir::ensure(&wanted.key) else {
         return AtOnce::Nobody;
     };
-    let Door::Open(reached) = connect::knock(&meeting) else {
+    let Door::Open(reached) = connect::knock(&key_dir) else {
         return AtOnce::Nobody;
     };
     match asked.answer_within(&reached.socket, AT_ONCE) {
-        Ok(Some(Answer::Said(Said::Hello(hello)))) => AtOnce::Connected(Outcome::Connected {
-            socket: reached.socket,
-            daemon: reached.daemon,
-            greeted: asked.greeted(),
-            generation: hello.generation,
-        }),
+        Ok(Some(Answer::Said(DaemonReply::Hello(hello)))) => {
+            AtOnce::Connected(Outcome::Connected {
+                socket: reached.socket,
+                daemon: reached.daemon,
+                greeted: asked.greeted(),
+                generation: hello.generation,
+            })
+        }
         Ok(None) => AtOnce::Begun(reached, asked),
         // Ending, or no daemon of ours: that takes longer.
         Ok(Some(_)) | Err(_) => AtOnce::Nobody,
@@ -249,11 +249,16 @@ impl Pending {
             .outcome
             .lock()
             .expect("nobody panics holding it");
-        let taken = outcome.take().inspect(|_| self.shared.decided.quiet());
+        let taken = outcome.take().inspect(|_| self.shared.decided.clear());
         taken.or_else(|| {
             let why = "the election takes longer than it can; its thread may hang".to_owned();
             (Instant::now() >= self.until).then_some(Outcome::Solo { why })
         })
+    }
+
+    /// Rings once it is decided, until the outcome is taken.
+    pub(crate) fn decided(&self) -> Arc<Waker> {
+        Arc::clone(&self.shared.decided)
     }
 
     /// When its thread counts as hung.
@@ -262,14 +267,8 @@ impl Pending {
     }
 }
 
-impl AsFd for Pending {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.decided.as_fd()
-    }
-}
-
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.shared.abandoned.ring();
+        self.shared.abandoned.wake();
     }
 }

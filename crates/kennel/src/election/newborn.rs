@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use kennel_sys::lock::holders;
 use kennel_sys::process::ProcessRef;
 
-use super::stuck::{self, Look, Patience, Watch};
-use crate::meeting::{Meeting, SPAWN_LOCK};
+use super::stuck::{self, Patience, StuckCheck, Watch};
+use crate::key_dir::{KeyDir, SPAWN_LOCK};
 
 /// Most are ready long before anybody looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -34,13 +34,13 @@ impl Newborn {
     }
 
     /// Ends it if it is stuck, by reference (rule 6); `true` if it is gone for that reason.
-    pub(super) fn end_if_stuck(&mut self, meeting: &Meeting) -> Result<bool, String> {
+    pub(super) fn end_if_stuck(&mut self, key_dir: &KeyDir) -> Result<bool, String> {
         if !self.next_look().is_zero() {
             return Ok(false);
         }
         self.looked = Instant::now();
         if self.watch.is_none() {
-            let found = holders(meeting.dir(), SPAWN_LOCK, is_daemon)
+            let found = holders(key_dir.dir(), SPAWN_LOCK, is_daemon)
                 .into_iter()
                 .find(|process| is_daemon(process.pid()) && process.is_alive());
             self.watch = found.map(|process| Watch::new(Some(process), Patience::First));
@@ -48,14 +48,14 @@ impl Newborn {
         let Some(watch) = &mut self.watch else {
             return Ok(false);
         };
-        if watch.look() != Look::Stuck {
+        if watch.look() != StuckCheck::Stuck {
             return Ok(false);
         }
         let process = watch.take_process();
         self.watch = None;
         // It may have got ready since: then it is on record, and others decide about it.
         let is_ours =
-            |process: &ProcessRef| still_holds(meeting, process) && meeting.is_daemon(process);
+            |process: &ProcessRef| still_holds(key_dir, process) && key_dir.is_daemon(process);
         match process.filter(is_ours) {
             Some(process) => stuck::kill(&process).map(|()| true),
             None => Ok(false),
@@ -65,12 +65,14 @@ impl Newborn {
 
 /// A shim that holds the lock is none: it may be stopped for as long as its person likes.
 fn is_daemon(pid: u32) -> bool {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|&byte| byte == 0).nth(1) == Some(b"daemon")
+    let words = ProcessRef::open(pid)
+        .ok()
+        .and_then(|process| process.command_line());
+    words.is_some_and(|words| words.get(1).is_some_and(|word| word == "daemon"))
 }
 
-fn still_holds(meeting: &Meeting, process: &ProcessRef) -> bool {
-    holders(meeting.dir(), SPAWN_LOCK, |pid| pid == process.pid())
+fn still_holds(key_dir: &KeyDir, process: &ProcessRef) -> bool {
+    holders(key_dir.dir(), SPAWN_LOCK, |pid| pid == process.pid())
         .iter()
         .any(|holder| holder.identity().same_process(process.identity()))
 }

@@ -1,14 +1,14 @@
 //! An election in this world: each step is done with the kernel, and what came of it is told.
 
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kennel_core::election::{
-    self, Election, End, Fact, Known, Said, Started, Step, Suspect, Turn, Whom,
+    self, DaemonReply, Election, ElectionResult, KnownDaemon, LockResult, StartResult, Step,
+    StepResult, SuspectCheck, Target,
 };
 use kennel_core::time::Moment;
-use kennel_sys::events::{self, Bell};
+use kennel_sys::events::{self, Waker};
 use kennel_sys::lock::{Lock, Mode, Probe, probe};
 use kennel_sys::process::ProcessRef;
 
@@ -16,9 +16,9 @@ use super::connect::{self, Door, Reached};
 use super::hello::{Answer, Asked};
 use super::newborn::Newborn;
 use super::spawn::{self, Begun, Order};
-use super::stuck::{self, Look, Patience, Watch};
+use super::stuck::{self, Patience, StuckCheck, Watch};
 use super::{Greeted, Outcome, Wanted, pause};
-use crate::meeting::{DAEMON_LOCK, Meeting, SPAWN_LOCK};
+use crate::key_dir::{DAEMON_LOCK, KeyDir, SPAWN_LOCK};
 
 /// Does what an election says, and holds what comes of it.
 pub(super) struct Obedient<'a> {
@@ -26,8 +26,8 @@ pub(super) struct Obedient<'a> {
     start: Instant,
     wanted: Wanted,
     program: PathBuf,
-    abandoned: &'a Bell,
-    meeting: Option<Meeting>,
+    abandoned: &'a Waker,
+    key_dir: Option<KeyDir>,
     /// `spawn.lock`, while it is ours.
     lock: Option<Lock>,
     /// Who opened, or was started.
@@ -53,13 +53,13 @@ impl<'a> Obedient<'a> {
         mut wanted: Wanted,
         begun: Option<(Reached, Asked)>,
         program: PathBuf,
-        abandoned: &'a Bell,
+        abandoned: &'a Waker,
     ) -> Obedient<'a> {
         let suspect = wanted.suspect.take();
         let known = match (&begun, &suspect) {
-            (Some(_), _) => Known::Greeted,
-            (None, Some(_)) => Known::Suspect,
-            (None, None) => Known::Nobody,
+            (Some(_), _) => KnownDaemon::HelloSent,
+            (None, Some(_)) => KnownDaemon::Suspect,
+            (None, None) => KnownDaemon::None,
         };
         let (reached, asked) = begun.unzip();
         Obedient {
@@ -68,7 +68,7 @@ impl<'a> Obedient<'a> {
             wanted,
             program,
             abandoned,
-            meeting: None,
+            key_dir: None,
             lock: None,
             reached,
             asked,
@@ -83,153 +83,158 @@ impl<'a> Obedient<'a> {
     pub(super) fn run(mut self) -> Outcome {
         loop {
             let step = self.election.step();
-            if let Step::Over(end) = step {
+            if let Step::Finish(end) = step {
                 return self.over(end);
             }
-            let fact = self.obey(&step).unwrap_or_else(Fact::Failed);
+            let fact = self.obey(&step).unwrap_or_else(StepResult::Failed);
             let now = Moment::START + self.start.elapsed();
-            self.election.heard(fact, now);
+            self.election.handle(fact, now);
         }
     }
 
-    fn over(self, end: End) -> Outcome {
+    fn over(self, end: ElectionResult) -> Outcome {
         match (end, self.reached) {
-            (End::Connected, Some(Reached { socket, daemon })) => Outcome::Connected {
+            (ElectionResult::Connected, Some(Reached { socket, daemon })) => Outcome::Connected {
                 socket,
                 daemon,
                 greeted: self.greeted,
                 generation: self.generation,
             },
-            (End::Connected, None) => Outcome::Solo {
+            (ElectionResult::Connected, None) => Outcome::Solo {
                 why: "a daemon answered, and is not there".to_owned(),
             },
-            (End::NotStuck, _) => Outcome::NotStuck,
-            (End::Solo(why), _) => Outcome::Solo { why },
+            (ElectionResult::NotStuck, _) => Outcome::NotStuck,
+            (ElectionResult::NoDaemon(why), _) => Outcome::Solo { why },
         }
     }
 
-    fn obey(&mut self, step: &Step) -> Result<Fact, Why> {
+    fn obey(&mut self, step: &Step) -> Result<StepResult, Why> {
         match step {
-            Step::Meet => {
-                let meeting = Meeting::ensure(&self.wanted.key);
-                self.meeting = Some(meeting.map_err(|error| error.to_string())?);
+            Step::OpenRuntimeDir => {
+                let key_dir = KeyDir::ensure(&self.wanted.key);
+                self.key_dir = Some(key_dir.map_err(|error| error.to_string())?);
                 self.watch = None;
                 self.newborn = Newborn::new();
-                Ok(Fact::Done)
+                Ok(StepResult::Done)
             }
-            Step::Knock => self.knock(),
-            Step::Look(Whom::Busy) => self.look_at_the_recorded(),
-            Step::Look(Whom::Suspect) => self.look_at_the_suspect(),
+            Step::Connect => self.knock(),
+            Step::CheckDaemon(Target::Busy) => self.look_at_the_recorded(),
+            Step::CheckDaemon(Target::Suspect) => self.look_at_the_suspect(),
             Step::TryLock => self.try_lock(),
-            Step::EndNewborn => {
-                let meeting = met(&self.meeting)?;
-                self.newborn.end_if_stuck(meeting).map(|_| Fact::Done)
+            Step::KillStuckStart => {
+                let key_dir = met(&self.key_dir)?;
+                self.newborn.end_if_stuck(key_dir).map(|_| StepResult::Done)
             }
-            Step::InsistOnLock => self.insist_on_lock(),
-            Step::Prove => self.prove(),
-            Step::Ask => self.ask(),
-            Step::End => {
+            Step::LockOrReportHolder => self.insist_on_lock(),
+            Step::VerifySuspect => self.prove(),
+            Step::PingSuspect => self.ask(),
+            Step::KillSuspect => {
                 let suspect = self.suspect.take().ok_or(NOBODY)?;
-                stuck::end(met(&self.meeting)?, &suspect).map(|()| Fact::Done)
+                stuck::end(met(&self.key_dir)?, &suspect).map(|()| StepResult::Done)
             }
-            Step::Probe => {
-                let found = probe(met(&self.meeting)?.dir(), DAEMON_LOCK);
-                Ok(Fact::Held(matches!(found, Probe::Held { .. })))
+            Step::ProbeDaemonLock => {
+                let found = probe(met(&self.key_dir)?.dir(), DAEMON_LOCK);
+                Ok(StepResult::DaemonLockHeld(matches!(
+                    found,
+                    Probe::Held { .. }
+                )))
             }
-            Step::Accuse => self.accuse(),
-            Step::Start => self.start(),
-            Step::Greet => self.greet(),
-            Step::SeeOut(length) => {
+            Step::ReportLockHolder => self.accuse(),
+            Step::StartDaemon => self.start(),
+            Step::SendHello => self.greet(),
+            Step::WaitForExit(length) => {
                 let daemon = self.reached.take().and_then(|reached| reached.daemon);
-                let until = [self.abandoned.as_fd()];
+                let processes: Vec<&ProcessRef> = daemon.iter().collect();
                 // Whether it waits or not, the next round looks for itself.
-                let _ = events::sleep(&until, &daemon.iter().collect::<Vec<_>>(), Some(*length));
-                Ok(Fact::Done)
+                let _ = events::sleep(&[self.abandoned], &processes, Some(*length));
+                Ok(StepResult::Done)
             }
-            Step::Nap(length) => Ok(self.nap(*length)),
+            Step::Sleep(length) => Ok(self.nap(*length)),
             Step::BeginAgain(length) => {
                 self.lock = None;
                 self.reached = None;
                 Ok(self.nap(*length))
             }
-            Step::Over(_) => Err(NOBODY.to_owned()),
+            Step::Finish(_) => Err(NOBODY.to_owned()),
         }
     }
 
-    fn nap(&self, length: Duration) -> Fact {
+    fn nap(&self, length: Duration) -> StepResult {
         match pause::nap(length, self.abandoned) {
-            true => Fact::Done,
-            false => Fact::Abandoned,
+            true => StepResult::Done,
+            false => StepResult::Cancelled,
         }
     }
 
-    fn knock(&mut self) -> Result<Fact, Why> {
-        let door = match connect::knock(met(&self.meeting)?) {
+    fn knock(&mut self) -> Result<StepResult, Why> {
+        let door = match connect::knock(met(&self.key_dir)?) {
             Door::Open(reached) => {
                 self.reached = Some(reached);
-                election::Door::Open
+                election::ConnectResult::Connected
             }
-            Door::Busy => election::Door::Busy,
-            Door::Absent => election::Door::Absent,
+            Door::Busy => election::ConnectResult::Busy,
+            Door::Absent => election::ConnectResult::Absent,
         };
-        Ok(Fact::Door(door))
+        Ok(StepResult::Connect(door))
     }
 
     /// One that is too busy to take another.
-    fn look_at_the_recorded(&mut self) -> Result<Fact, Why> {
-        let meeting = met(&self.meeting)?;
+    fn look_at_the_recorded(&mut self) -> Result<StepResult, Why> {
+        let key_dir = met(&self.key_dir)?;
         let watch = self.watch.get_or_insert_with(|| {
-            let daemon = meeting.record().and_then(|record| record.process());
+            let daemon = key_dir.record().and_then(|record| record.process());
             Watch::new(daemon, Patience::First)
         });
         let look = match watch.look() {
             // The record may name a socket that is not this daemon's, and whose queue is full. A daemon for which no connection
             // waits is not stuck: it is idle.
-            Look::Stuck | Look::Overdue if !watch.process().is_some_and(lets_wait) => Look::Works,
+            StuckCheck::Stuck | StuckCheck::Overdue if !watch.process().is_some_and(lets_wait) => {
+                StuckCheck::NotStuck
+            }
             look => look,
         };
-        if matches!(look, Look::Stuck | Look::Overdue) {
+        if matches!(look, StuckCheck::Stuck | StuckCheck::Overdue) {
             self.suspect = watch.take_process();
         }
-        Ok(Fact::Looked(look))
+        Ok(StepResult::Check(look))
     }
 
     /// One that cannot even be asked: if it works meanwhile, it is not stuck.
-    fn look_at_the_suspect(&mut self) -> Result<Fact, Why> {
+    fn look_at_the_suspect(&mut self) -> Result<StepResult, Why> {
         let suspect = self.suspect.as_ref().ok_or(NOBODY)?;
         if self.watch.is_none() {
             let again = ProcessRef::find(suspect.identity()).map_err(|error| error.to_string())?;
             self.watch = Some(Watch::new(again, Patience::Last));
         }
-        let look = self.watch.as_mut().map_or(Look::Unseen, Watch::look);
-        let stays = look != Look::Works || suspect.is_alive();
+        let look = self.watch.as_mut().map_or(StuckCheck::Unknown, Watch::look);
+        let stays = look != StuckCheck::NotStuck || suspect.is_alive();
         Ok(match stays {
-            true => Fact::Looked(look),
-            false => Fact::Suspect(Suspect::Gone),
+            true => StepResult::Check(look),
+            false => StepResult::Suspect(SuspectCheck::Gone),
         })
     }
 
-    fn try_lock(&mut self) -> Result<Fact, Why> {
-        let dir = met(&self.meeting)?.dir();
+    fn try_lock(&mut self) -> Result<StepResult, Why> {
+        let dir = met(&self.key_dir)?.dir();
         let turn = match Lock::try_acquire(dir, SPAWN_LOCK, Mode::Exclusive) {
             Ok(Some(lock)) => {
                 self.lock = Some(lock);
-                Turn::Ours
+                LockResult::Acquired
             }
-            Ok(None) => Turn::Theirs,
+            Ok(None) => LockResult::HeldByOther,
             // Removed under us: there will be another place. Else it is an error that stays (lesson 12).
-            Err(error) if !dir.is_at_its_path() => Turn::Lost(error.to_string()),
+            Err(error) if !dir.is_at_its_path() => LockResult::Removed(error.to_string()),
             Err(error) => return Err(error.to_string()),
         };
-        Ok(Fact::Lock(turn))
+        Ok(StepResult::Lock(turn))
     }
 
-    fn insist_on_lock(&mut self) -> Result<Fact, Why> {
-        let dir = met(&self.meeting)?.dir();
+    fn insist_on_lock(&mut self) -> Result<StepResult, Why> {
+        let dir = met(&self.key_dir)?.dir();
         match Lock::acquire(dir, SPAWN_LOCK, Mode::Exclusive) {
             Ok(lock) => {
                 self.lock = Some(lock);
-                Ok(Fact::Lock(Turn::Ours))
+                Ok(StepResult::Lock(LockResult::Acquired))
             }
             Err(held) => Err(format!(
                 "somebody else starts the daemon, and does not get done: {held}"
@@ -237,39 +242,39 @@ impl<'a> Obedient<'a> {
         }
     }
 
-    fn prove(&mut self) -> Result<Fact, Why> {
-        let (meeting, suspect) = (met(&self.meeting)?, self.suspect.as_ref().ok_or(NOBODY)?);
+    fn prove(&mut self) -> Result<StepResult, Why> {
+        let (key_dir, suspect) = (met(&self.key_dir)?, self.suspect.as_ref().ok_or(NOBODY)?);
         self.watch = None;
         if !suspect.is_alive() {
-            return Ok(Fact::Suspect(Suspect::Gone));
+            return Ok(StepResult::Suspect(SuspectCheck::Gone));
         }
-        if stuck::is_recorded(meeting, suspect) {
-            return Ok(Fact::Suspect(Suspect::Proven));
+        if stuck::is_recorded(key_dir, suspect) {
+            return Ok(StepResult::Suspect(SuspectCheck::Verified));
         }
         // Another daemon took its place; or it is the one, and its record is not.
-        match connect::is_holder(meeting, suspect) {
-            true => Err(stuck::unproven(meeting, suspect)),
-            false => Ok(Fact::Suspect(Suspect::Gone)),
+        match connect::is_holder(key_dir, suspect) {
+            true => Err(stuck::unproven(key_dir, suspect)),
+            false => Ok(StepResult::Suspect(SuspectCheck::Gone)),
         }
     }
 
     /// Asks a suspect on a connection of its own: on the one we may have, the question could be behind lines
     /// that its server does not take, or the answer behind lines that our app does not.
-    fn ask(&mut self) -> Result<Fact, Why> {
+    fn ask(&mut self) -> Result<StepResult, Why> {
         let reached = self.reached.take().ok_or(NOBODY)?;
         let mut watch = Watch::new(reached.daemon, Patience::Last);
         let answer = Asked::ping().answer(&reached.socket, &mut watch, self.abandoned);
         let fact = fact_of(&answer.map_err(|error| cannot_speak(&error))?);
-        let is_stuck = fact == Fact::Answer(election::Answer::Silent(Look::Stuck));
+        let is_stuck = fact == StepResult::Reply(election::Reply::Silent(StuckCheck::Stuck));
         let is_there = self.suspect.as_ref().is_some_and(ProcessRef::is_alive);
         Ok(match is_stuck || is_there {
             true => fact,
-            false => Fact::Suspect(Suspect::Gone),
+            false => StepResult::Suspect(SuspectCheck::Gone),
         })
     }
 
-    fn accuse(&mut self) -> Result<Fact, Why> {
-        let dir = met(&self.meeting)?.dir();
+    fn accuse(&mut self) -> Result<StepResult, Why> {
+        let dir = met(&self.key_dir)?.dir();
         let path = dir.path().join(DAEMON_LOCK);
         let by = probe(dir, DAEMON_LOCK).by_whom(&path).unwrap_or_default();
         Err(format!(
@@ -279,26 +284,26 @@ impl<'a> Obedient<'a> {
     }
 
     /// Starts a daemon, to be its first client.
-    fn start(&mut self) -> Result<Fact, Why> {
+    fn start(&mut self) -> Result<StepResult, Why> {
         let lock = self.lock.take().ok_or(NOBODY)?;
         let order = Order {
             program: &self.program,
             wanted: &self.wanted,
             abandoned: self.abandoned,
         };
-        Ok(Fact::Started(
-            match spawn::start(&order, met(&self.meeting)?, lock)? {
+        Ok(StepResult::Started(
+            match spawn::start(&order, met(&self.key_dir)?, lock)? {
                 Begun::Ready(started) => {
                     self.reached = Some(started);
-                    Started::Ready
+                    StartResult::Ready
                 }
-                Begun::Died(why) => Started::Died(why),
+                Begun::Died(why) => StartResult::Exited(why),
             },
         ))
     }
 
     /// Says hello. A daemon that is going, or is gone, is no daemon; one that keeps silent is suspect.
-    fn greet(&mut self) -> Result<Fact, Why> {
+    fn greet(&mut self) -> Result<StepResult, Why> {
         if let Some(lock) = self.lock.take() {
             lock.release();
         }
@@ -311,8 +316,10 @@ impl<'a> Obedient<'a> {
             .map_err(|error| cannot_speak(&error))?;
         let fact = fact_of(&answer);
         match (answer, watch.take_process()) {
-            (Answer::Silent(Look::Stuck | Look::Overdue), process) => self.suspect = process,
-            (Answer::Said(Said::Hello(hello)), process) => {
+            (Answer::Silent(StuckCheck::Stuck | StuckCheck::Overdue), process) => {
+                self.suspect = process
+            }
+            (Answer::Said(DaemonReply::Hello(hello)), process) => {
                 self.generation = hello.generation;
                 self.greeted = asked.greeted();
                 reached.daemon = process;
@@ -326,19 +333,19 @@ impl<'a> Obedient<'a> {
 /// Only said where an election asks for what it has not got.
 const NOBODY: &str = "the election asks for what is not there; please report it";
 
-fn met(meeting: &Option<Meeting>) -> Result<&Meeting, Why> {
-    meeting.as_ref().ok_or_else(|| NOBODY.to_owned())
+fn met(key_dir: &Option<KeyDir>) -> Result<&KeyDir, Why> {
+    key_dir.as_ref().ok_or_else(|| NOBODY.to_owned())
 }
 
 fn cannot_speak(error: &std::io::Error) -> Why {
     format!("cannot speak with the daemon: {error}")
 }
 
-fn fact_of(answer: &Answer) -> Fact {
-    Fact::Answer(match answer {
-        Answer::Said(said) => said.answer(),
-        Answer::Silent(look) => election::Answer::Silent(*look),
-        Answer::Abandoned => return Fact::Abandoned,
+fn fact_of(answer: &Answer) -> StepResult {
+    StepResult::Reply(match answer {
+        Answer::Said(said) => said.kind(),
+        Answer::Silent(look) => election::Reply::Silent(*look),
+        Answer::Abandoned => return StepResult::Cancelled,
     })
 }
 

@@ -1,26 +1,23 @@
 //! Starting a daemon: nobody's child, with the lock under which it is started, and with its first client.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::io::{self, PipeReader, PipeWriter, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kennel_core::election::{ABANDONED, STUCK};
-use kennel_sys::events::Bell;
+use kennel_core::election::{CANCELLED, STUCK};
+use kennel_sys::events::{Waker, is_readable};
+use kennel_sys::io::{Handle, Stream, number_of};
 use kennel_sys::lock::Lock;
+use kennel_sys::program::set_shown_name;
 use kennel_sys::runtime_dir::Access;
 use kennel_sys::{detach, events};
-use rustix::pipe::PipeFlags;
 
 use super::connect::Reached;
 use super::newborn::Newborn;
-use super::pause::is_readable;
 use super::{Policy, Wanted};
-use crate::meeting::Meeting;
+use crate::key_dir::KeyDir;
 
 /// What a daemon may know of the environment it happens to be started from. Its servers get their clients'.
 /// Never `KENNEL_TREE`: a daemon started from inside a server's tree must survive that tree.
@@ -55,7 +52,7 @@ const LONGEST_REPORT: usize = 4096;
 pub(super) struct Order<'a> {
     pub(super) program: &'a Path,
     pub(super) wanted: &'a Wanted,
-    pub(super) abandoned: &'a Bell,
+    pub(super) abandoned: &'a Waker,
 }
 
 /// What came of a daemon that could be started.
@@ -66,39 +63,37 @@ pub(super) enum Begun {
 }
 
 /// Starts the daemon and waits until it is ready. `lock` is `spawn.lock`, which is the daemon's from here on.
-pub(super) fn start(order: &Order<'_>, meeting: &Meeting, lock: Lock) -> Result<Begun, String> {
+pub(super) fn start(order: &Order<'_>, key_dir: &KeyDir, lock: Lock) -> Result<Begun, String> {
     let wanted = order.wanted;
     // Held by us too until it is ready: so others who wait can see at a glance who is busy with it.
     let spawn_lock = lock.into_handed_over().map_err(|error| error.to_string())?;
-    let (report, ready) =
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| cannot(errno.into()))?;
-    let (socket, first) = UnixStream::pair().map_err(cannot)?;
-    socket.set_nonblocking(true).map_err(cannot)?;
+    let (report, ready) = io::pipe().map_err(cannot)?;
+    let (socket, first) = Stream::pair().map_err(cannot)?;
 
-    let orders = orders(meeting.key(), &spawn_lock, &ready, &first, wanted);
-    let handed = [spawn_lock.as_fd(), ready.as_fd(), first.as_fd()];
-    detach::spawn(command(order.program, &orders), &handed).map_err(cannot)?;
+    let orders = orders(key_dir.key(), &spawn_lock, &ready, &first, wanted);
+    let command = command(order.program, &orders);
+    detach::spawn(command, &[&spawn_lock, &ready, &first]).map_err(cannot)?;
     // The daemon's alone from now on: their end is to be seen here.
     drop((ready, first));
 
-    let generation = match wait_for_report(report, order, meeting)? {
+    let generation = match wait_for_report(report, order, key_dir)? {
         Report::Ready(generation) => generation,
         Report::Failed(why) => return Err(format!("the daemon did not start: {why}")),
         Report::Died => {
             let why = "the daemon ended before it was ready";
-            return Ok(Begun::Died(format!("{why}{}", log_tail(meeting))));
+            return Ok(Begun::Died(format!("{why}{}", log_tail(key_dir))));
         }
-        Report::Unwanted => return Err(ABANDONED.to_owned()),
+        Report::Unwanted => return Err(CANCELLED.to_owned()),
         Report::Stuck => return Ok(Begun::Died(STUCK.to_owned())),
         Report::Late => {
             return Err(format!(
                 "the daemon was not ready within {:?} (--start-timeout){}",
                 wanted.start_timeout,
-                log_tail(meeting)
+                log_tail(key_dir)
             ));
         }
     };
-    let recorded = meeting
+    let recorded = key_dir
         .record()
         .filter(|record| record.generation == generation);
     let daemon = recorded.and_then(|record| record.process());
@@ -113,8 +108,8 @@ fn cannot(error: io::Error) -> String {
 fn orders(
     key: &str,
     spawn_lock: &File,
-    ready: &OwnedFd,
-    first: &UnixStream,
+    ready: &PipeWriter,
+    first: &Handle,
     wanted: &Wanted,
 ) -> String {
     let Policy {
@@ -127,9 +122,9 @@ fn orders(
     let owner = owner.map_or_else(|| "-".to_owned(), |owner| owner.to_string());
     format!(
         "key={key},spawn={},ready={},first={},linger={},grace={},max-idle={},alarm={},max-line={max_line},owner={owner}",
-        spawn_lock.as_raw_fd(),
-        ready.as_raw_fd(),
-        first.as_raw_fd(),
+        number_of(spawn_lock),
+        number_of(ready),
+        number_of(first),
         linger.as_millis(),
         grace.as_millis(),
         max_idle.as_millis(),
@@ -140,7 +135,6 @@ fn orders(
 fn command(program: &Path, orders: &str) -> Command {
     let mut command = Command::new(program);
     command
-        .arg0("kennel")
         .args(["daemon", orders])
         .env_clear()
         // What a long line took is given back to the system, and not kept for the next one.
@@ -149,6 +143,7 @@ fn command(program: &Path, orders: &str) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    set_shown_name(&mut command, "kennel");
     for name in PASSED_ON {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
@@ -170,11 +165,14 @@ enum Report {
     Unwanted,
 }
 
-fn wait_for_report(pipe: OwnedFd, order: &Order<'_>, meeting: &Meeting) -> Result<Report, String> {
+fn wait_for_report(
+    mut pipe: PipeReader,
+    order: &Order<'_>,
+    key_dir: &KeyDir,
+) -> Result<Report, String> {
     let abandoned = order.abandoned;
     let deadline = Instant::now() + order.wanted.start_timeout + LAST_WORDS;
     let mut newborn = Newborn::new();
-    let mut pipe = File::from(pipe);
     let mut heard = Vec::new();
     while !heard.contains(&b'\n') && heard.len() < LONGEST_REPORT {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -182,12 +180,12 @@ fn wait_for_report(pipe: OwnedFd, order: &Order<'_>, meeting: &Meeting) -> Resul
             return Ok(Report::Late);
         }
         let nap = left.min(newborn.next_look());
-        events::sleep(&[pipe.as_fd(), abandoned.as_fd()], &[], Some(nap)).map_err(cannot)?;
+        events::sleep(&[&pipe, abandoned], &[], Some(nap)).map_err(cannot)?;
         if is_readable(abandoned) {
             return Ok(Report::Unwanted);
         }
         if !is_readable(&pipe) {
-            if newborn.end_if_stuck(meeting)? {
+            if newborn.end_if_stuck(key_dir)? {
                 return Ok(Report::Stuck);
             }
             continue;
@@ -216,9 +214,9 @@ fn understand(heard: &[u8]) -> Report {
 }
 
 /// The last lines of the daemon's log, ready to follow a sentence.
-fn log_tail(meeting: &Meeting) -> String {
+fn log_tail(key_dir: &KeyDir) -> String {
     let read = || -> Option<String> {
-        let mut log = meeting.dir().open_file(LOG, Access::Read).ok()?;
+        let mut log = key_dir.dir().open_file(LOG, Access::Read).ok()?;
         let length = log.metadata().ok()?.len();
         log.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))
             .ok()?;

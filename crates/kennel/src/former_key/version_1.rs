@@ -1,4 +1,4 @@
-//! The key of version 1. Nothing here may change.
+//! The key of version 1. Its formula must not change.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use kennel_sys::confinement::Confinement;
 use kennel_sys::user::UserId;
 
-use crate::key::{self, Fields, Ingredients};
+use crate::key::{Fields, KeyInput};
+use crate::search_path;
 
 /// Variables that did not count.
 #[rustfmt::skip]
@@ -26,20 +27,11 @@ const VOLATILE: &[&str] = &[
 const CREDENTIAL: &[&str] = &["TOKEN", "SECRET", "PASSW", "CREDENTIAL", "COOKIE", "APIKEY"];
 const CREDENTIAL_WORD: &[&str] = &["KEY", "AUTH", "AUTHORIZATION", "PAT", "PASS"];
 
-/// The key of what a process with this confinement wants to run. One that is filtered shares nothing, so it needs none.
-pub(super) fn of(what: &Ingredients<'_>, confinement: &Confinement) -> String {
+/// The key of a command for a process with this confinement. Not used for a filtered process, which never shares.
+pub(super) fn of(what: &KeyInput<'_>, confinement: &Confinement) -> String {
     let mut fields = Fields::default();
     fields.list(b"kennel key 1", &[]);
-    fields.list(b"program", &[program(what).as_os_str().as_encoded_bytes()]);
-    let words: Vec<&[u8]> = what
-        .command
-        .iter()
-        .map(|word| word.as_encoded_bytes())
-        .collect();
-    fields.list(b"command", &words);
-    let cwd = what.cwd.canonicalize();
-    let cwd = cwd.as_deref().unwrap_or(what.cwd);
-    fields.list(b"cwd", &[cwd.as_os_str().as_encoded_bytes()]);
+    fields.command(&program(what), what);
     let mut variables: Vec<(&[u8], &[u8])> = what
         .env
         .iter()
@@ -63,12 +55,12 @@ pub(super) fn of(what: &Ingredients<'_>, confinement: &Confinement) -> String {
     fields.hex()
 }
 
-fn program(what: &Ingredients<'_>) -> PathBuf {
+fn program(what: &KeyInput<'_>) -> PathBuf {
     let Some(name) = what.command.first() else {
         return PathBuf::new();
     };
     let path = what.env.iter().find(|(variable, _)| variable == "PATH");
-    let found = key::found(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
+    let found = search_path::find(name, what.cwd, path.map(|(_, path)| path.as_os_str()));
     let found = found.unwrap_or_else(|| name.into());
     found.canonicalize().unwrap_or(found)
 }

@@ -1,15 +1,16 @@
-//! The key of version 2: other variables gave rights, and beside `--env-key` those that a server in the table reads did not
-//! count. All else is as it is now. Nothing here may change, and whoever changes what it has in common with the present
-//! formula keeps a copy here.
+//! The key of version 2: other variables gave rights, and with `--env-key` those that a server in the table reads did
+//! not count. Everything else is as in the present formula. It must not change: before changing code that both use,
+//! copy it here.
 
 use std::ffi::{OsStr, OsString};
 
 use kennel_sys::confinement::Confinement;
 
-use crate::key::variables::{self, Ecosystem, Question};
-use crate::key::{self, Ingredients};
+use crate::key::rights::{self, begins_with, is_one_of};
+use crate::key::variables::{self, Ecosystem, VariableInput, is_like_one_of};
+use crate::key::{self, KeyInput};
 
-/// The version that a hello at a daemon of a former key says.
+/// The version in a hello for a daemon with a former key.
 pub(crate) const VERSION: u32 = 2;
 
 #[rustfmt::skip]
@@ -32,15 +33,15 @@ const NO_CREDENTIAL: &[&str] = &[
     "GEMINI_CLI_IDE_AUTH_TOKEN", "WINDSURF_CSRF_TOKEN",
 ];
 
-/// The key of what a process with this confinement wants to run.
-pub(super) fn of(what: &Ingredients<'_>, confinement: &Confinement) -> String {
+/// The key of a command for a process with this confinement.
+pub(super) fn of(what: &KeyInput<'_>, confinement: &Confinement) -> String {
     let ecosystem = Ecosystem::of(what.command);
     let always = |name: &OsStr, value: &OsStr| always_counts(name, value, what.env, ecosystem);
     key::of_version(VERSION, what, confinement, always)
 }
 
 /// The names of the variables that counted.
-pub(super) fn counted(what: Question<'_>) -> Vec<OsString> {
+pub(super) fn counted(what: VariableInput<'_>) -> Vec<OsString> {
     variables::counted_or(what, |name, value| {
         always_counts(name, value, what.env, what.ecosystem)
     })
@@ -56,15 +57,15 @@ fn always_counts(
         || variables::is_read_registry(name, value, env, ecosystem)
 }
 
-/// Whether a variable gives rights, by its name or by its value: an address with a password or a token in it, or a
-/// connection string with one (`AccountKey=…`).
+/// Whether a variable gives rights, by its name or by its value: an address with a password or a token, or a connection
+/// string with one (`AccountKey=…`).
 fn gives_rights(name: &[u8], value: &[u8]) -> bool {
     is_credential(name) || has_password(value) || has_credential_setting(value)
 }
 
-/// Whether a value has a setting whose name is a credential's: `?password=…`, `;AccountKey=…`.
+/// Whether a value contains a setting with the name of a credential: `?password=…`, `;AccountKey=…`.
 fn has_credential_setting(value: &[u8]) -> bool {
-    // Most values have none at all, and every start of a session looks at all of them.
+    // Most values contain none, and every start of a session checks all of them.
     if !value.contains(&b'=') {
         return false;
     }
@@ -82,31 +83,17 @@ fn has_credential_setting(value: &[u8]) -> bool {
     })
 }
 
-/// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in its place,
+/// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in their place,
 /// `https://token@host`.
 fn has_password(value: &[u8]) -> bool {
-    let colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    let mut addresses = colons.filter_map(|(at, _)| {
-        let rest = value[at..].strip_prefix(b"://")?;
-        Some((&value[..at], rest))
-    });
-    addresses.any(|(before, rest)| {
+    rights::addresses(value).any(|(before, rest)| {
         let is_http = before.ends_with(b"http") || before.ends_with(b"https");
-        let end = rest
-            .iter()
-            .position(|byte| b"/?# ,\t\n".contains(byte))
-            .unwrap_or(rest.len());
-        let authority = &rest[..end];
-        let user = authority.iter().rposition(|&byte| byte == b'@');
-        let user = user.map(|at| &authority[..at]);
-        let colon = user.and_then(|user| user.iter().position(|&byte| byte == b':'));
-        let user = user.unwrap_or_default();
-        (is_http && !user.is_empty()) || colon.is_some_and(|at| at + 1 < user.len())
+        rights::has_login(is_http, rest, b"/?# ,\t\n")
     })
 }
 
-/// Whether the value of a variable gives rights, by its name. Every start of a session asks this of all names, so nothing is
-/// allocated.
+/// Whether the value of a variable gives rights, by its name. Every start of a session checks all names, so this
+/// allocates nothing.
 fn is_credential(name: &[u8]) -> bool {
     let is = |it: &&str| it.as_bytes().eq_ignore_ascii_case(name);
     let begins_here = |at| is_like_one_of(CREDENTIAL, &name[at..], begins_with);
@@ -118,28 +105,13 @@ fn is_credential(name: &[u8]) -> bool {
     !NO_CREDENTIAL.iter().any(is) && is_credential()
 }
 
-/// Whether a name begins with this, whatever the case of both is.
-fn begins_with(beginning: &[u8], name: &[u8]) -> bool {
-    let name = name.get(..beginning.len());
-    name.is_some_and(|name| name.eq_ignore_ascii_case(beginning))
-}
-
-/// The words of a name, and what is between them: `githubPat2` has `github`, `Pat` and `2`.
+/// The words of a name and the separators between them: `githubPat2` has `github`, `Pat` and `2`.
 fn words(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     name.chunk_by(|last, next| {
         let hump = last.is_ascii_lowercase() && next.is_ascii_uppercase();
         let number = last.is_ascii_alphabetic() && next.is_ascii_digit();
         last.is_ascii_alphanumeric() && next.is_ascii_alphanumeric() && !hump && !number
     })
-}
-
-fn is_one_of(list: &[&str], word: &[u8]) -> bool {
-    list.iter()
-        .any(|it| it.as_bytes().eq_ignore_ascii_case(word))
-}
-
-fn is_like_one_of(list: &[&str], name: &[u8], is_like: impl Fn(&[u8], &[u8]) -> bool) -> bool {
-    list.iter().any(|entry| is_like(entry.as_bytes(), name))
 }
 
 #[cfg(test)]
@@ -169,14 +141,14 @@ mod tests {
         .map(|(name, value)| (name.into(), value.into()))
         .into();
         let (command, named) = (words(&["/none/x", "y"]), words(&["A"]));
-        let names = counted(Question {
+        let names = counted(VariableInput {
             env: &env,
             env_key: Some(&named),
             known: Some(&["B"]),
             cwd_given: false,
             ecosystem: None,
         });
-        let what = Ingredients {
+        let what = KeyInput {
             command: &command,
             cwd: Path::new("/"),
             env: &env,
@@ -186,7 +158,7 @@ mod tests {
         };
         let always = |name: &OsStr, value: &OsStr| always_counts(name, value, &env, None);
         let hash = key::digest_of(VERSION, &what, 7, &["so".to_owned()], always);
-        // Computed apart from this program.
+        // Computed by a separate program.
         let expected = "ee46f9594ec76faad31f06c4ee73717009736a3bde9dec3c8c4d8e3f55b4c5ae";
         assert_eq!(hash, expected);
     }

@@ -1,23 +1,22 @@
-//! What a person or a program is told: on stdout and stderr here, or through the pipe of the one who waits
-//! for a detached server.
+//! The result of `kennel guard`, as text or JSON: printed on stdout and stderr, or sent through a pipe to the process
+//! that waits for a detached server.
 
 use std::fs::File;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use kennel_sys::escape;
+use kennel_sys::stdio::Output;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::port::{Holder, Who};
-use crate::complaint;
+use super::port::{Holder, HolderKind};
+use crate::exit_code::PORT_IN_USE;
 use crate::listing::Entry;
-use crate::output::Output;
+use crate::ps::now;
+use crate::ps::words::{counted, duration};
+use crate::stderr;
 
-/// Exit code for a port that somebody else has.
-pub(super) const HELD: u8 = 98;
-
-/// The end of a command: its code, and its words for each stream.
+/// The result of a command: its exit code, and its text for each stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Answer {
     pub(super) code: u8,
@@ -25,31 +24,31 @@ pub(super) struct Answer {
     pub(super) err: Option<String>,
 }
 
-/// Where answers go.
+/// Where the result goes.
 #[derive(Debug)]
-pub(super) enum Voice {
-    /// Our own streams.
-    Here,
-    /// Whoever waits until a detached server listens; `None` once it has heard.
-    Away(Option<File>),
+pub(super) enum AnswerTo {
+    /// To stdout and stderr of this process.
+    Stdio,
+    /// To the process that waits until a detached server listens; `None` once it was told.
+    Pipe(Option<File>),
 }
 
-/// How a start ended well.
+/// How a start succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
     Started { ready: bool, replaced: Option<u32> },
     AlreadyRunning,
 }
 
-impl Voice {
-    /// Tells the answer, once; nobody hears a second one. Returns the exit code of a command that ends with it.
+impl AnswerTo {
+    /// Sends the result, once; later ones go nowhere. Returns the exit code of a command that ends with it.
     pub(super) fn tell(&mut self, answer: &Answer) -> u8 {
         match self {
-            Voice::Here => answer.print(),
-            Voice::Away(pipe) => {
+            AnswerTo::Stdio => answer.print(),
+            AnswerTo::Pipe(pipe) => {
                 if let Some(mut pipe) = pipe.take() {
                     let text = serde_json::to_string(answer).expect("strings and numbers");
-                    // Whoever waited may have gone, or be stopped: the pipe takes more than any answer has.
+                    // The waiting process may have exited or be stopped: the pipe has room for any result.
                     let _ = kennel_sys::stdio::set_nonblocking(&pipe);
                     let _ = writeln!(pipe, "{text}");
                 }
@@ -58,9 +57,9 @@ impl Voice {
         }
     }
 
-    /// Whether somebody waits for the server to listen.
+    /// Whether a process waits for the server to listen.
     pub(super) fn is_awaited(&self) -> bool {
-        matches!(self, Voice::Away(Some(_)))
+        matches!(self, AnswerTo::Pipe(Some(_)))
     }
 }
 
@@ -73,8 +72,8 @@ impl Answer {
         }
     }
 
-    /// Prints it without blocking: a guard that is stuck in a write does not watch its server. Returns the exit code of a
-    /// command that ends with it: success is a failure if nobody gets the facts.
+    /// Prints the result without blocking: a guard that is blocked in a write does not watch its server. Returns the
+    /// exit code of a command that ends with it; if the result cannot be written, success becomes failure.
     pub(super) fn print(&self) -> u8 {
         let mut code = self.code;
         if let Some(out) = &self.out
@@ -85,17 +84,17 @@ impl Answer {
                 _ => "",
             };
             crate::fail(&format!(
-                "cannot write to stdout: it is full, or nobody reads it{goes_on}"
+                "cannot write to stdout: it is full, or has no reader{goes_on}"
             ));
             code = code.max(1);
         }
         if let Some(err) = &self.err {
-            complaint::say(&format!("kennel: {err}"));
+            stderr::print(&format!("kennel: {err}"));
         }
         code
     }
 
-    /// The server runs: its facts.
+    /// The result for a running server.
     pub(super) fn running(entry: &Entry, status: Status, json: bool) -> Answer {
         let guarded = entry.guarded.as_ref();
         let ports = guarded.map_or(&[][..], |guarded| &guarded.ports[..]);
@@ -132,8 +131,7 @@ impl Answer {
                 line += &format!(", for {}", age(entry.since));
                 line += &match connections {
                     0 => String::new(),
-                    1 => ", 1 connection".to_owned(),
-                    several => format!(", {several} connections"),
+                    open => format!(", {}", counted(open, "connection")),
                 };
             }
             if let Some(replaced) = replaced {
@@ -148,11 +146,11 @@ impl Answer {
         }
     }
 
-    /// The port is somebody else's.
+    /// The result for a port in use by another process.
     pub(super) fn held(holder: &Holder, json: bool) -> Answer {
         let port = holder.port;
         let (words, facts) = match &holder.who {
-            Who::Foreign(holder) => {
+            HolderKind::Foreign(holder) => {
                 let pid = holder.process.as_ref().map(|process| process.pid());
                 let age = holder.process.as_ref().and_then(|process| process.age());
                 let facts = json!({
@@ -164,11 +162,11 @@ impl Answer {
                 });
                 let words = format!(
                     "port {port} is held by {holder}, which kennel does not guard and leaves alone; \
-                     look at it with `ss -ltnp 'sport = :{port}'`, and stop it or use another port"
+                     inspect at it with `ss -ltnp 'sport = :{port}'`, and stop it or use another port"
                 );
                 (words, facts)
             }
-            Who::Guarded { entry, record } => {
+            HolderKind::Guarded { entry, record } => {
                 let pid = entry.servers.first().map(|server| server.state.pid);
                 let facts = json!({
                     "guarded": true,
@@ -202,7 +200,7 @@ impl Answer {
         };
         let out = json!({"status": "refused", "port": port, "holder": facts});
         Answer {
-            code: HELD,
+            code: PORT_IN_USE,
             out: json.then(|| escape::json(&out.to_string())),
             err: Some(words),
         }
@@ -218,16 +216,6 @@ pub(super) fn on_ports(ports: &[u16]) -> String {
     }
 }
 
-fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| now.as_secs())
-}
-
 fn age(since: u64) -> String {
-    match now().saturating_sub(since) {
-        seconds @ ..120 => format!("{seconds} s"),
-        seconds @ ..7_200 => format!("{} min", seconds / 60),
-        seconds @ ..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} days", seconds / 86_400),
-    }
+    duration(now().saturating_sub(since))
 }

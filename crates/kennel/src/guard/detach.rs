@@ -1,5 +1,5 @@
-//! A server that outlives whoever started it: a guardian of its own, out of our session and no child of ours,
-//! and we wait until it says that the server listens.
+//! A server that outlives the process that started it: its guardian runs in a session of its own and is not a child of
+//! this process, which waits until the guardian reports that the server listens.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,17 +11,17 @@ use kennel_sys::detach::{self, Kind};
 use kennel_sys::process::{Identity, ProcessRef};
 use kennel_sys::program;
 
-use super::answer::{Answer, Voice};
+use super::answer::{Answer, AnswerTo};
 use super::{Args, serve};
 
-/// The command line again, as the guardian reads it.
+/// The arguments for the guardian, written back as a command line.
 #[derive(Debug, Parser)]
 struct Line {
     #[command(flatten)]
     args: Args,
 }
 
-/// Starts the guardian and tells what it said.
+/// Starts the guardian and prints its result.
 pub(super) fn run(owner: Option<&Owner>) -> ExitCode {
     match start(owner) {
         Ok(answer) => ExitCode::from(answer.print()),
@@ -31,7 +31,7 @@ pub(super) fn run(owner: Option<&Owner>) -> ExitCode {
 
 fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
     let (report, theirs) = std::io::pipe()?;
-    // Captured by us, at the start: who has that pid when the guardian looks may be somebody else.
+    // The identity is taken here, at the start: when the guardian runs, another process may have that pid.
     let owner = match owner {
         None => "none".to_owned(),
         Some(Owner::Gone) => "gone".to_owned(),
@@ -42,7 +42,7 @@ fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
     command
         .args(["guardian", &detach::number_of(&theirs), &owner])
         .args(std::env::args_os().skip(2))
-        // Started from inside a server's tree, it must survive that tree.
+        // If it was started from inside a server's process tree, it must survive that tree.
         .env_remove(kennel_sys::tree::COOKIE)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -56,7 +56,7 @@ fn start(owner: Option<&Owner>) -> std::io::Result<Answer> {
         .unwrap_or_else(|_| Answer::failed(1, "the guardian ended before the server listened")))
 }
 
-/// Runs the guardian: `arguments` are what followed `kennel guardian`, as [`start`] put them there.
+/// Runs the guardian: `arguments` follow `kennel guardian`, as [`run`] wrote them.
 pub(crate) fn guardian(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
     let by_hand = || crate::fail("the guardian is started by `kennel guard --detach`, not by hand");
     let mut word = || arguments.next().and_then(|word| word.into_string().ok());
@@ -84,6 +84,6 @@ pub(crate) fn guardian(mut arguments: impl Iterator<Item = std::ffi::OsString>) 
     };
     let line = std::iter::once("kennel guard".into()).chain(arguments);
     let args = Line::parse_from(line).args;
-    let voice = Voice::Away(Some(File::from(report)));
-    ExitCode::from(serve(args, owner, voice))
+    let answer_to = AnswerTo::Pipe(Some(File::from(report)));
+    ExitCode::from(serve(args, owner, answer_to))
 }

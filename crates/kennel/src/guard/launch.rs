@@ -1,4 +1,4 @@
-//! The start itself: the server under its warden, with our stdio or with a log.
+//! Starts the server under its warden, with the stdio of this process or with a log.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,22 +12,23 @@ use kennel_sys::stdio::{self, Stdio};
 use kennel_sys::tree::{self, Detached, Ladder, Launch, Tree};
 
 use super::Args;
-use super::answer::{Answer, Voice};
+use super::answer::{Answer, AnswerTo};
 use super::life::Life;
 use super::output::Output;
-use super::record::{self, Kept, Record};
+use super::record::{self, Record, RecordFile};
 use super::sessions::Sessions;
-use super::start::Home;
-use super::watch::{Await, HEARD, Stage, Watch};
+use super::start::RuntimeDirs;
+use super::watch::{Await, CAUGHT_SIGNALS, Stage, Watch};
 use crate::sources::Sources;
 use crate::timers;
 
-/// Nobody is in the way, and nobody will be until the server listens.
+/// Everything that a start needs: no other server holds the ports or the state, and none can take them until this one
+/// listens.
 pub(super) struct Ready {
-    pub(super) home: Option<Home>,
+    pub(super) dirs: Option<RuntimeDirs>,
     pub(super) name: String,
     pub(super) cwd: PathBuf,
-    pub(super) sameness: String,
+    pub(super) command_hash: String,
     pub(super) starting: Vec<Lock>,
     pub(super) held: Vec<Held>,
     pub(super) legacy: Vec<Lock>,
@@ -40,17 +41,17 @@ impl Ready {
         self,
         args: Args,
         owner: Option<Owner>,
-        voice: &mut Voice,
+        answer_to: &mut AnswerTo,
     ) -> Result<Watch, Answer> {
         let failed = |what: &str, error: io::Error| Answer::failed(1, format!("{what}: {error}"));
-        let detached = matches!(voice, Voice::Away(_));
+        let detached = matches!(answer_to, AnswerTo::Pipe(_));
         let record = self.record(&args, owner.as_ref(), detached);
         let (output, stdio) = self.stdio(detached)?;
         let kept = self.keep(record, detached)?;
         tree::become_subreaper()
             .map_err(|error| failed("cannot hold a tree of processes", error))?;
-        let signals =
-            Signals::catch(&HEARD).map_err(|error| failed("cannot catch signals", error))?;
+        let signals = Signals::catch(&CAUGHT_SIGNALS)
+            .map_err(|error| failed("cannot catch signals", error))?;
         let life = Life::new(owner, args.grace);
         let tree = self.start(&args, stdio, detached);
         let tree = match tree {
@@ -66,7 +67,7 @@ impl Ready {
         Ok(Watch {
             tree,
             signals,
-            voice: std::mem::replace(voice, Voice::Here),
+            answer_to: std::mem::replace(answer_to, AnswerTo::Stdio),
             output,
             kept,
             json: args.json,
@@ -77,7 +78,7 @@ impl Ready {
             ready_timeout: args.ready_timeout,
             replaced: self.replaced,
             starting: self.starting,
-            home: self.home,
+            dirs: self.dirs,
             _held: self.held,
             _legacy: self.legacy,
             life,
@@ -91,11 +92,11 @@ impl Ready {
         })
     }
 
-    /// Writes the guard's record, before anything is started. A detached server without a record would be seen by
-    /// neither `kennel ps` nor `kennel stop`, and has nobody else who could end it: it is not started. One in the
-    /// foreground has whoever started it, and is started with a warning.
-    fn keep(&self, record: Record, detached: bool) -> Result<Option<Kept>, Answer> {
-        let Some(home) = &self.home else {
+    /// Writes the guard's record before anything is started. Without a record, `kennel ps` and `kennel stop` do not see
+    /// a detached server, and nothing else could end it: it is not started. A server in the foreground can be ended by
+    /// the process that started it; it is started with a warning.
+    fn keep(&self, record: Record, detached: bool) -> Result<Option<RecordFile>, Answer> {
+        let Some(dirs) = &self.dirs else {
             return Ok(None);
         };
         if detached && record.entry.identity.is_none() {
@@ -104,10 +105,10 @@ impl Ready {
                 .unwrap_or_else(io::Error::last_os_error);
             return Err(not_recorded(&self.name, "was not started", &error));
         }
-        match Kept::keep(&home.user, record) {
+        match RecordFile::keep(&dirs.user, record) {
             Ok(kept) => Ok(Some(kept)),
             Err(error) if detached => {
-                record::discard(&home.user);
+                record::discard(&dirs.user);
                 Err(not_recorded(&self.name, "was not started", &error))
             }
             Err(error) => {
@@ -124,13 +125,13 @@ impl Ready {
             stdio,
             env: None,
             cwd: None,
-            // Its stdin is not ours to close: the first thing that asks it to end is SIGTERM.
+            // Its stdin belongs to another process, so the stop ladder begins with SIGTERM.
             ladder: Ladder {
                 after_eof: Duration::ZERO,
                 after_term: args.stop_after,
             },
             detached: outliving(args),
-            records: self.home.as_ref().map(|home| home.trees.handle()),
+            records: self.dirs.as_ref().map(|dirs| dirs.trees.handle()),
         };
         match detached {
             true => launch.start_recorded(),
@@ -147,7 +148,7 @@ impl Ready {
         let pid = identity.map(|identity| identity.pid());
         Record {
             entry: record::entry(&self.name, &args.command, &self.cwd, pid),
-            sameness: self.sameness.clone(),
+            command_hash: self.command_hash.clone(),
             owner: identity.map(|identity| identity.to_string()),
             owner_was_gone: gone,
             ports: args.ports.clone(),
@@ -159,18 +160,18 @@ impl Ready {
         }
     }
 
-    /// Our own stdio, or nothing and a log.
+    /// The stdio of this process, or none and a log.
     fn stdio(&self, detached: bool) -> Result<(Option<Output>, Stdio), Answer> {
         let failed =
             |error: io::Error| Answer::failed(1, format!("no stdio for the server: {error}"));
         if !detached {
             return Ok((None, stdio::inherited().map_err(failed)?));
         }
-        let home = self.home.as_ref().ok_or_else(|| {
+        let dirs = self.dirs.as_ref().ok_or_else(|| {
             Answer::failed(1, "--detach needs a runtime directory for the server's log")
         })?;
         let dir =
-            record::place(&home.user).map_err(|error| Answer::failed(1, error.to_string()))?;
+            record::place(&dirs.user).map_err(|error| Answer::failed(1, error.to_string()))?;
         record::clear(&dir);
         let (output, [stdout, stderr]) =
             Output::new(&dir).map_err(|words| Answer::failed(1, words))?;
@@ -179,7 +180,7 @@ impl Ready {
     }
 }
 
-/// The answer for a detached server that cannot be recorded; `what` became of it.
+/// The result for a detached server whose record cannot be written; `what` happened to it.
 pub(super) fn not_recorded(name: &str, what: &str, why: &dyn std::fmt::Display) -> Answer {
     Answer::failed(
         1,
@@ -190,7 +191,7 @@ pub(super) fn not_recorded(name: &str, what: &str, why: &dyn std::fmt::Display) 
     )
 }
 
-/// Which detached processes outlive the server. The server may be one itself.
+/// Which detached processes to keep after the server. The server itself may be detached.
 fn outliving(args: &Args) -> Detached {
     let variable = || timers::value("detached", &None, timers::detached).unwrap_or_default();
     match args.detached.or_else(variable) {

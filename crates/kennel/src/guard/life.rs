@@ -1,15 +1,15 @@
-//! How long the server is needed: its owner, and once that is gone, whoever is connected.
+//! How long the server is needed: while its owner lives, and then while a client is connected.
 
 use std::time::{Duration, Instant};
 
-use kennel_core::lifetime::{self, ClientId, Lifetime, Policy, Sight};
+use kennel_core::lifetime::{self, ClientId, Lifetime, Liveness, Policy};
 use kennel_core::time::Moment;
 use kennel_guard::Owner;
 use kennel_sys::process::ProcessRef;
 
-use super::sessions::{SWEEP, Seen};
+use super::sessions::{COUNT_INTERVAL, Connections};
 
-/// All connections are one client: what counts is whether there is any.
+/// All connections count as one client: only whether there is any matters.
 const CONNECTIONS: ClientId = ClientId(1);
 
 /// The owner, and what follows from its end.
@@ -17,9 +17,9 @@ pub(super) struct Life {
     pub(super) epoch: Instant,
     pub(super) lifetime: Lifetime,
     pub(super) owner: Option<ProcessRef>,
-    /// When connections were looked at last; `None` while there is no reason to.
+    /// When connections were last counted; `None` while the owner lives.
     pub(super) looked: Option<Instant>,
-    pub(super) sweep: Duration,
+    pub(super) interval: Duration,
 }
 
 impl Life {
@@ -38,7 +38,7 @@ impl Life {
             lifetime: Lifetime::new(policy, watched, Moment::START),
             owner: None,
             looked: None,
-            sweep: SWEEP,
+            interval: COUNT_INTERVAL,
         };
         match owner {
             Some(Owner::Alive(process)) => life.owner = Some(process),
@@ -54,27 +54,31 @@ impl Life {
 
     pub(super) fn owner_is_gone(&mut self) {
         self.owner = None;
-        self.lifetime.owner_gone(self.now());
+        self.lifetime.handle_owner_gone(self.now());
         self.looked = Some(Instant::now());
     }
 
-    /// When something is due, if nothing happens before.
+    /// The time until the next deadline, if nothing happens before.
     pub(super) fn due_in(&self) -> Option<Duration> {
-        let sweep = self
+        let interval = self
             .looked
-            .map(|looked| self.sweep.saturating_sub(looked.elapsed()));
-        let deadline = self.lifetime.deadline().map(|end| end - self.now());
-        sweep.into_iter().chain(deadline).min()
+            .map(|looked| self.interval.saturating_sub(looked.elapsed()));
+        let deadline = self.lifetime.next_timeout().map(|end| end - self.now());
+        interval.into_iter().chain(deadline).min()
     }
 
-    pub(super) fn saw(&mut self, seen: Seen) {
+    pub(super) fn saw(&mut self, seen: Connections) {
         let now = self.now();
         match seen {
-            Seen::Connected => self.lifetime.client_attached(CONNECTIONS, Sight::Seen, now),
-            Seen::Nobody => self.lifetime.client_gone(CONNECTIONS, now),
-            Seen::CameAndWent => {
-                self.lifetime.client_attached(CONNECTIONS, Sight::Seen, now);
-                self.lifetime.client_gone(CONNECTIONS, now);
+            Connections::Connected => {
+                self.lifetime
+                    .handle_client_attached(CONNECTIONS, Liveness::Watchable, now)
+            }
+            Connections::NoClient => self.lifetime.handle_client_gone(CONNECTIONS, now),
+            Connections::CameAndWent => {
+                self.lifetime
+                    .handle_client_attached(CONNECTIONS, Liveness::Watchable, now);
+                self.lifetime.handle_client_gone(CONNECTIONS, now);
             }
         }
     }

@@ -1,12 +1,12 @@
-//! `kennel guard`: a server with ports, bound to its owner, without its help.
+//! `kennel guard`: runs a server with ports and stops it with its owner, without the server's help.
 //!
 //! ```text
-//! kennel guard ── warden ── server ── whatever it starts
-//!      └─ watches: its owner; once that is gone, connections to its ports
+//! kennel guard ── warden ── server ── its descendants
+//!      └─ watches: its owner; once that has exited, connections to its ports
 //! ```
 //!
-//! The server's stdio is ours, handed through. With `--detach` the same is done by a guardian that is nobody's
-//! child, and what the server says goes into a log.
+//! The server has the stdio of this process. With `--detach`, a guardian that is not a child of this process does the
+//! same, and the server's output goes into a log.
 
 mod answer;
 mod detach;
@@ -23,125 +23,109 @@ mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use kennel_guard::Owner;
-use kennel_sys::program;
 use kennel_sys::tree::Detached;
 
-use answer::Voice;
+use answer::AnswerTo;
 pub(crate) use detach::guardian;
 use port::Takeover;
 use start::Start;
 
-use crate::start_error::{self, Attempt};
-use crate::{duration, timers, values};
+use crate::exit_code::USAGE;
+use crate::{duration, start_error, timers, values};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The process the server is bound to: when it is gone and nobody is connected, the server ends
-    /// [default: KENNEL_OWNER_PID, else nobody]
+    /// Stop the server when this process has exited and no client is connected [default: KENNEL_OWNER_PID, else no
+    /// owner]
     #[arg(long, value_name = "PID", allow_hyphen_values = true)]
     owner_pid: Option<String>,
 
-    /// A port of the server: who holds it is checked before the start, and only its connections count
-    /// [default: every port it listens on]
+    /// A port of the server: check that it is free before the start, and count only its connections [default: every
+    /// port it listens on]
     #[arg(long = "port", value_name = "P", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
 
-    /// How long the owner must be gone, with nobody connected, before the server ends
+    /// Stop the server this long after its owner exited and its last client left
     #[arg(long, value_name = "D", default_value = "5s", value_parser = duration::parse)]
     grace: Duration,
 
-    /// What `kennel ps` calls it [default: after its command]
+    /// Name shown by `kennel ps` [default: derived from the command]
     #[arg(long, value_name = "N", value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
 
-    /// Whose place at a port may be taken
+    /// Which guarded server to replace if the port is in use
     #[arg(long, value_enum, value_name = "WHOSE", default_value = "orphan")]
     takeover: Takeover,
 
-    /// Return when the server listens, and let it go on without us; what it says goes to `kennel logs`
+    /// Return when the server listens; it goes on in the background, and its output goes to `kennel logs`
     #[arg(long)]
     detach: bool,
 
-    /// How long the server may take until it listens
+    /// How long to wait until the server listens
     #[arg(long, value_name = "D", default_value = "30s", value_parser = duration::parse)]
     ready_timeout: Duration,
 
-    /// How long the server has to end by itself once it was asked to
+    /// How long to wait for the server's exit after SIGTERM
     #[arg(long, value_name = "D", default_value = "2s", value_parser = duration::parse)]
     stop_after: Duration,
 
-    /// Which processes that detached themselves (setsid) outlive the server: auto, keep or end
-    /// [default: KENNEL_DETACHED, else auto]
+    /// Which detached processes (setsid) to keep when the server ends: auto, keep or end [default: KENNEL_DETACHED,
+    /// else auto]
     ///
-    /// auto: services beside the server that listen on a socket and have a connection from outside its process tree, and
-    /// known ones (gpg-agent, adb, build daemons). A server that detaches itself is none. keep: all. end: none.
+    /// auto: keep services with a connection from outside the server's process tree, and known services (gpg-agent, adb,
+    /// build daemons), but not the server itself. keep: keep all. end: end all.
     #[arg(long, value_name = "WHICH", value_parser = timers::detached)]
     detached: Option<Detached>,
 
-    /// For programs rather than people
+    /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// A directory or file that only one server may use at a time; held for the server's life
+    /// Lock this directory or file: only one server may use it at a time
     #[arg(long, value_name = "DIR")]
     state: Vec<PathBuf>,
 
-    /// Where earlier releases of this server kept their lock; held for the server's life if it is there
+    /// Also hold this lock file of earlier releases of the server, if it exists
     #[arg(long, value_name = "FILE")]
     legacy_lock: Vec<PathBuf>,
 
-    /// The server and its arguments
+    /// The command of the server, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 pub(crate) fn run(args: Args) -> ExitCode {
     if values::kennel_is_off() {
-        return become_the_server(&args.command);
+        return start_error::become_server(&args.command, None);
     }
     let owner = match owner::find(args.owner_pid.as_deref()) {
         Ok(owner) => owner,
-        Err(error) => {
-            crate::fail(&error);
-            return ExitCode::from(2);
-        }
+        Err(error) => return crate::fail_with(USAGE, &error),
     };
     if let Some(Owner::Gone) = owner {
-        crate::warn("its owner is gone already: it ends unless somebody connects within the grace");
+        crate::warn(
+            "the owner has already exited: the server ends unless a client connects within --grace",
+        );
     }
     match args.detach {
         true => detach::run(owner.as_ref()),
-        false => ExitCode::from(serve(args, owner, Voice::Here)),
+        false => ExitCode::from(serve(args, owner, AnswerTo::Stdio)),
     }
 }
 
 /// Starts the server and guards it, or says why there is nothing to guard. Returns the exit code.
-fn serve(args: Args, owner: Option<Owner>, mut voice: Voice) -> u8 {
-    kennel_sys::signals::survive_file_size_limit();
+fn serve(args: Args, owner: Option<Owner>, mut answer_to: AnswerTo) -> u8 {
+    kennel_sys::signals::ignore_file_size_signal();
     match Start::new(&args).and_then(|start| start.prepare()) {
-        Ok(ready) => match ready.launch(args, owner, &mut voice) {
+        Ok(ready) => match ready.launch(args, owner, &mut answer_to) {
             Ok(watch) => watch.run(),
-            Err(answer) => voice.tell(&answer),
+            Err(answer) => answer_to.tell(&answer),
         },
-        Err(answer) => voice.tell(&answer),
+        Err(answer) => answer_to.tell(&answer),
     }
-}
-
-/// As if Kennel were not there.
-fn become_the_server(command: &[OsString]) -> ExitCode {
-    let error = program::become_program(Command::new(&command[0]).args(&command[1..]));
-    let path = std::env::var_os("PATH");
-    let attempt = Attempt {
-        program: &command[0],
-        cwd: None,
-        path: path.as_deref(),
-    };
-    let (code, words) = start_error::explain(attempt, error.raw_os_error().unwrap_or_default());
-    crate::fail(&words);
-    ExitCode::from(code)
 }

@@ -1,32 +1,32 @@
-//! What a detached server says: into a log that does not grow without end.
+//! The output of a detached server: written into a log of limited size.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
 use std::time::Instant;
 
-use kennel_sys::events::Source;
+use kennel_sys::io::Waitable;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use kennel_sys::stdio;
 
 use crate::daemon::{Log, Quota};
-use crate::shim::lines::Inbox;
+use crate::lines::Inbox;
 
-/// A longer line is written in parts: one that never ends must not fill our memory.
+/// Maximum bytes of a line; a longer one is logged in parts, because a line without end must not fill the memory.
 const LONGEST_LINE: usize = 64 * 1024;
 /// Maximum number of its lines that are logged within a minute.
 const LINES: usize = 1000;
-/// How a line of Kennel's own begins in this log. A line of the server that begins so, or with the escape, is escaped.
+/// Prefix of Kennel's own lines in this log. A line of the server that begins with it, or with the escape, is escaped.
 pub(crate) const OWN_WORDS: &str = "kennel: ";
 pub(crate) const ESCAPE: char = '\\';
-/// How often a stream is read in one turn.
+/// Maximum number of reads from a stream in one turn.
 const READS: usize = 16;
-/// How many of its last lines are shown to the person whose server did not start.
+/// Number of last lines shown to the person whose server did not start.
 const TAIL: usize = 10;
-/// More of such a line is not shown: all of them together fit into a pipe.
+/// Maximum length of each of them: all together fit into a pipe.
 const TAIL_LINE: usize = 500;
 
-/// The server's stdout and stderr, on their way into the log.
+/// The server's stdout and stderr, and the log that they are written to.
 pub(super) struct Output {
     streams: Vec<(PipeReader, Inbox)>,
     log: Log,
@@ -56,16 +56,18 @@ impl Output {
         Ok((output, [their_stdout, their_stderr]))
     }
 
-    /// Readable when the server said something, or closed a stream.
-    pub(super) fn sources(&self) -> impl Iterator<Item = &dyn Source> {
-        self.streams.iter().map(|(stream, _)| stream as &dyn Source)
+    /// Readable when the server wrote something, or closed a stream.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &dyn Waitable> {
+        self.streams
+            .iter()
+            .map(|(stream, _)| stream as &dyn Waitable)
     }
 
-    /// Writes down what came.
-    pub(super) fn pass_on(&mut self) {
+    /// Logs the output that is available now.
+    pub(super) fn log_available(&mut self) {
         let mut streams = std::mem::take(&mut self.streams);
         streams.retain_mut(|(stream, inbox)| {
-            // One that never stops must not keep us from hearing anybody else.
+            // A server that writes without end must not keep the guard from its other events.
             for _ in 0..READS {
                 let read = inbox.read(&*stream);
                 while let Some(line) = inbox.next_line() {
@@ -90,19 +92,19 @@ impl Output {
         self.streams = streams;
     }
 
-    /// Words of our own.
+    /// Logs a line of Kennel's own.
     pub(super) fn note(&self, words: &str) {
         self.log.line(format!("{OWN_WORDS}{words}"));
     }
 
-    /// The last lines, ready to follow a sentence.
+    /// The last lines, formatted to follow a sentence.
     pub(super) fn tail(&self) -> String {
         let last = self.last.borrow();
         if last.is_empty() {
-            return "; it said nothing".to_owned();
+            return "; it printed nothing".to_owned();
         }
         let lines: Vec<&str> = last.iter().map(String::as_str).collect();
-        format!("; it said last:\n{}", lines.join("\n"))
+        format!("; its last output:\n{}", lines.join("\n"))
     }
 
     fn line(&self, line: &[u8]) {
@@ -124,7 +126,7 @@ impl Output {
     }
 }
 
-/// What stands before a line of the server in the log.
+/// The escape for a line of the server, if it needs one.
 fn escape_of(line: &str) -> &'static str {
     match line.starts_with(OWN_WORDS) || line.starts_with(ESCAPE) {
         true => "\\",

@@ -1,14 +1,14 @@
-//! The owner: by flag, else by variable, captured before anything else.
+//! The owner: named by a flag, else by a variable. Found before anything else runs.
 
 use kennel_guard::{Owner, Refusal};
 
-/// Which variable names the owner. It is meant for us alone, and reaches nothing that is started later.
+/// The variable that names the owner. Only Kennel reads it; it is not passed to the server.
 const VARIABLE: &str = "KENNEL_OWNER_PID";
 
-/// Whom the server is bound to, if to anybody. A bad flag is an error; a bad variable is a warning, for
-/// whoever set it is not at hand.
+/// The owner, if one is named. An invalid flag is an error. An invalid variable is a warning, because the person who
+/// set it may not be the one who runs this command.
 pub(super) fn find(flag: Option<&str>) -> Result<Option<Owner>, String> {
-    // Taken out of the environment though the flag has the say (lesson 22).
+    // Removed from the environment even if the flag takes precedence (lesson 22).
     let variable = kennel_sys::env::take(VARIABLE);
     if let Some(text) = flag {
         let owner = Owner::named(text).map_err(|error| format!("--owner-pid: {error}"))?;

@@ -1,4 +1,4 @@
-//! Who has the port that the server wants, and what follows from that.
+//! Finds the process that holds a port, and decides what to do about it.
 
 use std::io;
 
@@ -8,58 +8,59 @@ use kennel_sys::process::{Identity, ProcessRef};
 use super::record::Record;
 use crate::listing::Entry;
 
-/// How many ancestors a process may have before we stop asking.
+/// Maximum number of ancestors that are searched for a guard.
 const DEPTH: usize = 64;
 
-/// Whose place may be taken.
+/// Which guarded server to replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Takeover {
-    /// One of the same command whose owner is gone, with nobody connected
+    /// One with the same command whose owner has exited and that has no client
     Orphan,
-    /// That, and one of the same command whose program has changed on disk since it was started
+    /// The same, and one with the same command whose program changed on disk since its start
     Older,
-    /// Nobody's
+    /// None
     Never,
 }
 
-/// What stands at a port that is not free, as far as it matters.
+/// The process that holds a port, as far as the decision depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Not proven to be guarded by us.
+pub(super) enum HolderState {
+    /// Not proven to be guarded by Kennel.
     Foreign,
-    /// Guarded, but something else.
+    /// Guarded, with another command.
     OtherCommand,
     SameCommand {
-        /// Its owner lives, or it has none, or somebody is connected; and its end has not begun.
+        /// Its owner lives, or it has none, or a client is connected; and it is not ending.
         needed: bool,
-        /// Its program is not any more what it was started as.
+        /// Its program changed on disk since it was started.
         changed: bool,
     },
 }
 
-/// What to do about it. In the order of which has the say where ports differ.
+/// What to do. If ports differ, the greatest decision counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Decision {
     /// Stop the incumbent, then start.
     TakeOver,
-    /// It is there already, and wanted.
+    /// It is already running, and needed.
     AlreadyRunning,
     Refuse,
 }
 
-/// The table. Nothing is stopped but what is proven to be ours, the same, and not needed or outdated.
+/// The table of decisions. Stops a server only if it is proven to be guarded, has the same command, and is not needed
+/// or is outdated.
 #[rustfmt::skip]
-pub(super) const fn decide(standing: Standing, takeover: Takeover) -> Decision {
+pub(super) const fn decide(state: HolderState, takeover: Takeover) -> Decision {
     use Decision::*;
-    use Standing::*;
+    use HolderState::*;
     use Takeover::*;
 
-    match (standing, takeover) {
+    match (state, takeover) {
         (Foreign,                                      _)              => Refuse,
         (OtherCommand,                                 _)              => Refuse,
 
         (SameCommand { needed: false, .. },            Orphan | Older) => TakeOver,
-        // It is about to end by itself: neither is it there, nor may it be replaced.
+        // It is ending by itself: it is neither running nor replaceable.
         (SameCommand { needed: false, .. },            Never)          => Refuse,
 
         (SameCommand { needed: true, changed: true },  Older)          => TakeOver,
@@ -67,16 +68,16 @@ pub(super) const fn decide(standing: Standing, takeover: Takeover) -> Decision {
     }
 }
 
-/// Whoever is at a port.
+/// The process that holds a port.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) port: u16,
-    pub(super) standing: Standing,
-    pub(super) who: Who,
+    pub(super) state: HolderState,
+    pub(super) who: HolderKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Who {
+pub(super) enum HolderKind {
     Foreign(PortHolder),
     Guarded {
         record: Box<Record>,
@@ -84,8 +85,13 @@ pub(super) enum Who {
     },
 }
 
-/// Who is at `ports`: whoever listens there, and guards that were started for one of them and have yet to listen.
-pub(super) fn look(ports: &[u16], living: &[Record], sameness: &str) -> io::Result<Vec<Holder>> {
+/// The processes that hold `ports`: those that listen there, and guards that were started for one of them and do not
+/// listen yet.
+pub(super) fn inspect(
+    ports: &[u16],
+    living: &[Record],
+    command_hash: &str,
+) -> io::Result<Vec<Holder>> {
     let mut holders: Vec<Holder> = Vec::new();
     for &port in ports {
         let promised = living.iter().filter(|record| record.ports.contains(&port));
@@ -94,12 +100,12 @@ pub(super) fn look(ports: &[u16], living: &[Record], sameness: &str) -> io::Resu
             let guard = holder.process.as_ref().and_then(|it| guard_of(it, living));
             match guard {
                 Some(record) => guards.push(record),
-                // It ended while we looked whose it was, and has the port no more.
+                // It ended during this search and no longer holds the port.
                 None if holder.process.as_ref().is_some_and(|it| !it.is_alive()) => {}
                 None => holders.push(Holder {
                     port,
-                    standing: Standing::Foreign,
-                    who: Who::Foreign(holder),
+                    state: HolderState::Foreign,
+                    who: HolderKind::Foreign(holder),
                 }),
             }
         }
@@ -108,35 +114,31 @@ pub(super) fn look(ports: &[u16], living: &[Record], sameness: &str) -> io::Resu
         holders.extend(
             guards
                 .into_iter()
-                .filter_map(|record| guarded(port, record, sameness)),
+                .filter_map(|record| guarded(port, record, command_hash)),
         );
     }
     Ok(holders)
 }
 
-/// `None` if it is gone by now.
-fn guarded(port: u16, record: &Record, sameness: &str) -> Option<Holder> {
-    let entry = record.look()?;
+/// The guarded server of this record as the holder of `port`; `None` if it has ended.
+fn guarded(port: u16, record: &Record, command_hash: &str) -> Option<Holder> {
+    let entry = record.inspect()?;
     let connected = entry.guarded.as_ref().is_some_and(|it| it.connections > 0);
-    let standing = match record.sameness == sameness {
-        false => Standing::OtherCommand,
-        true => Standing::SameCommand {
+    let state = match record.command_hash == command_hash {
+        false => HolderState::OtherCommand,
+        true => HolderState::SameCommand {
             needed: !record.ending && (record.owner_alive().unwrap_or(true) || connected),
             changed: record.sources.are_stale(),
         },
     };
-    let who = Who::Guarded {
+    let who = HolderKind::Guarded {
         record: Box::new(record.clone()),
         entry: Box::new(entry),
     };
-    Some(Holder {
-        port,
-        standing,
-        who,
-    })
+    Some(Holder { port, state, who })
 }
 
-/// The guard that a process is below, if there is one: every process of its server's tree is.
+/// The guard among the ancestors of a process, if there is one: every process of its server's tree has it.
 fn guard_of<'a>(process: &ProcessRef, living: &'a [Record]) -> Option<&'a Record> {
     let is = |process: &ProcessRef, record: &Record| {
         let identity = record.entry.identity.as_deref();
@@ -160,20 +162,23 @@ mod tests {
 
     const ALL: [Takeover; 3] = [Takeover::Orphan, Takeover::Older, Takeover::Never];
 
-    fn same(needed: bool, changed: bool) -> Standing {
-        Standing::SameCommand { needed, changed }
+    fn same(needed: bool, changed: bool) -> HolderState {
+        HolderState::SameCommand { needed, changed }
     }
 
     #[test]
-    fn nobody_is_stopped_who_is_not_proven_ours_and_the_same() {
+    fn only_a_server_proven_to_be_guarded_with_the_same_command_is_stopped() {
         for takeover in ALL {
-            assert_eq!(decide(Standing::Foreign, takeover), Decision::Refuse);
-            assert_eq!(decide(Standing::OtherCommand, takeover), Decision::Refuse);
+            assert_eq!(decide(HolderState::Foreign, takeover), Decision::Refuse);
+            assert_eq!(
+                decide(HolderState::OtherCommand, takeover),
+                Decision::Refuse
+            );
         }
     }
 
     #[test]
-    fn an_orphan_is_replaced_unless_nobody_may_be() {
+    fn an_orphan_is_replaced_unless_takeover_is_never() {
         for changed in [false, true] {
             let of = |takeover| decide(same(false, changed), takeover);
             assert_eq!(of(Takeover::Orphan), Decision::TakeOver);
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_needed_stays_unless_it_is_outdated_and_that_counts() {
+    fn a_needed_server_stays_unless_it_is_outdated_and_that_counts() {
         for takeover in ALL {
             assert_eq!(
                 decide(same(true, false), takeover),

@@ -1,11 +1,10 @@
-//! What a guard writes down about itself: for `ps`, `stop` and `logs`, and for the next one that wants its port.
+//! The record of a guard: for `ps`, `stop` and `logs`, and for the next guard that wants its port.
 //!
-//! `guards/<pid>/record.json`, with the server's log beside it if it is detached. A record is believed while
-//! the process in it lives; after its end it stays beside the log, until newer ones push it out.
+//! `guards/<pid>/record.json`, with the server's log beside it if it is detached. A record is valid while its process
+//! lives. Afterwards it stays beside the log, until newer ones replace it.
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use kennel_sys::lock;
 use kennel_sys::process::{Identity, ProcessRef};
@@ -14,47 +13,50 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::sessions::Sessions;
-use crate::daemon::{LOG, OLDER_LOG, ServerState};
-use crate::listing::{self, Entry, Mode};
-use crate::meeting::runs_as;
+use crate::daemon::{LOG, OLDER_LOG};
+use crate::hex;
+use crate::json_record;
+use crate::key_dir::runs_as;
+use crate::listing::{self, Entry, Mode, Server};
+use crate::ps::now;
 use crate::sources::Sources;
 
 const GUARDS: &str = "guards";
-/// What a guard says of its server.
+/// The file name of a guard's record.
 pub(crate) const RECORD: &str = "record.json";
-const LONGEST: usize = 1 << 20;
-/// So many that have ended are kept, with their logs.
+/// Number of ended servers whose records and logs are kept.
 const KEPT: usize = 8;
 
 /// A guarded server, as it was when it was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) entry: Entry,
-    /// Two with the same are the same command in the same directory.
-    pub(super) sameness: String,
+    /// A hash of command and directory: equal for two servers with the same ones.
+    #[serde(rename = "sameness")]
+    pub(super) command_hash: String,
     /// The owner's identity.
     pub(super) owner: Option<String>,
     pub(super) owner_was_gone: bool,
-    /// The ports that were named.
+    /// The ports given with `--port`.
     pub(super) ports: Vec<u16>,
     pub(super) grace_ms: u64,
-    /// The files that the server was started from: `--takeover older` compares them.
+    /// The files that the server was started from; `--takeover older` compares them.
     #[serde(default)]
     pub(super) sources: Sources,
     pub(super) detached: bool,
-    /// Its end has begun, whoever needs it.
+    /// Whether it is ending, no matter whether it is needed.
     #[serde(default)]
     pub(super) ending: bool,
     /// Why it ended, if it has.
     pub(super) ended: Option<String>,
 }
 
-/// What `kennel ps` says of a guarded server, beyond what it says of all.
+/// What `kennel ps` shows of a guarded server only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Guarded {
-    /// What it listens on now.
+    /// The ports it listens on now.
     pub(crate) ports: Vec<u16>,
-    /// How many are connected.
+    /// Number of connections.
     pub(crate) connections: usize,
     /// `None`: it has no owner.
     pub(crate) owner_alive: Option<bool>,
@@ -64,7 +66,7 @@ pub(crate) struct Guarded {
 
 /// The record of this process, kept up to date.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct RecordFile {
     pub(super) dir: RuntimeDir,
     record: Record,
 }
@@ -74,14 +76,14 @@ impl Record {
         self.entry.process()
     }
 
-    /// Whether it has ended, as far as can be told: of a guard in another pid namespace it cannot.
+    /// Whether it has ended, as far as this can be known: not for a guard in another pid namespace.
     fn has_ended(&self) -> bool {
         let identity = self.entry.identity.as_deref();
         let identity: Option<Identity> = identity.and_then(|text| text.parse().ok());
         identity.is_none_or(|identity| matches!(ProcessRef::find(&identity), Ok(None)))
     }
 
-    /// Whether the owner lives; `None` without one. What cannot be told is alive.
+    /// Whether the owner lives; `None` without an owner. If this cannot be known, it counts as alive.
     pub(super) fn owner_alive(&self) -> Option<bool> {
         if self.owner_was_gone {
             return Some(false);
@@ -90,18 +92,18 @@ impl Record {
         Some(ProcessRef::find(&identity).map_or(true, |found| found.is_some()))
     }
 
-    /// The entry as it is now.
-    pub(super) fn look(&self) -> Option<Entry> {
+    /// The entry with its present ports and connections.
+    pub(super) fn inspect(&self) -> Option<Entry> {
         let process = self.process()?;
         let mut entry = self.entry.clone();
-        // What cannot be looked at is somebody.
+        // If connections cannot be counted, assume one.
         let seen = Sessions::on(&self.ports).count(&process);
         let (connections, ports) = seen.unwrap_or_else(|_| (1, Default::default()));
         let ports: Vec<u16> = ports.into_iter().collect();
         let owner_alive = self.owner_alive();
         entry.state = match (owner_alive, connections) {
             _ if self.ending => "ending",
-            (Some(false), 0) => "owner gone, ends unless somebody connects",
+            (Some(false), 0) => "owner gone, ends unless a client connects",
             (Some(false), _) => "owner gone, ends after its last connection",
             _ => "serving",
         }
@@ -110,9 +112,9 @@ impl Record {
         entry.servers = entry
             .servers
             .into_iter()
-            .map(|server| listing::Server {
+            .map(|server| Server {
                 stale,
-                ..listing::looked_at(server.state)
+                ..listing::with_staleness(server.state)
             })
             .collect();
         entry.guarded = Some(Guarded {
@@ -125,10 +127,10 @@ impl Record {
     }
 }
 
-impl Kept {
-    /// Writes the record down, and makes room among those that have ended.
-    pub(super) fn keep(user: &RuntimeDir, record: Record) -> Result<Kept, DirError> {
-        let kept = Kept {
+impl RecordFile {
+    /// Writes the record, and removes the oldest records of ended guards.
+    pub(super) fn keep(user: &RuntimeDir, record: Record) -> Result<RecordFile, DirError> {
+        let kept = RecordFile {
             dir: place(user)?,
             record,
         };
@@ -137,32 +139,18 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Whether whoever looks finds the record: its directory was not removed or replaced.
+    /// Whether other processes find the record: its directory was not removed or replaced.
     pub(super) fn is_in_place(&self) -> bool {
         self.dir.is_at_its_path()
     }
 
-    /// The server runs now. An error where that cannot be written: the record says nothing of the server then.
+    /// Adds the running server. On an error, the record does not mention the server.
     pub(super) fn started(&mut self, server: u32) -> Result<(), DirError> {
-        let state = ServerState {
-            pid: server,
-            class: None,
-            since: self.record.entry.since,
-            requests: 0,
-            latency_us: None,
-            clients: 0,
-            sources: Default::default(),
-        };
-        self.record.entry.servers = vec![listing::Server {
-            state,
-            stale: false,
-            stopped: None,
-            rss_bytes: None,
-        }];
+        self.record.entry.servers = vec![Server::new(server, self.record.entry.since)];
         self.write()
     }
 
-    /// Whoever comes from now on must not take it for one that stays.
+    /// Marks the server as ending, so that a new start does not rely on it.
     pub(super) fn ending(&mut self) {
         if !self.record.ending {
             self.record.ending = true;
@@ -185,12 +173,11 @@ impl Kept {
     }
 
     fn write(&self) -> Result<(), DirError> {
-        let text = serde_json::to_vec(&self.record).expect("strings and numbers have a text");
-        self.dir.write_whole(RECORD, &text)
+        json_record::write(&self.dir, RECORD, &self.record)
     }
 }
 
-/// The directory of this process. What an earlier one with our pid left is not ours.
+/// The directory of this process, without what an earlier process with the same pid left there.
 pub(super) fn place(user: &RuntimeDir) -> Result<RuntimeDir, DirError> {
     let dir = user
         .subdir(GUARDS)?
@@ -198,7 +185,7 @@ pub(super) fn place(user: &RuntimeDir) -> Result<RuntimeDir, DirError> {
     Ok(dir)
 }
 
-/// Removes what an earlier process with our pid left.
+/// Removes what an earlier process with the same pid left.
 pub(super) fn clear(dir: &RuntimeDir) {
     for name in [RECORD, LOG, OLDER_LOG] {
         let _ = dir.unlink(name);
@@ -214,7 +201,7 @@ pub(super) fn discard(user: &RuntimeDir) {
     }
 }
 
-/// The guards that live, with their records.
+/// The records of guards that are running.
 pub(super) fn living(user: &RuntimeDir) -> Vec<Record> {
     let mut living = all(user);
     living.retain(|(dir, record)| record.ended.is_none() && is_guard(user, dir, record));
@@ -232,14 +219,14 @@ fn is_guard(user: &RuntimeDir, dir: &RuntimeDir, record: &Record) -> bool {
     })
 }
 
-/// The guards that live, as `kennel ps` lists them.
+/// The running guards, as `kennel ps` lists them.
 pub(crate) fn entries(user: &RuntimeDir) -> Vec<Entry> {
     let living = living(user);
-    living.iter().filter_map(Record::look).collect()
+    living.iter().filter_map(Record::inspect).collect()
 }
 
-/// The directories of the guards that people call `word`, whether they live or not.
-pub(crate) fn places_of(user: &RuntimeDir, word: &str) -> Vec<OsString> {
+/// The directories of the guards with this name or key, running or not.
+pub(crate) fn dirs_of(user: &RuntimeDir, word: &str) -> Vec<OsString> {
     let called = |(_, record): &(RuntimeDir, Record)| record.entry.is_called(word);
     let name = |(dir, _): (RuntimeDir, Record)| Some(dir.path().file_name()?.to_owned());
     all(user)
@@ -249,17 +236,17 @@ pub(crate) fn places_of(user: &RuntimeDir, word: &str) -> Vec<OsString> {
         .collect()
 }
 
-/// Where a guarded server's words are.
+/// Where the output of a guarded server is.
 #[derive(Debug)]
-pub(crate) enum Words {
+pub(crate) enum OutputPlace {
     /// In the log in this directory.
-    Logged(RuntimeDir),
-    /// Where it was started: it is in somebody's foreground.
-    Elsewhere,
+    Log(RuntimeDir),
+    /// In the terminal where it was started: it runs in the foreground.
+    Terminal,
 }
 
-/// Where the words are of the guarded server that people call `word`: of one that lives, else of the last that did.
-pub(crate) fn words_of(word: &str) -> Result<Option<Words>, DirError> {
+/// Where the output is of the guarded server with this name or key: of a running one, else of the last that ended.
+pub(crate) fn output_of(word: &str) -> Result<Option<OutputPlace>, DirError> {
     let Some(user) = RuntimeDir::find_of_user()? else {
         return Ok(None);
     };
@@ -270,8 +257,8 @@ pub(crate) fn words_of(word: &str) -> Result<Option<Words>, DirError> {
     });
     meant.sort_by_key(|(_, record)| (record.process().is_some(), record.entry.since));
     Ok(meant.pop().map(|(dir, record)| match record.detached {
-        true => Words::Logged(dir),
-        false => Words::Elsewhere,
+        true => OutputPlace::Log(dir),
+        false => OutputPlace::Terminal,
     }))
 }
 
@@ -283,8 +270,8 @@ fn all(user: &RuntimeDir) -> Vec<(RuntimeDir, Record)> {
     let names = guards.entries().unwrap_or_default();
     let read = |name| {
         let dir = guards.existing_subdir(name).ok()??;
-        let text = dir.read_small(RECORD, LONGEST).ok()??;
-        Some((dir, serde_json::from_slice(&text).ok()?))
+        let record = json_record::read(&dir, RECORD)?;
+        Some((dir, record))
     };
     names.iter().filter_map(read).collect()
 }
@@ -308,45 +295,25 @@ fn make_room(user: &RuntimeDir) {
 pub(super) fn entry(name: &str, command: &[OsString], cwd: &Path, owner: Option<u32>) -> Entry {
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     let me = ProcessRef::me().ok();
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
     Entry {
-        key: format!("guard-{}", std::process::id()),
-        name: name.to_owned(),
         command: command.iter().map(text).collect(),
         cwd: cwd.display().to_string(),
-        mode: Mode::Guard,
-        daemon_pid: None,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        since: since.map_or(0, |since| since.as_secs()),
         state: "starting".to_owned(),
-        why: None,
-        dedicated_for_now: false,
         owner,
-        servers: Vec::new(),
-        clients: Vec::new(),
-        saved_bytes: 0,
-        restarts: 0,
-        last_restart: None,
-        idle_since: None,
-        guarded: None,
-        stopped: None,
         identity: me.map(|me| me.identity().to_string()),
+        ..Entry::new(Mode::Guard, std::process::id(), name.to_owned(), now())
     }
 }
 
-/// What tells one command from another: its words and its directory, to the byte.
-pub(super) fn sameness(command: &[OsString], cwd: &Path) -> String {
+/// The hash that distinguishes commands: of all bytes of its words and its directory.
+pub(super) fn command_hash(command: &[OsString], cwd: &Path) -> String {
     let mut hash = Sha256::new();
     for word in command {
         hash.update((word.len() as u64).to_le_bytes());
         hash.update(word.as_encoded_bytes());
     }
     hash.update(cwd.as_os_str().as_encoded_bytes());
-    let digest = hash.finalize();
-    digest[..16]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex::text(&hash.finalize()[..16])
 }
 
 #[cfg(test)]
@@ -361,7 +328,7 @@ mod tests {
         entry.since = since;
         Record {
             entry,
-            sameness: String::new(),
+            command_hash: String::new(),
             owner: None,
             owner_was_gone: false,
             ports: Vec::new(),
@@ -385,7 +352,7 @@ mod tests {
         let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
         let me = ProcessRef::me().unwrap().identity().to_string();
         let (rest, _namespace) = me.rsplit_once(':').unwrap();
-        // Of a boot that never was: certainly gone.
+        // With a boot id that never existed, so it has certainly ended.
         let gone = format!("{}:-:{:032x}:1:-", std::process::id(), 1);
         plant(&user, "1", &record(&format!("{rest}:1"), 0));
         for place in 2..=(KEPT as u64 + 3) {
@@ -399,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_process_that_is_no_guard_is_not_believed() {
+    fn a_record_of_a_process_that_is_no_guard_is_ignored() {
         let scope = Scope::new("no-guard");
         let user = RuntimeDir::ensure(scope.runtime_dir()).unwrap();
         let me = ProcessRef::me().unwrap().identity().to_string();

@@ -1,4 +1,5 @@
-//! Before a start: who is in the way, and whether it may be replaced. Nothing is started here.
+//! Before a start: finds the servers that hold the ports or the state, and whether they may be replaced. Starts
+//! nothing.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,38 +14,38 @@ use kennel_sys::{Signal, events, tree};
 use super::Args;
 use super::answer::{Answer, Status};
 use super::launch::Ready;
-use super::port::{self, Decision, Holder, Who};
+use super::port::{self, Decision, Holder, HolderKind};
 use super::record::{self, Record};
 use super::startable;
 
-/// What is left of a tree that lost both its guardians gets this long after SIGTERM.
+/// How long leftovers of a tree without guard and warden have to end after SIGTERM.
 const LEFTOVER_TERM: Duration = Duration::from_secs(1);
-/// A warden whose guard was killed takes no longer to end its tree.
-const WARDENS: Duration = Duration::from_secs(3);
-/// How long an incumbent may take to end, beyond what it may itself.
-const INCUMBENT: Duration = Duration::from_secs(60);
-/// Between two tries for something that offers no event (rule 10 names a contended lock).
-const NAP: Duration = Duration::from_millis(20);
+/// Maximum time that a warden takes to end its tree after its guard was killed.
+const WARDEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an incumbent may take to end, beyond its own stop ladder.
+const INCUMBENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time between two attempts where the kernel offers no event (rule 10 names a contended lock).
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often the place may be removed under a start before something is wrong.
-const REMOVED: usize = 3;
+/// How often the runtime directory may be removed during a start before it fails.
+const MAX_REMOVALS: usize = 3;
 
-/// The user's place, if it can be had.
-pub(super) struct Home {
+/// The user's runtime directory, if it can be used.
+pub(super) struct RuntimeDirs {
     pub(super) user: RuntimeDir,
     pub(super) trees: RuntimeDir,
     _hold: Hold,
 }
 
-impl Home {
-    /// Where the place is removed meanwhile, the next one is opened.
-    fn open() -> Result<Home, DirError> {
-        let mut tries = REMOVED;
+impl RuntimeDirs {
+    /// Opens the runtime directory; if it is removed meanwhile, the next one.
+    fn open() -> Result<RuntimeDirs, DirError> {
+        let mut tries = MAX_REMOVALS;
         loop {
             let user = RuntimeDir::of_user()?;
             tries -= 1;
             match (user.subdir("trees"), user.hold()) {
-                (Ok(trees), Ok(_hold)) => return Ok(Home { user, trees, _hold }),
+                (Ok(trees), Ok(_hold)) => return Ok(RuntimeDirs { user, trees, _hold }),
                 (Err(error), _) | (_, Err(error)) if tries == 0 || user.is_at_its_path() => {
                     return Err(error);
                 }
@@ -53,17 +54,17 @@ impl Home {
         }
     }
 
-    /// Ends what an earlier start left behind, and waits for what is ending itself: it may hold our port.
+    /// Ends what an earlier start left behind, and waits for trees that are ending: they may hold the port.
     fn clean_up(&self) {
         let _ = tree::end_leftovers(&self.trees, LEFTOVER_TERM);
-        let _ = tree::await_orphaned_wardens(&self.trees, WARDENS);
+        let _ = tree::await_orphaned_wardens(&self.trees, WARDEN_TIMEOUT);
     }
 }
 
-/// The place of a start. Without one, nothing tells people that the server runs, and nothing has its log.
-fn home_for(args: &Args) -> Result<Option<Home>, Answer> {
-    match Home::open() {
-        Ok(home) => Ok(Some(home)),
+/// The runtime directory for a start. Without one, `kennel ps` does not show the server, and it has no log.
+fn dirs_for(args: &Args) -> Result<Option<RuntimeDirs>, Answer> {
+    match RuntimeDirs::open() {
+        Ok(dirs) => Ok(Some(dirs)),
         Err(error) if args.detach => Err(Answer::failed(1, error.to_string())),
         Err(error) => {
             crate::warn(&format!("without a runtime directory: {error}"));
@@ -75,42 +76,42 @@ fn home_for(args: &Args) -> Result<Option<Home>, Answer> {
 /// A start that is being prepared.
 pub(super) struct Start<'a> {
     args: &'a Args,
-    home: Option<Home>,
+    dirs: Option<RuntimeDirs>,
     name: String,
     cwd: PathBuf,
-    sameness: String,
+    command_hash: String,
 }
 
 impl<'a> Start<'a> {
     pub(super) fn new(args: &'a Args) -> Result<Start<'a>, Answer> {
         let cwd = std::env::current_dir()
             .map_err(|error| Answer::failed(1, format!("no working directory: {error}")))?;
-        let home = home_for(args)?;
+        let dirs = dirs_for(args)?;
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let words: Vec<String> = args.command.iter().map(text).collect();
         let name = args.name.clone();
         Ok(Start {
-            home,
+            dirs,
             name: name.unwrap_or_else(|| crate::sharing::launcher::name_of(&words)),
-            sameness: record::sameness(&args.command, &cwd),
+            command_hash: record::command_hash(&args.command, &cwd),
             cwd,
             args,
         })
     }
 
-    /// Makes sure that ports and state are ours to use.
+    /// Makes sure that the ports and the state are free.
     pub(super) fn prepare(mut self) -> Result<Ready, Answer> {
-        if let Some(home) = &self.home {
-            home.clean_up();
+        if let Some(dirs) = &self.dirs {
+            dirs.clean_up();
         }
         let starting = self.take_turns()?;
         let replaced = self.settle_ports()?;
         let (held, legacy) = self.hold_state()?;
         Ok(Ready {
-            home: self.home,
+            dirs: self.dirs,
             name: self.name,
             cwd: self.cwd,
-            sameness: self.sameness,
+            command_hash: self.command_hash,
             starting,
             held,
             legacy,
@@ -118,31 +119,31 @@ impl<'a> Start<'a> {
         })
     }
 
-    /// Of several that want the same port at once, one starts, and the others see it. Where the place is removed
-    /// meanwhile, they meet in the next one.
+    /// Takes the lock of each port. Of several starts for the same port, one wins and the others see its server. If the
+    /// runtime directory is removed meanwhile, they all use the next one.
     fn take_turns(&mut self) -> Result<Vec<Lock>, Answer> {
-        for _ in 0..REMOVED {
+        for _ in 0..MAX_REMOVALS {
             match self.turns() {
-                Err(_) if !self.has_place() => self.home = home_for(self.args)?,
+                Err(_) if !self.has_dirs() => self.dirs = dirs_for(self.args)?,
                 turns => return turns,
             }
         }
         self.turns()
     }
 
-    fn has_place(&self) -> bool {
-        let home = self.home.as_ref();
-        home.is_none_or(|home| home.user.is_at_its_path())
+    fn has_dirs(&self) -> bool {
+        let dirs = self.dirs.as_ref();
+        dirs.is_none_or(|dirs| dirs.user.is_at_its_path())
     }
 
     fn turns(&self) -> Result<Vec<Lock>, Answer> {
-        let Some(home) = &self.home else {
+        let Some(dirs) = &self.dirs else {
             return Ok(Vec::new());
         };
-        let dir = home.user.subdir("starting");
+        let dir = dirs.user.subdir("starting");
         let dir = dir.map_err(|error| Answer::failed(1, error.to_string()))?;
         let mut ports = self.args.ports.clone();
-        // In one order, or two would wait for each other.
+        // In the same order everywhere, or two starts would wait for each other.
         ports.sort_unstable();
         ports.dedup();
         let deadline = Instant::now() + self.args.ready_timeout;
@@ -152,7 +153,7 @@ impl<'a> Start<'a> {
                 match Lock::acquire(&dir, format!("port-{port}"), Mode::Exclusive) {
                     Ok(lock) => break locks.push(lock),
                     Err(LockError::Held { .. }) if Instant::now() < deadline => {
-                        let _ = events::sleep(&[], &[], Some(NAP));
+                        let _ = events::sleep(&[], &[], Some(RETRY_INTERVAL));
                     }
                     Err(error) => {
                         let words =
@@ -165,27 +166,27 @@ impl<'a> Start<'a> {
         Ok(locks)
     }
 
-    /// Looks who has the ports, and takes the place of whoever may be replaced.
+    /// Finds who holds the ports, and replaces servers that may be replaced.
     fn settle_ports(&self) -> Result<Option<u32>, Answer> {
         let json = self.args.json;
-        let holders = self.look()?;
-        let decided = |holder: &Holder| port::decide(holder.standing, self.args.takeover);
+        let holders = self.inspect()?;
+        let decided = |holder: &Holder| port::decide(holder.state, self.args.takeover);
         let Some(gravest) = holders.iter().max_by_key(|holder| decided(holder)) else {
             return Ok(None);
         };
         match (decided(gravest), &gravest.who) {
-            (Decision::AlreadyRunning, Who::Guarded { entry, .. }) => {
+            (Decision::AlreadyRunning, HolderKind::Guarded { entry, .. }) => {
                 Err(Answer::running(entry, Status::AlreadyRunning, json))
             }
-            (Decision::TakeOver, Who::Guarded { .. }) => {
+            (Decision::TakeOver, HolderKind::Guarded { .. }) => {
                 let incumbents = holders.iter().filter_map(|holder| match &holder.who {
-                    Who::Guarded { record, .. } => Some(&**record),
-                    Who::Foreign(_) => None,
+                    HolderKind::Guarded { record, .. } => Some(&**record),
+                    HolderKind::Foreign(_) => None,
                 });
                 let incumbents: Vec<&Record> = incumbents.collect();
                 self.check_successor(&incumbents)?;
-                // That took its time: whoever came meanwhile is somebody (lesson 13).
-                let now = self.look()?;
+                // That took time: a client that connected meanwhile counts (lesson 13).
+                let now = self.inspect()?;
                 if let Some(holder) = now.iter().find(|it| decided(it) != Decision::TakeOver) {
                     return Err(Answer::held(holder, json));
                 }
@@ -195,18 +196,22 @@ impl<'a> Start<'a> {
         }
     }
 
-    fn look(&self) -> Result<Vec<Holder>, Answer> {
-        let living = match &self.home {
-            Some(home) => record::living(&home.user),
+    fn inspect(&self) -> Result<Vec<Holder>, Answer> {
+        let living = match &self.dirs {
+            Some(dirs) => record::living(&dirs.user),
             None => Vec::new(),
         };
-        port::look(&self.args.ports, &living, &self.sameness)
-            .map_err(|error| Answer::failed(1, format!("cannot tell who has the port: {error}")))
+        port::inspect(&self.args.ports, &living, &self.command_hash).map_err(|error| {
+            Answer::failed(
+                1,
+                format!("cannot find out which process has the port: {error}"),
+            )
+        })
     }
 
-    /// Nobody is stopped for a successor that cannot start, or that would find its state in use (lesson 34).
+    /// Stops no server for a successor that cannot start, or whose state is in use (lesson 34).
     fn check_successor(&self, incumbents: &[&Record]) -> Result<(), Answer> {
-        let serves_on = |words: &str| format!("{words}; what runs now is left serving");
+        let serves_on = |words: &str| format!("{words}; the running server goes on");
         startable::check(&self.args.command)
             .map_err(|error| Answer::failed(error.code, serves_on(&error.words)))?;
         let of_incumbent = |process: &ProcessRef| {
@@ -227,21 +232,21 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
-    /// Stops the incumbents, and waits until their ports are free. The pid of the first.
+    /// Stops the incumbents, and waits until their ports are free. Returns the pid of the first.
     fn replace(&self, incumbents: &[&Record]) -> Result<u32, Answer> {
         let mut asked = Vec::new();
         for record in incumbents {
-            // Gone since we looked: what was wanted.
+            // It ended since the search.
             let Some(guard) = record.process() else {
                 continue;
             };
             let heard = guard.signal(Signal::TERM);
-            // One that somebody stopped (SIGSTOP) would not hear that.
+            // A server stopped by SIGSTOP would not see the signal.
             let _ = guard.signal(Signal::CONT);
             asked.push((record, guard, heard));
         }
         let replaced = asked.first().map(|(_, guard, _)| guard.pid());
-        let deadline = Instant::now() + INCUMBENT;
+        let deadline = Instant::now() + INCUMBENT_TIMEOUT;
         for (record, guard, heard) in asked {
             let left = deadline.saturating_duration_since(Instant::now());
             let ended = heard.and_then(|_| guard.wait(Some(left)));
@@ -254,7 +259,7 @@ impl<'a> Start<'a> {
                 return Err(Answer::failed(1, words));
             }
         }
-        match self.look()?.into_iter().next() {
+        match self.inspect()?.into_iter().next() {
             Some(holder) => Err(Answer::held(&holder, self.args.json)),
             None => Ok(replaced.unwrap_or_default()),
         }
@@ -266,7 +271,7 @@ impl<'a> Start<'a> {
             let store = kennel_guard::hold_store(path, &self.name)
                 .map_err(|error| Answer::failed(1, error.to_string()))?;
             match crate::purge::more_than_state(store.path()) {
-                // For `kennel purge`, which leaves alone what it does not know: nothing to fail for.
+                // For `kennel purge`, which removes only what is declared; a failure is not fatal.
                 None => drop(store.declare(&self.name)),
                 Some(why) => crate::warn(&format!(
                     "--state {} is held, but is not taken for the server's state, and `kennel purge` will keep it: \

@@ -1,9 +1,8 @@
-//! Whether a command can be started at all, told before the one it is to replace is stopped (lesson 34).
+//! Checks whether a command can be started at all, before the server that it is to replace is stopped (lesson 34).
 //!
-//! To start the successor first and stop the incumbent then is not possible in general: both want the same
-//! port. What can be known without starting it is checked here: the program is there and executable, whoever
-//! interprets it is too, and a script can be parsed. What only its run shows (a missing module, a bad
-//! setting) cannot be.
+//! Starting the successor first and stopping the incumbent then is not possible in general: both need the same port.
+//! This checks what can be known without a start: the program exists and is executable, so is its interpreter, and a
+//! script can be parsed. What only a run shows (a missing module, an invalid setting) it cannot know.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -15,11 +14,12 @@ use kennel_sys::process::ProcessRef;
 use kennel_sys::program::this_program;
 
 use crate::interpreter::{self, Language};
+use crate::search_path;
 
-/// No parser takes longer, or it is not believed to say anything.
+/// Maximum time for a parser; after that, its answer is ignored.
 const PARSING: Duration = Duration::from_secs(10);
 
-/// Why a command cannot be started, and a shell's code for that.
+/// Why a command cannot be started, and a shell's exit code for that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unstartable {
     pub(super) code: u8,
@@ -30,12 +30,12 @@ pub(super) struct Unstartable {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Script {
     language: Language,
-    /// Whoever can say whether it is one.
+    /// The interpreter that can check it.
     program: PathBuf,
     path: PathBuf,
 }
 
-/// Checks `command` as far as can be without starting it.
+/// Checks `command` as far as possible without starting it.
 pub(super) fn check(command: &[OsString]) -> Result<(), Unstartable> {
     scripts(command)?.iter().try_for_each(parses)
 }
@@ -63,7 +63,7 @@ fn scripts(command: &[OsString]) -> Result<Vec<Script>, Unstartable> {
             words: format!("{}: built for another kind of machine", file.display()),
         });
     }
-    // An interpreter may itself be a script in front of another one.
+    // An interpreter may itself be a script for another one.
     let argument = Language::of(&file).and_then(|language| language.script(&command[1..]));
     let argument = argument.map(|script| (file.clone(), PathBuf::from(script)));
     let named = interpreter.map(|interpreter| (interpreter, file));
@@ -89,7 +89,7 @@ fn interpreter_of(line: &[OsString]) -> Result<&OsStr, Unstartable> {
     found.map(OsString::as_os_str)
 }
 
-/// Looks for a program as a shell would.
+/// Looks for a program as a shell does.
 fn find(name: &OsStr) -> Result<PathBuf, Unstartable> {
     let shown = name.display();
     let not_found = || Unstartable {
@@ -97,15 +97,8 @@ fn find(name: &OsStr) -> Result<PathBuf, Unstartable> {
         words: format!("{shown}: command not found"),
     };
     let runnable = |path: &Path| path.is_file() && may_execute(path);
-    let candidates: Vec<PathBuf> = match name.as_encoded_bytes().contains(&b'/') {
-        true => vec![PathBuf::from(name)],
-        false => {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path)
-                .map(|dir| dir.join(name))
-                .collect()
-        }
-    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let candidates = search_path::candidates(name, Path::new(""), &path);
     if let Some(path) = candidates.iter().find(|path| runnable(path)) {
         return Ok(path.clone());
     }
@@ -120,7 +113,7 @@ fn find(name: &OsStr) -> Result<PathBuf, Unstartable> {
 fn head_of(path: &Path) -> Result<Vec<u8>, Unstartable> {
     let unstartable = |words: String| Unstartable { code: 126, words };
     match interpreter::head_of(path) {
-        // May be run though not read: nothing more can be said.
+        // It may be executable but not readable: nothing more can be checked.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(Vec::new()),
         Err(error) => Err(unstartable(format!("{}: {error}", path.display()))),
         Ok(head) if head.is_empty() => {
@@ -130,7 +123,7 @@ fn head_of(path: &Path) -> Result<Vec<u8>, Unstartable> {
     }
 }
 
-/// An ELF file whose machine is not the one that we are built for.
+/// Whether this is an ELF file for another machine than the one this program was built for.
 fn foreign_machine(head: &[u8]) -> bool {
     let machine = |head: &[u8]| {
         let elf = head.starts_with(b"\x7fELF") && head.len() >= 20;
@@ -138,13 +131,13 @@ fn foreign_machine(head: &[u8]) -> bool {
     };
     let ours = head_of(&this_program()).ok();
     match (machine(head), ours.and_then(|head| machine(&head))) {
-        // The same kind of processor may run its smaller sibling's programs.
+        // A 64-bit processor may run programs of its 32-bit variant.
         (Some(theirs), Some(ours)) => theirs[1..] != ours[1..] && theirs[0] == ours[0],
         _ => false,
     }
 }
 
-/// How an interpreter is asked whether a file is a script of its language, without running it.
+/// The arguments that make an interpreter parse a file without running it.
 fn parser(language: Language) -> &'static [&'static str] {
     const PYTHON: &str = "import sys; compile(open(sys.argv[1], 'rb').read(), sys.argv[1], 'exec')";
     match language {
@@ -155,7 +148,8 @@ fn parser(language: Language) -> &'static [&'static str] {
     }
 }
 
-/// Directories and archives are run too, and node knows more languages than it can check.
+/// Whether the interpreter can check this file: it may also run directories and archives, and node languages that it
+/// cannot check.
 fn can_check(language: Language, script: &Path) -> bool {
     let known = |names: &[&str]| {
         script
@@ -187,7 +181,7 @@ fn parses(script: &Script) -> Result<(), Unstartable> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    // Nobody to ask is no reason to refuse.
+    // If the interpreter cannot be started, that is no reason to refuse.
     let Ok(mut child) = asked.spawn() else {
         return Ok(());
     };
@@ -227,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_seen_to_be_broken_is_said_before_it_is_started() {
+    fn a_visibly_broken_command_is_reported_before_it_is_started() {
         let scope = Scope::new("startable");
         let plain = scope.path("plain");
         std::fs::write(&plain, "x").unwrap();

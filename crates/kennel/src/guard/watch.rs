@@ -1,13 +1,13 @@
-//! The guard at work: one thread, one sleep on the server's warden, the owner, signals and time.
+//! The running guard: one thread, which waits for events of the warden and the owner, signals, and time.
 //!
-//! While the owner lives nothing wakes it but what happens. Once it is gone, connections are looked at every
-//! [`SWEEP`](sessions::SWEEP), or more rarely where a look is dear; what follows from them is decided by its [`Life`].
+//! While the owner lives, only events wake it. Once the owner is gone, it counts connections every
+//! [`COUNT_INTERVAL`](sessions::COUNT_INTERVAL), or less often if counting takes long; its [`Life`] decides what follows.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use kennel_guard::Held;
-use kennel_sys::events::Source;
+use kennel_sys::io::Waitable;
 use kennel_sys::lock::Lock;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::program::thread_time;
@@ -15,17 +15,17 @@ use kennel_sys::signals::Signals;
 use kennel_sys::tree::{self, Exit, Report, Tree};
 use kennel_sys::{Signal, events};
 
-use super::answer::{Answer, Status, Voice, on_ports};
+use super::answer::{Answer, AnswerTo, Status, on_ports};
 use super::launch;
 use super::life::Life;
 use super::output::Output;
-use super::record::Kept;
-use super::sessions::{self, Seen, Sessions};
-use super::start::Home;
-use crate::start_error::{self, Attempt};
+use super::record::RecordFile;
+use super::sessions::{self, Connections, Sessions};
+use super::start::RuntimeDirs;
+use crate::start_error;
 
-/// The signals that are caught. All but SIGCHLD are the server's, and reach it through us.
-pub(super) const HEARD: [Signal; 8] = [
+/// The signals that are caught. All but SIGCHLD are meant for the server and forwarded to it.
+pub(super) const CAUGHT_SIGNALS: [Signal; 8] = [
     Signal::CHILD,
     Signal::TERM,
     Signal::INT,
@@ -36,64 +36,64 @@ pub(super) const HEARD: [Signal; 8] = [
     Signal::WINCH,
 ];
 
-/// One Ctrl-C often comes twice; a second one after so long is meant.
-const IMPATIENT: Duration = Duration::from_secs(1);
-/// A launcher that is done may leave a server that has yet to listen: so long it is waited for.
-const SETTLING: Duration = Duration::from_secs(2);
-/// Between two looks whether the server listens: no event tells that (rule 10 names it).
-const FIRST_NAP: Duration = Duration::from_millis(5);
-const LONGEST_NAP: Duration = Duration::from_millis(100);
+/// Minimum time between two Ctrl-C that count as two: one often arrives twice.
+const MIN_REPEAT: Duration = Duration::from_secs(1);
+/// How long to wait for a server to listen after its launcher exited.
+const LISTEN_AFTER_LAUNCHER: Duration = Duration::from_secs(2);
+/// First interval at which the guard checks whether the server listens: no event reports that (rule 10 names it).
+const FIRST_INTERVAL: Duration = Duration::from_millis(5);
+const LONGEST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A guarded server, with all that is held as long as it lives.
+/// A guarded server, with everything that is held while it runs.
 pub(super) struct Watch {
     pub(super) tree: Tree,
     pub(super) signals: Signals,
-    pub(super) voice: Voice,
+    pub(super) answer_to: AnswerTo,
     pub(super) output: Option<Output>,
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<RecordFile>,
     pub(super) json: bool,
     pub(super) name: String,
     pub(super) named: Vec<u16>,
     /// How long the server may take to end by itself.
     pub(super) stop_after: Duration,
     pub(super) ready_timeout: Duration,
-    /// Whose place was taken.
+    /// The pid of the replaced server.
     pub(super) replaced: Option<u32>,
-    /// Until the server listens, others that want its ports wait.
+    /// Other starts that want its ports wait for these until the server listens.
     pub(super) starting: Vec<Lock>,
     /// Keeps cleaners of temporary files away.
-    pub(super) home: Option<Home>,
+    pub(super) dirs: Option<RuntimeDirs>,
     pub(super) _held: Vec<Held>,
     pub(super) _legacy: Vec<Lock>,
     pub(super) life: Life,
     pub(super) sessions: Sessions,
 
     pub(super) server: Option<ProcessRef>,
-    /// The signals that came before it was known who the server is; `None` once that was told.
+    /// Signals that arrived before the server's pid was known; `None` once it is.
     pub(super) early: Option<Vec<Signal>>,
     pub(super) exit: Option<Exit>,
     pub(super) stage: Stage,
-    /// While it is waited for that the server listens.
+    /// Set while the guard waits for the server to listen.
     pub(super) awaited: Option<Await>,
     /// Whether it was ever seen to listen.
     pub(super) listened: bool,
-    /// Why a detached server's record could not be written: it is ended.
+    /// Why a detached server's record could not be written: the server is ended.
     pub(super) unrecorded: Option<String>,
 }
 
-/// How far the end has come.
+/// How far the server's end has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Serving,
-    /// Its direct process is done, well, and its tree is not: it may have left a server behind.
+    /// Its first process exited with code 0 and its tree is not empty: it may have left a server in the background.
     Settling {
         until: Instant,
     },
-    /// It was passed a signal that asks it to end.
+    /// A signal that asks it to end was forwarded.
     Asked {
         since: Instant,
     },
-    /// The warden ends it.
+    /// The warden is ending it.
     Ladder,
 }
 
@@ -101,7 +101,7 @@ pub(super) enum Stage {
 pub(super) struct Await {
     since: Instant,
     next: Instant,
-    nap: Duration,
+    interval: Duration,
 }
 
 impl Await {
@@ -110,26 +110,26 @@ impl Await {
         Await {
             since: now,
             next: now,
-            nap: FIRST_NAP,
+            interval: FIRST_INTERVAL,
         }
     }
 }
 
 impl Watch {
-    /// Guards the server until nothing is left of it. Returns the exit code.
+    /// Guards the server until its tree is empty. Returns the exit code.
     pub(super) fn run(mut self) -> u8 {
         loop {
-            self.hear_signals();
-            self.hear_output();
-            if let Some(code) = self.hear_warden() {
+            self.handle_signals();
+            self.read_output();
+            if let Some(code) = self.handle_reports() {
                 return code;
             }
-            self.look_at_ports();
-            self.look_at_life();
-            self.climb();
+            self.check_ports();
+            self.check_need();
+            self.take_next_step();
             if self.sleep().is_err() {
-                // No memory to sleep with: better a rest than to spin.
-                let _ = events::sleep(&[], &[], Some(LONGEST_NAP));
+                // Out of memory: pause rather than spin.
+                let _ = events::sleep(&[], &[], Some(LONGEST_INTERVAL));
             }
         }
     }
@@ -143,26 +143,26 @@ impl Watch {
             Stage::Asked { since } => Some(until(since + self.stop_after)),
         };
         let ports = self.awaited.map(|awaited| until(awaited.next));
-        // Once the warden ends it, nobody's life changes anything.
+        // Once the warden ends it, neither owner nor connections matter.
         let life = match self.stage {
             Stage::Ladder => None,
             _ => self.life.due_in(),
         };
         let timeout = [stage, ports, life].into_iter().flatten().min();
-        let mut sources: Vec<&dyn Source> = vec![&self.signals, &self.tree];
+        let mut sources: Vec<&dyn Waitable> = vec![&self.signals, &self.tree];
         sources.extend(self.output.iter().flat_map(Output::sources));
         let owner: Vec<&ProcessRef> = self.life.owner.iter().collect();
-        events::wait(&sources, &owner, timeout)
+        events::sleep(&sources, &owner, timeout)
     }
 
-    fn hear_signals(&mut self) {
+    fn handle_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             if signal == Signal::CHILD {
-                // What children from before an exec leave becomes ours.
+                // Reaps orphaned children of processes from before an exec.
                 tree::reap_kept(&[]);
                 continue;
             }
-            self.pass_on(signal);
+            self.forward(signal);
             if !matches!(signal, Signal::TERM | Signal::INT) {
                 continue;
             }
@@ -172,14 +172,15 @@ impl Watch {
                     self.stage = Stage::Asked { since };
                     self.note_ending();
                 }
-                Stage::Asked { since } if since.elapsed() > IMPATIENT => self.end("asked twice"),
+                Stage::Asked { since } if since.elapsed() > MIN_REPEAT => self.end("asked twice"),
                 Stage::Asked { .. } | Stage::Ladder => {}
             }
         }
     }
 
-    /// What a terminal sends goes to all who are at it, anything else to the one process that was meant.
-    fn pass_on(&mut self, signal: Signal) {
+    /// Forwards a signal. A terminal's signals go to all processes at it, all others only to the server's first
+    /// process.
+    fn forward(&mut self, signal: Signal) {
         if matches!(signal, Signal::INT | Signal::QUIT) {
             for process in tree::below(self.tree.warden()).unwrap_or_default() {
                 let _ = process.signal(signal);
@@ -191,21 +192,21 @@ impl Watch {
         }
     }
 
-    fn hear_output(&mut self) {
+    fn read_output(&mut self) {
         if let Some(output) = &mut self.output {
-            output.pass_on();
+            output.log_available();
         }
     }
 
-    /// What the warden reports. The exit code, once nothing is left.
-    fn hear_warden(&mut self) -> Option<u8> {
+    /// Handles the warden's reports. Returns the exit code once the tree is empty.
+    fn handle_reports(&mut self) -> Option<u8> {
         while events::is_readable(&self.tree) {
             match self.tree.next_report() {
                 Ok(Some(Report::Started { pid, identity })) => {
                     let found = identity.and_then(|identity| ProcessRef::find(&identity).ok());
                     self.server = found.flatten();
                     for signal in self.early.take().into_iter().flatten() {
-                        self.pass_on(signal);
+                        self.forward(signal);
                     }
                     if let Some(Err(error)) = self.kept.as_mut().map(|kept| kept.started(pid)) {
                         self.not_recorded(error.to_string());
@@ -223,10 +224,10 @@ impl Watch {
                     let _ = self.tree.wait();
                     return Some(self.ended(None));
                 }
-                // The warden was killed: its child died with it, and the rest is ours to end.
+                // The warden was killed: the kernel killed its child, and the guard ends the rest.
                 Ok(None) | Err(_) => {
                     let _ = self.tree.wait();
-                    let trees = self.home.as_ref().map(|home| home.trees.handle());
+                    let trees = self.dirs.as_ref().map(|dirs| dirs.trees.handle());
                     let _ = tree::end_strays(&[], trees);
                     return Some(self.ended(Some("its warden was killed")));
                 }
@@ -238,11 +239,11 @@ impl Watch {
     fn exited(&mut self, exit: Exit) {
         self.exit = Some(exit);
         self.server = None;
-        // A launcher may start a server and go, before that one listens or after.
+        // A launcher may start a server and exit before the server listens, or after.
         match (exit, self.stage) {
             (Exit::Code(0), Stage::Serving) if self.listens() => {}
             (Exit::Code(0), Stage::Serving) if !self.listened => {
-                let until = Instant::now() + SETTLING;
+                let until = Instant::now() + LISTEN_AFTER_LAUNCHER;
                 self.stage = Stage::Settling { until };
             }
             _ => self.end("its process ended"),
@@ -254,8 +255,8 @@ impl Watch {
         listening.is_ok_and(|ports| !ports.is_empty())
     }
 
-    /// Tells whoever waits, and those who want the same port, that the server listens; or that it does not yet.
-    fn look_at_ports(&mut self) {
+    /// Tells the waiting process, and other starts for the same ports, that the server listens or did not in time.
+    fn check_ports(&mut self) {
         let Some(awaited) = self.awaited else {
             return;
         };
@@ -263,29 +264,29 @@ impl Watch {
         if now < awaited.next {
             return;
         }
-        // It may listen before we were told who it is; whoever waits is told both.
+        // It may listen before its pid is known here; the waiting process is told both.
         let ready =
             self.early.is_none() && self.sessions.ready(self.tree.warden()).unwrap_or(false);
         self.listened |= ready;
         if !ready && awaited.since.elapsed() < self.ready_timeout {
             self.awaited = Some(Await {
-                next: now + awaited.nap,
-                nap: (awaited.nap * 2).min(LONGEST_NAP),
+                next: now + awaited.interval,
+                interval: (awaited.interval * 2).min(LONGEST_INTERVAL),
                 ..awaited
             });
             return;
         }
         self.awaited = None;
         self.starting.clear();
-        self.tell_whether_ready(ready);
+        self.report_readiness(ready);
     }
 
-    fn tell_whether_ready(&mut self, ready: bool) {
-        if !self.voice.is_awaited() {
+    fn report_readiness(&mut self, ready: bool) {
+        if !self.answer_to.is_awaited() {
             return;
         }
         let kept = self.kept.as_ref().filter(|kept| kept.is_in_place());
-        let Some(entry) = kept.and_then(|kept| kept.record().look()) else {
+        let Some(entry) = kept.and_then(|kept| kept.record().inspect()) else {
             return self.not_recorded("the runtime directory was removed".to_owned());
         };
         let replaced = self.replaced;
@@ -300,21 +301,21 @@ impl Watch {
                  see `kennel logs {key}`, or end it with `kennel stop {key}`"
             ));
         }
-        self.voice.tell(&answer);
+        self.answer_to.tell(&answer);
     }
 
-    /// Ends a detached server that nobody could find; whoever waits is told once it is gone. In the foreground it
-    /// goes on: whoever started it can end it.
+    /// Ends a detached server that `ps` and `stop` could not find, and tells the waiting process once it is gone. In
+    /// the foreground it goes on: the process that started it can end it.
     fn not_recorded(&mut self, why: String) {
-        if self.voice.is_awaited() {
+        if self.answer_to.is_awaited() {
             self.unrecorded.get_or_insert(why);
             self.awaited = None;
             self.end("its record cannot be written");
         }
     }
 
-    /// The owner, and once it is gone, who is connected.
-    fn look_at_life(&mut self) {
+    /// Checks the owner and, once it is gone, the connections.
+    fn check_need(&mut self) {
         if self
             .life
             .owner
@@ -322,27 +323,27 @@ impl Watch {
             .is_some_and(|owner| !owner.is_alive())
         {
             self.life.owner_is_gone();
-            self.log("the owner is gone: the server ends when nobody is connected for the grace");
+            self.log("the owner is gone: the server ends when no client is connected for --grace");
         }
         let Some(looked) = self.life.looked else {
             return;
         };
-        // Before a deadline is believed, everything that happened is handed in (rule 3).
+        // All pending events are handled before a deadline counts (rule 3).
         if self.life.due_in().is_none_or(|left| left.is_zero()) {
             let since = looked.elapsed();
             self.life.looked = Some(Instant::now());
-            // What cannot be looked at is somebody.
+            // If connections cannot be counted, assume one.
             let before = thread_time();
-            let seen = self.sessions.look(self.tree.warden(), since);
-            self.life.sweep = sessions::next_sweep(thread_time().saturating_sub(before));
-            self.life.saw(seen.unwrap_or(Seen::Connected));
+            let seen = self.sessions.inspect(self.tree.warden(), since);
+            self.life.interval = sessions::next_count(thread_time().saturating_sub(before));
+            self.life.saw(seen.unwrap_or(Connections::Connected));
             let now = self.life.now();
-            self.life.lifetime.tick(now);
+            self.life.lifetime.advance(now);
         }
     }
 
-    /// Takes the next step to the end, if it is due.
-    fn climb(&mut self) {
+    /// Takes the next step towards the end, if it is due.
+    fn take_next_step(&mut self) {
         if let Some(verdict) = self.life.lifetime.verdict() {
             self.end(&verdict.reason.to_string());
         }
@@ -350,7 +351,7 @@ impl Watch {
         match self.stage {
             Stage::Asked { since } if now >= since + self.stop_after => self.end("asked to end"),
             Stage::Settling { until } if now >= until => match self.listens() {
-                // It is the server now. Its end is the tree's.
+                // The process that listens is the server: the tree goes on until it ends.
                 true => self.stage = Stage::Serving,
                 false => self.end("its process ended, and nothing of it listens"),
             },
@@ -358,7 +359,7 @@ impl Watch {
         }
     }
 
-    /// Lets the warden end the tree: SIGTERM to everyone, and what is left after `stop_after` is killed.
+    /// Tells the warden to end the tree: SIGTERM to all processes, and SIGKILL to those left after `stop_after`.
     fn end(&mut self, why: &str) {
         if self.stage == Stage::Ladder {
             return;
@@ -387,15 +388,9 @@ impl Watch {
             .as_ref()
             .map(|kept| kept.record().entry.command[0].clone());
         let command = command.unwrap_or_else(|| self.name.clone());
-        let path = std::env::var_os("PATH");
-        let attempt = Attempt {
-            program: command.as_ref(),
-            cwd: None,
-            path: path.as_deref(),
-        };
-        let (code, words) = start_error::explain(attempt, errno);
+        let (code, words) = start_error::explain_here(command.as_ref(), None, errno);
         self.close(&words);
-        self.voice.tell(&Answer::failed(code, &words));
+        self.answer_to.tell(&Answer::failed(code, &words));
         code
     }
 
@@ -403,7 +398,7 @@ impl Watch {
         let verdict = self.life.lifetime.verdict();
         let code = match (verdict, self.exit) {
             _ if self.unrecorded.is_some() => 1,
-            // Nobody needed it any more: that is what was wanted.
+            // The server was no longer needed: that is a success.
             (Some(_), _) => 0,
             (None, Some(Exit::Code(code))) => u8::try_from(code).unwrap_or(1),
             (None, Some(Exit::Signal(signal))) => 128u8.wrapping_add(signal as u8),
@@ -419,17 +414,17 @@ impl Watch {
             }
             (None, None, None) => "the server ended".to_owned(),
         };
-        self.hear_output();
+        self.read_output();
         let answer = self.last_answer(code, &why, lost);
-        // Before anybody is told: who hears that it is gone finds no record of it.
+        // Before the result is sent: a process that learns of the end finds no record.
         self.close(&why);
         if let Some(answer) = answer {
-            self.voice.tell(&answer);
+            self.answer_to.tell(&answer);
         }
         code
     }
 
-    /// What is said when nothing is left of the server, if anything is.
+    /// The result once the tree is empty, if there is one to send.
     fn last_answer(&self, code: u8, why: &str, lost: Option<&str>) -> Option<Answer> {
         if let Some(why) = &self.unrecorded {
             let what = match self.early {
@@ -438,13 +433,13 @@ impl Watch {
             };
             return Some(launch::not_recorded(&self.name, what, why));
         }
-        if self.voice.is_awaited() {
+        if self.answer_to.is_awaited() {
             let tail = self.output.as_ref().map_or_else(String::new, Output::tail);
             let words = format!("{} did not come to listen: {why}{tail}", self.name);
             return Some(Answer::failed(code.max(1), words));
         }
-        match (lost, &self.voice) {
-            (Some(lost), Voice::Here) => {
+        match (lost, &self.answer_to) {
+            (Some(lost), AnswerTo::Stdio) => {
                 Some(Answer::failed(code, format!("{}: {lost}", self.name)))
             }
             _ => None,
@@ -455,7 +450,7 @@ impl Watch {
         self.log(why);
         if let Some(kept) = self.kept.take() {
             match self.unrecorded {
-                // There is no room to say that it ended.
+                // The record could not be updated: remove it.
                 Some(_) => kept.discard(),
                 None => kept.ended(why),
             }

@@ -1,13 +1,14 @@
-//! Which variables give rights: by their names, or by their values. Sessions with different ones never share, whatever else
-//! does not count: the server would act for one of them with the rights of another.
+//! Which variables give rights, by name or by value. Sessions with different ones never share, whichever variables are
+//! ignored otherwise: the server would act for one session with the rights of another.
 //!
-//! All that asks this asks here: the key, who may come without a hello, and what `wrap` shows. A variable that is taken for a
-//! credential and is none keeps two sessions apart; the other way round, one acts as the other. So when in doubt it is one.
+//! The key, the check of bare clients, and the masking of `wrap` all use this one decision. A harmless variable that is
+//! taken for a credential only keeps two sessions apart; a credential that is taken for harmless lets one session act
+//! as the other. So in doubt it is a credential.
 
 use super::variables::{VOLATILE, is_like_one_of, matches};
 use crate::names::Names;
 
-/// What is in a name whose value gives rights.
+/// Parts of a name whose value gives rights.
 pub(crate) const CREDENTIAL: &[&str] = &[
     "TOKEN",
     "SECRET",
@@ -51,7 +52,7 @@ pub(crate) const CREDENTIAL: &[&str] = &[
     "SEEDPHRASE",
     "SEED_PHRASE",
 ];
-/// The same, where it is a word of its own.
+/// The same, as a whole word of the name.
 pub(crate) const CREDENTIAL_WORD: &[&str] = &[
     "KEY",
     "KEYS",
@@ -74,12 +75,12 @@ pub(crate) const CREDENTIAL_WORD: &[&str] = &[
     "SAS",
     "NKEY",
 ];
-/// The same, where it is the last word: `HEADERS_PATH` is a directory.
+/// The same, as the last word: `HEADERS_PATH` is a directory.
 pub(crate) const CREDENTIAL_LAST_WORD: &[&str] = &["HEADER", "HEADERS"];
-/// The same, where it is a word of a name that is not [`VOLATILE`]: most that have it there are those of a terminal's or
-/// desktop's session, the others of a login.
+/// The same, as a word of a name that is not in [`VOLATILE`]: most names there with this word belong to a terminal or
+/// desktop session, the others to a login.
 pub(crate) const CREDENTIAL_UNLESS_VOLATILE: &[&str] = &["SESSION", "SESSIONID", "JSESSIONID"];
-/// The same, where it is the whole name: files with credentials, and which of those in them are used.
+/// The same, as the whole name: files with credentials, and which of the credentials in them are used.
 pub(crate) const CREDENTIAL_NAME: &[&str] = &[
     "DATABASE_URL",
     "KUBECONFIG",
@@ -108,8 +109,9 @@ pub(crate) const CREDENTIAL_NAME: &[&str] = &[
     "OCI_CLI_PROFILE",
 ];
 
-/// Names that read like a credential and give no rights: a directory, marks of a window, a shell or a login, a public
-/// key, and the address of an agent that every program of this user can reach. They stay as volatile as [`VOLATILE`] says.
+/// Names that look like a credential and give no rights: a directory, identifiers of a window, a shell or a login, a
+/// public key, and the address of an agent that every program of this user can reach. [`VOLATILE`] decides whether they
+/// count.
 pub(crate) const NO_CREDENTIAL: &[&str] = &[
     "PWD",
     "XDG_ACTIVATION_TOKEN",
@@ -118,29 +120,30 @@ pub(crate) const NO_CREDENTIAL: &[&str] = &[
     "STARSHIP_SESSION_KEY",
     "KITTY_PUBLIC_KEY",
     "SSH_AUTH_SOCK",
-    // They let a process talk to the window that started it, and are new with every window.
+    // They let a process talk to the window that started it, and change with every window.
     "VSCODE_GIT_IPC_AUTH_TOKEN",
     "GEMINI_CLI_IDE_AUTH_TOKEN",
     "WINDSURF_CSRF_TOKEN",
 ];
 
-/// Names of settings within a value that give rights, beside those that would as the name of a variable.
+/// Names of settings within a value that give rights, in addition to those that would as the name of a variable.
 pub(crate) const CREDENTIAL_SETTING: &[&str] =
     &["PWD", "SIG", "SIGNATURE", "X-AMZ-SIGNATURE", "CODE"];
 
-/// How well-known tokens begin, and how many characters follow at least: `sk-` and a word of the language is none.
+/// Prefixes of well-known tokens, and the minimum number of characters after them: `sk-` followed by an English word is
+/// no token.
 const TOKENS: Names = Names(
     "sk-/20 sk_/20 pk_/20 rk_/20 ghp_/20 gho_/20 ghu_/20 ghs_/20 ghr_/20 github_pat_/20 glpat-/16 xox/10 xapp-/10 \
      AKIA/12 ASIA/12 eyJ/12 AIza/20 ya29./10 npm_/36 pypi-AgE/20 hf_/20 figd_/20 ntn_/20 secret_/30 lin_api_/20 \
      ATATT/20 pplx-/20 tvly-/16 fc-/30 ctx7sk/12 sntry/20 sbp_/20 pat-/30 shpat_/20 dop_v1_/20 gsk_/20 r8_/20 \
      whsec_/16 SG./30 xai-/20 hvs./20 hvb./20 dapi/30 tskey-/16 LS0tLS1CRUdJTi/0",
 );
-/// How a JSON web token begins.
+/// The prefix of a JSON web token.
 const JWT: &str = "eyJ";
-/// The fewest characters of a token.
+/// Minimum number of characters of a token.
 const SHORTEST_TOKEN: usize = 13;
 
-/// What is in an address that gives rights to whoever knows it.
+/// Parts of addresses that give rights to everyone who knows them.
 const SECRET_ADDRESSES: Names = Names(
     "hooks.slack.com/services/ discord.com/api/webhooks/ discordapp.com/api/webhooks/ webhook.office.com/ \
      api.telegram.org/bot infura.io/v3/ alchemy.com/v2/",
@@ -151,8 +154,8 @@ pub(crate) fn are_given_by(name: &[u8], value: &[u8]) -> bool {
     is_credential(name) || has_credential(value)
 }
 
-/// Whether the value of a variable gives rights, by its name. Every start of a session asks this of all names, so nothing is
-/// allocated.
+/// Whether the value of a variable gives rights, by its name. Every start of a session checks all names, so this
+/// allocates nothing.
 pub(crate) fn is_credential(name: &[u8]) -> bool {
     let begins_here = |at| is_like_one_of(CREDENTIAL, &name[at..], begins_with);
     let is_credential = || {
@@ -166,7 +169,7 @@ pub(crate) fn is_credential(name: &[u8]) -> bool {
     !is_one_of(NO_CREDENTIAL, name) && is_credential()
 }
 
-/// Whether a value gives rights, whatever the name of its variable is.
+/// Whether a value gives rights, whatever its variable is called.
 pub(crate) fn has_credential(value: &[u8]) -> bool {
     has_password(value)
         || has_credential_setting(value)
@@ -209,7 +212,7 @@ fn is_signed(token: &[u8]) -> bool {
 }
 
 fn has_private_key(value: &[u8]) -> bool {
-    // Most values have no room for it, and every start of a session looks at all of them.
+    // Most values are too short, and every start of a session checks all of them.
     let begin = || position(value, b"-----BEGIN ");
     value.len() > 20 && begin().is_some_and(|at| finds(&value[at..], b"PRIVATE KEY"))
 }
@@ -219,7 +222,8 @@ fn is_secret_address(value: &[u8]) -> bool {
     value.contains(&b':') && addresses.any(|address| finds(value, address.as_bytes()))
 }
 
-/// Whether a value has what follows `Authorization:`, with or without that: `Bearer …`, `Basic …`, `Token …`.
+/// Whether a value is the content of an `Authorization:` header, with or without that name: `Bearer …`, `Basic …`,
+/// `Token …`.
 fn has_scheme(value: &[u8]) -> bool {
     let mut places = value.iter().enumerate().filter(|(_, byte)| **byte == b' ');
     places.any(|(at, _)| {
@@ -237,8 +241,8 @@ fn has_scheme(value: &[u8]) -> bool {
     })
 }
 
-/// Whether a value has a setting whose name is a credential's: `?password=…`, `;AccountKey=…`, `host=h password=…`,
-/// `X-Api-Key: …`, `{"token":"…"}`, `--token …`.
+/// Whether a value contains a setting with the name of a credential: `?password=…`, `;AccountKey=…`, `host=h
+/// password=…`, `X-Api-Key: …`, `{"token":"…"}`, `--token …`.
 fn has_credential_setting(value: &[u8]) -> bool {
     let mut places = value.iter().enumerate();
     places.any(|(at, byte)| {
@@ -266,7 +270,7 @@ fn is_option(text: &[u8]) -> bool {
     text[start.map_or(0, |at| at + 1)..].starts_with(b"--")
 }
 
-/// Whether `before` ends with a name that is a credential's, and a value follows.
+/// Whether `before` ends with the name of a credential, and a value follows.
 fn is_credential_setting(before: &[u8], value: &[u8]) -> bool {
     let before = before.trim_ascii_end();
     let before = match before.split_last() {
@@ -298,37 +302,45 @@ fn is_credential_behind(before: &[u8], in_name: impl Fn(&u8) -> bool) -> bool {
         && (is_one_of(CREDENTIAL_SETTING, name) || is_credential(name))
 }
 
-/// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in its place,
+/// Whether a value is an address with user and password, `scheme://user:password@host`, or with a token in their place,
 /// `https://token@host`.
 fn has_password(value: &[u8]) -> bool {
-    let colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    let mut addresses = colons.filter_map(|(at, _)| {
-        let rest = value[at..].strip_prefix(b"://")?;
-        Some((&value[..at], rest))
-    });
-    addresses.any(|(before, rest)| {
+    addresses(value).any(|(before, rest)| {
         let scheme = |scheme: &[u8]| {
             let at = before.len().checked_sub(scheme.len());
             at.is_some_and(|at| before[at..].eq_ignore_ascii_case(scheme))
         };
         let is_http = scheme(b"http") || scheme(b"https");
-        // Drivers of databases take passwords that should be escaped: `postgres://user:pass/word@host`.
+        // Database drivers accept passwords that should be escaped: `postgres://user:pass/word@host`.
         let ends: &[u8] = if is_http { b"/?# ,\t\n" } else { b" ,\t\n" };
-        let end = rest
-            .iter()
-            .position(|byte| ends.contains(byte))
-            .unwrap_or(rest.len());
-        let authority = &rest[..end];
-        let user = authority.iter().rposition(|&byte| byte == b'@');
-        let user = user.map(|at| &authority[..at]);
-        let colon = user.and_then(|user| user.iter().position(|&byte| byte == b':'));
-        let user = user.unwrap_or_default();
-        (is_http && !user.is_empty()) || colon.is_some_and(|at| at + 1 < user.len())
+        has_login(is_http, rest, ends)
     })
 }
 
-/// Whether a value has user and password as drivers of databases take them: `user:password@tcp(host)`, `user:password@/name`
-/// and Oracle's `user/password@host`.
+/// The addresses in a value: the text before each `://`, and the text after it.
+pub(crate) fn addresses(value: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let colons = value.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    colons.filter_map(|(at, _)| {
+        let rest = value[at..].strip_prefix(b"://")?;
+        Some((&value[..at], rest))
+    })
+}
+
+/// Whether an address begins with user and password, or over HTTP with anything before an `@`. One of `ends` follows the
+/// host.
+pub(crate) fn has_login(is_http: bool, address: &[u8], ends: &[u8]) -> bool {
+    let end = address.iter().position(|byte| ends.contains(byte));
+    let authority = &address[..end.unwrap_or(address.len())];
+    let Some(at) = authority.iter().rposition(|&byte| byte == b'@') else {
+        return false;
+    };
+    let user = &authority[..at];
+    let colon = user.iter().position(|&byte| byte == b':');
+    (is_http && !user.is_empty()) || colon.is_some_and(|at| at + 1 < user.len())
+}
+
+/// Whether a value has user and password in the syntax of database drivers: `user:password@tcp(host)`,
+/// `user:password@/name` and Oracle's `user/password@host`.
 fn has_database_login(value: &[u8]) -> bool {
     let mut places = value.iter().enumerate().filter(|(_, byte)| **byte == b'@');
     places.any(|(at, _)| {
@@ -354,7 +366,7 @@ fn has_database_login(value: &[u8]) -> bool {
     })
 }
 
-/// Whether what follows `user/password@` can be a host: a version follows the name of a package or an action.
+/// Whether the text after `user/password@` can be a host: after the name of a package or an action, a version follows.
 fn is_oracle_host(host: &[u8]) -> bool {
     let number = host.strip_prefix(b"v").unwrap_or(host);
     let is_version = number.first().is_some_and(u8::is_ascii_digit) && !host.contains(&b':');
@@ -369,18 +381,19 @@ fn is_oracle_user(user: &[u8]) -> bool {
     user.first().is_some_and(u8::is_ascii_alphabetic) && user.iter().all(in_user)
 }
 
-/// Whether a name begins with this, whatever the case of both is.
-pub(super) fn begins_with(beginning: &[u8], name: &[u8]) -> bool {
+/// Whether a name has this prefix, ignoring case.
+pub(crate) fn begins_with(beginning: &[u8], name: &[u8]) -> bool {
     let name = name.get(..beginning.len());
     name.is_some_and(|name| name.eq_ignore_ascii_case(beginning))
 }
 
-pub(super) fn is_one_of(list: &[&str], word: &[u8]) -> bool {
+pub(crate) fn is_one_of(list: &[&str], word: &[u8]) -> bool {
     list.iter()
         .any(|it| it.as_bytes().eq_ignore_ascii_case(word))
 }
 
-/// The words of a name, and what is between them: `githubPat2` has `github`, `Pat` and `2`, `AWSKey` has `AWS` and `Key`.
+/// The words of a name and the separators between them: `githubPat2` has `github`, `Pat` and `2`, `AWSKey` has `AWS`
+/// and `Key`.
 fn words(mut name: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let end = (1..name.len()).find(|&at| is_between_words(name, at));
@@ -401,7 +414,7 @@ fn is_between_words(name: &[u8], at: usize) -> bool {
     hump || last.is_ascii_digit() != next.is_ascii_digit()
 }
 
-/// The last word that is no number.
+/// The last word that is not a number.
 fn last_word(name: &[u8]) -> Option<&[u8]> {
     let is_word = |word: &&[u8]| word.iter().any(u8::is_ascii_alphabetic);
     words(name).filter(is_word).last()

@@ -1,4 +1,4 @@
-//! Which variables of a session's environment count when its key is made: the decision ends in a plain list of names.
+//! Which variables of a session's environment count for its key; the result is a plain list of names.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -7,8 +7,8 @@ use super::rights::{self, begins_with, is_one_of};
 use crate::sharing::launcher::{self, Launched, Registry};
 use crate::sharing::table;
 
-/// Variables that say nothing about the server: they differ from terminal to terminal and from app
-/// to app. A name that ends in `*` stands for all that begin like it.
+/// Variables that do not change what the server does: they differ from terminal to terminal and from app to app. A name
+/// that ends in `*` stands for all names with this prefix.
 pub(crate) const VOLATILE: &[&str] = &[
     // The shell's own.
     "_",
@@ -79,7 +79,7 @@ pub(crate) const VOLATILE: &[&str] = &[
     "WAYLAND_DISPLAY",
     "XAUTHORITY",
     "DBUS_*",
-    // Whether it is there depends on how the app was started, not on what the server does.
+    // Whether it is set depends on how the app was started, not on what the server does.
     "XDG_RUNTIME_DIR",
     "XDG_SESSION_*",
     "XDG_CURRENT_DESKTOP",
@@ -113,7 +113,7 @@ pub(crate) const VOLATILE: &[&str] = &[
     "MANAGERPID*",
     "SECURITYSESSIONID",
     "XPC_*",
-    // How the app is packed: another directory with each start.
+    // How the app is packaged: another directory with each start.
     "APPDIR",
     "APPIMAGE",
     "ARGV0",
@@ -121,14 +121,14 @@ pub(crate) const VOLATILE: &[&str] = &[
     "SNAP",
     "SNAP_*",
     "FLATPAK_*",
-    // The launcher in between.
+    // The launcher between app and server.
     "npm_*",
     "INIT_CWD",
     "NODE_CHANNEL_FD",
     "NODE_CHANNEL_SERIALIZATION_MODE",
     "UV",
     "UV_RUN_*",
-    // The app that asks.
+    // The app that starts the server.
     "VSCODE_*",
     "CURSOR_*",
     "CLAUDECODE",
@@ -158,15 +158,15 @@ pub(crate) const VOLATILE: &[&str] = &[
     "CHROME_DESKTOP",
     "CHROME_VERSION_EXTRA",
     "CHROME_WRAPPER",
-    // Ours.
+    // Kennel's own.
     "KENNEL_*",
 ];
 
-/// Variables that say where an app works. With `--cwd`, the directory was chosen, and these do not count.
+/// Variables with the directory an app works in. With `--cwd`, the directory is given, and these do not count.
 pub(crate) const PROJECT: &[&str] = &["CLAUDE_PROJECT_DIR", "WORKSPACE_FOLDER_PATHS"];
 
-/// Variables that count for every server in the table, whatever its runtime: where its user's files are, how it
-/// reaches the network and whom it trusts there, and what is loaded into it.
+/// Variables that count for every server in the table, whatever its runtime: where its user's files are, how it reaches
+/// the network and which certificates it trusts, and which libraries are loaded into it.
 pub(crate) const EVERYWHERE: &[&str] = &[
     "HOME",
     "HTTP_PROXY",
@@ -202,7 +202,7 @@ pub(crate) const NODE: &[&str] = &[
     "npm_config_cache",
 ];
 
-/// How the names of npm's settings begin that are volatile but for those in [`NODE`], which say what code is run.
+/// Prefix of npm's settings. They are volatile, except those in [`NODE`], which change the code that runs.
 const NPM_SETTINGS: &str = "npm_config_";
 
 /// Variables that count for every server in the table that runs on Python.
@@ -218,8 +218,8 @@ pub(crate) const PYTHON: &[&str] = &[
     "CURL_CA_BUNDLE",
 ];
 
-/// Variables that say where a launcher gets packages, beside all with `REGISTRY` as a word: they are part of what is
-/// run, so they count whatever else does not, unless they are of the [other ecosystem](Ecosystem).
+/// Variables that name the source of packages for a launcher, in addition to all names with `REGISTRY` as a word. They
+/// change what runs, so they always count, unless they are of the [other ecosystem](Ecosystem).
 pub(crate) const REGISTRY: &[&str] = &[
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
@@ -235,12 +235,12 @@ pub(crate) const REGISTRY: &[&str] = &[
     "NPM_CONFIG_GLOBALCONFIG",
 ];
 
-/// How the names of the variables of Node's launchers begin, in upper case.
+/// Prefixes of the variables of Node's launchers, in upper case.
 const OF_NODE: &[&str] = &["NPM_", "PNPM_", "YARN_", "BUN_", "COREPACK_"];
-/// How the names of the variables of Python's launchers begin.
+/// Prefixes of the variables of Python's launchers.
 const OF_PYTHON: &[&str] = &["PIP_", "PIPX_", "UV_"];
 
-/// Whose registries a launcher reads.
+/// The ecosystem whose registries a launcher uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ecosystem {
     Node,
@@ -248,7 +248,8 @@ pub(crate) enum Ecosystem {
 }
 
 impl Ecosystem {
-    /// The ecosystem of the launcher that begins this command; `None` where none is known, so that all registries count.
+    /// The ecosystem of the launcher at the beginning of this command; `None` if it is unknown, so that all registries
+    /// count.
     pub(crate) fn of(command: &[OsString]) -> Option<Ecosystem> {
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         let program = Path::new(command.first()?).file_name()?.to_str()?;
@@ -261,7 +262,7 @@ impl Ecosystem {
                 Some(Ecosystem::Node)
             }
             ("uvx" | "pipx", Some(Registry::PyPi)) => Some(Ecosystem::Python),
-            // What it runs may be a launcher of the other ecosystem.
+            // `uv` may run a launcher of the other ecosystem.
             ("uv", package) if package != Some(Registry::Npm) => Some(Ecosystem::Python),
             _ => None,
         }
@@ -277,24 +278,24 @@ impl Ecosystem {
     }
 }
 
-/// What decides which variables count.
+/// The input of the decision which variables count.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Question<'a> {
+pub(crate) struct VariableInput<'a> {
     /// The session's whole environment.
     pub(crate) env: &'a [(OsString, OsString)],
-    /// The only names that count, if somebody said so (`--env-key`).
+    /// The names given with `--env-key`: only these count.
     pub(crate) env_key: Option<&'a [OsString]>,
     /// The names that count for a server in the table.
     pub(crate) known: Option<&'a [&'a str]>,
-    /// Whether somebody said where to run (`--cwd`).
+    /// Whether `--cwd` was given.
     pub(crate) cwd_given: bool,
-    /// Whose registries count, if only one ecosystem's do.
+    /// The ecosystem whose registries count, if only one's do.
     pub(crate) ecosystem: Option<Ecosystem>,
 }
 
-/// The names of the variables that count, of those that are set. Credentials and registries always do, and what a server in
-/// the table reads.
-pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
+/// The names of the set variables that count. Credentials, registries, and the variables that a server in the table
+/// reads always do.
+pub(crate) fn counted(what: VariableInput<'_>) -> Vec<OsString> {
     let always = Always {
         known: what.known.map(<[_]>::to_vec),
         ecosystem: what.ecosystem,
@@ -302,9 +303,9 @@ pub(crate) fn counted(what: Question<'_>) -> Vec<OsString> {
     counted_or(what, |name, value| always.counts(name, value, what.env))
 }
 
-/// The names of the variables that are wanted or always count.
+/// The names of the variables that `what` makes count, and of those for which `always_counts` says so.
 pub(crate) fn counted_or(
-    what: Question<'_>,
+    what: VariableInput<'_>,
     always_counts: impl Fn(&OsStr, &OsStr) -> bool,
 ) -> Vec<OsString> {
     let is_wanted = |name: &OsStr, value: &OsStr| {
@@ -327,18 +328,18 @@ pub(crate) fn counted_or(
             }
         }
     };
-    // Whether it is wanted comes first: it costs less.
+    // `is_wanted` first: it is cheaper.
     let counts = |name: &OsStr, value: &OsStr| is_wanted(name, value) || always_counts(name, value);
     let counted = what.env.iter().filter(|(name, value)| counts(name, value));
     counted.map(|(name, _)| name.clone()).collect()
 }
 
-/// What counts for a command whatever somebody said.
+/// The variables that count for a command even if `--env-key` does not name them.
 #[derive(Debug)]
 pub(crate) struct Always<'a> {
     /// The names that count because the server is in the table.
     known: Option<Vec<&'a str>>,
-    /// Whose registries count, if only one ecosystem's do.
+    /// The ecosystem whose registries count, if only one's do.
     ecosystem: Option<Ecosystem>,
 }
 
@@ -352,8 +353,8 @@ impl Always<'static> {
 }
 
 impl Always<'_> {
-    /// Whether a variable counts: it gives rights, the server in the table reads it, or it names a registry that the launcher
-    /// reads (but for the values that npm sets by itself).
+    /// Whether a variable counts: it gives rights, the server in the table reads it, or it names a registry that the
+    /// launcher uses (except values that npm sets by itself).
     pub(crate) fn counts(&self, name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
         let is_known = |known: &Vec<&str>| matches(known, name.as_encoded_bytes());
         rights::are_given_by(name.as_encoded_bytes(), value.as_encoded_bytes())
@@ -362,7 +363,7 @@ impl Always<'_> {
     }
 }
 
-/// Whether a variable names a registry that the launcher reads, and npm did not set it by itself.
+/// Whether a variable names a registry that the launcher uses, and was not set by npm itself.
 pub(crate) fn is_read_registry(
     name: &OsStr,
     value: &OsStr,
@@ -374,16 +375,16 @@ pub(crate) fn is_read_registry(
     names_registry(bytes) && is_read() && !is_npms_own(name, value, env)
 }
 
-/// Whether a variable names a place where a launcher gets packages.
+/// Whether a variable names a source of packages for a launcher.
 pub(crate) fn names_registry(name: &[u8]) -> bool {
     let mut words = name.split(|byte| !byte.is_ascii_alphanumeric());
     is_one_of(REGISTRY, name) || words.any(|word| word.eq_ignore_ascii_case(b"REGISTRY"))
 }
 
-/// Whether npm set this variable by itself for what it runs: the place of a configuration file that npm reads anyway. A
-/// session of an app that npm started shares with one that it did not.
+/// Whether npm itself set this variable for the programs it runs: the path of a configuration file that npm reads
+/// anyway. A session of an app that npm started shares with one of an app started otherwise.
 fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> bool {
-    // Of a variable that is set twice, a program gets the last value.
+    // If a variable is set twice, a program gets the last value.
     let of = |wanted: &str| env.iter().rev().find(|(name, _)| name == wanted);
     let in_home = |file: &str| {
         of("HOME").is_some_and(|(_, home)| Path::new(home).join(file) == Path::new(value))
@@ -391,10 +392,10 @@ fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> boo
     match name.as_encoded_bytes() {
         b"npm_config_userconfig" => in_home(".npmrc"),
         b"npm_config_cache" => in_home(".npm"),
-        // The one that its node is installed in.
+        // The directory that its node is installed in.
         b"npm_config_prefix" => of("npm_node_execpath")
             .is_some_and(|(_, node)| Path::new(value).join("bin/node") == Path::new(node)),
-        // The file of the installation of node that npm runs on, or a file that does not exist.
+        // The file of the node installation that runs npm, or a file that does not exist.
         b"npm_config_globalconfig" => {
             let of_node = of("npm_node_execpath").is_some_and(|(_, node)| {
                 let prefix = Path::new(node).ancestors().nth(2);
@@ -407,20 +408,20 @@ fn is_npms_own(name: &OsStr, value: &OsStr, env: &[(OsString, OsString)]) -> boo
     }
 }
 
-/// Python sets this in a locale without UTF-8 (PEP 538), for itself and what it starts: no person chose it.
+/// Python sets this in a locale without UTF-8 (PEP 538), for itself and its children: no person chose it.
 fn is_coerced_locale(name: &[u8], value: &OsStr) -> bool {
     name == b"LC_CTYPE"
         && [b"C.UTF-8", &b"C.utf8"[..], b"UTF-8"].contains(&value.as_encoded_bytes())
 }
 
-/// Whether a list has a name, or the beginning of it.
+/// Whether a list has this name, or a prefix of it.
 pub(crate) fn matches(list: &[&str], name: &[u8]) -> bool {
     is_like_one_of(list, name, is_like)
 }
 
-/// Whether a name is like one of a list. Asked of all variables whenever a session starts, and nearly all of a list begin
-/// otherwise: so by the first letter first.
-pub(super) fn is_like_one_of(
+/// Whether a name matches one of a list. Every start of a session checks all variables against all lists, and most
+/// names differ in the first letter: so that is compared first.
+pub(crate) fn is_like_one_of(
     list: &[&str],
     name: &[u8],
     is_like: impl Fn(&[u8], &[u8]) -> bool,
@@ -431,7 +432,7 @@ pub(super) fn is_like_one_of(
     entries.any(|entry| first(entry) == first_of_name && is_like(entry, name))
 }
 
-/// Whether a name is this one, or begins like it if it ends in `*`.
+/// Whether a name equals `wanted`, or has its prefix if `wanted` ends in `*`.
 fn is_like(wanted: &[u8], name: &[u8]) -> bool {
     match wanted {
         [prefix @ .., b'*'] => name.starts_with(prefix),

@@ -1,9 +1,9 @@
-//! `kennel logs`: what Kennel did and what the server said, in one timeline.
+//! `kennel logs`: the messages of Kennel and the output of the server, in one timeline.
 //!
-//! | file | what |
+//! | file | contains |
 //! |---|---|
-//! | `timeline` | a line of a log as people read it, and since when |
-//! | `tail` | a log that grows, and begins a new file now and then |
+//! | `timeline` | a line of a log as people read it, and the start of a timeline |
+//! | `tail` | a log that grows and is rotated |
 
 mod tail;
 pub(crate) mod timeline;
@@ -16,126 +16,122 @@ use clap::builder::NonEmptyStringValueParser;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 
 use crate::daemon::LOG;
-use crate::guard::record::{self as guards, Words};
+use crate::guard::record::{self as guards, OutputPlace};
+use crate::key_dir::{DaemonRecord, KeyDir};
 use crate::listing::{self, Ambiguous, Mode};
-use crate::meeting::{DaemonRecord, Meeting};
 use crate::purge::has_served;
 use crate::sharing::ServersToml;
 use crate::sharing::launcher::name_of;
 use crate::stop::{nothing_called, which_one};
 use crate::{duration, terminal};
 use tail::Tail;
-use timeline::{Since, Teller, Told};
+use timeline::{LogFormat, LogLine, Since};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A name or key that `kennel ps` shows, a name in servers.toml, or the first letters (4 or more) of a shared server's key
+    /// A name or key shown by `kennel ps`, a name in servers.toml, or at least 4 letters of a shared server's key
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     which: String,
 
-    /// Go on as more is written
+    /// Print new lines as they are written
     #[arg(short, long)]
     follow: bool,
 
-    /// Only what was said in the last so long: 30s, 10m, 2h
+    /// Show log lines newer than DURATION: 30s, 10m, 2h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     since: Option<Duration>,
 }
 
-/// A log, and who speaks in it.
+/// A log, and which program writes it.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) dir: RuntimeDir,
-    pub(crate) teller: Teller,
+    pub(crate) format: LogFormat,
 }
 
-/// Why somebody's words cannot be shown.
+/// Why a log cannot be shown.
 #[derive(Debug)]
 pub(crate) enum NoLog {
-    /// It has none, because.
+    /// There is none, for this reason.
     Because(&'static str),
     Unknown,
     /// Several keys begin with the same letters.
-    Ambiguous(Vec<Meeting>),
+    Ambiguous(Vec<KeyDir>),
     Failed(DirError),
 }
 
 pub(crate) fn logs(args: &Args) -> ExitCode {
-    crate::refused::tell();
+    crate::refused::warn_all();
     match find(&args.which) {
         Ok(log) => shown(show(&log, args)),
         Err(NoLog::Because(why)) => crate::fail(&format!("{} {why}", args.which)),
         Err(NoLog::Unknown) => nothing_called(&args.which),
         Err(NoLog::Ambiguous(several)) => {
-            let known = |meeting: &Meeting| match meeting.record() {
-                Some(record) => format!("{}, in {}", record.name, record.cwd),
-                None => "has ended".to_owned(),
-            };
             let several = several.iter();
-            which_one(&args.which, several.map(|it| (it.key(), known(it))))
+            which_one(&args.which, several.map(|it| (it.key(), it.known())))
         }
         Err(NoLog::Failed(error)) => crate::fail(&error.to_string()),
     }
 }
 
-/// Its last lines, at most so many.
-pub(crate) fn last(log: &Log, lines: usize) -> io::Result<Vec<Told>> {
-    let all = Tail::of(&log.dir).news(&log.dir, true)?;
+/// Its last lines, at most this many.
+pub(crate) fn last(log: &Log, lines: usize) -> io::Result<Vec<LogLine>> {
+    let all = Tail::of(&log.dir).read_new(&log.dir, true)?;
     let skipped = all.len().saturating_sub(lines);
     Ok(all[skipped..]
         .iter()
-        .map(|line| log.teller.line(line))
+        .map(|line| log.format.line(line))
         .collect())
 }
 
-/// The log of whom people call `word`: of one that lives, else of the last that did. A whole name or key comes before the
-/// first letters of a key, as for `kennel stop`.
+/// The log of the daemon or guard that `word` names: of a running one, else of the last that ended. A whole name or key
+/// takes precedence over the first letters of a key, as for `kennel stop`.
 pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
-    match guards::words_of(word).map_err(NoLog::Failed)? {
-        Some(Words::Logged(dir)) => {
-            let teller = Teller::Guard;
-            return Ok(Log { dir, teller });
+    match guards::output_of(word).map_err(NoLog::Failed)? {
+        Some(OutputPlace::Log(dir)) => {
+            let format = LogFormat::Guard;
+            return Ok(Log { dir, format });
         }
-        Some(Words::Elsewhere) => {
-            let why = "runs in the foreground: what it says goes to where it was started";
+        Some(OutputPlace::Terminal) => {
+            let why = "runs in the foreground: its output goes to where it was started";
             return Err(NoLog::Because(why));
         }
         None => {}
     }
     let named = ServersToml::named_by_user(word);
-    let is_called = |meeting: &Meeting| {
+    let is_called = |key_dir: &KeyDir| {
         let is_it = |record: DaemonRecord| {
             let named = named.as_ref();
             let its = named.is_some_and(|named| named.runs(&record.command, &record.cwd));
             record.name == word || its
         };
-        meeting.key() == word || meeting.record().is_some_and(is_it)
+        key_dir.key() == word || key_dir.record().is_some_and(is_it)
     };
-    let lives = |meeting: &Meeting| {
-        let process = meeting.record().and_then(|record| record.process());
+    let lives = |key_dir: &KeyDir| {
+        let process = key_dir.record().and_then(|record| record.process());
         process.is_some()
     };
-    let rank = |meeting: &Meeting| {
-        let since = meeting.record().map(|record| record.since);
-        (meeting.key() == word, lives(meeting), since)
+    let rank = |key_dir: &KeyDir| {
+        let since = key_dir.record().map(|record| record.since);
+        (key_dir.key() == word, lives(key_dir), since)
     };
-    let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
-    if let Some(meeting) = meetings.filter(is_called).max_by_key(rank) {
-        return Ok(Log::of_daemon(meeting));
+    let key_dirs = KeyDir::all().map_err(NoLog::Failed)?.into_iter();
+    if let Some(key_dir) = key_dirs.filter(is_called).max_by_key(rank) {
+        return Ok(Log::of_daemon(key_dir));
     }
     let entries = listing::all().map_err(NoLog::Failed)?;
     let called = listing::called(&entries, word).unwrap_or_else(|Ambiguous(several)| several);
     if called.iter().any(|entry| entry.mode == Mode::Solo) {
-        let why = "is a session on its own: what its server says goes to its app";
+        let why = "is a dedicated session: the stderr of its server goes to its app";
         return Err(NoLog::Because(why));
     }
-    // Of one that has ended nothing is left but what it said.
+    // Of an ended server only its log is left.
     let name = named.map_or(word.to_owned(), |named| name_of(&named.command));
-    let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
-    let last = meetings
-        .filter(|meeting| has_served(meeting, &name))
-        .max_by_key(|meeting| {
-            meeting
+    let key_dirs = KeyDir::all().map_err(NoLog::Failed)?.into_iter();
+    let last = key_dirs
+        .filter(|key_dir| has_served(key_dir, &name))
+        .max_by_key(|key_dir| {
+            key_dir
                 .dir()
                 .path()
                 .join(LOG)
@@ -144,28 +140,27 @@ pub(crate) fn find(word: &str) -> Result<Log, NoLog> {
                 .modified()
                 .ok()
         });
-    if let Some(meeting) = last {
-        return Ok(Log::of_daemon(meeting));
+    if let Some(key_dir) = last {
+        return Ok(Log::of_daemon(key_dir));
     }
-    let begins_so = |it: &Meeting| word.len() >= 4 && it.key().starts_with(word);
-    let meetings = Meeting::all().map_err(NoLog::Failed)?.into_iter();
-    let (living, ended): (Vec<Meeting>, Vec<Meeting>) = meetings.filter(begins_so).partition(lives);
+    let short = KeyDir::beginning_with(word).map_err(NoLog::Failed)?;
+    let (living, ended): (Vec<KeyDir>, Vec<KeyDir>) = short.into_iter().partition(lives);
     let mut several = if living.is_empty() { ended } else { living };
     match (several.pop(), several.is_empty()) {
         (None, _) => Err(NoLog::Unknown),
-        (Some(meeting), true) => Ok(Log::of_daemon(meeting)),
-        (Some(meeting), false) => {
-            several.push(meeting);
+        (Some(key_dir), true) => Ok(Log::of_daemon(key_dir)),
+        (Some(key_dir), false) => {
+            several.push(key_dir);
             Err(NoLog::Ambiguous(several))
         }
     }
 }
 
 impl Log {
-    fn of_daemon(meeting: Meeting) -> Log {
+    fn of_daemon(key_dir: KeyDir) -> Log {
         Log {
-            dir: meeting.into_dir(),
-            teller: Teller::Daemon,
+            dir: key_dir.into_dir(),
+            format: LogFormat::Daemon,
         }
     }
 }
@@ -173,7 +168,7 @@ impl Log {
 fn shown(shown: io::Result<()>) -> ExitCode {
     match shown {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has seen enough.
+        // The reader closed its end: it has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => crate::fail(&format!("cannot show the log: {error}")),
     }
@@ -188,9 +183,9 @@ fn show(log: &Log, args: &Args) -> io::Result<()> {
     let mut tail = Tail::of(&log.dir);
     let mut stdout = io::stdout().lock();
     loop {
-        for line in tail.news(&log.dir, !args.follow)? {
-            if since.has_come(&line) {
-                let line = log.teller.line(&line).text(colour);
+        for line in tail.read_new(&log.dir, !args.follow)? {
+            if since.is_shown(&line) {
+                let line = log.format.line(&line).text(colour);
                 stdout.write_all(line.as_bytes())?;
                 stdout.write_all(b"\n")?;
             }

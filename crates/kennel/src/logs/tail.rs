@@ -1,30 +1,32 @@
-//! A log that grows, and begins a new file now and then: every line once, in order.
+//! Reads a log that grows and is rotated: every line once, in order.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::time::Duration;
 
-use kennel_sys::events::{self, Source};
+use kennel_sys::events;
 use kennel_sys::fs::{DirChanges, FileId};
+use kennel_sys::io::Waitable;
 use kennel_sys::runtime_dir::{Access, DirError, RuntimeDir};
 
 use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
 
-/// How often a log is looked at where the kernel tells nobody that it grew (it has a bound on watches).
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often a log is read if the kernel does not report changes (the number of watches is limited).
+const READ_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Most bytes of a line that are shown: a line of a log has at most 8 KiB, each of which may be written as an escape.
-const MOST_OF_LINE: usize = 64 << 10;
+/// Maximum bytes of a line that are shown: a line of a log has at most 8 KiB, each of which may be written as an
+/// escape.
+const MAX_LINE: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// Where we are; `None` before the first look.
+    /// The open file and its position; `None` before the first read.
     file: Option<File>,
-    /// The beginning of a line whose end was not written yet.
-    begun: Vec<u8>,
-    /// Changes in the directory; `None` where the kernel does not tell.
+    /// The beginning of a line without its end.
+    incomplete: Vec<u8>,
+    /// Changes in the directory; `None` if the kernel does not report them.
     changes: Option<DirChanges>,
-    /// Bytes that were left out: of a file only the last [`MOST_LOG`] are read at once.
+    /// Number of bytes that were skipped: of a file only the last [`MOST_LOG`] are read at once.
     left_out: u64,
 }
 
@@ -32,37 +34,37 @@ impl Tail {
     pub(super) fn of(dir: &RuntimeDir) -> Tail {
         Tail {
             file: None,
-            begun: Vec::new(),
+            incomplete: Vec::new(),
             changes: DirChanges::watch(dir.path()).ok(),
             left_out: 0,
         }
     }
 
-    /// The whole lines that were written since the last look; with `all`, an unfinished one too.
-    pub(super) fn news(&mut self, dir: &RuntimeDir, all: bool) -> io::Result<Vec<String>> {
-        // The older one first: what becomes the older one between the two looks is read twice at no time.
+    /// The complete lines that were written since the last call; with `all`, also an incomplete one.
+    pub(super) fn read_new(&mut self, dir: &RuntimeDir, all: bool) -> io::Result<Vec<String>> {
+        // The older file first, so that a rotation between the two reads gives no line twice.
         let current = match &mut self.file {
             None => {
                 let (older, current) = (open(dir, OLDER_LOG)?, open(dir, LOG)?);
                 if let Some(mut older) = older
                     && !current.as_ref().is_some_and(|it| is_same(it, &older))
                 {
-                    self.left_out += read_end(&mut older, &mut self.begun)?;
+                    self.left_out += read_end(&mut older, &mut self.incomplete)?;
                 }
                 current
             }
             Some(file) => {
                 let current = open(dir, LOG)?;
-                // Behind that look: whoever wrote to this file before it was renamed has done so.
-                self.left_out += read_end(file, &mut self.begun)?;
-                self.left_out += begin_again_if_shorter(file, &mut self.begun)?;
+                // After that read: a process that wrote to this file before it was renamed has done so by now.
+                self.left_out += read_end(file, &mut self.incomplete)?;
+                self.left_out += restart_if_truncated(file, &mut self.incomplete)?;
                 match current {
                     Some(current) if !is_same(&current, file) => {
                         if let Some(mut between) = open(dir, OLDER_LOG)?
                             && !is_same(&between, file)
                             && !is_same(&between, &current)
                         {
-                            self.left_out += read_end(&mut between, &mut self.begun)?;
+                            self.left_out += read_end(&mut between, &mut self.incomplete)?;
                         }
                         Some(current)
                     }
@@ -71,7 +73,7 @@ impl Tail {
             }
         };
         if let Some(mut current) = current {
-            self.left_out += read_end(&mut current, &mut self.begun)?;
+            self.left_out += read_end(&mut current, &mut self.incomplete)?;
             self.file = Some(current);
         }
         Ok(self.lines(all))
@@ -79,24 +81,24 @@ impl Tail {
 
     fn lines(&mut self, all: bool) -> Vec<String> {
         let end = match all {
-            true => self.begun.len(),
+            true => self.incomplete.len(),
             false => self
-                .begun
+                .incomplete
                 .iter()
                 .rposition(|&byte| byte == b'\n')
                 .map_or(0, |at| at + 1),
         };
-        let whole: Vec<u8> = self.begun.drain(..end).collect();
-        // No line of a log is that long: it is not one, and its end is not waited for.
-        if self.begun.len() > MOST_OF_LINE {
-            self.left_out += (self.begun.len() - MOST_OF_LINE) as u64;
-            self.begun.truncate(MOST_OF_LINE);
+        let whole: Vec<u8> = self.incomplete.drain(..end).collect();
+        // No line of a log is that long; do not wait for its end.
+        if self.incomplete.len() > MAX_LINE {
+            self.left_out += (self.incomplete.len() - MAX_LINE) as u64;
+            self.incomplete.truncate(MAX_LINE);
         }
         if whole.is_empty() {
             return Vec::new();
         }
         let mut cut = |line: &[u8]| {
-            let (shown, rest) = line.split_at(line.len().min(MOST_OF_LINE));
+            let (shown, rest) = line.split_at(line.len().min(MAX_LINE));
             self.left_out += rest.len() as u64;
             String::from_utf8_lossy(shown)
                 .trim_end_matches('\r')
@@ -106,24 +108,24 @@ impl Tail {
         lines.split(|&byte| byte == b'\n').map(&mut cut).collect()
     }
 
-    /// How many bytes were left out since the last call.
+    /// The number of bytes skipped since the last call.
     pub(super) fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Sleeps until there may be more; `false` if nobody can read `output` any more.
-    pub(super) fn wait(&self, output: &dyn Source) -> io::Result<bool> {
+    /// Sleeps until there may be more lines; `false` if `output` has no reader any more.
+    pub(super) fn wait(&self, output: &dyn Waitable) -> io::Result<bool> {
         let Some(changes) = &self.changes else {
-            return events::wait_while_read(output, &[], Some(LOOK_EVERY));
+            return events::wait_while_read(output, &[], Some(READ_INTERVAL));
         };
         let is_read = events::wait_while_read(output, &[changes], None)?;
-        // What exactly changed is seen by looking.
+        // The next read finds out what changed.
         changes.clear();
         Ok(is_read)
     }
 }
 
-/// Opens a file of the log, if it is there. The error of one that cannot be read names it.
+/// Opens a file of the log, if it exists. The error names the file.
 fn open(dir: &RuntimeDir, name: &str) -> io::Result<Option<File>> {
     match dir.open_file(name, Access::Read) {
         Ok(file) => Ok(Some(file)),
@@ -137,14 +139,14 @@ fn is_same(one: &File, other: &File) -> bool {
     id(one) == id(other)
 }
 
-/// Reads a file from where we are to its end, but no more than the last [`MOST_LOG`] bytes; returns how many were left out.
-/// Anybody of the user can make a file that says to have terabytes.
+/// Reads a file to its end, but no more than the last [`MOST_LOG`] bytes; returns how many were skipped. Any process of
+/// the user can create a file that claims to have terabytes.
 fn read_end(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
     let position = file.stream_position()?;
     let length = file.metadata()?.len();
     let left_out = length.saturating_sub(position).saturating_sub(MOST_LOG);
     if left_out > 0 {
-        // What was begun ends somewhere in what is left out.
+        // The line that was incomplete ends somewhere in the skipped part.
         into.truncate(
             into.iter()
                 .rposition(|&byte| byte == b'\n')
@@ -156,8 +158,8 @@ fn read_end(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
     Ok(left_out)
 }
 
-/// Where no new file can be made, a log is emptied instead.
-fn begin_again_if_shorter(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
+/// If no new file can be created, a log is truncated instead.
+fn restart_if_truncated(file: &mut File, into: &mut Vec<u8>) -> io::Result<u64> {
     let position = file.stream_position()?;
     if file.metadata()?.len() < position {
         file.rewind()?;
@@ -171,9 +173,9 @@ mod tests {
     use super::*;
     use crate::daemon::Log;
 
-    fn news(tail: &mut Tail, dir: &RuntimeDir) -> Vec<String> {
+    fn read_new(tail: &mut Tail, dir: &RuntimeDir) -> Vec<String> {
         let words = |line: &String| line.split(' ').nth(1).map(str::to_owned);
-        tail.news(dir, false)
+        tail.read_new(dir, false)
             .unwrap()
             .iter()
             .filter_map(words)
@@ -181,15 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn every_line_comes_once_however_often_the_log_begins_anew() {
+    fn every_line_is_read_once_however_often_the_log_is_rotated() {
         let scope = kennel_testkit::Scope::new("tail");
         let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
         let log = Log::open(&dir).unwrap();
         log.line("first");
         let mut tail = Tail::of(&dir);
-        assert_eq!(news(&mut tail, &dir), ["first"]);
-        assert!(news(&mut tail, &dir).is_empty());
-        // A file holds 128 of these: it begins anew up to twice between two looks.
+        assert_eq!(read_new(&mut tail, &dir), ["first"]);
+        assert!(read_new(&mut tail, &dir).is_empty());
+        // A file has room for 128 of these: it is rotated up to twice between two reads.
         let long = "x".repeat(8 * 1024 - 20);
         let (mut written, mut heard) = (0, Vec::new());
         for burst in [1, 100, 100, 200, 3, 120] {
@@ -197,7 +199,7 @@ mod tests {
                 log.line(format_args!("{written} {long}"));
                 written += 1;
             }
-            heard.extend(news(&mut tail, &dir));
+            heard.extend(read_new(&mut tail, &dir));
         }
         let expected: Vec<String> = (0..written).map(|number: u32| number.to_string()).collect();
         assert_eq!(heard, expected);
@@ -210,51 +212,51 @@ mod tests {
         let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
         let mut file = dir.open_file(LOG, Access::Create).unwrap();
         let mut older = dir.open_file(OLDER_LOG, Access::Create).unwrap();
-        // Sparse: a terabyte that takes no room.
+        // Sparse: a terabyte that uses no disk space.
         for (file, word) in [(&mut older, "older"), (&mut file, "one")] {
             file.seek(SeekFrom::Start(1 << 40)).unwrap();
             io::Write::write_all(file, format!("\n{word}\ntwo\n").as_bytes()).unwrap();
         }
         let mut tail = Tail::of(&dir);
-        let lines = tail.news(&dir, false).unwrap();
+        let lines = tail.read_new(&dir, false).unwrap();
         let bytes: usize = lines.iter().map(String::len).sum();
-        assert!(bytes < 4 * MOST_OF_LINE, "{bytes}");
+        assert!(bytes < 4 * MAX_LINE, "{bytes}");
         assert_eq!(lines[1..3], ["older", "two"]);
         assert_eq!(lines[4..], ["one", "two"]);
         assert!(tail.take_left_out() > 1 << 40);
-        // The same as it grows, though no line ends.
+        // The same while it grows without a newline.
         file.set_len(2 << 40).unwrap();
-        assert!(tail.news(&dir, false).unwrap().is_empty());
-        assert!(tail.begun.len() <= MOST_OF_LINE);
+        assert!(tail.read_new(&dir, false).unwrap().is_empty());
+        assert!(tail.incomplete.len() <= MAX_LINE);
         file.seek(SeekFrom::End(0)).unwrap();
         io::Write::write_all(&mut file, b"\nthree\n").unwrap();
-        assert_eq!(tail.news(&dir, false).unwrap()[1..], ["three"]);
+        assert_eq!(tail.read_new(&dir, false).unwrap()[1..], ["three"]);
     }
 
     #[test]
-    fn half_a_line_waits_for_its_end_unless_there_will_be_no_more() {
+    fn an_incomplete_line_waits_for_its_end_unless_the_log_is_complete() {
         let scope = kennel_testkit::Scope::new("half");
         let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
         let mut file = dir.open_file(LOG, Access::Create).unwrap();
         let mut write = |text: &str| io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         let mut tail = Tail::of(&dir);
         write("one\ntw");
-        assert_eq!(tail.news(&dir, false).unwrap(), ["one"]);
+        assert_eq!(tail.read_new(&dir, false).unwrap(), ["one"]);
         write("o\nthree");
-        assert_eq!(tail.news(&dir, false).unwrap(), ["two"]);
-        assert_eq!(tail.news(&dir, true).unwrap(), ["three"]);
+        assert_eq!(tail.read_new(&dir, false).unwrap(), ["two"]);
+        assert_eq!(tail.read_new(&dir, true).unwrap(), ["three"]);
     }
 
     #[test]
     fn a_log_that_cannot_be_read_is_an_error_that_names_it_and_one_that_is_not_there_is_empty() {
         let scope = kennel_testkit::Scope::new("unreadable");
         let dir = RuntimeDir::ensure(scope.path("key")).unwrap();
-        assert!(Tail::of(&dir).news(&dir, true).unwrap().is_empty());
+        assert!(Tail::of(&dir).read_new(&dir, true).unwrap().is_empty());
         for name in [LOG, OLDER_LOG] {
-            // No file for root either.
+            // Unreadable for root, too.
             let path = scope.path("key").join(name);
             std::fs::create_dir(&path).unwrap();
-            let error = Tail::of(&dir).news(&dir, true).unwrap_err().to_string();
+            let error = Tail::of(&dir).read_new(&dir, true).unwrap_err().to_string();
             let named = format!("cannot open {}: not a regular file", path.display());
             assert_eq!(error, named);
             std::fs::remove_dir(&path).unwrap();

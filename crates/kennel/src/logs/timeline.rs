@@ -1,4 +1,4 @@
-//! A line of a log as people read it: when, who, what. And where a timeline begins.
+//! A line of a log as people read it: time, source, text. And where a timeline begins.
 
 use std::time::SystemTime;
 
@@ -6,78 +6,78 @@ use crate::daemon::stamp;
 use crate::guard::output::{ESCAPE, OWN_WORDS};
 use crate::ps::words::printable;
 
-/// Every line begins with a time of this length.
+/// Length of the time at the beginning of every line.
 const STAMP: usize = "1970-01-01T00:00:00.000Z".len();
 
-/// Who writes a log, and how it tells its own words from the server's.
+/// The program that writes a log, and how it marks whose lines they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Teller {
-    /// Its servers' words are marked.
+pub(crate) enum LogFormat {
+    /// Marks its servers' lines.
     Daemon,
-    /// Its own words are marked.
+    /// Marks its own lines.
     Guard,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Speaker {
+pub(crate) enum LogSource {
     Kennel,
     Server,
 }
 
 /// One line of a timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct LogLine {
     pub(crate) at: String,
-    pub(crate) by: Speaker,
+    pub(crate) by: LogSource,
     pub(crate) words: String,
 }
 
-impl Teller {
-    pub(crate) fn line(self, line: &str) -> Told {
+impl LogFormat {
+    pub(crate) fn line(self, line: &str) -> LogLine {
         let (at, rest) = match stamp_of(line) {
             Some(at) => (at, line[STAMP..].trim_start_matches(' ')),
             None => ("", line),
         };
         let (by, words) = match self {
-            Teller::Daemon => match rest.strip_prefix("server says: ") {
-                Some(words) => (Speaker::Server, words),
-                None => (Speaker::Kennel, rest),
+            LogFormat::Daemon => match rest.strip_prefix("server says: ") {
+                Some(words) => (LogSource::Server, words),
+                None => (LogSource::Kennel, rest),
             },
-            Teller::Guard => match rest.strip_prefix(OWN_WORDS) {
-                Some(words) => (Speaker::Kennel, words),
-                None => (Speaker::Server, rest.strip_prefix(ESCAPE).unwrap_or(rest)),
+            LogFormat::Guard => match rest.strip_prefix(OWN_WORDS) {
+                Some(words) => (LogSource::Kennel, words),
+                None => (LogSource::Server, rest.strip_prefix(ESCAPE).unwrap_or(rest)),
             },
         };
         let at = at.to_owned();
         let words = printable(&words.replace('\t', "    "));
-        Told { at, by, words }
+        LogLine { at, by, words }
     }
 }
 
-impl Told {
+impl LogLine {
     pub(crate) fn text(&self, colour: bool) -> String {
         let (by, code) = match self.by {
-            Speaker::Kennel => ("kennel", 36),
-            Speaker::Server => ("server", 33),
+            LogSource::Kennel => ("kennel", 36),
+            LogSource::Server => ("server", 33),
         };
-        let Told { at, words, .. } = self;
+        let LogLine { at, words, .. } = self;
         match colour {
             true => format!("\x1b[2m{at}\x1b[0m \x1b[{code}m{by}\x1b[0m  {words}"),
             false => format!("{at} {by}  {words}"),
         }
     }
 
-    /// The time of the day alone, for where there is little room.
+    /// The time without the date, for narrow lists.
     pub(crate) fn clock(&self) -> &str {
         self.at.get(11..19).unwrap_or_default()
     }
 }
 
-/// From when on lines are shown.
+/// Which line is the first that is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Since {
     Ever,
-    /// Not before a line with this stamp or a later one.
+    /// The first line with this time or a later one.
     Stamp(String),
 }
 
@@ -86,8 +86,8 @@ impl Since {
         Since::Stamp(stamp(time))
     }
 
-    /// Whether this line is shown; with the first that is, all are.
-    pub(crate) fn has_come(&mut self, line: &str) -> bool {
+    /// Whether this line is shown; after the first one that is, all are.
+    pub(crate) fn is_shown(&mut self, line: &str) -> bool {
         if let Since::Stamp(since) = self {
             if stamp_of(line).is_none_or(|at| at < since.as_str()) {
                 return false;
@@ -98,7 +98,7 @@ impl Since {
     }
 }
 
-/// The time a line begins with, if it does.
+/// The time at the beginning of a line, if there is one.
 fn stamp_of(line: &str) -> Option<&str> {
     let at = line.get(..STAMP)?;
     (at.ends_with('Z') && at.as_bytes()[10] == b'T').then_some(at)
@@ -111,54 +111,54 @@ mod tests {
     const AT: &str = "2026-12-31T23:59:59.999Z";
 
     #[test]
-    fn kennels_words_and_the_servers_are_told_apart_in_both_kinds_of_log() {
-        for (teller, line, by, words) in [
+    fn lines_of_kennel_and_of_the_server_are_distinguished_in_both_kinds_of_log() {
+        for (format, line, by, words) in [
             (
-                Teller::Daemon,
+                LogFormat::Daemon,
                 "server 5 runs",
-                Speaker::Kennel,
+                LogSource::Kennel,
                 "server 5 runs",
             ),
             (
-                Teller::Daemon,
+                LogFormat::Daemon,
                 "server says: oh no",
-                Speaker::Server,
+                LogSource::Server,
                 "oh no",
             ),
             (
-                Teller::Guard,
+                LogFormat::Guard,
                 "kennel: it ended",
-                Speaker::Kennel,
+                LogSource::Kennel,
                 "it ended",
             ),
             (
-                Teller::Guard,
+                LogFormat::Guard,
                 "\\kennel: all is well",
-                Speaker::Server,
+                LogSource::Server,
                 "kennel: all is well",
             ),
             (
-                Teller::Guard,
+                LogFormat::Guard,
                 "listening 80",
-                Speaker::Server,
+                LogSource::Server,
                 "listening 80",
             ),
         ] {
-            let told = teller.line(&format!("{AT} {line}"));
-            assert_eq!((told.at.as_str(), told.by), (AT, by));
-            assert_eq!(told.words, words);
-            assert_eq!(told.clock(), "23:59:59");
+            let log_lines = format.line(&format!("{AT} {line}"));
+            assert_eq!((log_lines.at.as_str(), log_lines.by), (AT, by));
+            assert_eq!(log_lines.words, words);
+            assert_eq!(log_lines.clock(), "23:59:59");
         }
-        let odd = Teller::Daemon.line("no time, and \x1b[2J");
+        let odd = LogFormat::Daemon.line("no time, and \x1b[2J");
         assert_eq!(odd.text(false), " kennel  no time, and \\u{1b}[2J");
     }
 
     #[test]
     fn a_timeline_begins_with_the_first_line_that_is_young_enough() {
         let mut since = Since::Stamp("2026-12-31T23:00:00.000Z".to_owned());
-        assert!(!since.has_come("2026-12-31T22:59:59.999Z a"));
-        assert!(!since.has_come("what has no time belongs to what was before"));
-        assert!(since.has_come("2026-12-31T23:00:00.000Z b"));
-        assert!(since.has_come("what has no time"));
+        assert!(!since.is_shown("2026-12-31T22:59:59.999Z a"));
+        assert!(!since.is_shown("what has no time belongs to what was before"));
+        assert!(since.is_shown("2026-12-31T23:00:00.000Z b"));
+        assert!(since.is_shown("what has no time"));
     }
 }

@@ -1,9 +1,9 @@
-//! `kennel ps`: what runs.
+//! `kennel ps`: lists what runs.
 //!
-//! | file | what |
+//! | file | contains |
 //! |---|---|
-//! | `words` | an entry in a few words |
-//! | `table` | the table of them |
+//! | `words` | the texts of an entry |
+//! | `table` | the table |
 
 mod table;
 #[cfg(test)]
@@ -18,27 +18,26 @@ use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::signals::Signals;
 
-use crate::say;
+use crate::exit_code::USAGE;
+use crate::stdout;
 use crate::terminal::TerminalWriter;
 use crate::{listing, terminal};
-use table::Look;
+use table::TableStyle;
 
-/// Exit code for a question that cannot be answered as it was put.
-const USAGE: u8 = 2;
-/// How often `--watch` looks: nothing tells when a server's memory changes (rule 10).
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often `--watch` refreshes: no event reports that a server's memory changes (rule 10).
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// For programs rather than people
+    /// Print JSON
     #[arg(long, conflicts_with_all = ["wide", "watch"])]
     json: bool,
 
-    /// More lines: key, version, command, pids, classes, and why a session is on its own
+    /// Show more: key, version, command, pids, classes, and why a session has a dedicated server
     #[arg(short, long)]
     wide: bool,
 
-    /// Go on showing it until Ctrl-C; only on a terminal
+    /// Refresh every second until Ctrl-C; needs a terminal
     #[arg(long)]
     watch: bool,
 }
@@ -51,20 +50,20 @@ pub(crate) fn ps(args: &Args) -> ExitCode {
         Ok(entries) => entries,
         Err(error) => return crate::fail(&error.to_string()),
     };
-    crate::refused::tell();
+    crate::refused::warn_all();
     if args.json {
         entries.iter_mut().for_each(|entry| entry.identity = None);
-        say::json(&entries);
+        stdout::json(&entries);
         return ExitCode::SUCCESS;
     }
-    for line in table::lines(&entries, look(args)) {
-        say::styled(&line);
+    for line in table::lines(&entries, style(args)) {
+        stdout::styled(&line);
     }
     ExitCode::SUCCESS
 }
 
-fn look(args: &Args) -> Look {
-    Look {
+fn style(args: &Args) -> TableStyle {
+    TableStyle {
         columns: terminal::columns(),
         wide: args.wide,
         colour: terminal::stdout_has_colour(),
@@ -74,32 +73,19 @@ fn look(args: &Args) -> Look {
 
 fn watch(args: &Args) -> ExitCode {
     if terminal::size().is_none() {
-        crate::fail("--watch needs a terminal; for programs there is `kennel ps --json`");
-        return ExitCode::from(USAGE);
+        let words = "--watch needs a terminal; `kennel ps --json` does not";
+        return crate::fail_with(USAGE, words);
     }
-    if !terminal::has_cursor() {
-        crate::fail(
-            "--watch needs a terminal with a cursor that moves, and TERM is dumb; use `kennel ps`",
-        );
-        return ExitCode::from(USAGE);
-    }
-    let all = [
-        Signal::INT,
-        Signal::TERM,
-        Signal::HUP,
-        Signal::QUIT,
-        Signal::WINCH,
-    ];
-    let signals = match Signals::catch(&all) {
+    let signals = match terminal::take_over("--watch", &[]) {
         Ok(signals) => signals,
-        Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
+        Err(code) => return code,
     };
     let mut screen = match TerminalWriter::stdout() {
         Ok(screen) => screen,
         Err(error) => return crate::fail(&format!("cannot write to the terminal: {error}")),
     };
     let watched = keep_showing(args, &signals, &mut screen);
-    // Where it was hidden; and whatever comes next begins on a line of its own.
+    // Shows the cursor again, and starts a new line for the shell's prompt.
     let _ = screen.write_all(b"\x1b[?25h\n");
     match watched {
         Ok(()) => ExitCode::SUCCESS,
@@ -116,13 +102,13 @@ fn keep_showing(
     let mut cleared = false;
     loop {
         let entries = listing::all().map_err(|error| error.to_string())?;
-        // A terminal that has no size any more is gone.
+        // A terminal without a size no longer exists.
         let Some((_, rows)) = terminal::size() else {
             return Ok(());
         };
-        let lines = table::lines(&entries, look(args));
+        let lines = table::lines(&entries, style(args));
         let fitting = &lines[..lines.len().min(rows.saturating_sub(1))];
-        // Each line is overwritten, and only then what is left of it removed: nothing flickers.
+        // Overwrites each line and then clears the rest of it, so that nothing flickers.
         let screen = fitting.join("\x1b[K\r\n") + "\x1b[K\x1b[J";
         let begin = if cleared {
             "\x1b[H"
@@ -132,14 +118,14 @@ fn keep_showing(
         if screen != shown || !cleared {
             match terminal.write_all(format!("{begin}{screen}").as_bytes()) {
                 Ok(()) => (shown, cleared) = (screen, true),
-                // It takes nothing at the moment, and is shown all of it when it does.
+                // The terminal accepts nothing at the moment; draw everything once it does.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => cleared = false,
-                // It is gone, and nobody is there to read why.
+                // The terminal is gone; an error would reach nobody.
                 Err(error) if terminal::is_gone(&error) => return Ok(()),
                 Err(error) => return Err(format!("cannot show it: {error}")),
             }
         }
-        let is_read = events::wait_while_read(&io::stdout(), &[signals], Some(LOOK_EVERY))
+        let is_read = events::wait_while_read(&io::stdout(), &[signals], Some(REFRESH_INTERVAL))
             .map_err(|error| format!("cannot wait: {error}"))?;
         if !is_read {
             return Ok(());
@@ -153,7 +139,7 @@ fn keep_showing(
     }
 }
 
-/// In seconds since 1970.
+/// Seconds since 1970.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs()

@@ -1,13 +1,13 @@
-//! The table: columns as wide as they must be, and a line as wide as it may be.
+//! The table: columns as wide as their content, lines no wider than the terminal.
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::words::{self, Mood};
+use super::words::{self, Health};
 use crate::listing::{Entry, Mode};
 
 const GAP: &str = "  ";
-/// Narrower than this, nobody knows what was cut.
-const LEAST: usize = 8;
+/// Minimum width of a shortened column.
+const MIN_WIDTH: usize = 8;
 
 const HEADS: [&str; 8] = [
     "NAME", "STATE", "SRV", "CLIENTS", "MEMORY", "SAVED", "REQS", "AGE",
@@ -15,36 +15,40 @@ const HEADS: [&str; 8] = [
 const NAME: usize = 0;
 const STATE: usize = 1;
 const CLIENTS: usize = 3;
-/// Numbers, which end where their column ends.
+/// Columns with numbers, which are aligned to the right.
 const TO_THE_RIGHT: [bool; 8] = [false, false, true, false, true, true, true, true];
 
-/// How a table is to look.
+/// How a table looks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
-    /// No line is wider, but for `wide`.
+pub(super) struct TableStyle {
+    /// Maximum width of a line; ignored with `wide`.
     pub(super) columns: usize,
     pub(super) wide: bool,
     pub(super) colour: bool,
-    /// In seconds since 1970.
+    /// Seconds since 1970.
     pub(super) now: u64,
 }
 
-pub(super) fn lines(entries: &[Entry], look: Look) -> Vec<String> {
+pub(super) fn lines(entries: &[Entry], style: TableStyle) -> Vec<String> {
     if entries.is_empty() {
         return vec!["nothing runs".to_owned()];
     }
-    let rows: Vec<[String; 8]> = entries.iter().map(|entry| row(entry, look.now)).collect();
-    let widths = widths(&rows, look.columns);
+    let rows: Vec<[String; 8]> = entries.iter().map(|entry| row(entry, style.now)).collect();
+    let widths = widths(&rows, style.columns);
     let heads = HEADS.map(str::to_owned);
     let mut lines = vec![line(&heads, &widths, None)];
     for (entry, row) in entries.iter().zip(&rows) {
-        let (_, mood) = words::state(entry, look.now);
-        lines.push(line(row, &widths, look.colour.then_some(mood)));
-        let mut notes = words::notes(entry, look.now);
-        if look.wide {
+        let (_, health) = words::state(entry, style.now);
+        lines.push(line(row, &widths, style.colour.then_some(health)));
+        let mut notes = words::notes(entry, style.now);
+        if style.wide {
             notes.extend(details(entry));
         }
-        let room = if look.wide { usize::MAX } else { look.columns };
+        let room = if style.wide {
+            usize::MAX
+        } else {
+            style.columns
+        };
         lines.extend(
             notes
                 .iter()
@@ -67,7 +71,8 @@ fn row(entry: &Entry, now: u64) -> [String; 8] {
     ]
 }
 
-/// As wide as their content; if that is too wide together, clients and names give way, the wider one first.
+/// The width of each column: that of its content. If the sum is too wide, clients and names are shortened, the wider
+/// one first.
 fn widths(rows: &[[String; 8]], columns: usize) -> [usize; 8] {
     let mut widths = HEADS.map(str::len);
     for row in rows {
@@ -81,7 +86,7 @@ fn widths(rows: &[[String; 8]], columns: usize) -> [usize; 8] {
             true => CLIENTS,
             false => NAME,
         };
-        match widths[wider] > LEAST {
+        match widths[wider] > MIN_WIDTH {
             true => widths[wider] -= 1,
             false => break,
         }
@@ -89,7 +94,7 @@ fn widths(rows: &[[String; 8]], columns: usize) -> [usize; 8] {
     widths
 }
 
-fn line(row: &[String; 8], widths: &[usize; 8], mood: Option<Mood>) -> String {
+fn line(row: &[String; 8], widths: &[usize; 8], health: Option<Health>) -> String {
     let cells = (0..row.len()).map(|column| {
         let width = widths[column];
         let cell = words::cut(&row[column], width);
@@ -97,29 +102,29 @@ fn line(row: &[String; 8], widths: &[usize; 8], mood: Option<Mood>) -> String {
             true => words::pad_left(&cell, width),
             false => words::pad_right(&cell, width),
         };
-        match mood {
-            Some(mood) if column == STATE => format!("\x1b[{}m{cell}\x1b[0m", colour(mood)),
+        match health {
+            Some(health) if column == STATE => format!("\x1b[{}m{cell}\x1b[0m", colour(health)),
             _ => cell,
         }
     });
     cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
 }
 
-fn colour(mood: Mood) -> u8 {
-    match mood {
-        Mood::Well => 32,
-        Mood::Quiet => 2,
-        Mood::Odd => 33,
+fn colour(health: Health) -> u8 {
+    match health {
+        Health::Good => 32,
+        Health::Quiet => 2,
+        Health::Warning => 33,
     }
 }
 
-/// What `--wide` adds.
+/// The lines that `--wide` adds.
 fn details(entry: &Entry) -> Vec<String> {
     let daemon = entry.daemon_pid.map(|pid| format!(", daemon {pid}"));
     let mut details = vec![words::printable(&format!(
         "key {} ({}), version {}{}",
         entry.key,
-        words::mode(entry.mode),
+        entry.mode.word(),
         entry.version,
         daemon.unwrap_or_default()
     ))];
@@ -151,9 +156,11 @@ fn details(entry: &Entry) -> Vec<String> {
     }));
     if entry.saved_bytes > 0 {
         let saved = words::bytes(entry.saved_bytes);
-        details.push(format!("saves {saved} against a server for each"));
+        details.push(format!(
+            "saves {saved} compared with one server for each client"
+        ));
     }
     let why = entry.why.as_ref().filter(|_| entry.mode != Mode::Kept);
-    details.extend(why.map(|why| format!("on its own: {}", words::printable(why))));
+    details.extend(why.map(|why| format!("dedicated: {}", words::printable(why))));
     details
 }

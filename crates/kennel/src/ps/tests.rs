@@ -1,8 +1,8 @@
-//! The table, without anybody who runs.
+//! Tests of the table, without running servers.
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::table::{Look, lines};
+use super::table::{TableStyle, lines};
 use super::words;
 use crate::daemon::{ClientState, Restart, ServerState};
 use crate::listing::{Entry, Mode, Server};
@@ -58,7 +58,7 @@ pub(crate) fn entry(name: &str, apps: &[&str]) -> Entry {
 }
 
 fn shown(entries: &[Entry], columns: usize, wide: bool) -> Vec<String> {
-    let look = Look {
+    let look = TableStyle {
         columns,
         wide,
         colour: false,
@@ -123,7 +123,7 @@ fn wide_characters_take_two_columns_and_the_next_column_stays_in_line() {
 }
 
 #[test]
-fn restarts_are_told_with_the_reason_and_the_time_of_the_last() {
+fn restarts_are_shown_with_reason_and_time_of_the_last() {
     let mut crashed = entry("memory", &["claude"]);
     crashed.restarts = 2;
     crashed.last_restart = Some(Restart {
@@ -184,7 +184,7 @@ fn a_state_is_a_word_or_two() {
 }
 
 #[test]
-fn wide_tells_key_version_pids_class_and_why_it_is_on_its_own() {
+fn wide_shows_key_version_pids_class_and_why_it_is_dedicated() {
     let mut alone = entry("memory", &["claude"]);
     alone.why = Some("not known to be safe".to_owned());
     let text = shown(&[alone], 80, true).join("\n");
@@ -193,21 +193,21 @@ fn wide_tells_key_version_pids_class_and_why_it_is_on_its_own() {
         "1.2.3",
         "server 4711 (legacy 2025-06-18)",
         "client 7 of claude 6",
-        "on its own: not known to be safe",
+        "dedicated: not known to be safe",
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
 }
 
 #[test]
-fn a_name_cannot_move_the_cursor_and_colour_is_only_where_it_is_wanted() {
+fn a_name_cannot_move_the_cursor_and_colour_is_used_only_if_wanted() {
     let rogue = entry("a\x1b[2Jb", &["c\nd"]);
     let plain = shown(std::slice::from_ref(&rogue), 80, true);
     assert!(
         plain.iter().all(|line| !line.contains(char::is_control)),
         "{plain:?}"
     );
-    let look = Look {
+    let look = TableStyle {
         columns: 80,
         wide: false,
         colour: true,

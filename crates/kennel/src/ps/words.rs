@@ -1,4 +1,4 @@
-//! An entry in a few words, for `ps` and `top`. Pure: `now` is handed in, in seconds since 1970.
+//! The texts of an entry for `ps` and `top`. Pure: `now` is an argument, in seconds since 1970.
 
 use std::collections::BTreeMap;
 
@@ -8,45 +8,45 @@ use crate::guard::record::Guarded;
 use crate::listing::{Entry, Mode};
 pub(crate) use kennel_sys::escape::{printable, printable_lines};
 
-/// How good a state is, for its colour.
+/// How good a state is; decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
-    Well,
+pub(crate) enum Health {
+    Good,
     Quiet,
-    Odd,
+    Warning,
 }
 
-/// Where it stands, as short as a column wants it.
-pub(crate) fn state(entry: &Entry, now: u64) -> (String, Mood) {
+/// The state of an entry, short enough for a column.
+pub(crate) fn state(entry: &Entry, now: u64) -> (String, Health) {
     let stale = entry.servers.iter().any(|server| server.stale);
     let server_stopped = entry.servers.iter().any(|server| server.stopped.is_some());
     let serverless = entry.servers.is_empty() && !entry.clients.is_empty();
-    let (word, mood) = match entry.state.as_str() {
-        _ if entry.stopped.is_some() => ("stopped", Mood::Odd),
-        "serving" | "idle" | "idle, owner gone" if server_stopped => ("stopped", Mood::Odd),
-        "serving" if stale => ("stale", Mood::Odd),
+    let (word, health) = match entry.state.as_str() {
+        _ if entry.stopped.is_some() => ("stopped", Health::Warning),
+        "serving" | "idle" | "idle, owner gone" if server_stopped => ("stopped", Health::Warning),
+        "serving" if stale => ("stale", Health::Warning),
         "serving" if entry.mode == Mode::Shared && serverless => match entry.restarts {
-            0 => ("starting", Mood::Quiet),
-            _ => ("restarting", Mood::Odd),
+            0 => ("starting", Health::Quiet),
+            _ => ("restarting", Health::Warning),
         },
-        "serving" => ("serving", Mood::Well),
+        "serving" => ("serving", Health::Good),
         "idle" | "idle, owner gone" => {
             let word = match entry.idle_since {
                 Some(since) => format!("idle {}", age(since, now)),
                 None => "idle".to_owned(),
             };
-            return (word, Mood::Quiet);
+            return (word, Health::Quiet);
         }
-        "hibernating" => ("hibernating", Mood::Quiet),
-        "server down" | "server down, owner gone" => ("restarting", Mood::Odd),
-        "ended" | "ending" => ("ending", Mood::Odd),
-        other if other.contains("owner gone") => ("owner gone", Mood::Odd),
-        other => return (printable(other), Mood::Quiet),
+        "hibernating" => ("hibernating", Health::Quiet),
+        "server down" | "server down, owner gone" => ("restarting", Health::Warning),
+        "ended" | "ending" => ("ending", Health::Warning),
+        other if other.contains("owner gone") => ("owner gone", Health::Warning),
+        other => return (printable(other), Health::Quiet),
     };
-    (word.to_owned(), mood)
+    (word.to_owned(), health)
 }
 
-/// `3 claude, 1 cursor`: the most first. Of a guarded server nobody knows who is connected.
+/// `3 claude, 1 cursor`: the most frequent first. The apps of a guarded server are unknown.
 pub(crate) fn clients(entry: &Entry) -> String {
     if let Some(guarded) = &entry.guarded {
         return match guarded.connections {
@@ -69,26 +69,26 @@ pub(crate) fn clients(entry: &Entry) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// What its servers hold in memory.
+/// The memory that its servers use.
 pub(crate) fn memory(entry: &Entry) -> u64 {
     let held = entry.servers.iter().filter_map(|server| server.rss_bytes);
     held.sum()
 }
 
-/// How often its servers were asked something. Nobody counts what goes to ports, or to a server that is not there.
+/// Number of requests to its servers. `None` if they are not counted: requests to ports, or without a server.
 pub(crate) fn requests(entry: &Entry) -> Option<u64> {
     let asked = entry.servers.iter().map(|server| server.state.requests);
     let counted = !matches!(entry.mode, Mode::Guard | Mode::Kept);
-    (counted && !entry.is_at_rest()).then(|| asked.sum())
+    (counted && !entry.is_hibernating()).then(|| asked.sum())
 }
 
-/// How long it takes for an answer; of several servers, the slowest. Only a daemon measures.
+/// How long an answer takes; of several servers, the slowest. Only a daemon measures it.
 pub(crate) fn latency(entry: &Entry) -> Option<u64> {
     let servers = entry.servers.iter();
     servers.filter_map(|server| server.state.latency_us).max()
 }
 
-/// `0.4ms`, `12ms`, `1.5s`, `240s`, `27h`, of microseconds. At most 6 characters.
+/// Formats microseconds: `0.4ms`, `12ms`, `1.5s`, `240s`, `27h`. At most 6 characters.
 pub(crate) fn took(micros: u64) -> String {
     let (millis, tenths) = (micros / 1_000, micros / 100 % 10);
     match millis {
@@ -97,7 +97,7 @@ pub(crate) fn took(micros: u64) -> String {
         1_000..100_000 => format!("{}.{}s", millis / 1_000, millis / 100 % 10),
         100_000..100_000_000 => format!("{}s", millis / 1_000),
         100_000_000..100_000_000_000 => format!("{}h", millis / 3_600_000),
-        // Nobody waits that long: a clock was set.
+        // More than a year: the clock was set.
         _ => match millis / 31_557_600_000 {
             years @ 0..1_000 => format!("{years}y"),
             _ => ">999y".to_owned(),
@@ -105,16 +105,7 @@ pub(crate) fn took(micros: u64) -> String {
     }
 }
 
-pub(crate) fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Solo => "solo",
-        Mode::Shared => "shared",
-        Mode::Guard => "guard",
-        Mode::Kept => "kept",
-    }
-}
-
-/// `812K`, `63M`, `1.2G`, `1.2T`. At most 6 characters for what a machine can hold.
+/// Formats a size: `812K`, `63M`, `1.2G`, `1.2T`. At most 6 characters for sizes of today's machines.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes >> 10 {
         0..1024 => format!("{}K", bytes >> 10),
@@ -131,7 +122,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// The same, where nothing is not worth a number.
+/// The same, with `-` for zero.
 pub(crate) fn held(held: u64) -> String {
     match held {
         0 => "-".to_owned(),
@@ -139,7 +130,7 @@ pub(crate) fn held(held: u64) -> String {
     }
 }
 
-/// `999`, `12k`, `3m`, `3g`, `3t`: a column is narrow. At most 6 characters for what anybody can count to.
+/// Formats a count: `999`, `12k`, `3m`, `3g`, `3t`. At most 6 characters.
 pub(crate) fn count(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
@@ -153,7 +144,7 @@ pub(crate) fn count(count: u64) -> String {
     }
 }
 
-/// `999`, `12k`: a count in at most 3 characters, as long as it is below a hundred thousand.
+/// Formats a count in at most 3 characters, up to a hundred thousand: `999`, `12k`.
 pub(crate) fn few(count: usize) -> String {
     match count {
         0..1_000 => count.to_string(),
@@ -168,14 +159,24 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// How long ago that was.
+/// Formats a time for a sentence: `30 s`, `12 min`, `3 h`, `4 days`.
+pub(crate) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// How long ago `since` was, for a narrow column.
 pub(crate) fn age(since: u64, now: u64) -> String {
     match now.saturating_sub(since) {
         seconds @ ..120 => format!("{seconds}s"),
         seconds @ ..7_200 => format!("{}m", seconds / 60),
         seconds @ ..172_800 => format!("{}h", seconds / 3_600),
         seconds @ ..86_400_000 => format!("{}d", seconds / 86_400),
-        // Nobody has a server that long: a clock was set.
+        // More than a year: the clock was set.
         seconds => match seconds / 31_557_600 {
             years @ ..1_000 => format!("{years}y"),
             _ => "long".to_owned(),
@@ -183,14 +184,14 @@ pub(crate) fn age(since: u64, now: u64) -> String {
     }
 }
 
-/// What is not as usual, in whole sentences: who may wonder, and why.
+/// Anything unusual, as whole sentences.
 pub(crate) fn notes(entry: &Entry, now: u64) -> Vec<String> {
     let stopped = entry.servers.iter().filter_map(|server| server.stopped);
     let mut notes: Vec<String> = stopped.map(|stopped| stopped.report()).collect();
     notes.extend(
         entry
             .stopped
-            .map(|stopped| stopped.report_of(entry.keeper())),
+            .map(|stopped| stopped.report_of(entry.process_kind())),
     );
     let stale = entry.servers.iter().filter(|server| server.stale);
     notes.extend(stale.map(|server| {
@@ -240,7 +241,7 @@ fn guard(entry: &Entry, guarded: &Guarded) -> String {
     }
 }
 
-/// Shortens a text to this many columns of a terminal; the last one is `…` if some are missing.
+/// Shortens a text to this many columns of a terminal; ends with `…` if something is missing.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -258,13 +259,13 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     cut
 }
 
-/// Fills a text with spaces behind it up to this many columns of a terminal.
+/// Appends spaces up to this many columns of a terminal.
 pub(crate) fn pad_right(text: &str, width: usize) -> String {
     let missing = width.saturating_sub(text.width());
     format!("{text}{:missing$}", "")
 }
 
-/// The same with spaces before it.
+/// Prepends spaces up to this many columns of a terminal.
 pub(crate) fn pad_left(text: &str, width: usize) -> String {
     let missing = width.saturating_sub(text.width());
     format!("{:missing$}{text}", "")

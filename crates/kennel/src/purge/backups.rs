@@ -1,13 +1,13 @@
-//! What `wrap` keeps. A configuration that still points to Kennel needs its backup: the configurations themselves are
-//! never touched here.
+//! The backups that `wrap` keeps. A configuration that still starts servers through Kennel needs its backup; purge does
+//! not change configurations.
 //!
-//! Only files that `wrap` writes are removed, by their names, in a directory that is judged (`judged_dir.rs`).
+//! Removes only files that `wrap` writes, by their names, in a checked directory (`checked_dir.rs`).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::inventory::Item;
-use crate::judged_dir::JudgedDir;
+use crate::checked_dir::CheckedDir;
 use crate::wrap::places::Bases;
 use crate::wrap::splice;
 use crate::wrap::undo::Records;
@@ -15,21 +15,21 @@ use crate::wrap::undo::Records;
 #[derive(Debug, Default)]
 pub(super) struct Backups {
     pub(super) items: Vec<Item>,
-    /// The configurations that still have Kennel before their servers.
+    /// The configurations that still start servers through Kennel.
     pointing: Vec<PathBuf>,
-    /// What stays for their sake.
+    /// The files kept because of them.
     pub(super) kept: Vec<PathBuf>,
-    /// What is in the directory of backups and is none.
+    /// Files in the directory of backups that are no backups.
     pub(super) unrelated: Vec<PathBuf>,
-    /// Why the directory of backups is left alone.
+    /// Why the directory of backups is not touched.
     refusal: Option<String>,
     records: Option<Records>,
-    /// The backups, by their names in the directory.
+    /// The names of the backups.
     names: Vec<OsString>,
 }
 
 impl Backups {
-    /// Those of the user. One server alone has none of its own.
+    /// The backups of the user. The purge of one server removes none.
     pub(super) fn of_user(one_server: bool) -> Backups {
         let Some(bases) = Bases::of_user() else {
             return Backups::default();
@@ -43,7 +43,7 @@ impl Backups {
         if one_server {
             return backups;
         }
-        match records.judged_dir() {
+        match records.checked_dir() {
             Ok(Some((_, dir))) => backups.look(&dir),
             Ok(None) => {}
             Err(why) => backups.refusal = Some(why),
@@ -52,7 +52,7 @@ impl Backups {
         backups
     }
 
-    fn look(&mut self, dir: &JudgedDir) {
+    fn look(&mut self, dir: &CheckedDir) {
         for name in dir.names().unwrap_or_default() {
             let path = dir.path().join(&name);
             match dir.own_file(&name).filter(|_| Records::wrote(&name)) {
@@ -70,11 +70,11 @@ impl Backups {
         }
     }
 
-    /// Says what else is to be done, if Kennel is to go for good.
+    /// Prints what else to do to remove Kennel completely.
     pub(super) fn say(&self) {
         if !self.pointing.is_empty() {
             crate::warn(&format!(
-                "these still start their servers behind kennel: {}; `kennel unwrap` gives them back",
+                "these still start their servers through kennel: {}; `kennel unwrap` restores them",
                 joined(&self.pointing)
             ));
         }
@@ -86,27 +86,27 @@ impl Backups {
         }
         if !self.unrelated.is_empty() {
             crate::warn(&format!(
-                "these are not kennel's, and are left: {}",
+                "these are not files of kennel, and stay: {}",
                 joined(&self.unrelated)
             ));
         }
         if let Some(why) = &self.refusal {
             crate::warn(&format!(
-                "backups of configurations are left alone: {why}; look at it, and remove it yourself if it is yours"
+                "backups of configurations are not removed: {why}; check it, and remove it yourself if it is yours"
             ));
         }
     }
 
     pub(super) fn remove(&self) -> Result<(), String> {
-        // Opened and judged again: a question takes its time.
-        let judged = self.records.as_ref().map(Records::judged_dir);
+        // Opened and checked again: the user took time to answer.
+        let judged = self.records.as_ref().map(Records::checked_dir);
         let Some((kennels, dir)) = judged.transpose()?.flatten() else {
             return Ok(());
         };
         for name in &self.names {
             dir.remove_own_file(name)?;
         }
-        // Ours as well, if nothing else is in them.
+        // Kennel's own directories too, if they are empty.
         Records::remove_dirs_if_empty(&kennels);
         Ok(())
     }
@@ -121,7 +121,7 @@ fn pointing(bases: &Bases, records: &Records) -> Vec<PathBuf> {
     let recorded = records
         .all()
         .into_iter()
-        .map(|record| crate::wrap::places::Found {
+        .map(|record| crate::wrap::places::FoundConfig {
             client: None,
             path: record.path,
             shape: None,
@@ -133,7 +133,7 @@ fn pointing(bases: &Bases, records: &Records) -> Vec<PathBuf> {
         let behind = entries.iter().filter_map(|entry| entry.command());
         if behind
             .into_iter()
-            .any(|command| splice::behind(&command).is_some())
+            .any(|command| splice::kennel_prefix(&command).is_some())
             && !paths.contains(&found.path)
         {
             paths.push(found.path);

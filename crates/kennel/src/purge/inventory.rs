@@ -1,5 +1,5 @@
-//! What there is of Kennel's in the runtime directory, by group, and the state that servers declared. What has a name that
-//! `names.rs` does not know is not Kennel's, and stays.
+//! Kennel's files in the runtime directory, by group, and the declared state of servers. A file whose name `names.rs`
+//! does not know is not Kennel's, and stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -9,15 +9,15 @@ use kennel_guard::Declared;
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 use serde::Serialize;
 
+use crate::checked_dir::CheckedDir;
 use crate::daemon::{LOG, MOST_LOG, OLDER_LOG};
 use crate::guard::record as guards;
-use crate::judged_dir::JudgedDir;
-use crate::meeting::Meeting;
+use crate::key_dir::KeyDir;
 use crate::purge::names::{is_directory_of_kennel, is_file_of_kennel};
 use crate::purge::plain_state::more_than_state;
 
 pub(super) const STORES: &str = "stores";
-/// Directories of directories: one for each key or store, with a lock in each.
+/// Directories with a directory for each key or store, each with a lock.
 pub(super) const NESTED: &[&str] = &["daemons", "guards", STORES];
 /// Directories of files.
 pub(super) const FLAT: &[(&str, &str)] = &[
@@ -32,33 +32,50 @@ const LOGS: &str = "logs";
 const CACHES: &str = "caches";
 const STATE: &str = "state that was declared with --state";
 
-/// What would go: a file, or a directory of state with all that is in it.
+/// A file to remove, or a directory of state with all its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Item {
     pub(super) group: &'static str,
-    #[serde(serialize_with = "crate::say::path_in_json")]
+    #[serde(serialize_with = "crate::stdout::path_in_json")]
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
 }
 
-/// What would go.
+/// Why there is no inventory.
+#[derive(Debug)]
+pub(super) enum NoInventory {
+    Failed(DirError),
+    /// Several keys begin with the name.
+    Ambiguous(Vec<KeyDir>),
+}
+
+impl From<DirError> for NoInventory {
+    fn from(error: DirError) -> NoInventory {
+        NoInventory::Failed(error)
+    }
+}
+
+/// Everything to remove.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     pub(super) items: Vec<Item>,
-    /// The state of servers, by the store's name. Only those that a person approved go (`states.rs`), and nothing else,
-    /// whatever is declared later.
+    /// The state of servers, by the store's name. Only states that a person approved are removed (`states.rs`), none
+    /// that is declared later.
     pub(super) states: BTreeMap<OsString, Item>,
-    /// Declared, and kept because it is not plainly state, with the reason.
+    /// Declared states that are kept because they may contain more than state, with the reason.
     pub(super) too_much: Vec<(PathBuf, String)>,
-    /// In Kennel's directories, and not Kennel's.
+    /// Files in Kennel's directories that are not Kennel's.
     pub(super) unrelated: Vec<PathBuf>,
-    /// What alone is meant, by kind and name; all if nothing is named.
+    /// What to remove, by kind and name; everything if no name was given.
     meant: Option<BTreeSet<(&'static str, OsString)>>,
 }
 
 impl Inventory {
-    /// Everything, or what belongs to the server that `name` names.
-    pub(super) fn of(user: Option<&RuntimeDir>, name: Option<&str>) -> Result<Inventory, DirError> {
+    /// The inventory of everything, or of the server called `name`.
+    pub(super) fn of(
+        user: Option<&RuntimeDir>,
+        name: Option<&str>,
+    ) -> Result<Inventory, NoInventory> {
         let Some(user) = user else {
             return Ok(Inventory::default());
         };
@@ -85,7 +102,7 @@ impl Inventory {
         self.meant.is_none()
     }
 
-    /// Whether a key, or a file called like one, is meant. What has no key is meant only with everything.
+    /// Whether to remove this key, or a file named after it. Files without a key are removed only with everything.
     pub(super) fn means(&self, kind: &str, name: &OsStr) -> bool {
         let is_it = |(other, named): &(&str, OsString)| *other == kind && named == name;
         self.meant
@@ -126,7 +143,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// A directory in another, if it is there. One that is refused may not be Kennel's, and stays.
+    /// Opens a subdirectory if it exists. A refused one may not be Kennel's, and stays.
     fn directory(&mut self, parent: &RuntimeDir, name: &OsStr) -> Option<RuntimeDir> {
         parent.existing_subdir(name).unwrap_or_else(|_| {
             self.unrelated.push(parent.path().join(name));
@@ -164,7 +181,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Directories of Kennel's that sessions left behind with nothing in them.
+    /// Adds directories of Kennel that sessions left empty.
     fn empty(&mut self, user: &RuntimeDir) -> Result<(), DirError> {
         for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
             if let Ok(Some(dir)) = user.existing_subdir(kind)
@@ -197,7 +214,7 @@ fn order(group: &str) -> usize {
         .unwrap_or(groups.len())
 }
 
-/// All that is in there. What a link points to is elsewhere.
+/// The size of everything below a path, without following links.
 fn size(path: &Path) -> u64 {
     let Ok(meta) = path.symlink_metadata() else {
         return 0;
@@ -209,10 +226,10 @@ fn size(path: &Path) -> u64 {
     inside.map(|entry| size(&entry.path())).sum()
 }
 
-/// Why a state cannot be removed safely: it, or a directory on the way to it, is another's.
+/// Why a state cannot be removed safely: it, or a directory above it, belongs to another user.
 fn not_ours(path: &Path) -> Option<String> {
     let (parent, name) = (path.parent()?, path.file_name()?);
-    match JudgedDir::open(parent) {
+    match CheckedDir::open(parent) {
         Err(why) => Some(why),
         Ok(parent) => {
             let parent = parent?;
@@ -223,17 +240,21 @@ fn not_ours(path: &Path) -> Option<String> {
     }
 }
 
-/// What belongs to the server that a person means.
-fn meant_by(user: &RuntimeDir, name: &str) -> Result<BTreeSet<(&'static str, OsString)>, DirError> {
+/// The files of the server called `name`. The name may be the first letters of a key only if no server is called so, as
+/// for `kennel logs`.
+fn meant_by(
+    user: &RuntimeDir,
+    name: &str,
+) -> Result<BTreeSet<(&'static str, OsString)>, NoInventory> {
     let mut meant = BTreeSet::new();
-    for meeting in Meeting::all()? {
-        let named = meeting.record().is_some_and(|record| record.name == name);
-        let short = name.len() >= 4 && meeting.key().starts_with(name);
-        if named || short || meeting.key() == name || has_served(&meeting, name) {
-            meant.extend(["daemons", "eras"].map(|kind| (kind, meeting.key().into())));
+    let of_key = |key: &str| ["daemons", "eras"].map(|kind| (kind, key.into()));
+    for key_dir in KeyDir::all()? {
+        let named = key_dir.record().is_some_and(|record| record.name == name);
+        if named || key_dir.key() == name || has_served(&key_dir, name) {
+            meant.extend(of_key(key_dir.key()));
         }
     }
-    let guards = guards::places_of(user, name);
+    let guards = guards::dirs_of(user, name);
     meant.extend(guards.into_iter().map(|place| ("guards", place)));
     if let Ok(Some(stores)) = user.existing_subdir(STORES) {
         for store in stores.entries()? {
@@ -244,17 +265,24 @@ fn meant_by(user: &RuntimeDir, name: &str) -> Result<BTreeSet<(&'static str, OsS
             }
         }
     }
+    if meant.is_empty() {
+        let short = KeyDir::beginning_with(name)?;
+        if short.len() > 1 {
+            return Err(NoInventory::Ambiguous(short));
+        }
+        meant.extend(short.iter().flat_map(|key_dir| of_key(key_dir.key())));
+    }
     Ok(meant)
 }
 
-/// Whether the daemon of this key said that it serves `name`. What its servers say is marked as theirs.
-pub(crate) fn has_served(meeting: &Meeting, name: &str) -> bool {
+/// Whether the log of this key's daemon says that it served `name`. Lines of its servers are marked, and do not count.
+pub(crate) fn has_served(key_dir: &KeyDir, name: &str) -> bool {
     let said = |line: &str| {
         let words = line.split_once(' ').map(|(_, words)| words);
         words.and_then(|words| words.strip_prefix("serves ")) == Some(name)
     };
     [LOG, OLDER_LOG].iter().any(|log| {
-        let text = meeting
+        let text = key_dir
             .dir()
             .read_small(log, MOST_LOG as usize)
             .ok()

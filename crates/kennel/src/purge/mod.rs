@@ -1,5 +1,5 @@
-//! `kennel purge`: everything of Kennel's is gone, and nothing else is. Shown before it is asked for, refused while
-//! anybody uses it, and done while holding the locks that were checked (rule 7).
+//! `kennel purge`: removes everything of Kennel, and nothing else. Shows it before asking, refuses while anything of it
+//! is in use, and removes it while holding the locks that were checked (rule 7).
 
 mod backups;
 mod inventory;
@@ -16,52 +16,51 @@ use clap::builder::NonEmptyStringValueParser;
 use kennel_sys::runtime_dir::RuntimeDir;
 use serde::Serialize;
 
+use crate::exit_code::{NOTHING_FOUND, USAGE};
 use crate::listing::{self, Entry};
 use crate::ps::words::printable;
-use crate::say::{self, say};
+use crate::stdout::{self, print_line};
+use crate::stop::which_one;
 use backups::Backups;
 pub(crate) use inventory::has_served;
-use inventory::{Inventory, Item};
+use inventory::{Inventory, Item, NoInventory};
 pub(crate) use plain_state::more_than_state;
 use removal::Failure;
 
-/// Exit code for a destructive act that is refused.
-const REFUSED: u8 = 2;
-/// Exit code for "nothing found".
-const NOTHING: u8 = 3;
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only what belongs to this server: a name or key that `kennel ps` shows; else everything
+    /// Remove only the files of this server: a name or key shown by `kennel ps`, or at least 4 letters of a shared
+    /// server's key [default: all servers]
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: Option<String>,
 
-    /// Do it without asking; declared state of servers is kept unless --with-state names it
+    /// Do not ask for confirmation; keep the declared state of servers unless --with-state names it
     #[arg(long, short)]
     yes: bool,
 
-    /// Remove this declared state of a server too: the exact path that --dry-run shows; may be given several times
+    /// Also remove this declared state of a server: the exact path that --dry-run shows; may be given several times
     #[arg(long, value_name = "PATH")]
     with_state: Vec<PathBuf>,
 
-    /// Show what would go, and remove nothing
+    /// Show what would be removed; remove nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 
-    /// For programs rather than people
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What there is, and what became of it, as `--json` shows it.
+/// The files and what happened to them, as `--json` shows it.
 #[derive(Debug, Serialize)]
-struct Told<'a> {
+struct PurgeReport<'a> {
     items: Vec<&'a Item>,
     removed: bool,
-    /// By whom, if somebody uses it: nothing is removed then.
+    /// Who uses the files, if anyone does: nothing is removed then.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use: Option<String>,
-    /// What stays: Kennel's own that is needed, what was declared and is more than state, and what is not Kennel's.
+    /// Files that stay: those of Kennel that are needed, declared paths that contain more than state, and files that
+    /// are not Kennel's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kept: Vec<Cow<'a, str>>,
 }
@@ -72,18 +71,22 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         Err(error) => return crate::fail(&error.to_string()),
     };
     if args.name.is_some() {
-        // With everything, the plan names them.
-        crate::refused::tell();
+        // When purging everything, the plan names them.
+        crate::refused::warn_all();
     }
     let backups = Backups::of_user(args.name.is_some());
     let inventory = match Inventory::of(user.as_ref(), args.name.as_deref()) {
         Ok(inventory) => inventory,
-        Err(error) => return crate::fail(&error.to_string()),
+        Err(NoInventory::Failed(error)) => return crate::fail(&error.to_string()),
+        Err(NoInventory::Ambiguous(several)) => {
+            let word = args.name.as_deref().unwrap_or_default();
+            return which_one(word, several.iter().map(|it| (it.key(), it.known())));
+        }
     };
     if let Err(refusal) = states::check_named(&args.with_state, &inventory) {
         return refused(&refusal);
     }
-    let in_use = nobody_uses(args.name.as_deref()).err();
+    let in_use = check_unused(args.name.as_deref()).err();
     let items = inventory.items.iter().chain(&backups.items);
     let mut plan = Plan {
         items: items.chain(inventory.states.values()).collect(),
@@ -94,66 +97,50 @@ pub(crate) fn purge(args: &Args) -> ExitCode {
         args,
     };
     if let Some(refusal) = plan.in_use.as_ref().filter(|_| !args.dry_run) {
-        plan.tell(false);
+        plan.print_json(false);
         return refused(refusal);
     }
     if plan.items.is_empty() {
-        crate::fail(&match &args.name {
-            None => "there is nothing of kennel's to remove".to_owned(),
-            Some(name) => format!(
-                "there is nothing of a server called {name}; `kennel purge --dry-run` shows the keys there are"
-            ),
-        });
+        let code = crate::fail_with(
+            NOTHING_FOUND,
+            &match &args.name {
+                None => "there are no files of kennel to remove".to_owned(),
+                Some(name) => format!(
+                    "there are no files of a server called {name}; `kennel purge --dry-run` shows the keys"
+                ),
+            },
+        );
         plan.warn();
-        plan.tell(false);
-        return ExitCode::from(NOTHING);
+        plan.print_json(false);
+        return code;
     }
     if args.yes {
-        plan.keep_states_but(&args.with_state);
+        plan.keep_states_except(&args.with_state);
     }
     if !args.json {
         show(&plan.items);
     }
     plan.warn();
-    let wanted = match plan.approve() {
-        Ok(wanted) => wanted,
-        Err(refusal) => {
-            plan.tell(false);
-            return refused(&refusal);
+    let removed = plan.approve().map_err(Failure::Refused);
+    let removed = removed.and_then(|wanted| match wanted {
+        true => plan.remove(user.as_ref()).map(|()| true),
+        false => Ok(false),
+    });
+    plan.print_json(removed.as_ref().is_ok_and(|removed| *removed));
+    match (removed, &plan.in_use) {
+        (Err(Failure::Refused(refusal)), _) => return refused(&refusal),
+        (Err(Failure::Partly(why)), _) => {
+            return crate::fail(&format!("not everything was removed: {why}"));
         }
-    };
-    if wanted {
-        let approved = plan.approved_states();
-        // Asked again, now that the locks are held: a question takes its time (lesson 13).
-        let removed = match &user {
-            Some(user) => removal::remove(user, &inventory, &approved),
-            None => Ok(()),
-        };
-        let removed = removed.and_then(|()| backups.remove().map_err(Failure::Partly));
-        match removed {
-            Ok(()) => {}
-            Err(Failure::Refused(refusal)) => {
-                plan.tell(false);
-                return refused(&refusal);
-            }
-            Err(Failure::Partly(why)) => {
-                plan.tell(false);
-                return crate::fail(&format!("not all of it was removed: {why}"));
-            }
-        }
-    }
-    plan.tell(wanted);
-    if !args.json {
-        match (wanted, &plan.in_use) {
-            (true, _) => say!("removed"),
-            (false, None) => say!("nothing was removed"),
-            (false, Some(by)) => say!("nothing was removed, and nothing could be now: {by}"),
-        }
+        (Ok(_), _) if args.json => {}
+        (Ok(true), _) => print_line!("removed"),
+        (Ok(false), None) => print_line!("nothing was removed"),
+        (Ok(false), Some(by)) => print_line!("nothing was removed, and nothing could be now: {by}"),
     }
     ExitCode::SUCCESS
 }
 
-/// What there is to do, and what stands in the way.
+/// What to remove, and what prevents it.
 struct Plan<'a> {
     items: Vec<&'a Item>,
     in_use: Option<String>,
@@ -165,7 +152,7 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Asks, where that is wanted: for everything of Kennel's, and then for each state of a server.
+    /// Asks for confirmation if required: once for all files of Kennel, then for each state of a server.
     fn approve(&mut self) -> Result<bool, String> {
         match (self.args.dry_run, self.args.yes) {
             (true, _) => return Ok(false),
@@ -178,12 +165,12 @@ impl Plan<'_> {
         let (states, named) = (&self.inventory.states, &self.args.with_state);
         let approved = states::approved(states, named, crate::wrap::ask)?;
         let approved: Vec<PathBuf> = approved.values().map(|state| state.path.clone()).collect();
-        self.keep_states_but(&approved);
+        self.keep_states_except(&approved);
         Ok(true)
     }
 
-    /// Takes the states from the plan that `approved` does not have.
-    fn keep_states_but(&mut self, approved: &[PathBuf]) {
+    /// Removes from the plan the states that are not in `approved`.
+    fn keep_states_except(&mut self, approved: &[PathBuf]) {
         for state in self.inventory.states.values() {
             if !approved.contains(&state.path) {
                 self.items.retain(|item| item.path != state.path);
@@ -192,18 +179,24 @@ impl Plan<'_> {
         }
     }
 
-    fn approved_states(&self) -> Vec<PathBuf> {
-        let states = self.inventory.states.values().map(|state| &state.path);
-        let goes = states.filter(|path| !self.spared.contains(path));
-        goes.cloned().collect()
+    /// Removes everything in the plan. Everything is checked again while the locks are held: the user took time to
+    /// answer (lesson 13).
+    fn remove(&self, user: Option<&RuntimeDir>) -> Result<(), Failure> {
+        if let Some(user) = user {
+            let states = self.inventory.states.values().map(|state| &state.path);
+            let approved = states.filter(|path| !self.spared.contains(path));
+            let approved: Vec<PathBuf> = approved.cloned().collect();
+            removal::remove(user, self.inventory, &approved)?;
+        }
+        self.backups.remove().map_err(Failure::Partly)
     }
 
-    /// Names what stays, and says why.
+    /// Warns about everything that stays, with the reason.
     fn warn(&self) {
         self.backups.say();
         for (path, why) in &self.inventory.too_much {
             crate::warn(&format!(
-                "{} was declared with --state, and is kept: {why}; remove what is the server's yourself",
+                "{} was declared with --state, and is kept: {why}; remove the server's files yourself",
                 path.display()
             ));
         }
@@ -215,18 +208,19 @@ impl Plan<'_> {
             ));
         }
         for path in &self.inventory.unrelated {
-            crate::warn(&format!("{} is not kennel's, and is left", path.display()));
+            let path = printable(&path.display().to_string());
+            crate::warn(&format!("{path} is not a file of kennel, and stays"));
         }
     }
 
-    /// The answer for programs, whatever came of it.
-    fn tell(&self, removed: bool) {
+    /// Prints the result as JSON.
+    fn print_json(&self, removed: bool) {
         if !self.args.json {
             return;
         }
         let declared = self.inventory.too_much.iter().map(|(path, _)| path);
         let unrelated = self.inventory.unrelated.iter();
-        let told = Told {
+        let report = PurgeReport {
             items: self.items.clone(),
             removed,
             in_use: self.in_use.clone(),
@@ -238,12 +232,12 @@ impl Plan<'_> {
                 .map(|path| path.to_string_lossy())
                 .collect(),
         };
-        say::json(&told);
+        stdout::json(&report);
     }
 }
 
-/// Whether anybody whom we know runs.
-fn nobody_uses(name: Option<&str>) -> Result<(), String> {
+/// Fails if a process that is listed runs.
+fn check_unused(name: Option<&str>) -> Result<(), String> {
     let entries = listing::all().map_err(|error| error.to_string())?;
     let meant = |entry: &&Entry| name.is_none_or(|name| entry.is_called(name));
     let used: Vec<String> = entries
@@ -264,8 +258,7 @@ fn nobody_uses(name: Option<&str>) -> Result<(), String> {
 }
 
 fn refused(why: &str) -> ExitCode {
-    crate::fail(&format!("nothing was removed: {why}"));
-    ExitCode::from(REFUSED)
+    crate::fail_with(USAGE, &format!("nothing was removed: {why}"))
 }
 
 fn show(items: &[&Item]) {
@@ -273,9 +266,9 @@ fn show(items: &[&Item]) {
     for item in items {
         if item.group != group {
             group = item.group;
-            say!("{group}");
+            print_line!("{group}");
         }
-        say!(
+        print_line!(
             "  {:>9}  {}",
             bytes(item.bytes),
             printable(&item.path.display().to_string())

@@ -1,9 +1,9 @@
-//! The names that Kennel gives to files and directories in the runtime directory. Whatever has another name there is not
-//! Kennel's: `KENNEL_RUNTIME_DIR` may be a directory with files of the user in it.
+//! The names that Kennel gives to files and directories in the runtime directory. Files with other names are not
+//! Kennel's: `KENNEL_RUNTIME_DIR` may be a directory with files of the user.
 //!
 //! | directory | written by | names |
 //! |---|---|---|
-//! | `daemons/<key>/` | `meeting.rs`, `daemon/` | `spawn.lock`, `daemon.lock`, `daemon.json`, `state.json`, `log`, `log.1`, `<16 hex digits>.sock` |
+//! | `daemons/<key>/` | `key_dir.rs`, `daemon/` | `spawn.lock`, `daemon.lock`, `daemon.json`, `state.json`, `log`, `log.1`, `<16 hex digits>.sock` |
 //! | `guards/<pid>/` | `guard/record.rs` | `record.json`, `log`, `log.1` |
 //! | `stores/<32 hex digits>/` | `kennel-guard/store.rs` | `lock`, `declared` |
 //! | `solo/` | `listing.rs` | `<pid>` |
@@ -11,8 +11,8 @@
 //! | `trees/` | `kennel-sys/tree/` | `<32 hex digits>`, `kept-<pid>-<number>`, both also with a dot before them |
 //! | `eras/` | `sharing/eras.rs` | `<key>` |
 //!
-//! A key has 16 hex digits. `RuntimeDir::write_whole` writes to `.<pid>-<number>.<name>` first. The files of former builds
-//! have the same names. A build that writes a new name adds it here.
+//! A key has 16 hex digits. `RuntimeDir::write_whole` writes to `.<pid>-<number>.<name>` first. Earlier builds used the
+//! same names. A build that writes a new name adds it here.
 
 use std::ffi::OsStr;
 use std::str::FromStr;
@@ -22,18 +22,19 @@ use kennel_sys::runtime_dir::RuntimeDir;
 use super::inventory::STORES;
 use crate::daemon::{LOG, OLDER_LOG, STATE};
 use crate::guard::record::RECORD as GUARD_RECORD;
-use crate::meeting::{DAEMON_LOCK, RECORD as DAEMON_RECORD, SPAWN_LOCK};
+use crate::hex;
+use crate::key_dir::{DAEMON_LOCK, RECORD as DAEMON_RECORD, SPAWN_LOCK};
 
-/// Digits of a key, and of a daemon's generation.
+/// Number of digits of a key, and of a daemon's generation.
 const KEY_DIGITS: usize = 16;
-/// Digits of a store's key, and of a tree's cookie.
+/// Number of digits of a store's key, and of a tree's cookie.
 const LONG_DIGITS: usize = 32;
 
-/// A form of names.
+/// A pattern for names.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum NamePattern {
     Exactly(&'static str),
-    /// So many hex digits.
+    /// This many hex digits.
     Hex(usize),
     Pid,
     Port,
@@ -43,104 +44,105 @@ enum Form {
     Kept,
 }
 
-/// How a file comes to its name.
+/// How a file is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Created under it.
+enum Creation {
+    /// Under its name.
     Direct,
     /// Written as `.<pid>-<number>.<name>`, and renamed.
-    Whole,
+    Atomic,
     /// Written as `.<name>`, and renamed.
     Dotted,
 }
 
-/// The names of the directories in `kind`, if Kennel makes any there.
-fn directories(kind: &str) -> Option<Form> {
+/// The names of the directories in `kind`, if Kennel creates any there.
+fn directories(kind: &str) -> Option<NamePattern> {
     match kind {
-        "daemons" => Some(Form::Hex(KEY_DIGITS)),
-        "guards" => Some(Form::Pid),
-        STORES => Some(Form::Hex(LONG_DIGITS)),
+        "daemons" => Some(NamePattern::Hex(KEY_DIGITS)),
+        "guards" => Some(NamePattern::Pid),
+        STORES => Some(NamePattern::Hex(LONG_DIGITS)),
         _ => None,
     }
 }
 
 /// The names of the files in `kind`, or in the directories there.
-fn files(kind: &str) -> &'static [(Form, Way)] {
+fn files(kind: &str) -> &'static [(NamePattern, Creation)] {
     match kind {
         "daemons" => &[
-            (Form::Exactly(SPAWN_LOCK), Way::Direct),
-            (Form::Exactly(DAEMON_LOCK), Way::Direct),
-            (Form::Exactly(DAEMON_RECORD), Way::Whole),
-            (Form::Exactly(STATE), Way::Whole),
-            (Form::Exactly(LOG), Way::Direct),
-            (Form::Exactly(OLDER_LOG), Way::Direct),
-            (Form::Socket, Way::Direct),
+            (NamePattern::Exactly(SPAWN_LOCK), Creation::Direct),
+            (NamePattern::Exactly(DAEMON_LOCK), Creation::Direct),
+            (NamePattern::Exactly(DAEMON_RECORD), Creation::Atomic),
+            (NamePattern::Exactly(STATE), Creation::Atomic),
+            (NamePattern::Exactly(LOG), Creation::Direct),
+            (NamePattern::Exactly(OLDER_LOG), Creation::Direct),
+            (NamePattern::Socket, Creation::Direct),
         ],
         "guards" => &[
-            (Form::Exactly(GUARD_RECORD), Way::Whole),
-            (Form::Exactly(LOG), Way::Direct),
-            (Form::Exactly(OLDER_LOG), Way::Direct),
+            (NamePattern::Exactly(GUARD_RECORD), Creation::Atomic),
+            (NamePattern::Exactly(LOG), Creation::Direct),
+            (NamePattern::Exactly(OLDER_LOG), Creation::Direct),
         ],
         STORES => &[
-            (Form::Exactly("lock"), Way::Direct),
-            (Form::Exactly("declared"), Way::Whole),
+            (NamePattern::Exactly("lock"), Creation::Direct),
+            (NamePattern::Exactly("declared"), Creation::Atomic),
         ],
-        "solo" => &[(Form::Pid, Way::Whole)],
-        "starting" => &[(Form::Port, Way::Direct)],
+        "solo" => &[(NamePattern::Pid, Creation::Atomic)],
+        "starting" => &[(NamePattern::Port, Creation::Direct)],
         "trees" => &[
-            (Form::Hex(LONG_DIGITS), Way::Dotted),
-            (Form::Kept, Way::Dotted),
+            (NamePattern::Hex(LONG_DIGITS), Creation::Dotted),
+            (NamePattern::Kept, Creation::Dotted),
         ],
-        "eras" => &[(Form::Hex(KEY_DIGITS), Way::Whole)],
+        "eras" => &[(NamePattern::Hex(KEY_DIGITS), Creation::Atomic)],
         _ => &[],
     }
 }
 
-/// Whether Kennel makes directories of this name in `kind`.
+/// Whether Kennel creates directories of this name in `kind`.
 pub(super) fn is_directory_of_kennel(kind: &str, name: &OsStr) -> bool {
     let name = name.to_str();
-    name.is_some_and(|name| directories(kind).is_some_and(|form| form.has(name)))
+    name.is_some_and(|name| directories(kind).is_some_and(|pattern| pattern.has(name)))
 }
 
-/// Whether Kennel writes files of this name in `kind`, or in the directories there.
+/// Whether Kennel creates files of this name in `kind`, or in the directories there.
 pub(super) fn is_name_of_kennel(kind: &str, name: &str) -> bool {
-    form_of(kind, name).is_some()
+    pattern_of(kind, name).is_some()
 }
 
-/// Whether an entry of `dir`, which is `kind` or a directory there, is a file or socket that Kennel writes there, and ours.
-/// Kennel makes no links.
+/// Whether an entry of `dir`, which is `kind` or a directory in it, is a file or socket of this user that Kennel
+/// creates there. Kennel creates no links.
 pub(super) fn is_file_of_kennel(kind: &str, dir: &RuntimeDir, name: &OsStr) -> bool {
-    let Some(form) = name.to_str().and_then(|name| form_of(kind, name)) else {
+    let Some(pattern) = name.to_str().and_then(|name| pattern_of(kind, name)) else {
         return false;
     };
     let facts = dir.facts_of(name).ok().flatten();
     facts.is_some_and(|it| {
-        let is_its_type = match form {
-            Form::Socket => it.is_socket(),
+        let is_its_type = match pattern {
+            NamePattern::Socket => it.is_socket(),
             _ => it.is_file(),
         };
         is_its_type && it.owner().is_current()
     })
 }
 
-/// The form that a file of this name in `kind` has.
-fn form_of(kind: &str, name: &str) -> Option<Form> {
+/// The pattern that a file of this name in `kind` has.
+fn pattern_of(kind: &str, name: &str) -> Option<NamePattern> {
     let mut files = files(kind).iter();
-    let found = files.find(|(form, way)| form.has(name) || way.is_before(*form, name));
-    found.map(|(form, _)| *form)
+    let found = files
+        .find(|(pattern, creation)| pattern.has(name) || creation.is_temporary(*pattern, name));
+    found.map(|(pattern, _)| *pattern)
 }
 
-impl Form {
+impl NamePattern {
     fn has(self, name: &str) -> bool {
         match self {
-            Form::Exactly(exactly) => name == exactly,
-            Form::Hex(digits) => is_hex(name, digits),
-            Form::Pid => is_number::<u32>(name),
-            Form::Port => name.strip_prefix("port-").is_some_and(is_number::<u16>),
-            Form::Socket => name
+            NamePattern::Exactly(exactly) => name == exactly,
+            NamePattern::Hex(digits) => hex::is_text(name, digits),
+            NamePattern::Pid => is_number::<u32>(name),
+            NamePattern::Port => name.strip_prefix("port-").is_some_and(is_number::<u16>),
+            NamePattern::Socket => name
                 .strip_suffix(".sock")
-                .is_some_and(|generation| is_hex(generation, KEY_DIGITS)),
-            Form::Kept => name
+                .is_some_and(|generation| hex::is_text(generation, KEY_DIGITS)),
+            NamePattern::Kept => name
                 .strip_prefix("kept-")
                 .and_then(|rest| rest.split_once('-'))
                 .is_some_and(|(pid, start)| is_number::<u32>(pid) && is_number::<u64>(start)),
@@ -148,33 +150,25 @@ impl Form {
     }
 }
 
-impl Way {
-    /// Whether a file has this name before it gets one of `form`.
-    fn is_before(self, form: Form, name: &str) -> bool {
+impl Creation {
+    /// Whether a file has this name before it is renamed to a name of this pattern.
+    fn is_temporary(self, pattern: NamePattern, name: &str) -> bool {
         let Some(rest) = name.strip_prefix('.') else {
             return false;
         };
         match self {
-            Way::Direct => false,
-            Way::Dotted => form.has(rest),
-            Way::Whole => rest.split_once('.').is_some_and(|(writer, name)| {
+            Creation::Direct => false,
+            Creation::Dotted => pattern.has(rest),
+            Creation::Atomic => rest.split_once('.').is_some_and(|(writer, name)| {
                 let writer = writer.split_once('-');
                 let is_writer = |(pid, serial)| is_number::<u32>(pid) && is_number::<u32>(serial);
-                writer.is_some_and(is_writer) && form.has(name)
+                writer.is_some_and(is_writer) && pattern.has(name)
             }),
         }
     }
 }
 
-/// Lower-case, as Kennel writes them.
-fn is_hex(text: &str, digits: usize) -> bool {
-    text.len() == digits
-        && text
-            .bytes()
-            .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Whether it is a number as Kennel writes it: without a sign or zeros before it.
+/// Whether this is a number as Kennel writes it: without a sign or leading zeros.
 fn is_number<N: FromStr + ToString>(text: &str) -> bool {
     text.parse::<N>()
         .is_ok_and(|number| number.to_string() == text)
@@ -188,7 +182,7 @@ mod tests {
     const COOKIE: &str = "0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn names_that_kennel_writes_are_known() {
+    fn names_that_kennel_writes_are_recognised() {
         let socket = format!("{KEY}.sock");
         let (dotted, era) = (format!(".{COOKIE}"), format!(".4711-0.{KEY}"));
         for (kind, names) in [

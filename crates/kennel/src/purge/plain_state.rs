@@ -1,5 +1,5 @@
-//! Whether a directory is plainly a server's state. `guard --state` also serves as a lock, so people name all kinds of
-//! directories with it: what holds more than state is neither declared nor purged.
+//! Decides whether a directory contains only a server's state. `guard --state` is also a lock, so people give it all
+//! kinds of directories: those that contain more are neither declared nor purged.
 
 use std::collections::VecDeque;
 use std::fs::DirEntry;
@@ -11,21 +11,21 @@ use kennel_sys::user;
 
 use crate::names::{Names, WORK_TREES};
 
-/// Directories of a home in which more than one program, or a person, keeps things.
+/// Directories in a home that more than one program, or a person, uses.
 const COMMON: Names = Names(
     "Desktop Documents Downloads Dropbox Mail Maildir Music Nextcloud OneDrive Pictures Projects Public Sync \
      Templates Videos bin code dev git go projects repos snap src work workspace .aws .azure .cache .cargo \
      .claude .codex .config .docker .gnupg .kube .local .local/bin .local/lib .local/share .local/state .mozilla \
      .npm .password-store .pki .rustup .ssh .thunderbird .var .vscode",
 );
-/// What a home has, and a copy of one: a directory with one of these holds more than a server's state.
+/// Entries of a home, or of a copy of one: a directory with one of these contains more than a server's state.
 const SIGNS_OF_A_HOME: Names = Names("Desktop Documents Downloads .config .gnupg .local .ssh");
-/// Variables that move the common directories of a home elsewhere.
+/// Variables that move the common directories of a home.
 const MOVED: Names = Names("XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_STATE_HOME");
-/// How many entries of a directory are looked at for work trees, the nearest first.
+/// Maximum number of entries that are searched for work trees, the nearest first.
 const MAX_ENTRIES: usize = 20_000;
 
-/// Why the directory at this real path is more than a server's state; `None` if nothing says so.
+/// Why the directory at this real path contains more than a server's state; `None` if nothing suggests that.
 pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     let holds = |inside: &Path| inside.starts_with(path);
     if path.components().count() <= 2 {
@@ -37,7 +37,10 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
         return Some("it belongs to the system".to_owned());
     }
     if let Some(home) = homes().into_iter().find(|home| holds(home)) {
-        return Some(format!("it is a home, or holds one ({})", home.display()));
+        return Some(format!(
+            "it is a home directory, or contains one ({})",
+            home.display()
+        ));
     }
     if let Some(common) = common_directories()
         .into_iter()
@@ -47,14 +50,14 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     }
     let has = |name: &&str| path.join(name).symlink_metadata().is_ok();
     if let Some(name) = SIGNS_OF_A_HOME.iter().find(has) {
-        return Some(format!("it looks like a home: it has {name}"));
+        return Some(format!("it looks like a home directory: it has {name}"));
     }
     if std::env::current_dir().is_ok_and(|here| holds(&here)) {
-        return Some("it is the working directory, or holds it".to_owned());
+        return Some("it is the working directory, or contains it".to_owned());
     }
     let runtime = RuntimeDir::find_of_user().ok().flatten();
     if runtime.is_some_and(|runtime| holds(runtime.path())) {
-        return Some("it holds Kennel's runtime directory".to_owned());
+        return Some("it contains Kennel's runtime directory".to_owned());
     }
     if let Some(why) = above_a_work_tree(path).or_else(|| in_a_work_tree(path)) {
         return Some(why);
@@ -66,7 +69,7 @@ pub(crate) fn more_than_state(path: &Path) -> Option<String> {
     })
 }
 
-/// Why a path is in a work tree or a repository. A home whose dotfiles are under version control is none.
+/// Why a path is in a work tree or a repository. A home whose dotfiles are under version control does not count.
 fn in_a_work_tree(path: &Path) -> Option<String> {
     let home = own_home();
     let above = path.ancestors().skip(1);
@@ -82,7 +85,7 @@ fn in_a_work_tree(path: &Path) -> Option<String> {
     })
 }
 
-/// Why a directory is a work tree or a repository, or holds one.
+/// Why a directory is a work tree or a repository, or contains one.
 fn above_a_work_tree(path: &Path) -> Option<String> {
     let mut dirs = VecDeque::from([path.to_owned()]);
     let mut left = MAX_ENTRIES;
@@ -94,7 +97,7 @@ fn above_a_work_tree(path: &Path) -> Option<String> {
         if let Some(sign) = sign_of_version_control(is_there) {
             return Some(match dir == path {
                 true => format!("it is a work tree or repository: it has {sign}"),
-                false => format!("it holds a work tree or repository ({})", dir.display()),
+                false => format!("it contains a work tree or repository ({})", dir.display()),
             });
         }
         let is_dir = |entry: &&DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -103,7 +106,7 @@ fn above_a_work_tree(path: &Path) -> Option<String> {
     None
 }
 
-/// What makes a directory with these entries a work tree, or a bare repository of Git.
+/// The entry that shows that a directory is a work tree, or a bare Git repository.
 fn sign_of_version_control(is_there: impl Fn(&str) -> bool) -> Option<&'static str> {
     let bare = ["HEAD", "objects", "refs"]
         .iter()
@@ -130,7 +133,7 @@ fn common_directories() -> Vec<PathBuf> {
     all.filter(|path| path.components().count() > 1).collect()
 }
 
-/// The directories that a desktop made under names of the user's language: lines such as
+/// The directories that a desktop created with names in the user's language: lines such as
 /// `XDG_DOCUMENTS_DIR="$HOME/Dokumente"`.
 fn directories_of_user(home: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(home.join(".config/user-dirs.dirs")).unwrap_or_default();
@@ -145,7 +148,7 @@ fn directories_of_user(home: &Path) -> Vec<PathBuf> {
     text.lines().filter_map(directory).collect()
 }
 
-/// Homes of this user and of all others.
+/// The home directories of this user and of all others.
 fn homes() -> Vec<PathBuf> {
     user::homes().into_iter().chain(own_home()).collect()
 }
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_that_hold_more_than_state_are_told_from_state() {
+    fn directories_with_more_than_state_are_distinguished_from_state() {
         let scope = Scope::new("plain-state");
         let dir = |name: &str| {
             std::fs::create_dir_all(scope.path(name)).unwrap();

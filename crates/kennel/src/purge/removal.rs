@@ -1,4 +1,4 @@
-//! The removal itself, while holding every lock there is.
+//! Removes files while holding all their locks.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,15 +12,15 @@ use kennel_sys::tree;
 use super::inventory::{FLAT, Inventory, Item, NESTED, STORES};
 use super::names::{is_directory_of_kennel, is_file_of_kennel, is_name_of_kennel};
 use super::plain_state::more_than_state;
-use crate::judged_dir::JudgedDir;
-use crate::meeting::{DAEMON_LOCK, SPAWN_LOCK};
+use crate::checked_dir::CheckedDir;
+use crate::key_dir::{DAEMON_LOCK, SPAWN_LOCK};
 use crate::ps::words::printable;
 
-/// The locks of a key or store, in the order in which whoever needs both takes them.
+/// The locks of a key or store, in the order in which every process takes them.
 const LOCKS: &[&str] = &[SPAWN_LOCK, DAEMON_LOCK, "lock"];
 
-/// A directory of a key or store, with its locks won.
-struct Won {
+/// A directory of a key or store, with its locks held.
+struct LockedDir {
     kind: &'static str,
     parent: RuntimeDir,
     name: std::ffi::OsString,
@@ -28,44 +28,45 @@ struct Won {
     locks: Vec<Lock>,
 }
 
-/// Why a purge did not remove everything that it should.
+/// Why a purge did not remove everything.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nothing was removed: somebody is in the way.
+    /// Nothing was removed: a process is in the way.
     Refused(String),
-    /// The rest may be gone.
+    /// The other files may be gone.
     Partly(String),
 }
 
-/// Removes what the inventory means. Of the states of servers, only `approved` ones go.
+/// Removes the files of the inventory. Of the states of servers, only `approved` ones.
 pub(super) fn remove(
     user: &RuntimeDir,
     inventory: &Inventory,
     approved: &[PathBuf],
 ) -> Result<(), Failure> {
     let everything = inventory.is_everything();
-    // Everyone who runs holds the directory: with it in our hands, nobody does, and nobody comes.
+    // Every process of Kennel holds the directory: once it is seized, none runs and none can start.
     let seized = match everything {
         true => Some(lock::seize(user).map_err(|error| Failure::Refused(error.to_string()))?),
         false => None,
     };
     if everything {
-        nothing_left_over(user).map_err(Failure::Refused)?;
+        check_no_leftovers(user).map_err(Failure::Refused)?;
     }
-    let won = win(user, inventory).map_err(Failure::Refused)?;
-    let neighbours = win_neighbours(user, inventory, approved).map_err(Failure::Refused)?;
-    let removed = clear(user, inventory, approved, won);
-    drop((seized, neighbours));
+    let locked = take_locks(user, inventory).map_err(Failure::Refused)?;
+    let overlapping =
+        take_overlapping_locks(user, inventory, approved).map_err(Failure::Refused)?;
+    let removed = clear(user, inventory, approved, locked);
+    drop((seized, overlapping));
     removed.map_err(Failure::Partly)
 }
 
-/// Records of trees are what finds their processes again.
-fn nothing_left_over(user: &RuntimeDir) -> Result<(), String> {
+/// Records of trees are needed to find their processes again.
+fn check_no_leftovers(user: &RuntimeDir) -> Result<(), String> {
     let trees = user
         .existing_subdir("trees")
         .map_err(|error| error.to_string())?;
     let mut kept = crate::kept::living(user);
-    // A record alone, which any process can write, keeps nobody from purging.
+    // Any process can write a record; an unconfirmed one does not prevent a purge.
     kept.retain(tree::Kept::is_confirmed);
     if !kept.is_empty() {
         let services: Vec<String> = kept
@@ -89,23 +90,23 @@ fn nothing_left_over(user: &RuntimeDir) -> Result<(), String> {
     }
 }
 
-/// Wins every lock before anything is touched.
-fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
-    let mut won = Vec::new();
-    let told = |error: DirError| error.to_string();
+/// Takes all locks before anything is removed.
+fn take_locks(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<LockedDir>, String> {
+    let mut locked = Vec::new();
+    let message = |error: DirError| error.to_string();
     for kind in NESTED {
-        // One that is refused stays: the inventory names it.
+        // A refused directory stays; the inventory names it.
         let Ok(Some(parent)) = user.existing_subdir(kind) else {
             continue;
         };
-        for name in parent.entries().map_err(told)? {
+        for name in parent.entries().map_err(message)? {
             if !inventory.means(kind, &name) || !is_directory_of_kennel(kind, &name) {
                 continue;
             }
             let Ok(Some(own)) = parent.existing_subdir(&name) else {
                 continue;
             };
-            let present = own.entries().map_err(told)?;
+            let present = own.entries().map_err(message)?;
             let mut locks = Vec::new();
             for lock in LOCKS
                 .iter()
@@ -115,8 +116,8 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
                 let lock = Lock::acquire(&own, lock, Mode::Exclusive);
                 locks.push(lock.map_err(|error| error.to_string())?);
             }
-            let parent = user.existing_subdir(kind).map_err(told)?;
-            won.extend(parent.map(|parent| Won {
+            let parent = user.existing_subdir(kind).map_err(message)?;
+            locked.extend(parent.map(|parent| LockedDir {
                 kind,
                 parent,
                 name,
@@ -125,39 +126,44 @@ fn win(user: &RuntimeDir, inventory: &Inventory) -> Result<Vec<Won>, String> {
             }));
         }
     }
-    Ok(won)
+    Ok(locked)
 }
 
-/// Wins the locks of other servers whose store is in an approved state, or holds one: what they have open must not go.
-fn win_neighbours(
+/// Takes the locks of other servers whose store is in an approved state, or contains one: files they have open must
+/// stay.
+fn take_overlapping_locks(
     user: &RuntimeDir,
     inventory: &Inventory,
     approved: &[PathBuf],
 ) -> Result<Vec<Lock>, String> {
-    let told = |error: DirError| error.to_string();
+    let message = |error: DirError| error.to_string();
     let mut locks = Vec::new();
     if approved.is_empty() {
         return Ok(locks);
     }
-    // A directory that is refused is an error here: who knows whose store it locks.
-    let Some(stores) = user.existing_subdir(STORES).map_err(told)? else {
+    // A refused directory is an error here: it may contain the lock of such a store.
+    let Some(stores) = user.existing_subdir(STORES).map_err(message)? else {
         return Ok(locks);
     };
-    // A store that was not declared is known by its key alone.
+    // A store that was not declared is known only by its key.
     let keys: BTreeSet<String> = approved.iter().flat_map(|path| keys_around(path)).collect();
     let near = |declared: Declared| {
         let overlaps =
             |path: &PathBuf| path.starts_with(&declared.path) || declared.path.starts_with(path);
         approved.iter().any(overlaps)
     };
-    for name in stores.entries().map_err(told)? {
+    for name in stores.entries().map_err(message)? {
         if inventory.means(STORES, &name) {
             continue;
         }
-        let Some(own) = stores.existing_subdir(&name).map_err(told)? else {
+        let Some(own) = stores.existing_subdir(&name).map_err(message)? else {
             continue;
         };
-        let has_lock = own.entries().map_err(told)?.iter().any(|it| it == "lock");
+        let has_lock = own
+            .entries()
+            .map_err(message)?
+            .iter()
+            .any(|it| it == "lock");
         let by_key = name.to_str().is_some_and(|name| keys.contains(name));
         if has_lock && (by_key || Declared::at(&own).is_some_and(near)) {
             let lock = Lock::acquire(&own, "lock", Mode::Exclusive);
@@ -185,7 +191,7 @@ fn keys_around(path: &Path) -> Vec<String> {
     keys
 }
 
-/// Only what was shown and approved, and is still declared now that its lock is ours.
+/// Removes a state only if it was shown and approved, and is still declared now that its lock is held.
 fn remove_state(
     inventory: &Inventory,
     approved: &[PathBuf],
@@ -199,7 +205,7 @@ fn remove_state(
         return Ok(());
     }
     let still = Declared::at(own).is_some_and(|declared| declared.path == *path);
-    // Somebody may have put a link in its place, or in the place of what it is in.
+    // Another process may have put a link in its place, or in the place of a directory above it.
     let there = kennel_guard::real_path(path).is_ok_and(|real| real == *path);
     if !still || !there {
         let why = match still {
@@ -211,14 +217,14 @@ fn remove_state(
         };
         return Err(format!("{} is kept: {why}", path.display()));
     }
-    // Asked again: a question takes its time, and a work tree may be there by now.
+    // Checked again: the user took time to answer, and it may contain a work tree by now.
     if let Some(why) = more_than_state(path) {
         return Err(format!("{} is kept: {why}", path.display()));
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());
     };
-    let Some(parent) = JudgedDir::open(parent)? else {
+    let Some(parent) = CheckedDir::open(parent)? else {
         return Ok(());
     };
     match path.symlink_metadata() {
@@ -231,47 +237,47 @@ fn clear(
     user: &RuntimeDir,
     inventory: &Inventory,
     approved: &[PathBuf],
-    won: Vec<Won>,
+    locked: Vec<LockedDir>,
 ) -> Result<(), String> {
     let everything = inventory.is_everything();
-    let told = |error: DirError| error.to_string();
-    for Won {
+    let message = |error: DirError| error.to_string();
+    for LockedDir {
         kind,
         parent,
         name,
         own,
         locks,
-    } in won
+    } in locked
     {
         if kind == STORES {
             remove_state(inventory, approved, &name, &own)?;
         }
-        for file in own.entries().map_err(told)? {
+        for file in own.entries().map_err(message)? {
             if !LOCKS.iter().any(|lock| file == *lock) && is_file_of_kennel(kind, &own, &file) {
-                own.unlink(&file).map_err(told)?;
+                own.unlink(&file).map_err(message)?;
             }
         }
         for lock in locks {
             lock.remove(&own).map_err(|error| error.to_string())?;
         }
-        parent.remove_subdir_if_empty(&name).map_err(told)?;
+        parent.remove_subdir_if_empty(&name).map_err(message)?;
     }
     for (kind, _) in FLAT {
         let Ok(Some(dir)) = user.existing_subdir(kind) else {
             continue;
         };
-        for name in dir.entries().map_err(told)? {
+        for name in dir.entries().map_err(message)? {
             if inventory.means(kind, &name) && is_file_of_kennel(kind, &dir, &name) {
-                dir.unlink(&name).map_err(told)?;
+                dir.unlink(&name).map_err(message)?;
             }
         }
     }
     if everything {
         for kind in NESTED.iter().chain(FLAT.iter().map(|(kind, _)| kind)) {
-            // One that is not Kennel's, such as a file or a link, stays.
+            // An entry that is not Kennel's, such as a file or a link, stays.
             let _ = user.remove_subdir_if_empty(kind);
         }
-        // What is not ours keeps the directory.
+        // The directory stays if it contains anything else.
         if user.is_at_its_path() {
             let _ = std::fs::remove_dir(user.path());
         }

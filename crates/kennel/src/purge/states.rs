@@ -1,5 +1,5 @@
-//! Which states of servers a purge removes. A declaration is a file that any process of the user can write: it is never
-//! enough. A person approves each path, by `--with-state` or on a terminal; `--yes` does not.
+//! Which states of servers a purge removes. Any process of the user can write a declaration, so it is never sufficient:
+//! a person approves each path, by `--with-state` or on a terminal. `--yes` does not.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::inventory::{Inventory, Item};
 use crate::ps::words::printable;
 
-/// Why a `--with-state` cannot be followed.
+/// Refuses a `--with-state` that is not a declared state.
 pub(super) fn check_named(named: &[PathBuf], inventory: &Inventory) -> Result<(), String> {
     for path in named {
         if let Some((_, why)) = inventory.too_much.iter().find(|(kept, _)| kept == path) {
@@ -24,7 +24,7 @@ pub(super) fn check_named(named: &[PathBuf], inventory: &Inventory) -> Result<()
     Ok(())
 }
 
-/// The states that go: those that `named` has, and of the others those that `ask` approves, one by one.
+/// The states to remove: those in `named`, and those of the others that `ask` approves, one by one.
 pub(super) fn approved<'a>(
     states: &'a BTreeMap<OsString, Item>,
     named: &[PathBuf],
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_goes_only_if_its_exact_path_is_named_or_its_question_is_answered() {
+    fn a_state_is_removed_only_if_its_exact_path_is_named_or_approved() {
         let states = states();
         let named = |path: &str| vec![PathBuf::from(path)];
         let chosen = |named: &[PathBuf]| {

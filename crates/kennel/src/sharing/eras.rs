@@ -1,6 +1,6 @@
-//! Which protocol a server was seen to speak, remembered per key for the sessions to come.
+//! Remembers for each key which protocol era its server spoke, for later sessions.
 //!
-//! Only a yes or no: `eras/<key>` in the user's runtime directory. To remember nothing is safe.
+//! Only a yes or no: `eras/<key>` in the user's runtime directory. Sharing is safe without it.
 
 use kennel_sys::runtime_dir::{DirError, RuntimeDir};
 
@@ -8,14 +8,14 @@ const ERAS: &str = "eras";
 const MODERN: &[u8] = b"modern\n";
 const LEGACY: &[u8] = b"legacy\n";
 
-/// What earlier sessions of a key met.
+/// What earlier sessions of a key found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Remembered {
-    /// Whether the server speaks the stateless protocol; `None` if nobody knows.
+    /// Whether the server speaks the stateless protocol; `None` if unknown.
     pub(crate) modern: Option<bool>,
 }
 
-/// What is remembered of `key`. Creates nothing, and what cannot be read is not known.
+/// What is remembered of `key`. Creates nothing; an unreadable file counts as unknown.
 pub(crate) fn recall(user: &RuntimeDir, key: &str) -> Remembered {
     let content = user
         .existing_subdir(ERAS)
@@ -28,7 +28,7 @@ pub(crate) fn recall(user: &RuntimeDir, key: &str) -> Remembered {
     Remembered { modern }
 }
 
-/// Remembers what the server of `key` speaks: whole, or not at all (lesson 4).
+/// Remembers, atomically (lesson 4), what the server of `key` speaks.
 pub(crate) fn remember(user: &RuntimeDir, key: &str, modern: bool) -> Result<(), DirError> {
     if recall(user, key).modern == Some(modern) {
         return Ok(());
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_last_is_remembered_per_key() {
+    fn the_last_era_is_remembered_per_key() {
         let (_scope, dir) = place();
         remember(&dir, "a", true).unwrap();
         remember(&dir, "b", false).unwrap();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_already_is_not_written_again() {
+    fn a_known_era_is_not_written_again() {
         let (_scope, dir) = place();
         remember(&dir, "a", true).unwrap();
         let inode = || dir.path().join(ERAS).join("a").metadata().unwrap().ino();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_known() {
+    fn an_unreadable_file_counts_as_unknown() {
         let (_scope, dir) = place();
         let eras = dir.subdir(ERAS).unwrap();
         for content in ["", "modern", "modern\nmodern\n", "perhaps\n"] {

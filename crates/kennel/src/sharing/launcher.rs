@@ -1,7 +1,7 @@
-//! What a command line starts behind its launchers: `npx -y @x/y@1` starts the package `@x/y`.
+//! Finds out what a command line starts through its launchers: `npx -y @x/y@1` starts the package `@x/y`.
 //!
-//! Each launcher's grammar is known here, and nothing is guessed: an option nobody wrote down may take a
-//! value, and the word after it would be taken for a package.
+//! The grammar of each launcher is written down here, and nothing is guessed: an unknown option might take a value, and
+//! the word after it would be mistaken for a package.
 
 mod grammar;
 mod package;
@@ -9,31 +9,31 @@ mod package;
 use grammar::Grammar;
 pub(crate) use package::{Registry, is_installed, normalised};
 
-/// How many launchers may stand before each other: `env`, `sh -c`, `uv run`, `python -m`, and no more.
+/// Maximum number of launchers before each other: `env`, `sh -c`, `uv run`, `python -m`.
 const DEPTH: usize = 5;
 
-/// What is started, as far as the words of a command say.
+/// What a command starts, as far as its words say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Launched {
     /// A package of a registry.
     Package {
-        /// Where it comes from.
+        /// Its registry.
         registry: Registry,
-        /// Its name without version; several, if the program may be of any of them.
+        /// Its name without version; several, if the program may belong to any of them.
         names: Vec<String>,
-        /// Which of its programs; the one that is called like the package if there is none.
+        /// The program of the package that runs; `None` for the one with the package's name.
         program: Option<String>,
     },
-    /// A module of Python.
+    /// A Python module.
     Module(String),
-    /// A file that an interpreter reads.
+    /// A file that an interpreter runs.
     Script(String),
     /// A program, by its name or path.
     Program(String),
 }
 
 impl Launched {
-    /// What people call it.
+    /// The name that people use for it.
     pub(crate) fn name(&self) -> &str {
         match self {
             Launched::Package { names, program, .. } => {
@@ -46,7 +46,8 @@ impl Launched {
     }
 }
 
-/// What people call the server of this command: what a launcher launches, else the program.
+/// The name that people use for the server of this command: that of the launched package or module, else of the
+/// program.
 pub(crate) fn name_of<W: AsRef<str>>(command: &[W]) -> String {
     match launched(command) {
         Some(launched) => launched.name().to_owned(),
@@ -57,21 +58,21 @@ pub(crate) fn name_of<W: AsRef<str>>(command: &[W]) -> String {
     }
 }
 
-/// What this command starts; `None` where its words do not say it for sure.
+/// What this command starts; `None` if its words do not say for certain.
 pub(crate) fn launched<W: AsRef<str>>(command: &[W]) -> Option<Launched> {
     let words: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
-    look(&words, DEPTH)
+    launched_by(&words, DEPTH)
 }
 
-fn look(words: &[&str], depth: usize) -> Option<Launched> {
+fn launched_by(words: &[&str], depth: usize) -> Option<Launched> {
     let (&program, rest) = words.split_first()?;
     let depth = depth.checked_sub(1)?;
     match base(program) {
-        "env" => look(behind_env(rest)?, depth),
+        "env" => launched_by(behind_env(rest)?, depth),
         "sh" | "bash" | "dash" | "zsh" => {
             let line = shell_line(rest)?;
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            look(behind_assignments(&words), depth)
+            launched_by(behind_assignments(&words), depth)
         }
         "npx" | "bunx" => npm_package(&grammar::NPX, rest),
         "npm" => npm_package(&grammar::NPX, after(rest, &["exec", "x"])?),
@@ -116,7 +117,7 @@ fn uv(words: &[&str], depth: usize) -> Option<Launched> {
                     Some(Launched::Script(line.operands[0].to_owned()))
                 }
                 // A program of the project's environment, or Python itself.
-                None => look(line.operands, depth),
+                None => launched_by(line.operands, depth),
             }
         }
         _ => None,
@@ -124,7 +125,7 @@ fn uv(words: &[&str], depth: usize) -> Option<Launched> {
 }
 
 fn python(words: &[&str]) -> Option<Launched> {
-    // Python stops reading options at `-m`: what follows the module is the module's.
+    // Python stops reading options at `-m`: the words after the module belong to the module.
     let at = words
         .iter()
         .position(|word| !word.starts_with('-') || *word == "-m");
@@ -152,7 +153,7 @@ fn script(grammar: &Grammar, words: &[&str]) -> Option<Launched> {
     Some(of_path(line.operands.first()?, Launched::Script))
 }
 
-/// A file of an installed package stands for the package.
+/// A file of an installed package counts as the package.
 fn of_path(path: &str, otherwise: impl FnOnce(String) -> Launched) -> Launched {
     match package::of_installed_file(path) {
         Some(name) => Launched::Package {
@@ -180,7 +181,7 @@ fn behind_assignments<'a, 'w>(words: &'a [&'w str]) -> &'a [&'w str] {
     &words[at.unwrap_or(words.len())..]
 }
 
-/// The line of `sh -c line`, if it is one command and means what it says: nothing a shell would change.
+/// The line of `sh -c line`, if it is one command in which a shell changes nothing.
 fn shell_line<'w>(words: &[&'w str]) -> Option<&'w str> {
     let (line, options) = words.split_last()?;
     let (last, before) = options.split_last()?;

@@ -1,8 +1,8 @@
-//! `--share auto`: whether a session may share its server, decided before anything is started.
+//! `--share auto`: decides whether a session may share its server, before anything is started.
 //!
-//! Asked in this order: what the person wrote down ([`servers_toml`]), what is known about the servers
-//! people use ([`table`]), and whether an earlier session met the stateless protocol ([`eras`]). A server
-//! nobody vouches for gets a session of its own: sharing may be missed, but never be wrong.
+//! The order: the entries of the user ([`servers_toml`]), the table of known servers ([`table`]), and whether an
+//! earlier session used the stateless protocol ([`eras`]). A session with an unknown server is dedicated: a missed
+//! chance to share is acceptable, wrong sharing is not.
 
 pub(crate) mod eras;
 pub(crate) mod launcher;
@@ -14,49 +14,49 @@ use std::ffi::OsString;
 pub(crate) use eras::Remembered;
 pub(crate) use servers_toml::{Named, ServersToml};
 
-/// What a session is about to start, and what is known of it.
+/// The command that a session is about to start, and what is known of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct SharingInput<'a> {
     /// Program and arguments.
     pub(crate) command: &'a [OsString],
-    /// What the person wrote down.
+    /// The user's entries.
     pub(crate) config: &'a ServersToml,
-    /// What earlier sessions of the same key met.
+    /// What earlier sessions of the same key found out.
     pub(crate) remembered: Remembered,
 }
 
-/// What `auto` says.
+/// The result of `auto`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// A session that begins with `initialize`: protocol 2025-11-25 and earlier.
-    pub(crate) legacy: Fate,
-    /// A session of protocol 2026-07-28 and later, where every request stands for itself.
-    pub(crate) modern: Fate,
-    /// Whether lists may be answered from memory.
+    /// For a session that begins with `initialize`: protocol 2025-11-25 and earlier.
+    pub(crate) legacy: Placement,
+    /// For a session of protocol 2026-07-28 and later, where every request is complete.
+    pub(crate) modern: Placement,
+    /// Whether lists may be answered from the cache.
     pub(crate) cache: bool,
-    /// Whether calls of tools take turns.
+    /// Whether calls of tools run one at a time.
     pub(crate) in_turn: bool,
-    /// Why, in a few words for `kennel ps`.
+    /// The reason, in a few words for `kennel ps`.
     pub(crate) why: String,
 }
 
-/// What becomes of a session.
+/// Whether a session shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Placement {
     /// It shares a server, through the daemon of its key.
     Shared,
-    /// It has a server of its own.
+    /// It has a dedicated server.
     Solo,
 }
 
-/// Who may share a server.
+/// Which sessions may share a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Every session.
     Always,
-    /// Every session, but one call at a time: what it does at once it mixes up.
+    /// Every session, but one call at a time: the server confuses concurrent calls.
     InTurn,
-    /// Sessions of the stateless protocol only.
+    /// Only sessions of the stateless protocol.
     Modern,
     /// None.
     Never,
@@ -65,10 +65,10 @@ pub(crate) enum Rule {
 const AS_ASKED: &str = "--share says so";
 const AS_WRITTEN: &str = "servers.toml says so";
 const STATELESS: &str = "speaks the stateless protocol: its modern sessions share";
-const NOT_KNOWN: &str = "not known: a session of its own";
+const NOT_KNOWN: &str = "unknown server: dedicated";
 
 /// Whether the sessions of this command may share a server.
-pub(crate) fn decide(what: &Wish<'_>) -> Decision {
+pub(crate) fn decide(what: &SharingInput<'_>) -> Decision {
     let words: Vec<_> = what
         .command
         .iter()
@@ -99,13 +99,19 @@ pub(crate) fn decide(what: &Wish<'_>) -> Decision {
 }
 
 impl Decision {
-    /// What somebody asked for on the command line.
+    /// The decision for a rule given on the command line.
     pub(crate) fn asked_for(rule: Rule) -> Decision {
         Decision::by(rule, AS_ASKED)
     }
 
     fn by(rule: Rule, why: &str) -> Decision {
-        let fate = |shared| if shared { Fate::Shared } else { Fate::Solo };
+        let fate = |shared| {
+            if shared {
+                Placement::Shared
+            } else {
+                Placement::Solo
+            }
+        };
         Decision {
             legacy: fate(matches!(rule, Rule::Always | Rule::InTurn)),
             modern: fate(rule != Rule::Never),
@@ -115,11 +121,11 @@ impl Decision {
         }
     }
 
-    /// The same, but no session shares.
+    /// The same decision, but no session shares.
     pub(crate) fn dedicated_because(self, why: String) -> Decision {
         Decision {
-            legacy: Fate::Solo,
-            modern: Fate::Solo,
+            legacy: Placement::Solo,
+            modern: Placement::Solo,
             why,
             ..self
         }
@@ -127,7 +133,7 @@ impl Decision {
 
     /// Whether any session of this command would need a daemon.
     pub(crate) fn may_share(&self) -> bool {
-        [self.legacy, self.modern].contains(&Fate::Shared)
+        [self.legacy, self.modern].contains(&Placement::Shared)
     }
 }
 
@@ -137,9 +143,9 @@ mod tests {
 
     fn decision(command: &str, config: &str, modern: Option<bool>) -> Decision {
         let command: Vec<OsString> = command.split(' ').map(OsString::from).collect();
-        let (config, complaints) = ServersToml::parse(config, None);
-        assert_eq!(complaints, Vec::new());
-        decide(&Wish {
+        let (config, problems) = ServersToml::parse(config, None);
+        assert_eq!(problems, Vec::new());
+        decide(&SharingInput {
             command: &command,
             config: &config,
             remembered: Remembered { modern },
@@ -161,11 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_is_decided_by_the_file_then_the_table_then_the_remembered_era() {
-        use Fate::{Shared, Solo};
+    fn the_file_then_the_table_then_the_era_decide_about_sharing() {
+        use Placement::{Shared, Solo};
         let (always, never, modern) = (written("always"), written("never"), written("modern"));
         for (command, config, era, fates, why) in [
-            // The table: whatever was remembered.
+            // The table decides, whatever is remembered.
             (MEMORY, "", None, (Shared, Shared), "known to be safe"),
             (
                 MEMORY,
@@ -176,11 +182,11 @@ mod tests {
             ),
             (BROWSER, "", None, (Solo, Solo), "browser"),
             (BROWSER, "", Some(true), (Solo, Solo), "browser"),
-            // Unknown: the era alone counts, and a legacy session never shares.
+            // Unknown: only the era counts, and a legacy session never shares.
             (UNKNOWN, "", None, (Solo, Solo), NOT_KNOWN),
             (UNKNOWN, "", Some(false), (Solo, Solo), NOT_KNOWN),
             (UNKNOWN, "", Some(true), (Solo, Shared), STATELESS),
-            // What the person wrote wins over both.
+            // The user's entry takes precedence over both.
             (MEMORY, &never, Some(true), (Solo, Solo), AS_WRITTEN),
             (BROWSER, &always, None, (Shared, Shared), AS_WRITTEN),
             (UNKNOWN, &always, None, (Shared, Shared), AS_WRITTEN),
@@ -200,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_file_reach_ps() {
+    fn the_reason_in_the_file_reaches_ps() {
         let config =
             "[[server]]\nmatch = \"@acme/thing\"\nshare = \"never\"\nwhy = \"keeps a REPL\"";
         assert_eq!(decision(UNKNOWN, config, None).why, "keeps a REPL");
@@ -211,13 +217,13 @@ mod tests {
         let config = "[[server]]\nmatch = \"@modelcontextprotocol/server-memory\"\ncache = false";
         let uncached = decision(MEMORY, config, None);
         assert!(!uncached.cache);
-        assert_eq!(uncached.legacy, Fate::Shared);
+        assert_eq!(uncached.legacy, Placement::Shared);
         assert!(decision(MEMORY, "", None).cache);
         assert!(decision(UNKNOWN, "", None).cache);
     }
 
     #[test]
-    fn a_command_nobody_can_read_goes_solo_whatever_it_mentions() {
+    fn an_unreadable_command_is_dedicated() {
         for command in [
             "docker run -i mcp/memory",
             "sh -c npx${IFS}@modelcontextprotocol/server-memory",
@@ -229,11 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn the_era_is_remembered_even_of_a_command_nobody_can_read() {
+    fn the_era_is_remembered_even_of_an_unreadable_command() {
         let decision = decision("docker run -i acme/thing", "", Some(true));
         assert_eq!(
             (decision.legacy, decision.modern),
-            (Fate::Solo, Fate::Shared)
+            (Placement::Solo, Placement::Shared)
         );
     }
 }

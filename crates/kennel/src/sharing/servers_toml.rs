@@ -1,4 +1,4 @@
-//! `servers.toml`: what a person says about the servers they use. Only read, never created.
+//! `servers.toml`: the user's settings for servers. Only read, never created.
 //!
 //! ```toml
 //! [defaults]
@@ -28,20 +28,21 @@ use kennel_sys::user::UserId;
 
 use super::Rule;
 use super::launcher::{self, Launched, Registry, normalised};
+use crate::wrap::entry::Unreadable;
 use reader::Reader;
 
-/// No configuration is longer.
-const LONGEST: u64 = 1 << 20;
+/// Maximum size of the file, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
 
-/// What the person wrote down; the first entry that fits counts.
+/// The content of the file; the first entry that matches counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServersToml {
     entries: Vec<Entry>,
-    /// The timers of every server that has none of its own.
+    /// The timers for all servers without their own.
     defaults: Timings,
 }
 
-/// Timers by their names, as they are written.
+/// Timers by name, as written.
 pub(crate) type Timings = Vec<(&'static str, String)>;
 
 /// A server that `kennel run NAME` starts.
@@ -54,64 +55,47 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Whether that is this server: the same command, and where it says.
+    /// Whether this is the same server: the same command, in the configured directory.
     pub(crate) fn runs(&self, command: &[String], cwd: &str) -> bool {
         let there = self.cwd.as_deref().is_none_or(|dir| dir == Path::new(cwd));
         self.command == command && there
     }
 }
 
-/// What the person says about one server.
+/// The settings for one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// A package, the name of a program or module, or a path.
+    /// The name of a package, program or module, or a path.
     name: Option<String>,
-    /// What it starts, if it has a name and a command of its own.
+    /// The command, if the entry has a name and a command.
     pub(crate) named: Option<Named>,
     pub(crate) timers: Timings,
-    /// Who may share it, if they said so.
+    /// Which sessions may share it, if configured.
     pub(crate) share: Option<Rule>,
-    /// Whether its lists may be answered from memory.
+    /// Whether its lists may be answered from the cache.
     pub(crate) cache: bool,
-    /// Why, in their words.
+    /// The user's reason.
     pub(crate) why: Option<String>,
 }
 
-/// What is wrong with the file, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Complaint {
-    line: usize,
-    column: usize,
-    what: String,
-}
-
 impl ServersToml {
-    /// What cannot be used in the user's file.
-    pub(crate) fn complaints_of_user() -> Vec<String> {
-        ServersToml::load_of_user().1
-    }
-
-    /// What this name stands for in the user's file. Its mistakes are told elsewhere.
+    /// The server with this name in the user's file. Its mistakes are reported elsewhere.
     pub(crate) fn named_by_user(name: &str) -> Option<Named> {
-        ServersToml::load_of_user().0.named(name).cloned()
+        ServersToml::load_quietly().0.named(name).cloned()
     }
 
-    /// The user's file, and what in it cannot be used.
+    /// The user's file, and everything in it that cannot be used.
     pub(crate) fn load_quietly() -> (ServersToml, Vec<String>) {
-        ServersToml::load_of_user()
-    }
-
-    fn load_of_user() -> (ServersToml, Vec<String>) {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        match place(std::env::var_os("XDG_CONFIG_HOME"), home.as_deref()) {
+        match path_of_user(std::env::var_os("XDG_CONFIG_HOME"), home.as_deref()) {
             Some(path) => ServersToml::load(&path, home.as_deref()),
             None => Default::default(),
         }
     }
 
-    /// The user's file, with a warning for each thing in it that cannot be used. Missing is fine.
+    /// The user's file, with a warning for everything in it that cannot be used. It may be missing.
     pub(crate) fn of_user() -> ServersToml {
-        let (config, warnings) = ServersToml::load_of_user();
+        let (config, warnings) = ServersToml::load_quietly();
         for warning in warnings {
             crate::warn(&warning);
         }
@@ -127,41 +111,39 @@ impl ServersToml {
                 return (ServersToml::default(), vec![warning]);
             }
         };
-        let (config, complaints) = ServersToml::parse(&text, home);
-        let told = |complaint: Complaint| {
-            let Complaint { line, column, what } = complaint;
-            format!("{}, line {line}, column {column}: {what}", path.display())
-        };
-        (config, complaints.into_iter().map(told).collect())
+        let (config, problems) = ServersToml::parse(&text, home);
+        let problems = problems.iter();
+        let warnings = problems.map(|problem| format!("{}, {problem}", path.display()));
+        (config, warnings.collect())
     }
 
-    /// What a file says whose `~/` is `home`.
-    pub(crate) fn parse(text: &str, home: Option<&Path>) -> (ServersToml, Vec<Complaint>) {
+    /// Parses a file; `~/` in it stands for `home`.
+    pub(crate) fn parse(text: &str, home: Option<&Path>) -> (ServersToml, Vec<Unreadable>) {
         let mut reader = Reader {
             text,
             home,
-            complaints: Vec::new(),
+            problems: Vec::new(),
         };
         let config = reader.file();
-        (config, reader.complaints)
+        (config, reader.problems)
     }
 
-    /// What the person says about this server.
+    /// The entry for this server.
     pub(crate) fn entry_for(&self, launched: &Launched) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.is_about(launched))
     }
 
-    /// The server that a person gave this name.
+    /// The server with this name.
     pub(crate) fn named(&self, name: &str) -> Option<&Named> {
         self.all_named().find(|named| named.name == name)
     }
 
-    /// Every server with a name.
+    /// All servers with a name.
     pub(crate) fn all_named(&self) -> impl Iterator<Item = &Named> {
         self.entries.iter().filter_map(|entry| entry.named.as_ref())
     }
 
-    /// The timers that are written down for a command, its own before those of all.
+    /// The timers for a command: its own before those for all.
     pub(crate) fn timers_for(&self, command: &[OsString]) -> Timings {
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         let launched = launcher::launched(&words);
@@ -171,18 +153,18 @@ impl ServersToml {
     }
 }
 
-/// Where the user's file is.
-fn place(config: Option<OsString>, home: Option<&Path>) -> Option<PathBuf> {
-    // A relative one is to be ignored, says the specification of these directories.
+/// The path of the user's file.
+fn path_of_user(config: Option<OsString>, home: Option<&Path>) -> Option<PathBuf> {
+    // The XDG specification says to ignore a relative path.
     let config = config.map(PathBuf::from).filter(|dir| dir.is_absolute());
     let config = config.or_else(|| Some(home.filter(|dir| dir.is_absolute())?.join(".config")))?;
     Some(config.join("kennel").join("servers.toml"))
 }
 
-/// The whole file, or `None` if there is none.
+/// The content of the file; `None` if it does not exist.
 fn read(path: &Path) -> std::io::Result<Option<String>> {
     use std::io::{Error, ErrorKind};
-    // A pipe under that name must not hold us up.
+    // Must not wait for the writer of a named pipe.
     let file = match open_without_waiting(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
@@ -193,7 +175,7 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
     if !facts.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
-    // It says what is run: whoever writes it is believed, so it has to be us, or root.
+    // The file says which commands run, so it must belong to this user or root.
     let (owner, us) = (facts.owner(), UserId::current());
     if owner != us && !owner.is_root() {
         let whose = format!("belongs to {owner}, not to you ({us})");
@@ -210,15 +192,15 @@ fn read(path: &Path) -> std::io::Result<Option<String>> {
         return Err(Error::new(ErrorKind::PermissionDenied, open));
     }
     let mut text = String::new();
-    file.take(LONGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        let what = format!("more than {LONGEST} bytes");
+    file.take(MAX_SIZE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_SIZE {
+        let what = format!("more than {MAX_SIZE} bytes");
         return Err(Error::new(ErrorKind::FileTooLarge, what));
     }
     Ok(Some(text))
 }
 
-/// Who else can write a file. A group of the user's own, with the number of the user, has nobody else in it.
+/// Who else can write the file. A group with the user's own number has no other members.
 fn other_writers(facts: &FileFacts) -> Option<String> {
     let group = facts.group();
     let by_group = facts.is_writable_by_group() && group != UserId::current().number();
@@ -257,7 +239,7 @@ impl Entry {
         self.name.as_deref() == Some(name)
     }
 
-    /// A name of Python's index has many spellings.
+    /// A name in Python's index has many spellings.
     fn is_spelled(&self, name: &str, registry: Registry) -> bool {
         let ours = self.name.as_deref().map(normalised);
         registry == Registry::PyPi && ours == Some(normalised(name))

@@ -1,8 +1,8 @@
-//! The servers people use, and whether their sessions may share one.
+//! Well-known servers, and whether their sessions may share one.
 //!
-//! Each row was judged by reading the code of the version it names. *Safe* means that nothing a session
-//! does can be seen by another: no state of a connection, no roots, no questions to the person, no log
-//! messages about calls, and calls that may run side by side. When in doubt, solo.
+//! Each row was decided by reading the code of the version it names. *Safe* means that no session can notice another
+//! one: no state of a connection, no roots, no questions to the user, no log messages about calls, and calls that may
+//! run at the same time. In doubt, a server is dedicated.
 
 mod rows;
 
@@ -19,16 +19,16 @@ pub(crate) use rows::ROWS;
 pub(crate) struct Row {
     /// Its package, if it comes from a registry.
     pub(crate) package: Option<(Registry, &'static str)>,
-    /// What its programs are called.
+    /// The names of its programs.
     pub(crate) programs: &'static [&'static str],
-    /// What `python -m` calls it.
+    /// The name of its module for `python -m`.
     pub(crate) module: Option<&'static str>,
-    /// Who may share it.
+    /// Which sessions may share it.
     pub(crate) rule: Rule,
-    /// Why, in a few words for `kennel ps`.
+    /// The reason, in a few words for `kennel ps`.
     pub(crate) why: &'static str,
-    /// The variables it reads, beside those that every program of its runtime does; none where no session shares it. A
-    /// name that ends in `*` stands for all that begin like it.
+    /// The variables it reads, in addition to those that every program of its runtime reads; `None` if no session
+    /// shares it. A name that ends in `*` stands for all names with this prefix.
     pub(crate) reads: Option<Names>,
     /// The version that was read.
     #[cfg_attr(
@@ -36,7 +36,7 @@ pub(crate) struct Row {
         expect(dead_code, reason = "for people: a test keeps the documentation to it")
     )]
     pub(crate) seen: &'static str,
-    /// What was found in it.
+    /// What the reading found.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "for people: a test keeps the documentation to it")
@@ -44,20 +44,19 @@ pub(crate) struct Row {
     pub(crate) evidence: &'static str,
 }
 
-/// What is known about what a command starts.
+/// The row for what a command starts.
 pub(crate) fn row_of(launched: &Launched) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.is_about(launched))
 }
 
-/// The variables that count for what a command starts, if it is in the table and any session shares it.
+/// The variables that count for a command's key, if it is in the table and any session shares it.
 pub(crate) fn variables_of(command: &[OsString]) -> Option<Vec<&'static str>> {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     row_of(&launcher::launched(&words)?)?.variables()
 }
 
 impl Row {
-    /// The variables that count when its sessions are compared, if any session shares it: what else differs says
-    /// nothing about it.
+    /// The variables that count when its sessions are compared, if any session shares it: it does not depend on others.
     pub(crate) fn variables(&self) -> Option<Vec<&'static str>> {
         let runtime = match self.package {
             Some((Registry::Npm, _)) => variables::NODE,
@@ -83,11 +82,12 @@ impl Row {
             } => {
                 let named = |name: &String| self.is_package(*registry, name);
                 let ours = |program: &String| self.programs.contains(&program.as_str());
-                // Of several packages, nobody can say which one the program is of.
+                // Of several packages, it is unknown to which the program belongs.
                 names.iter().all(named) && program.as_ref().is_none_or(ours)
             }
             Launched::Module(module) => self.module == Some(module.as_str()),
-            // What anybody may have put anywhere is vouched for by nobody; to keep it alone needs no voucher.
+            // Any file may have this name, so a path proves nothing. That is no problem if the row says that it is
+            // dedicated.
             Launched::Program(path) => {
                 let trusted = self.rule == Rule::Never || is_installed(path);
                 trusted && self.programs.contains(&launched.name())

@@ -1,7 +1,6 @@
 //! What the engine says is to be done, done.
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use kennel_core::engine::shim::{Action, Event, Listing, Purpose};
@@ -9,7 +8,6 @@ use kennel_sys::tree;
 
 use super::end::has_hung_up;
 use super::server::Server;
-use super::watch::Who;
 use super::{Shim, few_descriptors, record_ancestors};
 use crate::election::{self, Elected, Outcome};
 use crate::stopped::StoppedProcess;
@@ -23,7 +21,7 @@ impl Shim {
         while let Some(action) = self.engine.poll_action() {
             match action {
                 Action::StartServer => self.start_server(),
-                Action::LoseServer => {
+                Action::DeclareServerLost => {
                     self.read_rest_of_server();
                     self.lose_server();
                 }
@@ -54,7 +52,7 @@ impl Shim {
                 }
                 Action::TakePipes => {
                     if let Some(link) = &mut self.link {
-                        link.take_pipes(&self.watch);
+                        link.take_pipes(&self.reactor);
                     }
                 }
                 Action::CheckDaemon => {
@@ -79,7 +77,7 @@ impl Shim {
                 Action::List(Listing::Hibernating) => self.list_hibernating(),
                 Action::List(Listing::Nothing) => self.listed = None,
                 Action::List(Listing::Restarted) => self.note_restart(),
-                Action::TimerCancelled => self.turn_off_alarm(),
+                Action::TimerCancelled => self.reactor.cancel_alarm(),
             }
         }
     }
@@ -109,8 +107,8 @@ impl Shim {
         if !self.started_once {
             self.prepare_for_a_tree()?;
         }
-        let records = self.records.get().map(|records| records.trees.as_fd());
-        let start = || Server::start(&self.spec, records, &self.watch);
+        let records = self.records.get().map(|records| &records.trees);
+        let start = || Server::start(&self.spec, records, &self.reactor);
         few_descriptors::with_more(start)
     }
 
@@ -118,7 +116,7 @@ impl Shim {
     fn prepare_for_a_tree(&self) -> io::Result<()> {
         if let Some(records) = self.records.get() {
             // Only where an earlier session was killed together with its warden.
-            let _ = tree::end_leftovers(records.trees.as_fd(), LEFTOVER_TERM);
+            let _ = tree::end_leftovers(records.trees.handle(), LEFTOVER_TERM);
         }
         tree::become_subreaper()
     }
@@ -133,16 +131,18 @@ impl Shim {
         };
         let mut wanted = sharing.wanted(suspect);
         if purpose != Purpose::Return {
-            wanted.greeting = self.engine.session().greeting().map(<[u8]>::to_vec);
+            wanted.greeting = self
+                .engine
+                .session()
+                .handshake_request()
+                .map(<[u8]>::to_vec);
         }
         // While a thread elects: the process that started us may exit soon. Where a daemon answers at once, the app is
         // answered first.
         let starter = &mut self.starter;
         match election::elect(wanted, || record_ancestors(starter)) {
             Ok(Elected::AtOnce(outcome)) => self.elected(outcome),
-            Ok(Elected::Pending(pending)) => {
-                self.election = Some(self.watch.over(pending, Who::Election));
-            }
+            Ok(Elected::Pending(pending)) => self.await_election(pending),
             Err(error) => self.elected(Outcome::Solo {
                 why: format!("no thread for an election: {error}"),
             }),

@@ -1,16 +1,39 @@
 //! The shim as a daemon's client: what an election found, and what the daemon sends.
 
+use std::sync::Arc;
+
 use kennel_core::engine::shim::{Elected, Event};
 use kennel_core::session::Verdict;
 
-use super::Shim;
+use kennel_sys::events::Waker;
+use kennel_sys::io::{Interest, Source};
+
 use super::link::Link;
-use super::watch::Who;
-use crate::election::{Greeted, Outcome};
+use super::origin::Origin;
+use super::{ENOUGH, Shim};
+use crate::election::{Greeted, Outcome, Pending};
+
+/// An election that a thread decides.
+#[derive(Debug)]
+pub(super) struct ElectionPending {
+    pub(super) pending: Pending,
+    /// Rings once it is decided.
+    _decided: Source<Arc<Waker>>,
+}
 
 impl Shim {
+    pub(super) fn await_election(&mut self, pending: Pending) {
+        let (token, interest) = (Origin::Election.token(), Interest::READ);
+        match Source::with(&self.reactor, pending.decided(), token, interest) {
+            Ok(_decided) => self.election = Some(ElectionPending { pending, _decided }),
+            Err(error) => self.elected(Outcome::Solo {
+                why: format!("no event for an election: {error}"),
+            }),
+        }
+    }
+
     pub(super) fn hear_election(&mut self) {
-        let Some(outcome) = self.election.as_ref().and_then(|election| election.take()) else {
+        let Some(outcome) = self.election.as_ref().and_then(|it| it.pending.take()) else {
             return;
         };
         self.election = None;
@@ -27,8 +50,7 @@ impl Shim {
                 greeted,
                 ..
             } => {
-                let socket = self.watch.over(socket, Who::Daemon);
-                let mut link = Box::new(Link::new(socket, daemon));
+                let mut link = Box::new(Link::new(&self.reactor, socket, daemon));
                 let greeting = greeted.map(|Greeted { line, unsaid }| {
                     link.to.push_rest(&unsaid);
                     line
@@ -44,9 +66,13 @@ impl Shim {
         let Some(link) = &mut self.link else {
             return;
         };
-        let read = link.read();
-        if read.is_some_and(|count| count > 0) {
-            self.engine.upstream_spoke();
+        let app_is_slow = self.to_app.len() >= ENOUGH;
+        let read = link.read(app_is_slow);
+        if let Some(count @ 1..) = read {
+            self.engine.handle_upstream_bytes();
+            if app_is_slow {
+                self.read_ahead += count;
+            }
         }
         let links = self.links;
         while links == self.links && self.take_line_of_daemon() {
@@ -64,7 +90,7 @@ impl Shim {
             return false;
         };
         if let Some(line) = link.from.next_message() {
-            match self.engine.upstream_line(line, self.now) {
+            match self.engine.handle_upstream_line(line, self.now) {
                 Verdict::Forward => self.to_app.push_last(&mut link.from),
                 Verdict::Replace(line) => self.to_app.push(&line),
                 Verdict::Drop | Verdict::Abandon => {}
@@ -78,7 +104,7 @@ impl Shim {
         for message in line.messages() {
             match message.in_its_place() {
                 // In place of an answer that is too long, the app gets an error.
-                Some(answer) => match self.engine.upstream_line(&answer[..], self.now) {
+                Some(answer) => match self.engine.handle_upstream_line(&answer[..], self.now) {
                     Verdict::Forward => self.to_app.push(&answer),
                     Verdict::Replace(other) => self.to_app.push(&other),
                     Verdict::Drop | Verdict::Abandon => {}

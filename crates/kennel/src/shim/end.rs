@@ -2,17 +2,15 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use kennel_core::engine;
-use kennel_core::session::Ending;
+use kennel_core::session::ServerExit;
 use kennel_sys::Signal;
+use kennel_sys::io::{Waitable, input_ends_within};
 use kennel_sys::starter::Role;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::output::Output;
+use kennel_sys::stdio::Output;
 
 /// A process that is killed closes its descriptors one after the other: what it closes last is closed within this time.
 const CLOSING: Duration = Duration::from_millis(200);
@@ -60,12 +58,12 @@ impl Gone {
 
 impl End {
     /// The app is gone. Who closed its side of `stdin` as well has told us by that.
-    pub(super) fn without_app(stdin: &impl AsFd, gone: Gone) -> End {
-        End::AppIsGone((!hangs_up_within(stdin, CLOSING)).then_some(gone))
+    pub(super) fn without_app(stdin: &impl Waitable, gone: Gone) -> End {
+        End::AppIsGone((!input_ends_within(stdin, CLOSING)).then_some(gone))
     }
 
     /// A write to `stdout` failed.
-    pub(super) fn without_output(stdin: &impl AsFd, stdout: &Output, error: io::Error) -> End {
+    pub(super) fn without_output(stdin: &impl Waitable, stdout: &Output, error: io::Error) -> End {
         match stdout.reader_is_gone(&error) {
             true => End::without_app(stdin, Gone::Reader),
             false => End::CannotWrite(error),
@@ -95,10 +93,10 @@ impl End {
             End::CannotWrite(_) => 1,
             End::Decided(end) => match end {
                 engine::shim::End::AppDone(None) => 0,
-                engine::shim::End::AppDone(Some(Ending::Code(code))) => {
+                engine::shim::End::AppDone(Some(ServerExit::Code(code))) => {
                     u8::try_from(code).unwrap_or(1)
                 }
-                engine::shim::End::AppDone(Some(Ending::Signal(signal))) => {
+                engine::shim::End::AppDone(Some(ServerExit::Signal(signal))) => {
                     128u8.wrapping_add(signal as u8)
                 }
                 engine::shim::End::Unread => 1,
@@ -110,14 +108,6 @@ impl End {
 }
 
 /// Whether nobody can write to it any more.
-pub(super) fn has_hung_up(input: &impl AsFd) -> bool {
-    hangs_up_within(input, Duration::ZERO)
-}
-
-fn hangs_up_within(input: &impl AsFd, time: Duration) -> bool {
-    let mut fds = [PollFd::new(input, PollFlags::RDHUP)];
-    let limit = Timespec::try_from(time).unwrap_or_default();
-    let polled = poll(&mut fds, Some(&limit));
-    let ended = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
-    polled.is_ok() && fds[0].revents().intersects(ended)
+pub(super) fn has_hung_up(input: &impl Waitable) -> bool {
+    input_ends_within(input, Duration::ZERO)
 }

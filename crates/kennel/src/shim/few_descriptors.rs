@@ -2,9 +2,7 @@
 
 use std::io;
 
-use kennel_sys::limits::raise_descriptors;
-use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use kennel_sys::limits::{descriptor_limit, descriptors_are_short, raise_descriptors};
 
 /// Descriptors that a session has open while it starts a server of its own, with some to spare.
 const NEEDED: u32 = 32;
@@ -13,24 +11,20 @@ const NEEDED: u32 = 32;
 /// limit.
 pub(super) fn with_more<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     match act() {
-        Err(error) if is_short(&error) && raise_descriptors() => act(),
+        Err(error) if descriptors_are_short(&error) && raise_descriptors() => act(),
         done => done,
     }
 }
 
 /// What is short and what to do, to be added to an error that says that descriptors are short; empty for others.
 pub(super) fn advice(error: &io::Error) -> String {
-    if !is_short(error) {
+    if !descriptors_are_short(error) {
         return String::new();
     }
-    let limit = getrlimit(Resource::Nofile).current;
+    let limit = descriptor_limit();
     let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     format!(
         ": the limit of open files is {limit}, and a session needs {NEEDED}; raise it (`ulimit -n 1024`) and begin the \
          session again"
     )
-}
-
-fn is_short(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }

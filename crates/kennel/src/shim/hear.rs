@@ -1,7 +1,6 @@
 //! What the shim hears, and what it does about it: from its app, its own server and that one's warden.
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use kennel_core::engine::shim::Event;
@@ -13,12 +12,12 @@ use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::{self, Report};
 
 use super::end::{End, Gone};
-use super::lines::{Outbox, TooLong};
 use super::sleep::Ready;
-use super::watch::Who;
-use super::{Shim, ending, few_descriptors};
+use super::{Shim, exits_of, few_descriptors};
+use crate::lines::{Outbox, TooLong};
 use crate::listing::STOP_SERVER;
 use crate::printed::Printed;
+use crate::server_process::ending;
 use crate::sharing::eras;
 use crate::start_error::{self, Attempt, is_shortage};
 
@@ -58,7 +57,7 @@ impl Shim {
             {
             }
         }
-        let overdue_at = self.election.as_ref().map(|it| it.overdue_at());
+        let overdue_at = self.election.as_ref().map(|it| it.pending.overdue_at());
         if ready.elected || overdue_at.is_some_and(|at| Instant::now() >= at) {
             self.hear_election();
             self.carry_out();
@@ -80,15 +79,12 @@ impl Shim {
         if let Err(role) = origin.outlive_ended() {
             return Ok(Err(role));
         }
-        for exit in origin.iter().filter_map(|it| it.process.exit_fd()) {
-            self.watch.add_once(exit, Who::Starter)?;
-        }
+        self.starter_exits = exits_of(&self.starter, &self.reactor)?;
         Ok(Ok(()))
     }
 
     pub(super) fn hear_app(&mut self) -> io::Result<()> {
         let read = self.from_app.read(&self.stdin);
-        self.stdin.was_read(&read);
         match read {
             Ok(0) => {
                 self.stdin_open = false;
@@ -99,7 +95,7 @@ impl Shim {
             Ok(_) => {
                 self.take_lines_of_app();
                 self.send_ahead();
-                self.stdin_width.suit(&self.stdin, self.from_app.len());
+                self.stdin_buffer.fit(&self.stdin, self.from_app.len());
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -149,7 +145,7 @@ impl Shim {
             return;
         }
         // An id that is taken is another request's: to that one, this would be the answer.
-        line.id = line.id.filter(|id| !self.engine.session().awaits(id));
+        line.id = line.id.filter(|id| !self.engine.session().is_in_flight(id));
         self.to_app.push(&line.refusal());
     }
 
@@ -167,7 +163,7 @@ impl Shim {
 
     /// What to do with a line of the app's. What the engine wants done before that is done.
     fn take_from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
-        let verdict = self.engine.app_line(line, self.now);
+        let verdict = self.engine.handle_app_line(line, self.now);
         self.carry_out();
         verdict
     }
@@ -185,7 +181,7 @@ impl Shim {
             return;
         };
         let open = server.read();
-        self.engine.upstream_spoke();
+        self.engine.handle_upstream_bytes();
         let serves = self.engine.has_server();
         let mut abandoned = false;
         loop {
@@ -193,7 +189,7 @@ impl Shim {
                 if !serves {
                     continue;
                 }
-                match self.engine.upstream_line(line, self.now) {
+                match self.engine.handle_upstream_line(line, self.now) {
                     Verdict::Forward => self.to_app.push_last(&mut server.from),
                     Verdict::Replace(line) => self.to_app.push(&line),
                     Verdict::Drop => tell_printed(&mut self.printed, line.bytes()),
@@ -207,7 +203,7 @@ impl Shim {
             for message in line.messages() {
                 match message.in_its_place() {
                     // In place of an answer that is too long, the app gets an error.
-                    Some(answer) => match self.engine.upstream_line(&answer[..], self.now) {
+                    Some(answer) => match self.engine.handle_upstream_line(&answer[..], self.now) {
                         Verdict::Forward => self.to_app.push(&answer),
                         Verdict::Replace(other) => self.to_app.push(&other),
                         Verdict::Drop => {}
@@ -245,6 +241,10 @@ impl Shim {
         let _ = server.tree.stop();
         let unread = server.unheard();
         let exit = server.exit.or_else(|| server.await_exit());
+        if server.was_refused() && !self.started_once {
+            // It never started: its pipes may be closed before the report that says why is heard, which is next.
+            return;
+        }
         // Only now: its stdout may have ended before its last words on stderr were read.
         let stderr = self.last_words();
         let lost = Event::ServerLost {
@@ -290,7 +290,7 @@ impl Shim {
     fn last_words(&mut self) -> String {
         self.read_stderr();
         let server = self.server.as_ref();
-        server.map_or_else(String::new, |server| server.said.text())
+        server.map_or_else(String::new, |server| server.stderr_tail.text())
     }
 
     fn has_reports(&self) -> bool {
@@ -334,8 +334,8 @@ impl Shim {
             Some(Report::Refused(_) | Report::Empty) => self.server_is_gone(),
             // The warden was killed: its child died with it, and the rest is ours to end.
             None => {
-                let _ = server.tree.wait();
-                let records = self.records.get().map(|records| records.trees.as_fd());
+                let _ = server.tree.reap();
+                let records = self.records.get().map(|records| records.trees.handle());
                 let _ = tree::end_strays(&[], records);
                 self.server_is_gone();
             }
@@ -350,8 +350,8 @@ impl Shim {
         // Before the server goes: the listing says how it ended.
         self.engine.handle(Event::ServerTreeEmpty, self.now);
         self.carry_out();
-        if let Some(mut server) = self.server.take() {
-            let _ = server.tree.wait();
+        if let Some(server) = self.server.take() {
+            let _ = server.tree.reap();
         }
     }
 

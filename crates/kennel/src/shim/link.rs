@@ -1,31 +1,26 @@
 //! A daemon as the shim's upstream: one socket (and perhaps pipes beside it), lines both ways, and Kennel's own words
 //! among them.
 
-use std::io;
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::io::{self, PipeReader, Write};
 
-use kennel_core::election::Work;
+use kennel_core::election::Activity;
+use kennel_sys::io::{BufferSize, Handle, Interest, Reactor, Source, Stream, is_hung_up};
 use kennel_sys::process::ProcessRef;
-use rustix::event::epoll::EventFlags;
-use rustix::net::SendFlags;
 
-use super::lines::{Inbox, Outbox, SHORT};
+use super::origin::Origin;
 use super::pipes::Pipes;
-use super::watch::{self, NEWS, Watched};
-use super::width::Width;
 use crate::election::stuck;
+use crate::lines::{Inbox, Outbox, SHORT};
 
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(crate) struct Link {
-    socket: Watched<UnixStream>,
+    socket: Source<Stream>,
     pipes: Pipes,
     /// What came along with what was read.
-    along: Vec<OwnedFd>,
-    /// Of where we speak.
-    width: Width,
+    along: Vec<Handle>,
+    /// Of the channel that we write to.
+    buffer: BufferSize,
     pub(crate) daemon: Option<ProcessRef>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
@@ -33,12 +28,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(socket: Watched<UnixStream>, daemon: Option<ProcessRef>) -> Link {
+    pub(super) fn new(reactor: &Reactor, socket: Stream, daemon: Option<ProcessRef>) -> Link {
         Link {
-            socket,
+            socket: Source::new(reactor, socket, Origin::Daemon.token()),
             pipes: Pipes::default(),
             along: Vec::new(),
-            width: Width::default(),
+            buffer: BufferSize::default(),
             daemon,
             from: Inbox::default(),
             to: Outbox::default(),
@@ -48,24 +43,24 @@ impl Link {
 
     /// Writes what it takes now. One that takes no more tells so when it is read.
     pub(crate) fn flush(&mut self) {
-        let (socket, pipes, width) = (&*self.socket, &self.pipes, &self.width);
+        let (socket, pipes, buffer) = (&*self.socket, &self.pipes, &self.buffer);
         let written = self
             .to
-            .flush(|bytes| say(socket, pipes, width, bytes, bytes.len()));
+            .flush(|bytes| say(socket, pipes, buffer, bytes, bytes.len()));
         if written.is_err() {
             self.to.clear();
         }
         let may_turn = self.to.is_between_lines() && !self.said_all;
         if may_turn && self.pipes.speak_if_offered(&self.socket) {
-            self.width = Width::default();
+            self.buffer = BufferSize::default();
         }
     }
 
     /// Sends the beginning of a long line, before all of it has come.
     pub(crate) fn send_ahead(&mut self, from_app: &Inbox) {
-        let (socket, pipes, width) = (&*self.socket, &self.pipes, &self.width);
+        let (socket, pipes, buffer) = (&*self.socket, &self.pipes, &self.buffer);
         self.to.send_ahead(from_app, |bytes| {
-            say(socket, pipes, width, bytes, from_app.len())
+            say(socket, pipes, buffer, bytes, from_app.len())
         });
     }
 
@@ -75,69 +70,55 @@ impl Link {
             self.said_all = true;
             match self.pipes.to() {
                 Some(_) => self.pipes.end(),
-                None => drop(self.socket.shutdown(Shutdown::Write)),
+                None => self.socket.end_output(),
             }
         }
     }
 
     /// The daemon offers pipes, or turns to them.
-    pub(super) fn take_pipes(&mut self, watch: &watch::Watch) {
-        self.pipes.hear(&mut self.along, watch);
-        // What brings something along is read by itself: there may be more behind it.
-        self.socket.tell_again();
+    pub(super) fn take_pipes(&mut self, reactor: &Reactor) {
+        self.pipes.hear(&mut self.along, reactor);
     }
 
-    /// Tells the kernel what is waited for: what it says, if it is listened to, and room for what waits.
-    pub(super) fn want(&self, listens: bool) -> io::Result<()> {
+    /// Says what is waited for: what it writes, if it is listened to, and room for what waits.
+    pub(super) fn set_interest(&self, listens: bool) -> io::Result<()> {
         let waits = !self.to.is_empty();
-        let when = |wanted: bool, events| wanted.then_some(events);
-        let mut of_socket = EventFlags::empty();
-        match self.pipes.from() {
-            // It still tells of the end, once.
-            Some(pipe) => {
-                pipe.want(when(listens, NEWS))?;
-                of_socket |= EventFlags::RDHUP | EventFlags::ET;
-            }
-            None if listens => of_socket |= NEWS,
-            None => {}
+        let when = |wanted: bool, interest| if wanted { interest } else { Interest::NONE };
+        if let Some(pipe) = self.pipes.from() {
+            pipe.set_interest(when(listens, Interest::READ))?;
         }
-        match self.pipes.to() {
-            Some(Some(pipe)) => drop(pipe.want(when(waits, EventFlags::OUT))?),
-            Some(None) => {}
-            // Both at once are looked at again and again, until there is nothing left to write.
-            None if waits => of_socket = of_socket.difference(EventFlags::ET) | EventFlags::OUT,
-            None => {}
+        if let Some(Some(pipe)) = self.pipes.to() {
+            pipe.set_interest(when(waits, Interest::WRITE))?;
         }
-        self.socket.want(Some(of_socket)).map(drop)
+        self.socket.set_interest(Interest {
+            readable: listens && self.pipes.from().is_none(),
+            writable: waits && self.pipes.to().is_none(),
+            ..Interest::HANGUP
+        })
     }
 
-    /// It has gone, and may have said more than is read at once.
-    pub(super) fn tell_again(&self) {
-        match self.pipes.from() {
-            Some(pipe) => pipe.tell_again(),
-            None => self.socket.tell_again(),
-        }
-    }
-
-    /// Reads what it said: how many bytes; `None` once it is gone.
-    pub(crate) fn read(&mut self) -> Option<usize> {
+    /// Reads what it said: how many bytes; `None` once it is gone. At most [`SHORT`] bytes if `little`.
+    pub(crate) fn read(&mut self, little: bool) -> Option<usize> {
+        let from_pipe = |from: &mut Inbox, pipe: &Source<PipeReader>| match little {
+            true => from.read_little(pipe),
+            false => from.read(pipe),
+        };
         let read = match (self.pipes.from(), &self.pipes) {
-            (Some(pipe), _) => {
-                let read = self.from.read(pipe);
-                pipe.was_read(&read);
-                read
-            }
+            (Some(pipe), _) => match from_pipe(&mut self.from, pipe) {
+                // It is gone, though another process may hold its pipe.
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && is_hung_up(&self.socket) =>
+                {
+                    Ok(0)
+                }
+                read => read,
+            },
             // In the middle of a long line it is read without, and faster: what came along is lost, and offered again.
             (None, Pipes::None) if self.from.len() == 0 => {
-                let read = self.from.receive_with(&self.socket, &mut self.along);
-                self.socket.was_read_of(&read, SHORT);
-                read
+                self.from.receive_with(&self.socket, SHORT, &mut self.along)
             }
-            (None, _) => {
-                let read = self.from.receive(&self.socket);
-                self.socket.was_read(&read);
-                read
-            }
+            (None, _) if little => self.from.read_little(&self.socket),
+            (None, _) => self.from.read(&self.socket),
         };
         match read {
             Ok(0) => None,
@@ -150,98 +131,102 @@ impl Link {
     }
 
     /// What the daemon's process does, if that can be seen.
-    pub(super) fn daemon_work(&self) -> Option<Work> {
+    pub(super) fn daemon_work(&self) -> Option<Activity> {
         self.daemon.as_ref().and_then(stuck::work_of)
     }
 }
 
 /// Writes some of `all` bytes that are to be written.
 fn say(
-    socket: &UnixStream,
+    socket: &Stream,
     pipes: &Pipes,
-    width: &Width,
+    buffer: &BufferSize,
     bytes: &[u8],
     all: usize,
 ) -> io::Result<usize> {
-    Ok(match pipes.to() {
+    match pipes.to() {
         None => {
-            width.suit(socket, all);
-            rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?
+            buffer.fit(socket, all);
+            socket.send(bytes)
         }
         Some(Some(pipe)) => {
-            width.suit(pipe, all);
-            rustix::io::write(pipe, bytes)?
+            buffer.fit(pipe, all);
+            (&**pipe).write(bytes)
         }
-        Some(None) => return Err(io::ErrorKind::BrokenPipe.into()),
-    })
+        Some(None) => Err(io::ErrorKind::BrokenPipe.into()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{IoSlice, Read, Write};
-    use std::mem::MaybeUninit;
-    use std::os::fd::AsFd;
-    use std::time::Duration;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
 
     use kennel_core::hello::Control;
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
-    use rustix::pipe::{PipeFlags, pipe_with};
+    use kennel_sys::io::Wait;
+    use kennel_sys::stdio::set_nonblocking;
 
-    use super::super::watch::Who;
     use super::*;
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
     /// A link, and the daemon at its other end.
     struct Stage {
-        watch: watch::Watch,
+        reactor: Reactor,
         link: Link,
         daemon: UnixStream,
+        /// The same, for what it passes.
+        passes: Stream,
     }
 
     impl Stage {
         fn new() -> Stage {
-            let watch = watch::Watch::new().unwrap();
-            let (ours, daemon) = UnixStream::pair().unwrap();
-            ours.set_nonblocking(true).unwrap();
-            let link = Link::new(watch.over(ours, Who::Daemon), None);
-            link.want(true).unwrap();
+            let reactor = Reactor::new().unwrap();
+            let (ours, daemon) = Stream::pair().unwrap();
+            let daemon = UnixStream::from(daemon);
+            let passes = Stream::new(daemon.try_clone().unwrap().into()).unwrap();
+            daemon.set_nonblocking(false).unwrap();
+            let link = Link::new(&reactor, ours, None);
+            link.set_interest(true).unwrap();
             Stage {
-                watch,
+                reactor,
                 link,
                 daemon,
+                passes,
             }
         }
 
         /// Hands over the ends of two pipes; returns what the daemon keeps: to listen to, and to speak into.
-        fn offer(&self) -> (std::fs::File, std::fs::File) {
-            let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
-            let (from_shim, its_output) = pipe_with(flags).unwrap();
-            let (its_input, to_shim) = pipe_with(flags).unwrap();
-            let ends = [its_input.as_fd(), its_output.as_fd()];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-            let mut along = SendAncillaryBuffer::new(&mut space);
-            assert!(along.push(SendAncillaryMessage::ScmRights(&ends)));
-            let word = [IoSlice::new(b"!pipes\n")];
-            sendmsg(&self.daemon, &word, &mut along, SendFlags::empty()).unwrap();
-            (from_shim.into(), to_shim.into())
+        fn offer(&self) -> (io::PipeReader, io::PipeWriter) {
+            let (from_shim, its_output) = io::pipe().unwrap();
+            let (its_input, to_shim) = io::pipe().unwrap();
+            set_nonblocking(&from_shim).unwrap();
+            set_nonblocking(&its_output).unwrap();
+            set_nonblocking(&its_input).unwrap();
+            set_nonblocking(&to_shim).unwrap();
+            self.passes
+                .send_with(b"!pipes\n", [&its_input, &its_output])
+                .unwrap();
+            (from_shim, to_shim)
         }
 
         /// The next line of MCP, for which it does as the shim does. Every wait is for an event.
         fn line(&mut self) -> String {
             loop {
                 while let Some(line) = self.link.from.next_line() {
-                    if Control::parse(line) != Some(Control::Pipes) {
+                    if Control::parse_from_daemon(line) != Some(Control::Pipes) {
                         return String::from_utf8(line.to_vec()).unwrap();
                     }
-                    self.link.take_pipes(&self.watch);
+                    self.link.take_pipes(&self.reactor);
                 }
                 self.link.flush();
-                self.link.want(true).unwrap();
-                let mut happened = Vec::new();
-                self.watch.sleep(&mut happened, Some(DEADLINE)).unwrap();
-                assert!(!happened.is_empty(), "nothing happened");
-                assert!(self.link.read().is_some());
+                self.link.set_interest(true).unwrap();
+                let mut events = Vec::new();
+                let deadline = Wait::Until(Instant::now() + DEADLINE);
+                let is_over = self.reactor.wait(deadline, &mut events).unwrap();
+                assert!(!is_over, "nothing happened");
+                assert!(self.link.read(false).is_some());
             }
         }
 
@@ -253,7 +238,7 @@ mod tests {
         }
     }
 
-    fn read(mut pipe: &std::fs::File) -> Vec<u8> {
+    fn read(mut pipe: &io::PipeReader) -> Vec<u8> {
         let mut bytes = [0; 64];
         let count = pipe.read(&mut bytes).unwrap();
         bytes[..count].to_vec()
@@ -290,7 +275,7 @@ mod tests {
         to_shim.write_all(b"four\n").unwrap();
         assert_eq!(stage.line(), "four");
         drop(to_shim);
-        assert!(stage.link.read().is_none());
+        assert!(stage.link.read(false).is_none());
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! This session in the listing: for `kennel ps`, and nothing else depends on it.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kennel_core::time::Moment;
 use kennel_sys::tree::Exit;
 
 use super::Shim;
 use crate::daemon::Restart;
 use crate::listing::{Entry, HIBERNATING, Mode, SoloRecord};
 
-/// Requests alone are written down no more often: they are many, and nobody but a person wants to know.
-const TALK: Duration = Duration::from_secs(1);
+/// Minimum time between two updates of the record that change only its number of requests.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What has become of the session so far.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Tally {
 pub(super) struct Listed {
     record: SoloRecord,
     entry: Entry,
-    written: Instant,
+    written: Moment,
 }
 
 impl Shim {
@@ -102,20 +103,21 @@ impl Shim {
         self.listed = record.ok().map(|record| Listed {
             record,
             entry,
-            written: Instant::now(),
+            written: self.now,
         });
     }
 
-    /// When what was asked since is written down.
-    pub(super) fn next_count(&self) -> Option<Instant> {
+    /// When the record's number of requests is to be updated, if it has changed.
+    pub(super) fn next_count(&self) -> Option<Moment> {
         let listed = self.listed.as_ref()?;
         let server = listed.entry.servers.first()?;
         let news = server.state.requests != self.engine.session().requests();
-        news.then(|| listed.written + TALK)
+        news.then(|| listed.written + COUNT_INTERVAL)
     }
 
+    /// Updates the record's number of requests, if that is due.
     pub(super) fn count_if_due(&mut self) {
-        if self.next_count().is_none_or(|at| Instant::now() < at) {
+        if self.next_count().is_none_or(|at| self.now < at) {
             return;
         }
         self.update_tally();
@@ -129,7 +131,7 @@ impl Shim {
             }
             // A full disk keeps people from seeing, and nothing else.
             let _ = listed.record.rewrite(&listed.entry);
-            listed.written = Instant::now();
+            listed.written = self.now;
         }
     }
 

@@ -2,7 +2,7 @@
 //! ends when its app is gone, and never because something behind it died.
 //!
 //! One thread, one sleep on the app, the server, whoever started us, and signals. [`engine::shim::Shim`] decides; this is
-//! its driver: `sleep` is where it waits, `watch` what for, `hear` and `daemon` turn what was read into events, and
+//! its driver: `sleep` is where it waits, and says what for, `hear` and `daemon` turn what was read into events, and
 //! `carry_out` carries out actions.
 //!
 //! ```text
@@ -10,26 +10,21 @@
 //!     <─ stdout ── Outbox <── Shim::upstream_line <── Inbox <── pipe ──┘
 //! ```
 
-mod app;
 mod carry_out;
 mod daemon;
 mod end;
 mod few_descriptors;
 mod hear;
-pub(crate) mod lines;
 mod link;
 mod listed;
+mod origin;
 mod pipes;
 mod records;
 mod server;
 mod sleep;
-pub(crate) mod spare;
 mod stderr;
-mod watch;
-pub(crate) mod width;
 
 use std::io;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,37 +32,40 @@ use std::time::{Duration, Instant};
 use kennel_core::engine;
 use kennel_core::engine::shim::{Settings, SharingSettings};
 use kennel_core::hello::ClientHello;
-use kennel_core::session::Ending;
 use kennel_core::time::Moment;
 use kennel_sys::Signal;
+use kennel_sys::io::{
+    BufferSize, Event, Exit, Interest, Reactor, Source, is_readable_within, make_room,
+};
+use kennel_sys::limits::descriptors_are_short;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::signals::Signals;
 use kennel_sys::starter::Starter;
-use kennel_sys::tree::{self, Exit};
-use rustix::event::epoll::Event;
+use kennel_sys::stdio::{self, Output, Stdin};
+use kennel_sys::tree;
 
-use app::Input;
+use daemon::ElectionPending;
 use end::{End, Gone};
-use lines::{Inbox, Outbox};
 use link::Link;
 use listed::{Listed, Tally};
+use origin::Origin;
 use server::Server;
-pub(crate) use server::{Spec, lacks_reader};
-use sleep::Alarmed;
+pub(crate) use server::Spec;
 use stderr::StderrQueue;
-use watch::{Watch, Watched, Who};
-use width::Width;
 
-use crate::election::{self, FormerKey, Pending, Policy, Wanted};
+use crate::election::{FormerKey, Policy, Wanted};
+use crate::lines::{self, Inbox, Outbox, buffer_pool};
 use crate::listing::STOP_SERVER;
-use crate::output::Output;
 use crate::printed::Printed;
+use crate::start_error;
 use crate::values;
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
 const ENOUGH: usize = 1024 * 1024;
+/// The ends of the watched processes, as events.
+type StarterExits = Vec<Source<Exit<Arc<ProcessRef>>>>;
 /// Whoever started this process, as seen first thing in `main`.
-pub(crate) type Origin = io::Result<Starter>;
+pub(crate) type FoundStarter = io::Result<Starter>;
 
 /// What a shim needs to be a daemon's client.
 #[derive(Debug)]
@@ -110,28 +108,26 @@ fn parent_is_watched() -> bool {
 }
 
 /// Runs a session until its app is gone: with a server of its own, or as a daemon's client.
-pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitCode {
+pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -> ExitCode {
+    if let Err(why) = stdio::check_stdout() {
+        let fix = "connect it to the app, which reads the answers there";
+        return crate::fail(&format!("cannot write to stdout: {why}; {fix}"));
+    }
     lines::set_max_line(spec.max_line);
-    kennel_sys::signals::survive_file_size_limit();
-    let heard = [
-        Signal::TERM,
-        Signal::INT,
-        Signal::HUP,
-        Signal::CHILD,
-        STOP_SERVER,
-    ];
-    let signals = match Signals::catch(&heard) {
-        Ok(signals) => signals,
-        Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
-    };
-    let starter = match origin {
+    let starter = match starter {
         Ok(starter) if parent_is_watched() => starter,
-        _ => Starter::Nobody,
+        _ => Starter::NoProcess,
     };
-    let watch = match watch(&signals, &starter) {
-        Ok(watch) => watch,
+    let (reactor, signals, starter_exits) = match few_descriptors::with_more(|| watch(&starter)) {
+        Ok(watched) => watched,
+        Err(error) if descriptors_are_short(&error) => {
+            let advice = few_descriptors::advice(&error);
+            crate::warn(&format!("the session runs without Kennel: {error}{advice}"));
+            return start_error::become_server(&spec.command, spec.cwd.as_deref());
+        }
         Err(error) => return crate::fail(&format!("cannot wait for events: {error}")),
     };
+    kennel_sys::signals::ignore_file_size_signal();
     let settings = Settings {
         replay: spec.replay,
         sharing: sharing.as_ref().map(Sharing::settings),
@@ -145,14 +141,15 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         start: Instant::now(),
         now: Moment::START,
         records: records::Lazily::default(),
-        stdin: watch.over(Input::stdin(), Who::Stdin),
+        stdin: Source::new(&reactor, Stdin::of_this_process(), Origin::Stdin.token()),
         stdin_open: true,
-        stdin_width: Width::default(),
-        ends_apart: !Output::stdout_is_stdin(),
-        stdout: watch.over(Output::stdout(), Who::Stdout),
-        stderr: watch.over(Output::stderr(), Who::Stderr),
+        stdin_buffer: BufferSize::default(),
+        ends_apart: !stdio::stdout_is_stdin(),
+        stdout: Source::new(&reactor, Output::stdout(), Origin::Stdout.token()),
+        stderr: Source::new(&reactor, Output::stderr(), Origin::Stderr.token()),
         from_app: Inbox::default(),
         to_app: Outbox::default(),
+        read_ahead: 0,
         to_stderr: StderrQueue::default(),
         sharing,
         election: None,
@@ -167,10 +164,10 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
         tally: Tally::begin(),
         spec,
         starter,
+        starter_exits,
         signals,
-        watch,
-        alarm: None,
-        happened: Vec::new(),
+        reactor,
+        events: Vec::new(),
     };
     let served = shim.serve();
     shim.end_strays();
@@ -183,19 +180,33 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, origin: Origin) -> ExitC
     }
 }
 
-/// What is waited for from the first moment to the last.
-fn watch(signals: &Signals, starter: &Starter) -> io::Result<Watch> {
-    let watch = Watch::new()?;
-    watch.add(signals.as_fd(), Who::Signals)?;
-    if let Starter::Watch(watched) = starter {
-        let exits = watched
-            .iter()
-            .filter_map(|watched| watched.process.exit_fd());
-        for exit in exits {
-            watch.add(exit, Who::Starter)?;
-        }
-    }
-    Ok(watch)
+/// Catches signals, and waits for them and for the end of the processes that are watched.
+fn watch(starter: &Starter) -> io::Result<(Reactor, Source<Signals>, StarterExits)> {
+    let heard = [
+        Signal::TERM,
+        Signal::INT,
+        Signal::HUP,
+        Signal::CHILD,
+        STOP_SERVER,
+    ];
+    let signals = Signals::catch(&heard)?;
+    let reactor = Reactor::new()?;
+    let (token, interest) = (Origin::Signals.token(), Interest::READ);
+    let signals = Source::with(&reactor, signals, token, interest)?;
+    let exits = exits_of(starter, &reactor)?;
+    Ok((reactor, signals, exits))
+}
+
+/// Waits for the end of every process that is watched, where the system tells it.
+fn exits_of(starter: &Starter, reactor: &Reactor) -> io::Result<StarterExits> {
+    let watched = match starter {
+        Starter::Watch(watched) => &watched[..],
+        Starter::Gone(_) | Starter::NoProcess => &[],
+    };
+    let exits = watched.iter().filter_map(|it| Exit::of(&it.process));
+    exits
+        .map(|exit| Source::with(reactor, exit, Origin::Starter.token(), Interest::READ))
+        .collect()
 }
 
 struct Shim {
@@ -207,20 +218,23 @@ struct Shim {
     spec: Spec,
     records: records::Lazily,
 
-    stdin: Watched<Input>,
+    stdin: Source<Stdin>,
     stdin_open: bool,
-    stdin_width: Width,
-    stdout: Watched<Output>,
+    stdin_buffer: BufferSize,
+    stdout: Source<Output>,
     /// stdin and stdout are two: an end of the one is not the other's.
     ends_apart: bool,
-    stderr: Watched<Output>,
+    stderr: Source<Output>,
     from_app: Inbox,
     to_app: Outbox,
+    /// Bytes read of the daemon while the app had enough to read, and not yet made up for by what the app took since. The
+    /// daemon is read as slowly as the app reads, and not in one go now and then: it would think that nobody reads.
+    read_ahead: usize,
     to_stderr: StderrQueue,
 
     /// How to be a daemon's client.
     sharing: Option<Sharing>,
-    election: Option<Watched<Pending>>,
+    election: Option<ElectionPending>,
     /// The connection that an election made, until the engine uses it.
     new_link: Option<Box<Link>>,
     link: Option<Box<Link>>,
@@ -237,11 +251,12 @@ struct Shim {
     tally: Tally,
 
     starter: Starter,
-    signals: Signals,
-    watch: Watch,
-    /// For times that are not short, once there was one.
-    alarm: Option<Alarmed>,
-    happened: Vec<Event>,
+    /// The ends of the processes that are watched.
+    starter_exits: StarterExits,
+    signals: Source<Signals>,
+    reactor: Reactor,
+    /// What the last wait told.
+    events: Vec<Event>,
 }
 
 impl Shim {
@@ -249,7 +264,7 @@ impl Shim {
         if let Starter::Gone(role) = self.starter {
             return Ok(End::without_app(&self.stdin, Gone::Starter(role)));
         }
-        if self.sharing.is_some() && election::is_readable(&self.stdin) {
+        if self.sharing.is_some() && is_readable_within(&self.stdin, Duration::ZERO) {
             // Before there is a daemon: so it is told the app's first line together with the hello.
             self.hear_app()?;
         }
@@ -276,12 +291,13 @@ impl Shim {
             if !settled && self.engine.answered_once() && self.to_app.is_empty() {
                 // The app has its first answer: what the start needed is of no more use.
                 settled = true;
-                kennel_sys::memory::give_back_free();
+                kennel_sys::memory::release_free_memory();
             }
             let ready = self.sleep()?;
-            self.now = self.moment(Instant::now());
+            let now = Instant::now();
+            self.now = self.moment(now);
             slept = true;
-            spare::let_go_if_due();
+            buffer_pool::free_if_due(now);
             if let Some(end) = self.look(&ready)? {
                 return Ok(end);
             }
@@ -302,7 +318,7 @@ impl Shim {
         while let Some(line) = self.engine.poll_to_app() {
             self.to_app.push(&line);
         }
-        let said_all = self.engine.app_said_all();
+        let said_all = self.engine.all_input_is_sent();
         if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server()) {
             while server.to.len() < ENOUGH
                 && let Some(line) = self.engine.poll_to_upstream()
@@ -332,8 +348,12 @@ impl Shim {
         let before = self.to_app.len();
         self.to_app.flush(|bytes| self.stdout.write(bytes))?;
         let left = self.to_app.len();
+        self.read_ahead = match left < ENOUGH {
+            true => 0,
+            false => self.read_ahead.saturating_sub(before - left),
+        };
         self.engine
-            .output_written(left, left >= ENOUGH, left < before, self.now);
+            .handle_output_written(left, left >= ENOUGH, left < before, self.now);
         Ok(())
     }
 
@@ -341,7 +361,7 @@ impl Shim {
     fn end_strays(&self) {
         let warden_is_gone = |server: &Server| !server.tree.warden().is_alive();
         if self.server.as_ref().is_some_and(warden_is_gone) {
-            let records = self.records.get().map(|records| records.trees.as_fd());
+            let records = self.records.get().map(|records| records.trees.handle());
             let _ = tree::end_strays(&[], records);
         }
     }
@@ -360,7 +380,7 @@ impl Shim {
     /// Ends the app's output at the end of a line, if the kernel gives room for what is left of it.
     fn finish_line(&mut self) {
         let rest = self.to_app.rest_of_line();
-        if !rest.is_empty() && width::make_room(&self.stdout, rest.len()) {
+        if !rest.is_empty() && make_room(&self.stdout, rest.len()) {
             self.stdout.write_all_or_drop(rest);
         }
     }
@@ -377,13 +397,5 @@ impl Shim {
 fn record_ancestors(starter: &mut Starter) {
     if let Starter::Watch(origin) = starter {
         origin.record_ancestors();
-    }
-}
-
-/// How a server ended, for the errors of the session.
-pub(crate) fn ending(exit: Exit) -> Ending {
-    match exit {
-        Exit::Code(code) => Ending::Code(code),
-        Exit::Signal(signal) => Ending::Signal(signal),
     }
 }

@@ -2,34 +2,26 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, PipeReader, PipeWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kennel_core::hello::App;
 use kennel_core::session::Replay;
 use kennel_core::time::Moment;
+use kennel_sys::io::{BufferSize, Reactor, Source};
+use kennel_sys::io::{is_readable_within, reader_is_gone_within, unread_bytes};
 use kennel_sys::process::ProcessRef;
-use kennel_sys::tree::{Detached, Exit, Ladder, Launch, Report, Tree};
-use rustix::io::Errno;
-use rustix::pipe::PipeFlags;
+use kennel_sys::runtime_dir::RuntimeDir;
+use kennel_sys::tree::{Detached, Exit, Ladder, Report, Tree};
 
-use super::lines::{Inbox, Outbox};
 use super::listed::Tally;
-use super::watch::{Watch, Watched, Who};
-use super::width::Width;
+use super::origin::Origin;
 use crate::daemon::{ClientState, ServerState};
+use crate::lines::{Inbox, Outbox};
 use crate::listing::{self, Entry, Mode};
+use crate::server_process::{MAX_STDERR_LINE, PIPE_SIZE, ServerLaunch, StderrTail, is_still_open};
 use crate::sources::{Look, Sources};
-
-/// What a pipe holds: large lines need fewer turns.
-const PIPE_SIZE: usize = 256 * 1024;
-/// A longer line on stderr is passed on in parts: one that never ends must not fill our memory.
-const LONGEST_COMPLAINT: usize = 64 * 1024;
-/// How much of what the server said on stderr is kept for an error.
-const TAIL_LINES: usize = 20;
-const TAIL_LINE_BYTES: usize = 500;
 
 /// How often its files are looked at, while it is used.
 const LOOK: Duration = Duration::from_secs(1);
@@ -128,13 +120,14 @@ impl Spec {
 /// A running server, and what is on its way to and from it.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(super) tree: Watched<Tree>,
+    pub(super) tree: Source<Tree>,
     /// `None` once it was told that no more will come.
-    pub(super) stdin: Option<Watched<OwnedFd>>,
+    pub(super) stdin: Option<Source<PipeWriter>>,
     /// `None` once it was closed.
-    pub(super) stdout: Option<Watched<OwnedFd>>,
-    widths: [Width; 2],
-    pub(super) stderr: Option<Watched<OwnedFd>>,
+    pub(super) stdout: Option<Source<PipeReader>>,
+    stdin_buffer: BufferSize,
+    stdout_buffer: BufferSize,
+    pub(super) stderr: Option<Source<PipeReader>>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
     /// How much was for it that it did not hear, when it heard no more.
@@ -145,7 +138,8 @@ pub(crate) struct Server {
     pub(super) exit: Option<Exit>,
     /// What its warden reported and nobody has dealt with.
     pub(super) reports: VecDeque<Report>,
-    pub(crate) said: Tail,
+    stderr_lines: Inbox,
+    pub(crate) stderr_tail: StderrTail,
     /// What it was started from.
     pub(super) sources: Sources,
     /// When that was last looked at; nobody does where it would not be replaced for it.
@@ -155,45 +149,39 @@ pub(crate) struct Server {
 impl Server {
     pub(super) fn start(
         spec: &Spec,
-        records: Option<BorrowedFd<'_>>,
-        watch: &Watch,
+        records: Option<&RuntimeDir>,
+        reactor: &Reactor,
     ) -> io::Result<Server> {
         // Before the start: what changes meanwhile has changed.
         let sources = spec.sources();
-        let (stdin, to_server) = pipe()?;
-        let (from_server, stdout) = pipe()?;
-        let (errors, stderr) = pipe()?;
-        for ours in [&to_server, &from_server, &errors] {
-            rustix::fs::fcntl_setfl(ours, rustix::fs::OFlags::NONBLOCK)?;
-        }
-        for pipe in [&to_server, &from_server] {
-            // Smaller pipes only cost turns: an unprivileged user may have used up its share of larger ones.
-            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_SIZE);
-        }
-        let tree = Launch {
-            server: spec.command.clone(),
-            warden: vec![crate::this_build::itself().into(), "warden".into()],
-            stdio: [stdin, stdout, stderr],
+        let launch = ServerLaunch {
+            command: spec.command.clone(),
             env: None,
             cwd: spec.cwd.clone(),
             ladder: spec.ladder,
             detached: spec.detached,
             records,
-        }
-        .start()?;
+            stdin_size: PIPE_SIZE,
+        };
+        let (tree, pipes) = launch.start()?;
+        let stdin = Source::new(reactor, pipes.stdin, Origin::ServerStdin.token());
+        let stdout = Source::new(reactor, pipes.stdout, Origin::ServerStdout.token());
+        let stderr = Source::new(reactor, pipes.stderr, Origin::ServerStderr.token());
         Ok(Server {
-            tree: watch.over(tree, Who::Warden),
-            stdin: Some(watch.over(to_server, Who::ServerIn)),
-            stdout: Some(watch.over(from_server, Who::ServerOut)),
-            widths: Default::default(),
-            stderr: Some(watch.over(errors, Who::ServerErr)),
+            tree: Source::new(reactor, tree, Origin::Reports.token()),
+            stdin: Some(stdin),
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            stdin_buffer: BufferSize::default(),
+            stdout_buffer: BufferSize::default(),
             from: Inbox::default(),
             to: Outbox::default(),
             thrown_away: 0,
             input_ended: None,
             exit: None,
             reports: VecDeque::new(),
-            said: Tail::default(),
+            stderr_lines: Inbox::default(),
+            stderr_tail: StderrTail::default(),
             sources,
             looked: spec.replace.then(Instant::now),
         })
@@ -213,10 +201,10 @@ impl Server {
         let Some(stdin) = &self.stdin else {
             return self.throw_away();
         };
-        let [width, _] = &self.widths;
+        let buffer = &self.stdin_buffer;
         let written = self.to.flush(|bytes| {
-            width.suit(stdin, bytes.len());
-            Ok(rustix::io::write(stdin, bytes)?)
+            buffer.fit(stdin, bytes.len());
+            (&**stdin).write(bytes)
         });
         if written.is_err() {
             // It hears nothing any more: whoever asks it something would wait for ever.
@@ -233,10 +221,10 @@ impl Server {
         let Some(stdin) = self.stdin.as_ref().filter(|_| from_app.begins_a_call()) else {
             return;
         };
-        let [width, _] = &self.widths;
+        let buffer = &self.stdin_buffer;
         self.to.send_ahead(from_app, |bytes| {
-            width.suit(stdin, from_app.len());
-            Ok(rustix::io::write(stdin, bytes)?)
+            buffer.fit(stdin, from_app.len());
+            (&**stdin).write(bytes)
         });
     }
 
@@ -275,10 +263,8 @@ impl Server {
             return false;
         };
         let read = self.from.read(stdout);
-        let [_, width] = &self.widths;
-        width.suit(stdout, self.from.len());
-        stdout.was_read(&read);
-        let open = still_open(&read);
+        self.stdout_buffer.fit(stdout, self.from.len());
+        let open = is_still_open(&read);
         if !open {
             self.stdout = None;
             self.from.end_of_server();
@@ -288,16 +274,14 @@ impl Server {
 
     /// Whether there is something to read now, be it the end.
     pub(crate) fn has_said_more(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        self.stdout.as_ref().is_some_and(|stdout| {
-            let mut fds = [PollFd::new(stdout, PollFlags::IN)];
-            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-        })
+        let stdout = self.stdout.as_ref();
+        stdout.is_some_and(|stdout| is_readable_within(stdout, Duration::ZERO))
     }
 
     /// Whether no process could read its stdin any more.
     pub(super) fn stdin_is_closed(&self) -> bool {
-        self.stdin.as_ref().is_some_and(lacks_reader)
+        let stdin = self.stdin.as_ref();
+        stdin.is_some_and(|stdin| reader_is_gone_within(stdin, Duration::ZERO))
     }
 
     /// Reads what it said on stderr, and hands over every whole line.
@@ -305,21 +289,20 @@ impl Server {
         let Some(stderr) = &self.stderr else {
             return;
         };
-        let read = self.said.lines.read(stderr);
-        while let Some(line) = self.said.lines.next_line() {
+        let read = self.stderr_lines.read(stderr);
+        while let Some(line) = self.stderr_lines.next_line() {
             each(line);
-            remember(&mut self.said.last, line);
+            self.stderr_tail.push(line);
         }
-        let open = still_open(&read);
+        let open = is_still_open(&read);
         if !open {
             self.stderr = None;
         }
-        // One that never ends its lines (a progress bar) must not fill our memory.
-        if (!open || self.said.lines.len() > LONGEST_COMPLAINT)
-            && let Some(rest) = self.said.lines.rest()
+        if (!open || self.stderr_lines.len() > MAX_STDERR_LINE)
+            && let Some(rest) = self.stderr_lines.rest()
         {
             each(&rest);
-            remember(&mut self.said.last, &rest);
+            self.stderr_tail.push(&rest);
         }
     }
 
@@ -351,72 +334,23 @@ impl Server {
         None
     }
 
+    /// Whether a report that nobody has dealt with says that it could not be started.
+    pub(super) fn was_refused(&self) -> bool {
+        let mut reports = self.reports.iter();
+        reports.any(|report| matches!(report, Report::Refused(_)))
+    }
+
     fn tree_reports(&self, within: Duration) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::new(&*self.tree, PollFlags::IN)];
-        let within = Timespec::try_from(within).unwrap_or_default();
-        poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0)
+        is_readable_within(&self.tree, within)
     }
-}
-
-/// The last lines of stderr.
-#[derive(Debug, Default)]
-pub(crate) struct Tail {
-    lines: Inbox,
-    last: VecDeque<String>,
-}
-
-impl Tail {
-    pub(crate) fn text(&self) -> String {
-        let lines: Vec<&str> = self.last.iter().map(String::as_str).collect();
-        lines.join("\n")
-    }
-}
-
-fn remember(last: &mut VecDeque<String>, line: &[u8]) {
-    if last.len() == TAIL_LINES {
-        last.pop_front();
-    }
-    let line = &line[..line.len().min(TAIL_LINE_BYTES)];
-    last.push_back(String::from_utf8_lossy(line).into_owned());
-}
-
-/// Whether nobody has the other end of a pipe that is written to.
-pub(crate) fn lacks_reader(pipe: impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::empty())];
-    let polled = poll(&mut fds, Some(&Timespec::default()));
-    polled.is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// How much is in a pipe that nobody will ever read: nobody is left who could. A process that ends lets go of its stdout
 /// before its stdin, and on a busy machine not in the same moment.
-fn unread(pipe: &OwnedFd) -> usize {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    const LETS_GO: Timespec = Timespec {
-        tv_sec: 0,
-        tv_nsec: 200_000_000,
-    };
-    let mut fds = [PollFd::new(pipe, PollFlags::empty())];
-    let polled = poll(&mut fds, Some(&LETS_GO));
-    if polled.is_err() || !fds[0].revents().contains(PollFlags::ERR) {
-        return 0;
+fn unread(pipe: &Source<PipeWriter>) -> usize {
+    const LETS_GO: Duration = Duration::from_millis(200);
+    match reader_is_gone_within(pipe, LETS_GO) {
+        true => unread_bytes(pipe),
+        false => 0,
     }
-    let unread = rustix::io::ioctl_fionread(pipe).unwrap_or(0);
-    usize::try_from(unread).unwrap_or(0)
-}
-
-fn still_open(read: &io::Result<usize>) -> bool {
-    match read {
-        Ok(0) => false,
-        Ok(_) => true,
-        Err(error) => matches!(
-            error.kind(),
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-        ),
-    }
-}
-
-fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
-    rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
 }

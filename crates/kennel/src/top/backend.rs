@@ -1,4 +1,4 @@
-//! What ratatui draws with: the escape sequences that every terminal of the last decades knows.
+//! A backend for ratatui: the escape sequences that all usual terminals understand.
 
 use std::io::{self, Write};
 
@@ -18,19 +18,19 @@ impl<W: Write> Ansi<W> {
     }
 }
 
-/// How a cell looks, beside its symbol.
+/// The style of a cell, apart from its symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Look {
+struct CellStyle {
     colour: Color,
     modifier: Modifier,
 }
 
-const PLAIN: Look = Look {
+const PLAIN: CellStyle = CellStyle {
     colour: Color::Reset,
     modifier: Modifier::empty(),
 };
 
-impl Look {
+impl CellStyle {
     fn write(self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"\x1b[0m")?;
         for (modifier, code) in [
@@ -47,7 +47,7 @@ impl Look {
             Color::Yellow => 33,
             Color::Blue => 34,
             Color::Cyan => 36,
-            // No other is used.
+            // Other colours are not used.
             _ => return Ok(()),
         };
         write!(out, "\x1b[{code}m")
@@ -71,30 +71,30 @@ impl<W: Write> Backend for Ansi<W> {
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
-        let mut look = PLAIN;
+        let mut style = PLAIN;
         let mut next = None;
         for (x, y, cell) in content {
             if next != Some((x, y)) {
                 self.set_cursor_position((x, y))?;
             }
             next = Some((x + 1, y));
-            let wanted = Look {
+            let wanted = CellStyle {
                 colour: cell.fg,
                 modifier: cell.modifier,
             };
-            if wanted != look {
+            if wanted != style {
                 wanted.write(&mut self.out)?;
-                look = wanted;
+                style = wanted;
             }
             self.out.write_all(cell.symbol().as_bytes())?;
         }
-        match look {
+        match style {
             PLAIN => Ok(()),
             _ => PLAIN.write(&mut self.out),
         }
     }
 
-    /// The screen hides it when it comes, and shows it when it goes.
+    /// `Screen` hides the cursor when it starts, and shows it when it ends.
     fn hide_cursor(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -104,7 +104,7 @@ impl<W: Write> Backend for Ansi<W> {
         Ok(())
     }
 
-    /// Nobody asks: the whole screen is ours.
+    /// Never used: the whole screen is drawn.
     fn get_cursor_position(&mut self) -> io::Result<Position> {
         Ok(Position::ORIGIN)
     }

@@ -1,4 +1,4 @@
-//! Memory and requests over time: what the sparklines show.
+//! Memory and requests over time, for the sparklines.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use crate::listing::Entry;
 use crate::ps::words;
 
-/// So many looks are remembered.
+/// Maximum number of samples that are kept.
 const KEPT: usize = 120;
 
-/// What was seen of one entry.
+/// The samples of one entry.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct Samples {
     /// In bytes.
     pub(super) memory: VecDeque<u64>,
     /// Requests per second, in tenths.
@@ -19,8 +19,8 @@ pub(super) struct Past {
     counted: Option<(Instant, BTreeMap<u32, u64>)>,
 }
 
-impl Past {
-    fn saw(&mut self, entry: &Entry, at: Instant) {
+impl Samples {
+    fn update(&mut self, entry: &Entry, at: Instant) {
         push(&mut self.memory, words::memory(entry));
         let servers = entry.servers.iter();
         let counts = servers.map(|server| (server.state.pid, server.state.requests));
@@ -35,31 +35,37 @@ impl Past {
     }
 }
 
-/// Of everyone who runs, by key.
+/// The samples of all entries, by key.
 #[derive(Debug, Default)]
-pub(super) struct History(BTreeMap<String, Past>);
+pub(super) struct History(BTreeMap<String, Samples>);
 
 impl History {
-    pub(super) fn saw(&mut self, entries: &[Entry], at: Instant) {
+    pub(super) fn update(&mut self, entries: &[Entry], at: Instant) {
         for entry in entries {
-            self.0.entry(entry.key.clone()).or_default().saw(entry, at);
+            self.0
+                .entry(entry.key.clone())
+                .or_default()
+                .update(entry, at);
         }
         let runs = |key: &String| entries.iter().any(|entry| entry.key == *key);
         self.0.retain(|key, _| runs(key));
     }
 
-    pub(super) fn of(&self, key: &str) -> Option<&Past> {
+    pub(super) fn of(&self, key: &str) -> Option<&Samples> {
         self.0.get(key)
     }
 
-    /// The last rate, in tenths per second.
+    /// The latest rate, in tenths per second.
     pub(super) fn rate(&self, key: &str) -> u64 {
-        let past = self.of(key);
-        past.and_then(|past| past.rate.back()).copied().unwrap_or(0)
+        let samples = self.of(key);
+        samples
+            .and_then(|samples| samples.rate.back())
+            .copied()
+            .unwrap_or(0)
     }
 }
 
-/// Tenths of requests per second. A server that is new began at nothing; one that is gone is asked nothing.
+/// Tenths of requests per second. A new server starts at zero; an ended one gets no requests.
 pub(super) fn rate(before: &BTreeMap<u32, u64>, now: &BTreeMap<u32, u64>, passed: Duration) -> u64 {
     let since = |(pid, count): (&u32, &u64)| {
         let before = before.get(pid).copied().unwrap_or(0);

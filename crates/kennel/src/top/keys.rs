@@ -1,6 +1,6 @@
-//! Keys, read from the bytes that a terminal sends. Pure.
+//! Parses keys from the bytes that a terminal sends. Pure.
 
-/// A key that means something here.
+/// A key that has a meaning in `top`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Char(char),
@@ -16,16 +16,16 @@ pub(super) enum Key {
     CtrlC,
 }
 
-/// The longest escape sequence that is waited for.
+/// Maximum length of an escape sequence.
 const LONGEST_SEQUENCE: usize = 32;
 
-/// Turns bytes into keys; a sequence may come in several reads.
+/// Turns bytes into keys; a sequence may arrive in several reads.
 #[derive(Debug, Default)]
 pub(super) struct KeyParser {
     pending: Vec<u8>,
 }
 
-/// What the first bytes are, and how many of them.
+/// The first key of some bytes, and how many bytes it has.
 enum Parsed {
     Key(Key, usize),
     Unknown(usize),
@@ -33,18 +33,18 @@ enum Parsed {
 }
 
 impl KeyParser {
-    /// The keys that are complete with these bytes.
+    /// The keys that these bytes complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.pending.extend(bytes);
         self.take(false)
     }
 
-    /// Whether the rest of a sequence may be on its way.
+    /// Whether the rest of a sequence may still arrive.
     pub(super) fn is_incomplete(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// The keys of what is pending, now that nothing follows: an escape byte alone is the key Esc.
+    /// The keys of the pending bytes if nothing follows: an escape byte alone is the key Esc.
     pub(super) fn finish(&mut self) -> Vec<Key> {
         self.take(true)
     }
@@ -85,12 +85,12 @@ fn parse(bytes: &[u8]) -> Parsed {
         [b'\r' | b'\n', ..] => Parsed::Key(Key::Enter, 1),
         [0x7f | 0x08, ..] => Parsed::Key(Key::Backspace, 1),
         [0x03, ..] => Parsed::Key(Key::CtrlC, 1),
-        [..0x20, ..] => Parsed::Unknown(1),
+        [0..0x20, ..] => Parsed::Unknown(1),
         bytes => parse_char(bytes),
     }
 }
 
-/// What follows `ESC [`: parameters, and a last byte that says which key it is.
+/// Parses the rest of a sequence after `ESC [`: parameters, and a last byte that identifies the key.
 fn parse_csi(rest: &[u8]) -> Parsed {
     let Some(end) = rest.iter().position(|byte| !(0x20..0x40).contains(byte)) else {
         return Parsed::Incomplete;
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_known_whole_in_pieces_and_among_others() {
+    fn keys_are_parsed_whole_in_pieces_and_in_sequence() {
         let cases: [(&str, &[Key]); 14] = [
             ("q", &[Key::Char('q')]),
             (

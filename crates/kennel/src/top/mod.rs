@@ -1,13 +1,13 @@
-//! `kennel top`: what runs, full-screen. Nothing here is touched by any other command.
+//! `kennel top`: monitors running servers, full-screen. No other command uses this code.
 //!
-//! | file | what |
+//! | file | contains |
 //! |---|---|
-//! | `model` | what is known and chosen, and what a key does to it; pure |
-//! | `keys` | which keys the bytes of a terminal are; pure |
+//! | `model` | entries, selection, and the effect of each key; pure |
+//! | `keys` | parses keys from the bytes of a terminal; pure |
 //! | `history` | memory and requests over time; pure |
-//! | `view` | how that is drawn |
-//! | `backend` | the escape sequences it is drawn with |
-//! | `screen` | the terminal, which is given back however it ends |
+//! | `view` | draws the model |
+//! | `backend` | the escape sequences for drawing |
+//! | `screen` | the terminal, which is always restored |
 
 mod backend;
 mod history;
@@ -26,6 +26,7 @@ use kennel_sys::Signal;
 use kennel_sys::events;
 use kennel_sys::signals::Signals;
 
+use crate::exit_code::{self, USAGE};
 use crate::logs::{self, NoLog};
 use crate::terminal::{Input, TerminalReader};
 use crate::{listing, ps, terminal};
@@ -33,82 +34,68 @@ use keys::{Key, KeyParser};
 use model::{Action, Model};
 use screen::Screen;
 
-/// Exit code for a question that cannot be answered as it was put.
-const USAGE: u8 = 2;
-/// How often it looks: nothing tells when a server's memory changes (rule 10).
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The rest of an escape sequence comes within this time, or never.
+/// How often it refreshes: no event reports that a server's memory changes (rule 10).
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time between the bytes of an escape sequence.
 const SEQUENCE_WITHIN: Duration = Duration::from_millis(25);
-/// So much of a log is read at most.
+/// Maximum number of lines of a log that are read.
 const LINES: usize = 1000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Begin with what has this in its name, key or app
+    /// Show only rows with this text in their name, key, state or app
     filter: Option<String>,
 }
 
 pub(crate) fn top(args: Args) -> ExitCode {
     if terminal::size().is_none() || !io::IsTerminal::is_terminal(&io::stdin()) {
-        crate::fail("top needs a terminal; `kennel ps` and `kennel ps --json` do not");
-        return ExitCode::from(USAGE);
+        let words = "top needs a terminal; `kennel ps` and `kennel ps --json` do not";
+        return crate::fail_with(USAGE, words);
     }
-    if !terminal::has_cursor() {
-        crate::fail(
-            "top needs a terminal with a cursor that moves, and TERM is dumb; use `kennel ps`",
-        );
-        return ExitCode::from(USAGE);
-    }
-    let all = [
-        Signal::INT,
-        Signal::TERM,
-        Signal::HUP,
-        Signal::QUIT,
-        Signal::WINCH,
-        Signal::TSTP,
-    ];
-    let signals = match Signals::catch(&all) {
+    let signals = match terminal::take_over("top", &[Signal::TSTP]) {
         Ok(signals) => signals,
-        Err(error) => return crate::fail(&format!("cannot catch signals: {error}")),
+        Err(code) => return code,
     };
-    let mut model = Model::new(args.filter.unwrap_or_default(), terminal::likes_colour());
+    let mut model = Model::new(args.filter.unwrap_or_default(), terminal::wants_colour());
     let ended = TerminalReader::stdin().and_then(|input| {
         let mut screen = Screen::enter()?;
-        go_on(&mut model, &mut screen, &input, &signals)
+        run(&mut model, &mut screen, &input, &signals)
     });
     match ended {
         Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(signal)) => ExitCode::from(128u8.wrapping_add(signal.as_raw() as u8)),
-        // Nobody is there to read why.
-        Err(error) if terminal::is_gone(&error) => ExitCode::from(128 + Signal::HUP.as_raw() as u8),
+        Ok(Some(signal)) => ExitCode::from(exit_code::of_signal(signal)),
+        // The terminal is gone; an error would reach nobody.
+        Err(error) if terminal::is_gone(&error) => {
+            ExitCode::from(exit_code::of_signal(Signal::HUP))
+        }
         Err(error) => crate::fail(&format!("cannot show it: {error}")),
     }
 }
 
-/// Until somebody wants it to end; the signal, if it was one. A terminal that is gone is as good as SIGHUP.
-fn go_on(
+/// Runs until the user quits or a signal arrives; returns the signal. A terminal that is gone counts as SIGHUP.
+fn run(
     model: &mut Model,
     screen: &mut Screen,
     input: &TerminalReader,
     signals: &Signals,
 ) -> io::Result<Option<Signal>> {
     let mut parser = KeyParser::default();
-    let mut next_look = Instant::now();
+    let mut next_refresh = Instant::now();
     loop {
-        if Instant::now() >= next_look {
-            look(model)?;
-            next_look = Instant::now() + LOOK_EVERY;
+        if Instant::now() >= next_refresh {
+            refresh(model)?;
+            next_refresh = Instant::now() + REFRESH_INTERVAL;
         }
         match screen.draw(model) {
-            // It takes nothing at the moment, and is drawn anew when it does.
+            // The terminal accepts nothing at the moment; draw everything once it does.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => screen.forget(),
             drawn => drawn?,
         }
-        let mut left = next_look.saturating_duration_since(Instant::now());
+        let mut left = next_refresh.saturating_duration_since(Instant::now());
         if parser.is_incomplete() {
             left = left.min(SEQUENCE_WITHIN);
         }
-        events::wait(&[signals, input], &[], Some(left))?;
+        events::sleep(&[signals, input], &[], Some(left))?;
         while let Some(signal) = signals.next() {
             match signal {
                 Signal::WINCH => screen.forget(),
@@ -123,7 +110,7 @@ fn go_on(
             match model.key(key) {
                 Action::None => {}
                 Action::Quit => return Ok(None),
-                Action::Look => tell_log(model),
+                Action::ReadLog => read_selected_log(model),
                 Action::Stop => stop(model),
             }
         }
@@ -140,31 +127,31 @@ fn typed(parser: &mut KeyParser, input: &TerminalReader) -> io::Result<Option<Ve
     })
 }
 
-fn look(model: &mut Model) -> io::Result<()> {
+fn refresh(model: &mut Model) -> io::Result<()> {
     let entries = listing::all().map_err(|error| io::Error::other(error.to_string()))?;
-    model.saw(entries, ps::now(), Instant::now());
-    tell_log(model);
+    model.update(entries, ps::now(), Instant::now());
+    read_selected_log(model);
     Ok(())
 }
 
-/// What the chosen one said last.
-fn tell_log(model: &mut Model) {
-    let Some(key) = model.chosen().map(|entry| entry.key.clone()) else {
-        return model.heard(Vec::new(), None);
+/// Reads the last lines of the selected entry's log.
+fn read_selected_log(model: &mut Model) {
+    let Some(key) = model.selected().map(|entry| entry.key.clone()) else {
+        return model.set_log(Vec::new(), None);
     };
     match logs::find(&key).map(|log| logs::last(&log, LINES)) {
-        Ok(Ok(lines)) => model.heard(lines, None),
-        Ok(Err(_)) => model.heard(Vec::new(), Some("has a log that cannot be read")),
-        Err(NoLog::Because(why)) => model.heard(Vec::new(), Some(why)),
+        Ok(Ok(lines)) => model.set_log(lines, None),
+        Ok(Err(_)) => model.set_log(Vec::new(), Some("has a log that cannot be read")),
+        Err(NoLog::Because(why)) => model.set_log(Vec::new(), Some(why)),
         Err(NoLog::Unknown | NoLog::Ambiguous(_) | NoLog::Failed(_)) => {
-            model.heard(Vec::new(), Some("has no log"));
+            model.set_log(Vec::new(), Some("has no log"));
         }
     }
 }
 
-/// Asks the chosen one to end, by its identity. That it has is seen at the next look.
+/// Asks the selected entry to stop, by process identity. The next refresh shows the result.
 fn stop(model: &mut Model) {
-    let Some(entry) = model.chosen() else {
+    let Some(entry) = model.selected() else {
         return;
     };
     let process = match entry.mode {
@@ -181,5 +168,5 @@ fn stop(model: &mut Model) {
         Ok(false) => format!("{} is gone already", entry.name),
         Err(error) => format!("cannot stop {}: {error}", entry.name),
     };
-    model.says(words);
+    model.set_message(words);
 }

@@ -1,4 +1,4 @@
-//! What is known and chosen, and what a key does to it. Pure: entries, times and keys are handed in.
+//! The entries and the selection, and the effect of each key. Pure: entries, times and keys are arguments.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -6,10 +6,10 @@ use std::time::Instant;
 use super::history::History;
 use super::keys::Key;
 use crate::listing::Entry;
-use crate::logs::timeline::Told;
+use crate::logs::timeline::LogLine;
 use crate::ps::words;
 
-/// By what the list is sorted.
+/// The order of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     Age,
@@ -44,43 +44,43 @@ impl Sort {
     }
 }
 
-/// What the keys are for at the moment.
+/// The meaning of keys at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Browse,
     Filter,
-    /// Whether the chosen one is to be stopped.
+    /// Asks whether to stop the selected entry.
     Ask,
     Help,
-    /// The log of the chosen one, so many lines above its end.
+    /// Shows the log of the selected entry, scrolled up by this many lines.
     Log(usize),
 }
 
-/// What is to be done beyond the model.
+/// An action that the model cannot do itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     None,
     Quit,
-    /// Somebody else is chosen: what did it say?
-    Look,
+    /// Another entry is selected: read its log.
+    ReadLog,
     Stop,
 }
 
 #[derive(Debug)]
 pub(super) struct Model {
     entries: Vec<Entry>,
-    chosen: Option<String>,
-    /// Where it was in the list.
+    selected: Option<String>,
+    /// Its position in the list.
     place: usize,
     pub(super) history: History,
     pub(super) sort: Sort,
     pub(super) filter: String,
     pub(super) mode: Mode,
-    pub(super) lines: Vec<Told>,
+    pub(super) lines: Vec<LogLine>,
     pub(super) no_log: Option<&'static str>,
     pub(super) message: Option<String>,
     pub(super) colour: bool,
-    /// In seconds since 1970.
+    /// Seconds since 1970.
     pub(super) now: u64,
 }
 
@@ -88,7 +88,7 @@ impl Model {
     pub(super) fn new(filter: String, colour: bool) -> Model {
         Model {
             entries: Vec::new(),
-            chosen: None,
+            selected: None,
             place: 0,
             history: History::default(),
             sort: Sort::Age,
@@ -102,26 +102,26 @@ impl Model {
         }
     }
 
-    /// Who runs now.
-    pub(super) fn saw(&mut self, entries: Vec<Entry>, now: u64, at: Instant) {
-        self.history.saw(&entries, at);
+    /// Takes the entries that run now.
+    pub(super) fn update(&mut self, entries: Vec<Entry>, now: u64, at: Instant) {
+        self.history.update(&entries, at);
         (self.entries, self.now) = (entries, now);
-        self.choose_somebody();
+        self.keep_selection();
     }
 
-    pub(super) fn heard(&mut self, lines: Vec<Told>, no_log: Option<&'static str>) {
+    pub(super) fn set_log(&mut self, lines: Vec<LogLine>, no_log: Option<&'static str>) {
         (self.lines, self.no_log) = (lines, no_log);
     }
 
-    pub(super) fn says(&mut self, words: String) {
+    pub(super) fn set_message(&mut self, words: String) {
         self.message = Some(words);
     }
 
-    /// Those that the filter lets through, sorted.
+    /// The entries that pass the filter, sorted.
     pub(super) fn shown(&self) -> Vec<&Entry> {
         let passing = |entry: &&Entry| passes(entry, &self.filter);
         let mut shown: Vec<&Entry> = self.entries.iter().filter(passing).collect();
-        // Stable: those that are equal stay as they are, by age.
+        // A stable sort: equal entries stay ordered by age.
         match self.sort {
             Sort::Age => {}
             Sort::Name => shown.sort_by(|one, other| one.name.cmp(&other.name)),
@@ -136,13 +136,13 @@ impl Model {
         &self.entries
     }
 
-    pub(super) fn chosen(&self) -> Option<&Entry> {
-        let key = self.chosen.as_deref()?;
+    pub(super) fn selected(&self) -> Option<&Entry> {
+        let key = self.selected.as_deref()?;
         self.shown().into_iter().find(|entry| entry.key == key)
     }
 
-    pub(super) fn place_of_chosen(&self) -> Option<usize> {
-        let key = self.chosen.as_deref()?;
+    pub(super) fn index_of_selected(&self) -> Option<usize> {
+        let key = self.selected.as_deref()?;
         self.shown().iter().position(|entry| entry.key == key)
     }
 
@@ -174,17 +174,17 @@ impl Model {
             Key::Char('q') => return Action::Quit,
             Key::Esc => {
                 self.filter.clear();
-                self.choose_somebody();
+                self.keep_selection();
             }
             Key::Char('?' | 'h') => self.mode = Mode::Help,
             Key::Char('/') => self.mode = Mode::Filter,
             Key::Char('o') => self.sort = self.sort.next(),
-            Key::Char('l') | Key::Enter if self.chosen().is_some() => {
+            Key::Char('l') | Key::Enter if self.selected().is_some() => {
                 self.mode = Mode::Log(0);
             }
-            Key::Char('s') => match self.chosen() {
-                Some(entry) if entry.is_at_rest() => {
-                    self.says("it hibernates: there is nothing to stop".to_owned());
+            Key::Char('s') => match self.selected() {
+                Some(entry) if entry.is_hibernating() => {
+                    self.set_message("it hibernates: there is nothing to stop".to_owned());
                 }
                 Some(_) => self.mode = Mode::Ask,
                 None => {}
@@ -211,8 +211,8 @@ impl Model {
             Key::Char(char) => self.filter.push(char),
             _ => {}
         }
-        self.choose_somebody();
-        Action::Look
+        self.keep_selection();
+        Action::ReadLog
     }
 
     fn read_log(&mut self, key: Key, above: usize) -> Action {
@@ -232,33 +232,33 @@ impl Model {
 
     fn move_by(&mut self, by: isize) -> Action {
         let last = self.shown().len().saturating_sub(1);
-        let place = self.place_of_chosen().unwrap_or(0);
+        let place = self.index_of_selected().unwrap_or(0);
         let place = place.saturating_add_signed(by).min(last);
-        self.choose(place);
-        Action::Look
+        self.select(place);
+        Action::ReadLog
     }
 
-    fn choose(&mut self, place: usize) {
+    fn select(&mut self, place: usize) {
         self.place = place;
-        self.chosen = self.shown().get(place).map(|entry| entry.key.clone());
+        self.selected = self.shown().get(place).map(|entry| entry.key.clone());
     }
 
-    /// The one that was chosen, as long as it is shown; else whoever has its place now.
-    fn choose_somebody(&mut self) {
-        if let Some(place) = self.place_of_chosen() {
+    /// Keeps the selected entry while it is shown; else selects the one at its position.
+    fn keep_selection(&mut self) {
+        if let Some(place) = self.index_of_selected() {
             self.place = place;
         } else {
             let last = self.shown().len().saturating_sub(1);
-            self.choose(self.place.min(last));
+            self.select(self.place.min(last));
             if matches!(self.mode, Mode::Ask | Mode::Log(_)) {
-                // Whoever was meant is gone; nobody else was.
+                // The selected entry is gone; do not apply the question to another one.
                 self.mode = Mode::Browse;
             }
         }
     }
 }
 
-/// Whether its name, key, state or an app of its has this in it.
+/// Whether its name, key, state or one of its apps contains this text.
 fn passes(entry: &Entry, filter: &str) -> bool {
     let filter = filter.to_lowercase();
     let apps = entry

@@ -1,5 +1,5 @@
-//! The terminal while it is ours: another screen, no echo. It is given back when this is dropped, and before a panic
-//! is told.
+//! The terminal while `top` uses it: alternate screen, no echo. Restored when this is dropped, and before a panic is
+//! reported.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::{Mutex, Once, PoisonError};
@@ -15,21 +15,21 @@ use super::model::Model;
 use super::view;
 use crate::terminal::TerminalWriter;
 
-/// Room for a whole picture, so that it is written in one piece.
+/// Buffer size for a whole picture, so that it is written at once.
 const PICTURE: usize = 64 << 10;
-/// Another screen, without a cursor; and back.
+/// Switches to the alternate screen without a cursor, and back.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?1049l\x1b[?25h";
-/// What is between is shown at once.
+/// Makes the terminal show the output between these two at once.
 const BEGIN_PICTURE: &[u8] = b"\x1b[?2026h";
 const END_PICTURE: &[u8] = b"\x1b[?2026l";
 
-/// How the terminal was before we came.
+/// The settings of the terminal before `top` started.
 static BEFORE: Mutex<Option<Settings>> = Mutex::new(None);
 
 pub(super) struct Screen {
     terminal: Terminal<Ansi<BufWriter<TerminalWriter>>>,
-    /// Whether what is on it is known.
+    /// Whether the content of the terminal is known.
     known: bool,
 }
 
@@ -37,10 +37,10 @@ impl Screen {
     pub(super) fn enter() -> io::Result<Screen> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
-            let told = std::panic::take_hook();
+            let log_lines = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                give_back();
-                told(panic);
+                restore();
+                log_lines(panic);
             }));
         });
         let mut out = BufWriter::with_capacity(PICTURE, TerminalWriter::stdout()?);
@@ -55,13 +55,13 @@ impl Screen {
                 known: true,
             }),
             Err(error) => {
-                give_back();
+                restore();
                 Err(error)
             }
         }
     }
 
-    /// Draws what changed, in the size that the terminal has now. Nobody sees half of it.
+    /// Draws the changes, in the present size of the terminal. The terminal never shows half of them.
     pub(super) fn draw(&mut self, model: &Model) -> io::Result<()> {
         self.terminal.backend_mut().write_all(BEGIN_PICTURE)?;
         if !self.known {
@@ -75,9 +75,9 @@ impl Screen {
         out.flush()
     }
 
-    /// Gives the terminal back and stops this process, as SIGTSTP asks. Takes the terminal again once it is continued.
+    /// Restores the terminal and stops this process, as SIGTSTP asks. Takes the terminal again once it is continued.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
-        give_back();
+        restore();
         ProcessRef::me()?.signal(Signal::STOP)?;
         make_raw()?;
         self.forget();
@@ -86,7 +86,8 @@ impl Screen {
         out.flush()
     }
 
-    /// Its window changed: one that was small for a moment has lost what did not fit, and may have its old size by now.
+    /// Forgets what is on the screen after a resize: a window that was small for a moment has lost its content, even if
+    /// it has its old size again.
     pub(super) fn forget(&mut self) {
         self.known = false;
     }
@@ -94,19 +95,19 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-/// Keys come one by one, unseen, and none is a signal.
+/// Keys arrive one by one, without echo, and none sends a signal.
 fn make_raw() -> io::Result<()> {
     let before = Settings::make_raw()?;
     *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
     Ok(())
 }
 
-/// A terminal that is gone needs nothing back.
-fn give_back() {
+/// Restores the terminal; there is nothing to do if it is gone.
+fn restore() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(before) = before else {
         return;

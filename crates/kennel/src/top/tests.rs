@@ -1,4 +1,4 @@
-//! What is decided and drawn, without a terminal.
+//! Tests of the model and the view, without a terminal.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::keys::Key;
 use super::model::{Action, Mode, Model, Sort};
 use super::view;
 use crate::listing::Entry;
-use crate::logs::timeline::Teller;
+use crate::logs::timeline::LogFormat;
 use crate::ps::tests::entry;
 
 fn named(name: &str, key: &str, apps: &[&str]) -> Entry {
@@ -23,7 +23,7 @@ fn named(name: &str, key: &str, apps: &[&str]) -> Entry {
 
 fn model() -> Model {
     let mut model = Model::new(String::new(), true);
-    model.saw(three(), 1_000_000, Instant::now());
+    model.update(three(), 1_000_000, Instant::now());
     model
 }
 
@@ -96,7 +96,7 @@ fn it_filters_while_it_is_typed_by_name_and_app() {
 }
 
 #[test]
-fn nobody_is_stopped_without_a_yes_nor_instead_of_somebody_else() {
+fn an_entry_is_stopped_only_after_a_yes_and_never_instead_of_another() {
     let mut model = model();
     press(&mut model, Key::Down);
     for no in [Key::Char('n'), Key::Enter, Key::Esc, Key::Char('s')] {
@@ -106,19 +106,19 @@ fn nobody_is_stopped_without_a_yes_nor_instead_of_somebody_else() {
     }
     press(&mut model, Key::Char('s'));
     assert_eq!(press(&mut model, Key::Char('y')), Action::Stop);
-    assert_eq!(model.chosen().unwrap().name, "files");
-    // It goes while its person thinks about it.
+    assert_eq!(model.selected().unwrap().name, "files");
+    // It ends while the user is asked.
     press(&mut model, Key::Char('s'));
     let mut others = three();
     others.remove(1);
-    model.saw(others, 1_000_001, Instant::now());
+    model.update(others, 1_000_001, Instant::now());
     assert_eq!(model.mode, Mode::Browse);
-    assert_eq!(model.chosen().unwrap().name, "browser", "its neighbour");
+    assert_eq!(model.selected().unwrap().name, "browser", "its neighbour");
     assert_eq!(press(&mut model, Key::Char('y')), Action::None);
-    // One that hibernates has nothing to stop.
+    // A hibernating session has nothing to stop.
     let mut resting = three();
     resting[0].state = "hibernating".to_owned();
-    model.saw(resting, 1_000_002, Instant::now());
+    model.update(resting, 1_000_002, Instant::now());
     press(&mut model, Key::Home);
     press(&mut model, Key::Char('s'));
     assert_eq!(model.mode, Mode::Browse);
@@ -126,23 +126,23 @@ fn nobody_is_stopped_without_a_yes_nor_instead_of_somebody_else() {
 }
 
 #[test]
-fn a_choice_stays_with_whom_was_chosen_whoever_comes_or_goes() {
+fn the_selection_stays_on_an_entry_when_others_come_and_go() {
     let mut model = model();
     press(&mut model, Key::End);
-    assert_eq!(model.chosen().unwrap().name, "browser");
+    assert_eq!(model.selected().unwrap().name, "browser");
     let mut more = three();
     more.insert(0, named("another", "dddd", &[]));
-    model.saw(more, 1_000_001, Instant::now());
-    assert_eq!(model.chosen().unwrap().name, "browser");
-    model.saw(Vec::new(), 1_000_002, Instant::now());
-    assert!(model.chosen().is_none());
+    model.update(more, 1_000_001, Instant::now());
+    assert_eq!(model.selected().unwrap().name, "browser");
+    model.update(Vec::new(), 1_000_002, Instant::now());
+    assert!(model.selected().is_none());
     press(&mut model, Key::Down);
     press(&mut model, Key::Char('l'));
     assert_eq!(model.mode, Mode::Browse);
 }
 
 #[test]
-fn a_rate_is_what_was_asked_since_and_a_new_server_is_no_negative_one() {
+fn a_rate_counts_new_requests_and_is_not_negative_for_a_new_server() {
     let counts = |counts: &[(u32, u64)]| -> BTreeMap<u32, u64> { counts.iter().copied().collect() };
     let second = Duration::from_secs(1);
     let before = counts(&[(1, 100)]);
@@ -159,7 +159,7 @@ fn rows_are_given_by_the_height_alone_and_the_least_screen_has_a_list() {
         let areas = view::areas(Rect::new(0, 0, columns, rows));
         assert!(areas.list.height >= 1, "{rows}");
         assert_eq!(areas.foot.y, rows - 1);
-        assert_eq!(areas.chosen.is_some(), rows >= 14, "{rows}");
+        assert_eq!(areas.selected.is_some(), rows >= 14, "{rows}");
     }
 }
 
@@ -167,7 +167,7 @@ fn rows_are_given_by_the_height_alone_and_the_least_screen_has_a_list() {
 fn it_is_drawn_large_and_small_and_smaller() {
     let mut model = model();
     let line = "2026-12-31T23:59:59.999Z server says: a complaint";
-    model.heard(vec![Teller::Daemon.line(line)], None);
+    model.set_log(vec![LogFormat::Daemon.line(line)], None);
     let large = screen(&model, 120, 40).join("\n");
     for word in [
         "3 claude",
@@ -221,14 +221,14 @@ fn no_number_loses_a_digit_however_narrow_the_screen_is() {
     large.servers[0].state.requests = u64::MAX;
     large.servers[0].state.latency_us = Some(u64::MAX);
     let mut model = Model::new(String::new(), false);
-    model.saw(vec![large], 1_800_000_000, Instant::now());
+    model.update(vec![large], 1_800_000_000, Instant::now());
     let allowed = [
         "1234", "1", "1k", "5.4T", "7.5T", "18e", "57y", "0.0", "4711",
     ];
     for columns in 1..=140 {
         let screen = screen(&model, columns, 30);
         for (at, row) in screen.iter().enumerate().take(12) {
-            // The first word is the head's or the name, and the foot and the title have no numbers.
+            // The first word is a heading or a name; footer and title have no numbers.
             for word in row.split_whitespace() {
                 let word = word.trim_end_matches([',', '/', 's']);
                 if word.starts_with(|char: char| char.is_ascii_digit()) {
@@ -252,7 +252,7 @@ fn no_number_loses_a_digit_however_narrow_the_screen_is() {
 }
 
 #[test]
-fn no_column_moves_whoever_comes_and_a_name_that_is_cut_says_so() {
+fn no_column_moves_when_entries_change_and_a_shortened_name_shows_it() {
     let long = "a-server-with-a-name-that-nobody-can-type-in-one-go-and-then-some-more-of-it";
     for columns in [60, 99, 100, 120] {
         let mut model = model();
@@ -260,12 +260,12 @@ fn no_column_moves_whoever_comes_and_a_name_that_is_cut_says_so() {
         let mut crowd = three();
         let apps: Vec<&str> = vec!["an-app-of-a-very-long-name"; 40];
         let mut large = named(long, "dddd", &apps);
-        large.state = "a state that nobody has ever heard of".to_owned();
+        large.state = "a state that is unknown to this build".to_owned();
         large.servers[0].rss_bytes = Some(900 << 30);
         large.servers[0].state.requests = u64::MAX;
         large.servers[0].state.latency_us = Some(86_400_000_000);
         crowd.push(large);
-        model.saw(crowd, 1_000_000, Instant::now() + Duration::from_secs(1));
+        model.update(crowd, 1_000_000, Instant::now() + Duration::from_secs(1));
         let after = screen(&model, columns, 30);
         assert_eq!(before[1], after[1], "the heads");
         let row = &after[5];
@@ -275,7 +275,7 @@ fn no_column_moves_whoever_comes_and_a_name_that_is_cut_says_so() {
             1 + usize::from(columns >= 100) + 1,
             "{row}"
         );
-        // Between two columns there is nothing.
+        // The gap between two columns is empty.
         let heads: Vec<char> = after[1].chars().collect();
         let widths: &[u16] = match columns {
             100.. => &[columns - 82, 12, 3, 24, 6, 6, 6, 6, 6, 4],

@@ -1,4 +1,4 @@
-//! How the model is drawn: a list, and below it the chosen one, as far as there is room.
+//! Draws the model: the list, and below it the selected entry, as far as there is room.
 
 use std::collections::VecDeque;
 
@@ -12,15 +12,15 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::model::{Mode, Model};
 use crate::listing::Entry;
-use crate::logs::timeline::{Speaker, Told};
-use crate::ps::words::{self, Mood};
+use crate::logs::timeline::{LogLine, LogSource};
+use crate::ps::words::{self, Health};
 
-/// From this width on, everything has its column.
-const ROOMY: u16 = 100;
-/// From this height on, the chosen one is shown beside the list.
-const TALL: u16 = 14;
+/// Minimum width for all columns.
+const MIN_WIDTH_FOR_ALL: u16 = 100;
+/// Minimum height for the details of the selected entry.
+const MIN_HEIGHT_FOR_DETAILS: u16 = 14;
 
-/// Its head, its width (0: what is left), and whether it ends at its right.
+/// Heading, width (0: the rest), and whether it is aligned to the right.
 pub(super) type Column = (&'static str, u16, bool);
 
 const ALL_COLUMNS: [Column; 10] = [
@@ -35,7 +35,7 @@ const ALL_COLUMNS: [Column; 10] = [
     ("ANSWER", 6, true),
     ("AGE", 4, true),
 ];
-/// Those of a narrower screen; of a very narrow one, without some of them.
+/// The columns of a narrower screen; a very narrow one drops some.
 const FEW_COLUMNS: [Column; 7] = [
     ("NAME", 0, false),
     ("STATE", 11, false),
@@ -45,17 +45,17 @@ const FEW_COLUMNS: [Column; 7] = [
     ("ANSWER", 6, true),
     ("AGE", 4, true),
 ];
-/// Where there is no room, columns go in this order: one that is shown is shown whole.
+/// The order in which columns are dropped: a column is shown completely or not at all.
 const DROPPED_FIRST: [&str; 6] = ["REQ/S", "ANSWER", "CLI", "AGE", "STATE", "MEMORY"];
-/// Narrower than this, the past is not drawn beside the facts.
-const WIDE_ENOUGH_FOR_PAST: u16 = 50;
-/// Between two columns.
+/// Minimum width for sparklines beside the facts.
+const MIN_WIDTH_FOR_SAMPLES: u16 = 50;
+/// Width between two columns.
 const GAP: u16 = 1;
-/// Narrower than this, nobody knows what was cut.
-const LEAST_NAME: u16 = 8;
+/// Minimum width of a shortened name.
+const MIN_NAME_WIDTH: u16 = 8;
 
 const HELP: [&str; 12] = [
-    "up, down, j, k      choose",
+    "up, down, j, k      select",
     "l, Enter            its log (up and down there, q back)",
     "s                   stop it (asks)",
     "o                   sort by the next column",
@@ -64,17 +64,17 @@ const HELP: [&str; 12] = [
     "?                   this help",
     "q, Ctrl-C           leave",
     "",
-    "MEMORY is what the servers hold now, SAVED what as many",
-    "servers as clients would hold beyond that, ANSWER how long",
-    "half of the last answers took at most.",
+    "MEMORY: memory of the servers. SAVED: memory that one",
+    "server for each client would use in addition. ANSWER: the",
+    "median time of the last answers.",
 ];
 
-/// Who gets which rows: the head, the list, the chosen one, its events, the last line.
+/// The rows of the screen: title, list, selected entry, its events, footer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Areas {
     pub(super) head: Rect,
     pub(super) list: Rect,
-    pub(super) chosen: Option<Rect>,
+    pub(super) selected: Option<Rect>,
     pub(super) events: Option<Rect>,
     pub(super) foot: Rect,
 }
@@ -82,23 +82,23 @@ pub(super) struct Areas {
 pub(super) fn areas(whole: Rect) -> Areas {
     let rows = |constraints: &[Constraint]| Layout::vertical(constraints).split(whole);
     let line = Constraint::Length(1);
-    if whole.height < TALL {
+    if whole.height < MIN_HEIGHT_FOR_DETAILS {
         let parts = rows(&[line, Constraint::Min(1), line]);
         return Areas {
             head: parts[0],
             list: parts[1],
-            chosen: None,
+            selected: None,
             events: None,
             foot: parts[2],
         };
     }
-    // Fixed by the height alone: nothing moves when somebody comes or goes.
+    // Depends only on the height: nothing moves when entries come and go.
     let list = Constraint::Length((whole.height - 2) * 2 / 5);
     let parts = rows(&[line, list, Constraint::Length(7), Constraint::Min(2), line]);
     Areas {
         head: parts[0],
         list: parts[1],
-        chosen: Some(parts[2]),
+        selected: Some(parts[2]),
         events: Some(parts[3]),
         foot: parts[4],
     }
@@ -111,8 +111,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let areas = areas(frame.area());
     frame.render_widget(head(model, areas.head.width), areas.head);
     draw_list(frame, model, areas.list);
-    if let Some(area) = areas.chosen {
-        draw_chosen(frame, model, area);
+    if let Some(area) = areas.selected {
+        draw_selected(frame, model, area);
     }
     if let Some(area) = areas.events {
         draw_events(frame, model, area);
@@ -138,7 +138,7 @@ fn head(model: &Model, width: u16) -> Paragraph<'_> {
     Paragraph::new(fitting(&parts, ", ", width)).style(Style::new().add_modifier(Modifier::BOLD))
 }
 
-/// The first of these parts that there is room for: a number is shown whole or not at all.
+/// The parts that fit, in order: a number is shown completely or not at all.
 fn fitting(parts: &[String], between: &str, width: u16) -> String {
     let mut text = String::new();
     for part in parts.iter().filter(|part| !part.is_empty()) {
@@ -170,7 +170,7 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
         .column_spacing(GAP)
         .header(heads)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-    let mut state = TableState::new().with_selected(model.place_of_chosen());
+    let mut state = TableState::new().with_selected(model.index_of_selected());
     frame.render_stateful_widget(table, area, &mut state);
     if shown.is_empty() && area.height > 1 {
         let words = match model.filter.is_empty() {
@@ -186,9 +186,9 @@ fn draw_list(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     }
 }
 
-/// Given by the width of the screen alone: no column moves, whoever comes or goes. The name gets what is left.
+/// Depends only on the width of the screen: no column moves when entries come and go. The name gets the rest.
 pub(super) fn columns(whole: u16) -> Vec<Column> {
-    let mut columns = match whole >= ROOMY {
+    let mut columns = match whole >= MIN_WIDTH_FOR_ALL {
         true => ALL_COLUMNS.to_vec(),
         false => FEW_COLUMNS.to_vec(),
     };
@@ -197,7 +197,7 @@ pub(super) fn columns(whole: u16) -> Vec<Column> {
         whole.saturating_sub(others)
     };
     for dropped in DROPPED_FIRST {
-        if name(&columns) >= LEAST_NAME {
+        if name(&columns) >= MIN_NAME_WIDTH {
             break;
         }
         columns.retain(|&(head, ..)| head != dropped);
@@ -219,8 +219,8 @@ fn cell(model: &Model, entry: &Entry, head: &str, width: usize) -> Cell<'static>
     match head {
         "NAME" => Cell::new(words::cut(&words::printable(&entry.name), width)),
         "STATE" => {
-            let (state, mood) = words::state(entry, model.now);
-            Cell::new(words::cut(&state, width)).style(tint(model, mood))
+            let (state, health) = words::state(entry, model.now);
+            Cell::new(words::cut(&state, width)).style(tint(model, health))
         }
         "SRV" => number(words::few(entry.servers.len())),
         "CLI" => number(words::few(entry.clients.len())),
@@ -234,7 +234,7 @@ fn cell(model: &Model, entry: &Entry, head: &str, width: usize) -> Cell<'static>
     }
 }
 
-/// Numbers end where their column ends.
+/// Numbers are aligned to the right.
 fn number(text: String) -> Cell<'static> {
     Cell::new(Line::from(text).right_aligned())
 }
@@ -246,12 +246,12 @@ fn tenths(tenths: u64) -> String {
     }
 }
 
-fn tint(model: &Model, mood: Mood) -> Style {
-    match mood {
+fn tint(model: &Model, health: Health) -> Style {
+    match health {
         _ if !model.colour => Style::new(),
-        Mood::Well => Style::new().fg(Color::Green),
-        Mood::Quiet => Style::new().add_modifier(Modifier::DIM),
-        Mood::Odd => Style::new().fg(Color::Yellow),
+        Health::Good => Style::new().fg(Color::Green),
+        Health::Quiet => Style::new().add_modifier(Modifier::DIM),
+        Health::Warning => Style::new().fg(Color::Yellow),
     }
 }
 
@@ -259,37 +259,40 @@ fn titled(title: String) -> Block<'static> {
     Block::new().borders(Borders::TOP).title(title)
 }
 
-/// Its servers and clients at the left, its past at the right.
-fn draw_chosen(frame: &mut Frame<'_>, model: &Model, area: Rect) {
-    let Some(entry) = model.chosen() else {
+/// Draws its servers and clients on the left, its history on the right.
+fn draw_selected(frame: &mut Frame<'_>, model: &Model, area: Rect) {
+    let Some(entry) = model.selected() else {
         return frame.render_widget(titled(String::new()), area);
     };
     let title = format!(
         " {} · {} · {} ",
         words::printable(&entry.name),
-        words::mode(entry.mode),
+        entry.mode.word(),
         entry.key
     );
     let block = titled(title);
     let inner = block.inner(area);
     frame.render_widget(block, area);
-    let past = model.history.of(&entry.key);
-    let past = past.filter(|_| inner.width >= WIDE_ENOUGH_FOR_PAST);
-    let share = if past.is_some() { 60 } else { 100 };
+    let samples = model.history.of(&entry.key);
+    let samples = samples.filter(|_| inner.width >= MIN_WIDTH_FOR_SAMPLES);
+    let share = if samples.is_some() { 60 } else { 100 };
     let halves = [share, 100 - share].map(Constraint::Percentage);
-    let spacing = if past.is_some() { 2 } else { 0 };
+    let spacing = if samples.is_some() { 2 } else { 0 };
     let [left, right] = Layout::horizontal(halves).spacing(spacing).areas(inner);
     let facts = facts(entry, model.now, left.width).into_iter();
     let lines: Vec<Line<'_>> = facts.map(Line::from).collect();
     frame.render_widget(Paragraph::new(lines), left);
-    let Some(past) = past else {
+    let Some(samples) = samples else {
         return;
     };
     let memory = format!("memory {}", words::bytes(words::memory(entry)));
     let rate = format!("requests {}/s", tenths(model.history.rate(&entry.key)));
     let parts = Layout::vertical([1, 2, 1, 2].map(Constraint::Length)).split(right);
     let (green, blue) = (Color::Green, Color::Blue);
-    let sparklines = [(memory, &past.memory, green), (rate, &past.rate, blue)];
+    let sparklines = [
+        (memory, &samples.memory, green),
+        (rate, &samples.rate, blue),
+    ];
     for (at, (label, values, colour)) in sparklines.into_iter().enumerate() {
         frame.render_widget(Paragraph::new(label), parts[2 * at]);
         let colour = if model.colour { colour } else { Color::Reset };
@@ -301,7 +304,7 @@ fn draw_chosen(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     }
 }
 
-/// As many of the newest as there are columns.
+/// The newest values, one for each column.
 pub(super) fn last_of(values: &VecDeque<u64>, columns: u16) -> Vec<u64> {
     let skipped = values.len().saturating_sub(columns.into());
     values.iter().skip(skipped).copied().collect()
@@ -320,52 +323,52 @@ fn facts(entry: &Entry, now: u64, width: u16) -> Vec<String> {
     }));
     facts.push(format!("clients: {}", words::clients(entry)));
     let why = entry.why.as_ref();
-    facts.extend(why.map(|why| format!("on its own: {}", words::printable(why))));
+    facts.extend(why.map(|why| format!("dedicated: {}", words::printable(why))));
     facts
 }
 
 fn draw_events(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     let block = titled(" last events ".to_owned());
     let room = usize::from(block.inner(area).height);
-    let events = Paragraph::new(told(model, room, 0)).block(block);
+    let events = Paragraph::new(log_lines(model, room, 0)).block(block);
     frame.render_widget(events, area);
 }
 
-/// The last lines of the log that there is room for, so many above its end.
-fn told(model: &Model, room: usize, above: usize) -> Vec<Line<'_>> {
+/// The lines of the log that fit, scrolled up by `above` lines.
+fn log_lines(model: &Model, room: usize, above: usize) -> Vec<Line<'_>> {
     if let Some(why) = model.no_log {
         return vec![Line::from(why)];
     }
     let end = model.lines.len().saturating_sub(above);
     let begin = end.saturating_sub(room);
     let lines = model.lines[begin..end].iter();
-    lines.map(|line| told_line(line, model.colour)).collect()
+    lines.map(|line| log_line(line, model.colour)).collect()
 }
 
-fn told_line(told: &Told, colour: bool) -> Line<'_> {
-    let (by, hue) = match told.by {
-        Speaker::Kennel => ("kennel", Color::Cyan),
-        Speaker::Server => ("server", Color::Yellow),
+fn log_line(log_lines: &LogLine, colour: bool) -> Line<'_> {
+    let (by, hue) = match log_lines.by {
+        LogSource::Kennel => ("kennel", Color::Cyan),
+        LogSource::Server => ("server", Color::Yellow),
     };
     let hue = if colour { hue } else { Color::Reset };
     Line::from(vec![
-        Span::styled(told.clock(), Style::new().add_modifier(Modifier::DIM)),
+        Span::styled(log_lines.clock(), Style::new().add_modifier(Modifier::DIM)),
         Span::styled(format!(" {by}  "), Style::new().fg(hue)),
-        Span::raw(told.words.as_str()),
+        Span::raw(log_lines.words.as_str()),
     ])
 }
 
 fn draw_log(frame: &mut Frame<'_>, model: &Model, above: usize) {
-    let name = model.chosen().map_or("", |entry| entry.name.as_str());
+    let name = model.selected().map_or("", |entry| entry.name.as_str());
     let block = titled(format!(" log of {} · q back ", words::printable(name)));
     let area = frame.area();
     let room = usize::from(block.inner(area).height);
-    let lines = Paragraph::new(told(model, room, above)).block(block);
+    let lines = Paragraph::new(log_lines(model, room, above)).block(block);
     frame.render_widget(lines, area);
 }
 
 fn foot(model: &Model) -> Paragraph<'_> {
-    let name = || words::printable(model.chosen().map_or("", |entry| entry.name.as_str()));
+    let name = || words::printable(model.selected().map_or("", |entry| entry.name.as_str()));
     let text = match (&model.message, model.mode) {
         (_, Mode::Filter) => format!("/{}_   Enter keeps it, Esc removes it", model.filter),
         (_, Mode::Ask) => format!(

@@ -1,10 +1,10 @@
-//! Servers that do not care where they start: so that sessions of all projects can share one.
+//! Servers that do not depend on their directory, so that the sessions of all projects can share one.
 
 use crate::names::Names;
 use crate::sharing::table::Row;
 
-/// Their packages. None of them reads a file relative to where it starts, an `.env` file included: for `server-memory`, a
-/// relative path is one beside the package.
+/// Their packages. None of them reads a file relative to the working directory, not even `.env`; for `server-memory`, a
+/// relative path is relative to the package.
 const PACKAGES: Names = Names(
     "@antv/mcp-server-chart @kimtaeyoon83/mcp-server-youtube-transcript \
      @modelcontextprotocol/server-aws-kb-retrieval @modelcontextprotocol/server-github \
@@ -13,7 +13,7 @@ const PACKAGES: Names = Names(
      airtable-mcp-server mcp-server-fetch mcp-server-time",
 );
 
-/// Whether a server may be started anywhere.
+/// Whether a server may run in any directory.
 pub(crate) fn fits(row: &Row) -> bool {
     row.package.is_some_and(|(_, name)| PACKAGES.contains(name))
 }

@@ -1,4 +1,4 @@
-//! The apps people use, and where each keeps its servers.
+//! Well-known apps, and the files in which they configure servers.
 
 use std::path::Path;
 
@@ -9,67 +9,90 @@ use super::{toml, yaml};
 /// An app.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// What `--client` calls it.
+    /// Its name for `--client`.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    pub(crate) files: &'static [Place],
-    /// Whether it fills in variables in a command's arguments as it does in the command.
+    pub(crate) files: &'static [ConfigPath],
+    /// Whether it expands variables in a command's arguments as it does in the command.
     pub(crate) fills_in_args: bool,
-    /// The program that writes over its file while it runs, if it does.
+    /// The program that overwrites the file while it runs, if one does.
     pub(crate) rewrites: Option<&'static str>,
 }
 
-/// A file that may be there.
+/// A file that may exist.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConfigPath {
     pub(crate) base: Base,
-    /// Below the base; a part that begins with `*` stands for all that end like it.
+    /// The path below the base; a part that begins with `*` matches all names with this ending.
     pub(crate) path: &'static str,
     pub(crate) shape: Shape,
 }
 
-/// Where a path begins.
+/// The beginning of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Base {
     Home,
     /// `$XDG_CONFIG_HOME`, `~/.config`.
     Config,
-    /// Where desktop apps keep theirs: another place on every system.
+    /// The directory of desktop apps' data, which differs between systems.
     AppData,
-    /// `~/.config` on Linux and macOS; on Windows where desktop apps keep theirs.
+    /// `~/.config` on Linux and macOS; on Windows the directory of desktop apps' data.
     ConfigOrAppData,
-    /// The directory a variable names, else one below home.
+    /// The directory in a variable, else one below home.
     Variable(&'static str, &'static str),
-    /// The file itself that a variable names.
+    /// The file in a variable.
     FileOf(&'static str),
-    /// The directory we are in.
+    /// The working directory.
     Project,
 }
 
-/// How a file is written.
+/// The byte order mark.
+const MARK: char = '\u{feff}';
+
+/// Maximum number of servers in one file. Every one takes time: for its line, its rule and its record.
+const MAX_SERVERS: usize = 10_000;
+
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Json(Root),
     Toml,
     Yaml(yaml::Kind),
-    /// JSON with whatever of the known members it has.
+    /// JSON with any of the known members.
     AnyJson,
 }
 
 impl Shape {
-    /// The servers in a file of this shape.
+    /// The servers in a file of this format.
     pub(crate) fn entries(self, text: &str) -> Result<Vec<Entry>, Unreadable> {
-        match self {
+        // A byte order mark is not part of the document. Spaces of its length keep all positions the same.
+        if let Some(body) = text.strip_prefix(MARK)
+            && !matches!(self, Shape::Yaml(_))
+        {
+            let entries = self.entries(&(" ".repeat(MARK.len_utf8()) + body));
+            return entries.map_err(|mut error| {
+                error.column -= usize::from(error.line == 1) * (MARK.len_utf8() - 1);
+                error
+            });
+        }
+        let entries = match self {
             Shape::Json(root) => shapes::entries(text, &[root]),
             Shape::AnyJson => shapes::entries(text, shapes::ROOTS),
             Shape::Toml => toml::entries(text),
             Shape::Yaml(kind) => yaml::entries(text, kind),
+        }?;
+        match entries.get(MAX_SERVERS) {
+            None => Ok(entries),
+            Some(entry) => {
+                let what = format!("more than {MAX_SERVERS} servers: too many for a configuration");
+                Err(Unreadable::at(text, entry.at, what))
+            }
         }
     }
 
-    /// By its name, and for YAML by what is in it.
+    /// The format by the file's name, and for YAML by its content.
     pub(crate) fn of_file(path: &Path, text: &str) -> Option<Shape> {
-        let text = text.trim_start_matches('\u{feff}');
+        let text = text.trim_start_matches(MARK);
         let has_extensions = text.lines().any(|line| {
             let key = line.split_once(':').map(|(key, _)| key.trim_end());
             matches!(key, Some("extensions" | "\"extensions\"" | "'extensions'"))
@@ -84,8 +107,8 @@ impl Shape {
     }
 }
 
-const fn place(base: Base, path: &'static str, shape: Shape) -> Place {
-    Place { base, path, shape }
+const fn config_path(base: Base, path: &'static str, shape: Shape) -> ConfigPath {
+    ConfigPath { base, path, shape }
 }
 
 const MCP_SERVERS: Shape = Shape::Json(Root::McpServers);
@@ -93,18 +116,18 @@ const SERVERS: Shape = Shape::Json(Root::Servers);
 const OPENCODE: Shape = Shape::Json(Root::Mcp);
 const CONTINUE: Shape = Shape::Yaml(yaml::Kind::McpServers);
 
-/// Every app that is known. `docs/CLIENTS.md` shows them, and a test keeps it true.
+/// All known apps. `docs/CLIENTS.md` shows them; a test compares both.
 pub(crate) static CLIENTS: &[Client] = &[
     Client {
         id: "claude-code",
         title: "Claude Code",
         files: &[
-            place(
+            config_path(
                 Base::Variable("CLAUDE_CONFIG_DIR", ""),
                 ".claude.json",
                 MCP_SERVERS,
             ),
-            place(Base::Project, ".mcp.json", MCP_SERVERS),
+            config_path(Base::Project, ".mcp.json", MCP_SERVERS),
         ],
         fills_in_args: true,
         rewrites: Some("claude"),
@@ -112,7 +135,7 @@ pub(crate) static CLIENTS: &[Client] = &[
     Client {
         id: "claude-desktop",
         title: "Claude Desktop",
-        files: &[place(
+        files: &[config_path(
             Base::AppData,
             "Claude/claude_desktop_config.json",
             MCP_SERVERS,
@@ -124,8 +147,8 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "cursor",
         title: "Cursor",
         files: &[
-            place(Base::Home, ".cursor/mcp.json", MCP_SERVERS),
-            place(Base::Project, ".cursor/mcp.json", MCP_SERVERS),
+            config_path(Base::Home, ".cursor/mcp.json", MCP_SERVERS),
+            config_path(Base::Project, ".cursor/mcp.json", MCP_SERVERS),
         ],
         fills_in_args: true,
         rewrites: None,
@@ -134,11 +157,11 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "vscode",
         title: "VS Code",
         files: &[
-            place(Base::AppData, "Code/User/mcp.json", SERVERS),
-            place(Base::AppData, "Code/User/profiles/*/mcp.json", SERVERS),
-            place(Base::AppData, "Code - Insiders/User/mcp.json", SERVERS),
-            place(Base::Home, ".copilot/mcp-config.json", MCP_SERVERS),
-            place(Base::Project, ".vscode/mcp.json", SERVERS),
+            config_path(Base::AppData, "Code/User/mcp.json", SERVERS),
+            config_path(Base::AppData, "Code/User/profiles/*/mcp.json", SERVERS),
+            config_path(Base::AppData, "Code - Insiders/User/mcp.json", SERVERS),
+            config_path(Base::Home, ".copilot/mcp-config.json", MCP_SERVERS),
+            config_path(Base::Project, ".vscode/mcp.json", SERVERS),
         ],
         fills_in_args: true,
         rewrites: None,
@@ -147,12 +170,12 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "codex",
         title: "Codex",
         files: &[
-            place(
+            config_path(
                 Base::Variable("CODEX_HOME", ".codex"),
                 "config.toml",
                 Shape::Toml,
             ),
-            place(Base::Project, ".codex/config.toml", Shape::Toml),
+            config_path(Base::Project, ".codex/config.toml", Shape::Toml),
         ],
         fills_in_args: false,
         rewrites: None,
@@ -161,8 +184,8 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "gemini",
         title: "Gemini CLI",
         files: &[
-            place(Base::Home, ".gemini/settings.json", MCP_SERVERS),
-            place(Base::Project, ".gemini/settings.json", MCP_SERVERS),
+            config_path(Base::Home, ".gemini/settings.json", MCP_SERVERS),
+            config_path(Base::Project, ".gemini/settings.json", MCP_SERVERS),
         ],
         fills_in_args: true,
         rewrites: None,
@@ -170,7 +193,7 @@ pub(crate) static CLIENTS: &[Client] = &[
     Client {
         id: "windsurf",
         title: "Windsurf",
-        files: &[place(
+        files: &[config_path(
             Base::Home,
             ".codeium/windsurf/mcp_config.json",
             MCP_SERVERS,
@@ -182,13 +205,13 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "opencode",
         title: "opencode",
         files: &[
-            place(Base::Config, "opencode/opencode.json", OPENCODE),
-            place(Base::Config, "opencode/opencode.jsonc", OPENCODE),
-            place(Base::FileOf("OPENCODE_CONFIG"), "", OPENCODE),
-            place(Base::Project, "opencode.json", OPENCODE),
-            place(Base::Project, "opencode.jsonc", OPENCODE),
-            place(Base::Project, ".opencode/opencode.json", OPENCODE),
-            place(Base::Project, ".opencode/opencode.jsonc", OPENCODE),
+            config_path(Base::Config, "opencode/opencode.json", OPENCODE),
+            config_path(Base::Config, "opencode/opencode.jsonc", OPENCODE),
+            config_path(Base::FileOf("OPENCODE_CONFIG"), "", OPENCODE),
+            config_path(Base::Project, "opencode.json", OPENCODE),
+            config_path(Base::Project, "opencode.jsonc", OPENCODE),
+            config_path(Base::Project, ".opencode/opencode.json", OPENCODE),
+            config_path(Base::Project, ".opencode/opencode.jsonc", OPENCODE),
         ],
         fills_in_args: true,
         rewrites: None,
@@ -197,12 +220,12 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "zed",
         title: "Zed",
         files: &[
-            place(
+            config_path(
                 Base::ConfigOrAppData,
                 "zed/settings.json",
                 Shape::Json(Root::ContextServers),
             ),
-            place(
+            config_path(
                 Base::Project,
                 ".zed/settings.json",
                 Shape::Json(Root::ContextServers),
@@ -215,12 +238,12 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "cline",
         title: "Cline",
         files: &[
-            place(
+            config_path(
                 Base::Home,
                 ".cline/data/settings/cline_mcp_settings.json",
                 MCP_SERVERS,
             ),
-            place(
+            config_path(
                 Base::AppData,
                 "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
                 MCP_SERVERS,
@@ -233,11 +256,11 @@ pub(crate) static CLIENTS: &[Client] = &[
         id: "continue",
         title: "Continue",
         files: &[
-            place(Base::Home, ".continue/config.yaml", CONTINUE),
-            place(Base::Home, ".continue/mcpServers/*.yaml", CONTINUE),
-            place(Base::Home, ".continue/mcpServers/*.json", MCP_SERVERS),
-            place(Base::Project, ".continue/mcpServers/*.yaml", CONTINUE),
-            place(Base::Project, ".continue/mcpServers/*.json", MCP_SERVERS),
+            config_path(Base::Home, ".continue/config.yaml", CONTINUE),
+            config_path(Base::Home, ".continue/mcpServers/*.yaml", CONTINUE),
+            config_path(Base::Home, ".continue/mcpServers/*.json", MCP_SERVERS),
+            config_path(Base::Project, ".continue/mcpServers/*.yaml", CONTINUE),
+            config_path(Base::Project, ".continue/mcpServers/*.json", MCP_SERVERS),
         ],
         fills_in_args: false,
         rewrites: None,
@@ -245,7 +268,7 @@ pub(crate) static CLIENTS: &[Client] = &[
     Client {
         id: "goose",
         title: "Goose",
-        files: &[place(
+        files: &[config_path(
             Base::ConfigOrAppData,
             "goose/config.yaml",
             Shape::Yaml(yaml::Kind::Extensions),

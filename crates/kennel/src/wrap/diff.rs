@@ -1,18 +1,19 @@
-//! What would change, as commands: the former one with a minus, the new one with a plus. No line of the file
-//! itself is shown, for it may hold anything; of a command, only what is known to be harmless ([`mask`]).
+//! The changes as commands: the old one with a minus, the new one with a plus. Shows no line of the file itself, which
+//! may contain anything, and only those words of a command that are known to be harmless ([`mask`]).
 
-use super::entry::{Entry, Unreadable};
+use super::entry::{Entry, LineCounter};
 use super::mask;
 
-/// The commands that differ between two readings of a file. `text` is what `before` was read from.
+/// The commands that differ between two versions of a file. `text` is the file that `before` was read from.
 pub(crate) fn of(text: &str, before: &[Entry], after: &[Entry]) -> String {
     let mut shown = String::new();
+    let mut lines = LineCounter::new(text);
     for (old, new) in before.iter().zip(after) {
         let (was, is) = (old.command(), new.command());
         if was == is {
             continue;
         }
-        let line = Unreadable::at(text, old.at, "").line;
+        let line = lines.line_of(old.at);
         shown += &format!(
             "@@ line {line}: {} @@\n",
             old.name.replace(['\n', '\r'], " ")
@@ -26,7 +27,7 @@ pub(crate) fn of(text: &str, before: &[Entry], after: &[Entry]) -> String {
     shown
 }
 
-/// A word whose end can be seen, on one line.
+/// A word on one line, with its end visible.
 fn readable(word: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'\\".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -1,35 +1,34 @@
-//! What a configuration says about one server, and where in its bytes it says so.
+//! One server of a configuration, and the positions of its parts in the file.
 //!
-//! Every format is read into these, and every change is made of [`Edit`]s to them: what is not named here
-//! keeps its bytes.
+//! All formats are read into these types, and all changes are [`Edit`]s at these positions: all other bytes stay.
 
 use std::fmt;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that a configuration holds, and where: with its quotes, without what stands around it.
+/// A string in a configuration, and its position: with its quotes, without the characters around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) value: String,
     pub(crate) span: Range<usize>,
 }
 
-/// A list of texts.
+/// A list of strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct List {
     pub(crate) words: Vec<Word>,
     pub(crate) layout: Layout,
 }
 
-/// How a list is written.
+/// The notation of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// `[a, b]`: from behind the bracket to the closing one.
+    /// `[a, b]`: from after the bracket to the closing one.
     Flow(Range<usize>),
-    /// A line for each, with a dash before it (YAML), from behind the colon of its key.
+    /// A line with a dash for each string (YAML), from after the colon of its key.
     Block {
-        /// How far the dashes are indented.
+        /// The indentation of the dashes.
         indent: usize,
         after_key: usize,
     },
@@ -38,22 +37,22 @@ pub(crate) enum Layout {
 /// How a server is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// A program, and its arguments beside it.
+    /// A program, and its arguments in a separate member.
     Apart { command: Word, args: Args },
     /// Program and arguments in one list (opencode).
     Together(List),
-    /// Nothing here starts a process, or nobody can say what does.
+    /// It starts no process, or an unknown one, for this reason.
     None(&'static str),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Args {
-    /// There are some, or an empty list. What would take the whole member away, if that can be said.
+    /// A list, which may be empty. `removal` is the range that removes the whole member, if known.
     Listed {
         list: List,
         removal: Option<Range<usize>>,
     },
-    /// There are none: where they would go, and the text before them.
+    /// No list: the position for one, and the text before it.
     Missing { at: usize, lead: String },
 }
 
@@ -61,21 +60,21 @@ pub(crate) enum Args {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// The keys that lead to it, its name last: two scopes of a file may have servers of one name.
+    /// The keys that lead to it, ending with its name: two scopes of a file may have servers with one name.
     pub(crate) path: Vec<String>,
-    /// Where its name stands.
+    /// The position of its name.
     pub(crate) at: usize,
     pub(crate) start: Start,
-    /// The variables it declares, by name.
+    /// The names of the variables it sets.
     pub(crate) env: Vec<String>,
-    /// Whether it says where to start.
+    /// Whether it sets the working directory.
     pub(crate) has_cwd: bool,
-    /// Whether the app is told not to start it.
+    /// Whether it is disabled in the app.
     pub(crate) is_disabled: bool,
 }
 
 impl Entry {
-    /// Program and arguments, if it starts any.
+    /// Program and arguments, if it starts a process.
     pub(crate) fn command(&self) -> Option<Vec<String>> {
         let values = |words: &[Word]| words.iter().map(|word| word.value.clone()).collect();
         match &self.start {
@@ -92,12 +91,12 @@ impl Entry {
     }
 }
 
-/// Which entry of a file a record means.
+/// Identifies an entry of a file in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum EntryId {
     Path(Vec<String>),
-    /// In the records of earlier builds. Several entries may have it.
+    /// In the records of earlier builds. Several entries may have this name.
     Name(String),
 }
 
@@ -114,7 +113,7 @@ impl EntryId {
     }
 }
 
-/// What cannot be read, and where.
+/// Why a file cannot be read, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unreadable {
     pub(crate) line: usize,
@@ -134,6 +133,45 @@ impl Unreadable {
     }
 }
 
+/// Finds the lines of many positions in one text: for ascending ones it reads the text once.
+#[derive(Debug)]
+pub(crate) struct LineCounter<'a> {
+    text: &'a str,
+    offset: usize,
+    line: usize,
+}
+
+impl<'a> LineCounter<'a> {
+    pub(crate) fn new(text: &'a str) -> LineCounter<'a> {
+        LineCounter {
+            text,
+            offset: 0,
+            line: 1,
+        }
+    }
+
+    pub(crate) fn line_of(&mut self, offset: usize) -> usize {
+        if offset < self.offset {
+            *self = LineCounter::new(self.text);
+        }
+        let between = &self.text.as_bytes()[self.offset..offset];
+        self.line += between.iter().filter(|byte| **byte == b'\n').count();
+        self.offset = offset;
+        self.line
+    }
+}
+
+/// Refuses a text that is longer than any configuration of its format. Its parser would take many times the memory.
+pub(crate) fn check_size(text: &str, most: usize) -> Result<(), Unreadable> {
+    match text.len() <= most {
+        true => Ok(()),
+        false => {
+            let what = format!("more than {} MB: too large for a configuration", most >> 20);
+            Err(Unreadable::at(text, most, what))
+        }
+    }
+}
+
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -144,14 +182,14 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// These bytes become that text.
+/// Replaces a range of bytes by a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Edit {
     pub(crate) span: Range<usize>,
     pub(crate) text: String,
 }
 
-/// The text with all edits made. They do not overlap.
+/// Applies all edits to a text. They must not overlap.
 pub(crate) fn apply(text: &str, edits: &[Edit]) -> String {
     let mut edits: Vec<&Edit> = edits.iter().collect();
     edits.sort_by_key(|edit| (edit.span.start, edit.span.end));

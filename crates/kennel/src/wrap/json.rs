@@ -1,221 +1,145 @@
-//! JSON as people write it in configurations: with comments and trailing commas, read into places in the
-//! text rather than into values, so that what is not changed keeps its bytes.
+//! JSON as people write it in configurations, with comments and trailing commas. `jsonc-parser` reads it into values
+//! with their positions, so that all other bytes can stay.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
+use jsonc_parser::ast::{ObjectProp, Value};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::errors::{ParseError, ParseErrorKind};
+use jsonc_parser::tokens::Token;
+use jsonc_parser::{CollectOptions, ParseOptions, Scanner, ScannerOptions, parse_to_ast};
+
 use super::entry::Unreadable;
 
-/// No configuration is nested deeper.
-const DEEPEST: usize = 200;
+/// Accepts comments and trailing commas, and nothing else that JSON does not have.
+const OPTIONS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
 
-/// A value, and where it stands.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
-    pub(crate) span: Range<usize>,
-    pub(crate) value: Value,
+/// The same for its scanner.
+const SCANNER_OPTIONS: ScannerOptions = ScannerOptions {
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+/// Maximum number of keys and values of a document. Each takes about a hundred bytes of memory. A `.claude.json` of 16 MB,
+/// with the prompts of years, has some hundred thousand.
+const MAX_VALUES: usize = 2_000_000;
+
+/// Reads a document without a byte order mark. The parser limits how deeply it may be nested.
+pub(crate) fn parse(text: &str) -> Result<Value<'_>, Unreadable> {
+    check_tokens(text)?;
+    let collect = CollectOptions::default();
+    let parsed = parse_to_ast(text, &collect, &OPTIONS).map_err(|error| refusal(text, &error))?;
+    let value = parsed.value;
+    let value = value.ok_or_else(|| Unreadable::at(text, text.len(), "expected a value"))?;
+    refuse_second_keys(text, &value)?;
+    Ok(value)
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
-    Text(String),
-    List(Vec<Node>),
-    Object(Vec<Member>),
-    /// A number, `true`, `false` or `null`: nobody here asks which.
-    Plain,
+/// The value of this key, if `value` is an object. Keys are unique: [`parse`] refuses duplicates.
+pub(crate) fn get<'v>(value: &'v Value<'v>, key: &str) -> Option<&'v Value<'v>> {
+    Some(&value.as_object()?.get(key)?.value)
 }
 
-/// A key and its value.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Member {
-    pub(crate) key: String,
-    pub(crate) key_span: Range<usize>,
-    pub(crate) node: Node,
+/// The members of an object; empty for everything else.
+pub(crate) fn members<'v>(value: Option<&'v Value<'v>>) -> &'v [ObjectProp<'v>] {
+    let object = value.and_then(Value::as_object);
+    object.map_or(&[], |object| &object.properties)
 }
 
-impl Node {
-    /// The member of this name. No object has two of one name.
-    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
-        self.member(key).map(|member| &member.node)
-    }
-
-    pub(crate) fn member(&self, key: &str) -> Option<&Member> {
-        self.members().iter().find(|member| member.key == key)
-    }
-
-    pub(crate) fn members(&self) -> &[Member] {
-        match &self.value {
-            Value::Object(members) => members,
-            _ => &[],
-        }
-    }
-
-    pub(crate) fn text(&self) -> Option<&str> {
-        match &self.value {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
-    }
+/// The range of a value or a key in the text.
+pub(crate) fn span(node: &impl Ranged) -> Range<usize> {
+    node.start()..node.end()
 }
 
-/// Reads a document.
-pub(crate) fn parse(text: &str) -> Result<Node, Unreadable> {
-    let mut reader = Reader { text, at: 0 };
-    // A byte order mark is no part of the document.
-    reader.eat("\u{feff}");
-    reader.trivia()?;
-    let node = reader.value(0)?;
-    reader.trivia()?;
-    match reader.at == text.len() {
-        true => Ok(node),
-        false => Err(reader.expected("the end of the file")),
-    }
-}
-
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn value(&mut self, depth: usize) -> Result<Node, Unreadable> {
-        if depth > DEEPEST {
-            return Err(self.wrong(self.at, "nested too deeply"));
-        }
-        let start = self.at;
-        let value = match self.peek() {
-            Some(b'{') => self.object(depth)?,
-            Some(b'[') => self.list(depth)?,
-            Some(b'"') => Value::Text(self.string()?),
-            _ => self.plain()?,
+/// Refuses what the parser accepts and apps may not: other white space, and control characters and half surrogates in
+/// strings. Refuses too many values, before the parser takes memory for each. Other errors are left to the parser.
+fn check_tokens(text: &str) -> Result<(), Unreadable> {
+    let mut scanner = Scanner::new(text, &SCANNER_OPTIONS);
+    let (mut end, mut values) = (0, 0);
+    while let Ok(token) = scanner.scan() {
+        let span = match token {
+            Some(_) => scanner.token_start()..scanner.token_end(),
+            None => text.len()..text.len(),
         };
-        let span = start..self.at;
-        Ok(Node { span, value })
-    }
-
-    fn object(&mut self, depth: usize) -> Result<Value, Unreadable> {
-        let mut members = Vec::new();
-        let mut keys = HashSet::new();
-        self.at += 1;
-        loop {
-            self.trivia()?;
-            if self.eat("}") {
-                return Ok(Value::Object(members));
+        if let Some(at) = text[end..span.start].find(|c| !" \t\r\n".contains(c)) {
+            let what = "white space that JSON does not have";
+            return Err(Unreadable::at(text, end + at, what));
+        }
+        end = span.end;
+        match token {
+            None => break,
+            Some(Token::String(_))
+                if serde_json::from_str::<String>(&text[span.clone()]).is_err() =>
+            {
+                let what =
+                    "a string with a line break or another character that JSON does not have";
+                return Err(Unreadable::at(text, span.start, what));
             }
-            let start = self.at;
-            if self.peek() != Some(b'"') {
-                return Err(self.expected("a key in double quotes, or }"));
-            }
-            let key = self.string()?;
-            let key_span = start..self.at;
-            if !keys.insert(key.clone()) {
-                let words = "a key that its object has already: the file cannot be read for sure";
-                return Err(self.wrong(start, words));
-            }
-            self.trivia()?;
-            if !self.eat(":") {
-                return Err(self.expected("a colon"));
-            }
-            self.trivia()?;
-            let node = self.value(depth + 1)?;
-            members.push(Member {
-                key,
-                key_span,
-                node,
-            });
-            self.trivia()?;
-            if !self.eat(",") && self.peek() != Some(b'}') {
-                return Err(self.expected("a comma or }"));
-            }
+            Some(
+                Token::Comma
+                | Token::Colon
+                | Token::CloseBrace
+                | Token::CloseBracket
+                | Token::CommentLine(_)
+                | Token::CommentBlock(_),
+            ) => {}
+            Some(_) => values += 1,
+        }
+        if values > MAX_VALUES {
+            let what =
+                format!("more than {MAX_VALUES} keys and values: too many for a configuration");
+            return Err(Unreadable::at(text, span.start, what));
         }
     }
+    Ok(())
+}
 
-    fn list(&mut self, depth: usize) -> Result<Value, Unreadable> {
-        let mut nodes = Vec::new();
-        self.at += 1;
-        loop {
-            self.trivia()?;
-            if self.eat("]") {
-                return Ok(Value::List(nodes));
-            }
-            nodes.push(self.value(depth + 1)?);
-            self.trivia()?;
-            if !self.eat(",") && self.peek() != Some(b']') {
-                return Err(self.expected("a comma or ]"));
-            }
+/// Refuses two keys with one name: some readers take the first, others the last.
+fn refuse_second_keys(text: &str, value: &Value<'_>) -> Result<(), Unreadable> {
+    if let Value::Array(array) = value {
+        return array
+            .elements
+            .iter()
+            .try_for_each(|value| refuse_second_keys(text, value));
+    }
+    let mut keys = HashSet::new();
+    for member in members(Some(value)) {
+        if !keys.insert(member.name.as_str()) {
+            let what = "a key that its object has already: the file cannot be read for certain";
+            return Err(Unreadable::at(text, member.name.start(), what));
         }
+        refuse_second_keys(text, &member.value)?;
     }
+    Ok(())
+}
 
-    fn string(&mut self) -> Result<String, Unreadable> {
-        let start = self.at;
-        self.at += 1;
-        loop {
-            match self.peek() {
-                None | Some(b'\n' | b'\r') => {
-                    return Err(self.wrong(start, "a text without its end"));
-                }
-                Some(b'\\') => self.at += 2,
-                Some(b'"') => break,
-                Some(_) => self.at += 1,
-            }
-        }
-        self.at += 1;
-        let literal = self.text.get(start..self.at).unwrap_or_default();
-        serde_json::from_str(literal)
-            .map_err(|_| self.wrong(start, "a text with an escape that JSON does not have"))
-    }
-
-    fn plain(&mut self) -> Result<Value, Unreadable> {
-        let rest = &self.text[self.at..];
-        let end = rest
-            .find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c))
-            .unwrap_or(rest.len());
-        let known = serde_json::from_str::<serde_json::Value>(&rest[..end]);
-        if end == 0 || known.is_err() {
-            return Err(self.expected("a value"));
-        }
-        self.at += end;
-        Ok(Value::Plain)
-    }
-
-    /// White space and comments.
-    fn trivia(&mut self) -> Result<(), Unreadable> {
-        loop {
-            let rest = &self.text[self.at..];
-            self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
-            let rest = &self.text[self.at..];
-            if rest.starts_with("//") {
-                self.at += rest.find('\n').unwrap_or(rest.len());
-            } else if rest.starts_with("/*") {
-                let end = rest.find("*/");
-                self.at += end.ok_or_else(|| self.wrong(self.at, "a comment without its end"))? + 2;
-            } else {
-                return Ok(());
-            }
-        }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn eat(&mut self, word: &str) -> bool {
-        let found = self.text[self.at..].starts_with(word);
-        self.at += if found { word.len() } else { 0 };
-        found
-    }
-
-    fn expected(&self, what: &str) -> Unreadable {
-        let found = match self.text[self.at..].chars().next() {
-            Some(c) => format!("{c:?}"),
-            None => "the end of the file".to_owned(),
-        };
-        self.wrong(self.at, &format!("expected {what}, found {found}"))
-    }
-
-    fn wrong(&self, at: usize, what: &str) -> Unreadable {
-        Unreadable::at(self.text, at, what)
-    }
+fn refusal(text: &str, error: &ParseError) -> Unreadable {
+    let range = error.range();
+    let at = match error.kind() {
+        ParseErrorKind::UnterminatedObject | ParseErrorKind::UnterminatedArray => range.end,
+        // The next value is at the place of the expected comma.
+        ParseErrorKind::ExpectedComma => text.len() - text[range.start..].trim_start().len(),
+        _ => range.start,
+    };
+    let what = error.kind().to_string();
+    let (first, rest) = what.split_at(what.len().min(1));
+    Unreadable::at(text, at, first.to_lowercase() + rest)
 }
 
 #[cfg(test)]
@@ -223,20 +147,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_trailing_commas_and_a_byte_order_mark_are_read_over() {
-        let text = "\u{feff}// first\r\n{ /* a */ \"a\": [1, \"x\\u00e9\", ], // b\n\"b\": {\"c\": null,},\n}\n";
+    fn comments_and_trailing_commas_are_read_over() {
+        let text =
+            "// first\r\n{ /* a */ \"a\": [1, \"x\\u00e9\", ], // b\n\"b\": {\"c\": null,},\n}\n";
         let node = parse(text).unwrap();
-        let list = node.get("a").unwrap();
-        let Value::List(nodes) = &list.value else {
-            panic!("a list");
-        };
-        assert_eq!(&text[nodes[1].span.clone()], "\"x\\u00e9\"");
-        assert_eq!(nodes[1].text(), Some("xé"));
-        assert_eq!(node.get("b").unwrap().get("c").unwrap().value, Value::Plain);
+        let list = get(&node, "a").and_then(Value::as_array).unwrap();
+        let string = list.elements[1].as_string_lit().unwrap();
+        assert_eq!(&text[span(string)], "\"x\\u00e9\"");
+        assert_eq!(string.value, "xé");
+        assert!(
+            get(get(&node, "b").unwrap(), "c")
+                .unwrap()
+                .as_null_keyword()
+                .is_some()
+        );
     }
 
     #[test]
-    fn what_is_no_json_is_told_with_its_line() {
+    fn invalid_json_is_reported_with_its_line() {
         for (text, line, column) in [
             ("", 1, 1),
             ("{", 1, 2),
@@ -247,9 +175,14 @@ mod tests {
             ("{\"a\": [1 2]}", 1, 10),
             ("{} x", 1, 4),
             ("{ /* ", 1, 3),
-            ("{\"a\": \"\\x\"}", 1, 7),
+            ("{\"a\": \"\\x\"}", 1, 8),
             ("{,}", 1, 2),
             ("[1,,2]", 1, 4),
+            ("[1,\u{a0}2]", 1, 4),
+            ("{\"a\":\u{c}1}", 1, 6),
+            ("[\"\\ud800\"]", 1, 3),
+            ("{a: 1}", 1, 2),
+            ("[01]", 1, 3),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(
@@ -269,7 +202,10 @@ mod tests {
             r#"[{"a": [], "c": 1, "a": []}]"#,
         ] {
             let error = parse(text).unwrap_err().to_string();
-            assert!(error.contains("cannot be read for sure"), "{text}: {error}");
+            assert!(
+                error.contains("cannot be read for certain"),
+                "{text}: {error}"
+            );
         }
         assert!(parse(r#"{"a": {"a": 1}, "b": {"a": 1}}"#).is_ok());
     }

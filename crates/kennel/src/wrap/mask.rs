@@ -1,5 +1,5 @@
-//! Which words of a command may be shown. A diff is read over shoulders and pasted into issues, so a word is
-//! shown only if it is known to be harmless: everything else is masked, known secret or not.
+//! Which words of a command may be shown. Other people may see a diff on the screen or in an issue, so a word is shown
+//! only if it is known to be harmless. Everything else is masked.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::key::rights;
 use crate::names::Names;
 use crate::sharing::launcher::{self, Launched};
 
-/// Replaces what is not shown.
+/// Replaces masked words.
 pub(crate) const MASK: &str = "…";
 
-/// Options without a value: the next word is not theirs.
+/// Options without a value: the next word does not belong to them.
 const FLAGS: Names = Names(
     "-y --yes -q --quiet -A --allow-all -i -t -it -ti --rm --init --interactive --tty --stdio --headless \
      --isolated --no-cache --offline --verbose -v --debug --read-only --readonly --bun --prefer-offline",
@@ -23,7 +23,11 @@ const HARMLESS: Names = Names(
      --grace --hibernate --stop-after --max-idle --start-timeout --owner-pid --max-line --detached",
 );
 
-/// Words that say what to do, not with what.
+/// Options whose values begin with a name: of a header for every program, of a variable for a container.
+const HEADER_OPTIONS: Names = Names("-H --header");
+const VARIABLE_OPTIONS: Names = Names("-e --env");
+
+/// Words that name an action.
 const SUBCOMMANDS: Names = Names(
     "run exec x dlx tool mcp serve server start stdio container mcp-server npm npx uvx node python python3 bunx \
      deno docker podman",
@@ -36,13 +40,13 @@ const CONTAINER_OPTIONS: Names = Names(
      --publish --memory --cpus --label -l --hostname --gpus --security-opt --cap-add --cap-drop --tmpfs",
 );
 
-/// Parts of an option's name whose value is not shown, beside those of [credentials](rights::is_credential).
+/// Parts of the names of options whose values are masked, in addition to [credentials](rights::is_credential).
 const SENSITIVE: Names = Names(
     "token key secret pass pwd pw pin auth cred cookie pat bearer header session sig cert login user account dsn \
      conn uri url env jwt otp seed private",
 );
 
-/// The words of a command as they may be shown.
+/// The words of a command, masked where necessary.
 pub(crate) fn shown(command: &[String]) -> Vec<String> {
     let (before, server) = command.split_at(server_at(command));
     let mut shown = Reader::of(before).all(before);
@@ -50,7 +54,7 @@ pub(crate) fn shown(command: &[String]) -> Vec<String> {
     shown
 }
 
-/// Where the words of the server begin, behind `kennel run … --` or `cmd /c`.
+/// The index of the server's first word, after `kennel run … --` or `cmd /c`.
 fn server_at(command: &[String]) -> usize {
     let last = match command.first().map(|program| base(program)) {
         Some("kennel") => "--",
@@ -63,17 +67,17 @@ fn server_at(command: &[String]) -> usize {
     at.map_or(0, |at| at + 1)
 }
 
-/// What the words before say about the next one.
+/// What the previous words say about the next one.
 struct Reader {
-    /// The option before, if its value may follow.
+    /// The previous option, if its value may follow.
     option: Option<String>,
-    /// What is launched, as the launcher's grammar says.
+    /// The names of the launched package, by the launcher's grammar.
     names: Vec<String>,
     /// Whether an image, or the name of a server, may follow.
     name_expected: bool,
     is_kennel: bool,
     is_container: bool,
-    /// Whether the next word has names of variables (Kennel's `--env-key`).
+    /// Whether the next word contains names of variables (Kennel's `--env-key`).
     env_names: bool,
 }
 
@@ -109,7 +113,7 @@ impl Reader {
             .collect()
     }
 
-    /// Whether a word is what is launched, with its version.
+    /// Whether a word is the launched package, possibly with its version.
     fn is_launched(&self, word: &str) -> bool {
         let spec = word.strip_prefix("npm:").unwrap_or(word);
         let named = |name: &String| {
@@ -122,7 +126,7 @@ impl Reader {
     }
 
     fn program(&self, word: &str) -> String {
-        // The path of a program is no secret, though a directory in it may look drawn.
+        // The path of a program is no secret, even if a directory in it looks random.
         let plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
         let path = word.starts_with('/') && word.chars().all(plain);
         match path || is_path(word) || is_name(word) {
@@ -149,13 +153,13 @@ impl Reader {
             return self.option(word);
         }
         match self.option.take() {
-            // A launcher's package; of a server it may be a password.
+            // The package of a launcher; as an option of a server it may be a password.
             Some(option) if option == "-p" && self.is_launched(word) => word.to_owned(),
             Some(option) => {
-                // Of an option nobody knows, the word may be no value but the name.
+                // The word after an unknown option may be the package instead of its value.
                 let known = HARMLESS.contains(&option) || CONTAINER_OPTIONS.contains(&option);
                 self.name_expected &= known;
-                value_of(&option, word)
+                self.value_of(&option, word)
             }
             None => self.positional(word),
         }
@@ -163,7 +167,8 @@ impl Reader {
 
     fn option(&mut self, word: &str) -> String {
         self.option = None;
-        if let Some((name, value)) = word.split_once('=') {
+        let is_long = word.starts_with("--");
+        if let Some((name, value)) = word.split_once('=').filter(|_| is_long) {
             let (name, harmless) = (option_name(name), HARMLESS.contains(name));
             return match harmless && (is_path(value) || is_name(value)) {
                 true => word.to_owned(),
@@ -174,11 +179,11 @@ impl Reader {
             self.env_names = true;
             return word.to_owned();
         }
-        if !FLAGS.contains(word) || (self.is_container && CONTAINER_OPTIONS.contains(word)) {
+        let is_flag = word.contains('=') || FLAGS.contains(word);
+        if !is_flag || (self.is_container && CONTAINER_OPTIONS.contains(word)) {
             self.option = Some(word.to_owned());
         }
         // A short option may have its value attached: `-pPASSWORD`.
-        let is_long = word.starts_with("--");
         let name = option_name(word);
         let shown = match is_long || word.len() <= 3 {
             true => name.to_owned(),
@@ -190,6 +195,29 @@ impl Reader {
         }
     }
 
+    fn value_of(&self, option: &str, value: &str) -> String {
+        let name = option.trim_start_matches('-').to_lowercase();
+        let sensitive = SENSITIVE.iter().any(|part| name.contains(part))
+            || rights::is_credential(name.as_bytes());
+        // `-e` and similar options take anything.
+        let path = is_path(value) && !sensitive && option.starts_with("--");
+        let harmless = HARMLESS.contains(option) && (is_name(value) || is_path(value));
+        if harmless || path {
+            return value.to_owned();
+        }
+        let separator = if HEADER_OPTIONS.contains(option) {
+            Some(": ")
+        } else if self.is_container && VARIABLE_OPTIONS.contains(option) {
+            Some("=")
+        } else {
+            None
+        };
+        // What looks like a name in any other value may be a part of a password.
+        let named = separator.and_then(|separator| named(value, separator));
+        let address = (!sensitive).then(|| address(value)).flatten();
+        named.or(address).unwrap_or_else(|| MASK.to_owned())
+    }
+
     fn positional(&mut self, word: &str) -> String {
         if SUBCOMMANDS.contains(word) {
             return word.to_owned();
@@ -197,7 +225,7 @@ impl Reader {
         let expected = std::mem::take(&mut self.name_expected) && is_name(word);
         let launched = self.is_launched(word);
         if launched {
-            // Once: what follows is the server's.
+            // Only once: all later words belong to the server.
             self.names.clear();
         }
         match expected || launched || is_path(word) {
@@ -207,55 +235,47 @@ impl Reader {
     }
 }
 
-fn value_of(option: &str, value: &str) -> String {
-    let harmless = HARMLESS.contains(option) && is_name(value);
-    let name = option.trim_start_matches('-').to_lowercase();
-    let sensitive =
-        SENSITIVE.iter().any(|part| name.contains(part)) || rights::is_credential(name.as_bytes());
-    // `-e` and the like take anything.
-    let path = is_path(value) && !sensitive && option.starts_with("--");
-    match harmless || (HARMLESS.contains(option) && is_path(value)) || path {
-        true => value.to_owned(),
-        false => masked(value),
-    }
-}
-
 /// A masked word: of `NAME=value`, `Name: value` and addresses, the first part is shown.
 fn masked(word: &str) -> String {
-    if let Some((scheme, rest)) = word.split_once("://") {
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let (user, host) = match authority.rsplit_once('@') {
-            Some((_, host)) => (format!("{MASK}@"), host),
-            None => (String::new(), authority),
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || ".-+".contains(c);
-        // A password that is not escaped may hold what ends an authority: then what stands before is not a host.
-        let has_later_user = rest[authority.len()..].contains('@');
-        if scheme.chars().all(plain) && scheme.len() < 20 && is_host(host) && !has_later_user {
-            let tail = if rest.len() > authority.len() + 1 {
-                format!("/{MASK}")
-            } else {
-                String::new()
-            };
-            return format!("{scheme}://{user}{host}{tail}");
-        }
-        return MASK.to_owned();
+    if word.contains("://") {
+        return address(word).unwrap_or_else(|| MASK.to_owned());
     }
-    for separator in ["=", ": "] {
-        if let Some((name, _)) = word.split_once(separator) {
-            let plain = name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
-            if plain && !name.is_empty() && name.len() <= 40 && !is_random(name) && !has_token(name)
-            {
-                return format!("{name}{separator}{MASK}");
-            }
-        }
-    }
-    MASK.to_owned()
+    let named = named(word, "=").or_else(|| named(word, ": "));
+    named.unwrap_or_else(|| MASK.to_owned())
 }
 
-/// Whether it is the name or number of a host with nothing random in it, and a port if any.
+/// A masked address: its scheme and its host are shown.
+fn address(word: &str) -> Option<String> {
+    let (scheme, rest) = word.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((_, host)) => (format!("{MASK}@"), host),
+        None => (String::new(), authority),
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-+".contains(c);
+    // An unescaped password may contain a character that ends the authority; then the part before it is not a host.
+    let has_later_user = rest[authority.len()..].contains('@');
+    if !scheme.chars().all(plain) || scheme.len() >= 20 || !is_host(host) || has_later_user {
+        return None;
+    }
+    let tail = match rest.len() > authority.len() + 1 {
+        true => format!("/{MASK}"),
+        false => String::new(),
+    };
+    Some(format!("{scheme}://{user}{host}{tail}"))
+}
+
+/// A masked value with the name before it. `aHVudGVyMg==` has no name: nothing but padding follows.
+fn named(word: &str, separator: &str) -> Option<String> {
+    let (name, value) = word.split_once(separator)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let is_name = name.chars().all(plain) && !name.is_empty() && name.len() <= 40;
+    let has_value = !value.trim_matches('=').is_empty();
+    let shows = is_name && has_value && !is_random(name) && !has_token(name);
+    shows.then(|| format!("{name}{separator}{MASK}"))
+}
+
+/// Whether this is the name or number of a host without random parts, possibly with a port.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, port),
@@ -289,7 +309,7 @@ fn base(program: &str) -> &str {
     name.and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// Whether a word is a path of the file system, with nothing random in it.
+/// Whether a word is a path without random parts.
 fn is_path(word: &str) -> bool {
     let Some(word) = filled_in(word) else {
         return false;
@@ -311,7 +331,7 @@ fn is_path(word: &str) -> bool {
         && !word.split(['/', '\\']).any(drawn)
 }
 
-/// The word with `/x` for each variable that the app fills in; none if one has a default, which may be anything.
+/// The word with `/x` for each variable that the app expands; `None` if one has a default, which may be anything.
 fn filled_in(word: &str) -> Option<String> {
     let mut rest = word;
     let mut filled = String::new();
@@ -328,7 +348,7 @@ fn filled_in(word: &str) -> Option<String> {
     Some(filled + rest)
 }
 
-/// Whether a word can be the name of a program, a package or a module, with its version.
+/// Whether a word can be the name of a program, a package or a module, possibly with its version.
 fn is_name(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "@/._-+[],:".contains(c);
     let name = ["==", ">=", "<=", "~="]
@@ -367,7 +387,7 @@ fn has_token(word: &str) -> bool {
         || rights::has_credential(word.as_bytes())
 }
 
-/// Whether a word looks drawn rather than written: long, or of letters and digits in turn, or of mixed case.
+/// Whether a word looks random: long, of alternating letters and digits, or of mixed case.
 fn is_random(word: &str) -> bool {
     let kinds: Vec<u8> = word
         .bytes()

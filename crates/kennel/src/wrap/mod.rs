@@ -1,8 +1,8 @@
-//! `kennel wrap` and `kennel unwrap`: Kennel before the servers in the configurations of apps, and away again.
+//! `kennel wrap` and `kennel unwrap`: put Kennel before the servers in the configurations of apps, and remove it.
 //!
-//! Every file is read into the places of its servers' commands ([`entry`]), by its format ([`json`] and
-//! [`shapes`], [`toml`], [`yaml`]); what is proposed ([`plan`]) is a few splices ([`splice`]), shown
-//! ([`diff`]) before they are written ([`write`](mod@write)), and written down so that they can be undone ([`undo`]).
+//! Every file is parsed into the positions of its servers' commands ([`entry`]), by its format ([`json`] and
+//! [`shapes`], [`toml`], [`yaml`]). The proposed change ([`plan`]) is a few edits ([`splice`]). They are shown
+//! ([`diff`]), written ([`write`](mod@write)), and recorded so that they can be undone ([`undo`]).
 
 mod anywhere;
 mod busy;
@@ -12,9 +12,9 @@ pub(crate) mod entry;
 mod json;
 pub(crate) mod mask;
 pub(crate) mod places;
-mod plan;
+pub(crate) mod plan;
 mod program;
-mod shapes;
+pub(crate) mod shapes;
 #[cfg(test)]
 mod shared_keys;
 pub(crate) mod splice;
@@ -25,66 +25,62 @@ mod toml;
 pub(crate) mod undo;
 mod walk;
 mod write;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::say;
+use crate::exit_code::{NOTHING_FOUND, USAGE};
 use crate::sharing::ServersToml;
+use crate::stdout;
 use clients::{CLIENTS, Shape};
 use entry::{Entry, EntryId};
-use places::{Bases, Found};
+use places::{Bases, FoundConfig};
 use plan::{Plan, Proposal, Row, Setting};
-use splice::Behind;
+use splice::KennelPrefix;
 pub(crate) use tell::ask;
-use undo::{Records, Undoing};
+use undo::{Records, UndoPlan};
 use write::Source;
-
-/// Exit code for a usage that is refused.
-const REFUSED: u8 = 2;
-/// Exit code for "nothing found".
-const NOTHING: u8 = 3;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this app's configurations; may be given several times
+    /// Change only the configurations of this app; may be given several times
     #[arg(long, value_name = "APP", value_parser = clap::builder::PossibleValuesParser::new(CLIENTS.iter().map(|client| client.id)))]
     client: Vec<String>,
 
-    /// Only this file, wherever it is; may be given several times
+    /// Change only this file; may be given several times
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
 
     /// Also change this project's files that are under version control
     ///
-    /// Others may have them too, so they are left alone by default. The entries there start plain `kennel`, not the path
-    /// of this one.
+    /// Other people use them too, so they are skipped by default. The new entries start plain `kennel`, without the path
+    /// of this program.
     #[arg(long)]
     project: bool,
 
-    /// Show every command that changes, also of many files
+    /// Show every change, even in many files
     #[arg(long, conflicts_with = "json")]
     diff: bool,
 
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 
-    /// Show what would change, and change nothing
+    /// Show what would change; change nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 
-    /// For programs rather than people
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is to become of a file: `result` is what is shown as well as what is written.
+/// The change of a file: `result` is both shown and written.
 struct Change {
-    found: Found,
+    found: FoundConfig,
     source: Source,
     rows: Vec<Row>,
     before: Vec<Entry>,
@@ -94,26 +90,26 @@ struct Change {
 }
 
 enum Task {
-    /// Kennel before servers: what the file was without any, and what was done to which.
+    /// Kennel is put before servers; with the file without Kennel, and the changed servers.
     Wrap {
         original: String,
         servers: Vec<EntryId>,
         args_added: Vec<EntryId>,
     },
-    /// Kennel away.
+    /// Kennel is removed.
     Unwrap,
 }
 
 /// A file, as `--json` shows it.
 #[derive(Debug, Serialize)]
-struct Told {
+struct FileReport {
     client: Option<&'static str>,
     path: String,
     servers: Vec<Row>,
     /// Whether it would change, or was changed.
     changes: bool,
     written: bool,
-    /// It is a project's, and was not asked for.
+    /// Whether it belongs to a project and was skipped.
     skipped: bool,
     error: Option<String>,
 }
@@ -126,7 +122,7 @@ pub(crate) fn wrap(args: &Args) -> ExitCode {
     let config = ServersToml::of_user();
     run(args, true, &|found, source, records, home| {
         let shape = shape_of(found, source)?;
-        // A path of this machine means nothing to the others who have the file.
+        // A path of this machine is wrong for other people who use the file.
         let shared = found.is_in_a_repository();
         let setting = Setting {
             program: if shared { "kennel" } else { &program },
@@ -146,135 +142,160 @@ pub(crate) fn unwrap(args: &Args) -> ExitCode {
     })
 }
 
-type Planner<'a> = dyn Fn(&Found, &Source, &Records, &Path) -> Result<Change, String> + 'a;
+type Planner<'a> = dyn Fn(&FoundConfig, &Source, &Records, &Path) -> Result<Change, String> + 'a;
 
 fn run(args: &Args, wrapping: bool, planner: &Planner<'_>) -> ExitCode {
     let Some(bases) = Bases::of_user() else {
         return crate::fail(
-            "HOME is not set to an absolute path: where are your apps' configurations?",
+            "HOME is not set to an absolute path: the configurations of your apps cannot be found",
         );
     };
     let records = Records::of_user(&bases.home);
     let files = files(args, &bases, &records);
     if files.is_empty() {
-        crate::fail("no configuration of an app that is known was found; name one with --file");
+        let words = "no configuration of a known app was found; name one with --file";
+        let code = crate::fail_with(NOTHING_FOUND, words);
         if args.json {
-            say::json(&Vec::<Told>::new());
+            stdout::json(&Vec::<FileReport>::new());
         }
-        return ExitCode::from(NOTHING);
+        return code;
     }
     if !args.dry_run {
         records.sweep();
     }
-    let mut told: Vec<Told> = Vec::new();
-    let mut changes: Vec<(usize, Change)> = Vec::new();
-    let mut shown: Vec<Shown> = Vec::new();
+    let mut proposals = Proposals::default();
     for found in files {
-        let mut tale = Told {
+        proposals.add(found, args, &records, &bases.home, planner);
+    }
+    tell::show_all(args, &proposals.shown, &proposals.changes, &bases.home);
+    if !args.json {
+        tell::total(&proposals.reports, wrapping);
+    }
+    let consent = consent(args, &proposals.changes);
+    if let Ok(true) = consent {
+        proposals.carry_out(&records);
+    }
+    let reports = proposals.reports;
+    if args.json {
+        stdout::json(&reports);
+    } else {
+        tell::conclude(args, &reports, wrapping);
+    }
+    match consent {
+        Err(refusal) => crate::fail_with(USAGE, &refusal),
+        Ok(_) if reports.iter().any(|report| report.error.is_some()) => ExitCode::FAILURE,
+        Ok(_) => ExitCode::SUCCESS,
+    }
+}
+
+/// The proposed changes of all files.
+#[derive(Default)]
+struct Proposals {
+    reports: Vec<FileReport>,
+    /// The changes, each with the index of its report.
+    changes: Vec<(usize, Change)>,
+    shown: Vec<Shown>,
+}
+
+impl Proposals {
+    /// Adds a file with its proposed change, or the reason why there is none.
+    fn add(
+        &mut self,
+        found: FoundConfig,
+        args: &Args,
+        records: &Records,
+        home: &Path,
+        planner: &Planner<'_>,
+    ) {
+        let mut report = FileReport {
             client: found.client.map(|client| client.id),
             path: found.path.display().to_string(),
             servers: Vec::new(),
             changes: false,
             written: false,
-            skipped: skips(args, &found, &records),
+            skipped: skips(args, &found, records),
             error: None,
         };
-        if tale.skipped {
-            told.push(tale);
-            shown.push(Shown::Skipped(found));
-            continue;
+        if report.skipped {
+            self.reports.push(report);
+            self.shown.push(Shown::Skipped(found));
+            return;
         }
         let source = write::read(&found.path);
         if let (Ok(source), false) = (&source, args.dry_run) {
             let _ = write::sweep(&source.spot);
         }
-        let planned = source.and_then(|source| planner(&found, &source, &records, &bases.home));
-        match planned {
+        match source.and_then(|source| planner(&found, &source, records, home)) {
             Ok(change) => {
-                tale.servers = change.rows.clone();
-                tale.changes = change.result != change.source.text;
-                if tale.changes {
-                    tale.error = hindrance(&change, &bases.home).err();
+                report.servers = change.rows.clone();
+                report.changes = change.result != change.source.text;
+                if report.changes {
+                    report.error = hindrance(&change, home).err();
                 }
-                if tale.changes && tale.error.is_none() {
-                    shown.push(Shown::Change(changes.len()));
-                    changes.push((told.len(), change));
+                if report.changes && report.error.is_none() {
+                    self.shown.push(Shown::Change(self.changes.len()));
+                    self.changes.push((self.reports.len(), change));
                 } else {
-                    shown.push(Shown::Unchanged(Box::new(change)));
+                    self.shown.push(Shown::Unchanged(Box::new(change)));
                 }
             }
-            Err(error) => tale.error = Some(error),
+            Err(error) => report.error = Some(error),
         }
-        if let Some(error) = &tale.error {
-            crate::fail(&format!("{}: {error}", tale.path));
+        if let Some(error) = &report.error {
+            crate::fail(&format!("{}: {error}", report.path));
         }
-        told.push(tale);
+        self.reports.push(report);
     }
-    tell::show_all(args, &shown, &changes, &bases.home);
-    if !args.json {
-        tell::total(&told, wrapping);
-    }
-    let asked = consent(args, &changes);
-    if let Ok(true) = asked {
-        for (at, change) in &changes {
-            let written = carry_out(change, &records);
+
+    /// Writes all changes, and reports those that fail.
+    fn carry_out(&mut self, records: &Records) {
+        for (at, change) in &self.changes {
+            let report = &mut self.reports[*at];
+            let written = carry_out(change, records);
             if let Err(error) = &written {
                 crate::fail(&format!(
                     "{}: {error}; nothing was changed there",
-                    told[*at].path
+                    report.path
                 ));
             }
-            told[*at].written = written.is_ok();
-            told[*at].error = written.err();
+            report.written = written.is_ok();
+            report.error = written.err();
         }
-    }
-    if args.json {
-        say::json(&told);
-    } else {
-        tell::conclude(args, &told, wrapping);
-    }
-    match asked {
-        Err(refusal) => {
-            crate::fail(&refusal);
-            ExitCode::from(REFUSED)
-        }
-        Ok(_) if told.iter().any(|tale| tale.error.is_some()) => ExitCode::FAILURE,
-        Ok(_) => ExitCode::SUCCESS,
     }
 }
 
 /// A file, in the order in which it was found.
 enum Shown {
-    /// The change at this place.
+    /// The index of its change.
     Change(usize),
-    /// Nothing changes there, or something keeps it from changing.
+    /// Nothing changes, or something prevents the change.
     Unchanged(Box<Change>),
-    Skipped(Found),
+    Skipped(FoundConfig),
 }
 
-/// Whether a file is left alone because others have it too: unless somebody named it, or wrapped it before.
-fn skips(args: &Args, found: &Found, records: &Records) -> bool {
+/// Whether to skip a file that other people use too: unless it was named, or wrapped before.
+fn skips(args: &Args, found: &FoundConfig, records: &Records) -> bool {
     let asked = args.project || !args.file.is_empty();
     !asked && is_skipped(found, records)
 }
 
-/// Whether a plain `kennel wrap` leaves a file alone because others have it too.
-fn is_skipped(found: &Found, records: &Records) -> bool {
+/// Whether a plain `kennel wrap` skips a file because other people use it too.
+fn is_skipped(found: &FoundConfig, records: &Records) -> bool {
     let known = || records.all().iter().any(|record| record.path == found.path);
     found.is_in_a_repository() && !known()
 }
 
-/// The configurations that are meant.
-fn files(args: &Args, bases: &Bases, records: &Records) -> Vec<Found> {
+/// The configurations to change.
+fn files(args: &Args, bases: &Bases, records: &Records) -> Vec<FoundConfig> {
     if args.file.is_empty() {
         let mut found = bases.find(&args.client);
-        // What was wrapped in another project is remembered.
+        // A file that was wrapped in another project is known from its record.
         let elsewhere = records.all().into_iter().map(|record| record.path);
         let elsewhere: Vec<PathBuf> = elsewhere
             .filter(|path| args.client.is_empty() && path.is_file())
             .filter(|path| found.iter().all(|known| known.path != *path))
             .collect();
-        found.extend(elsewhere.into_iter().map(|path| Found {
+        found.extend(elsewhere.into_iter().map(|path| FoundConfig {
             client: None,
             path,
             shape: None,
@@ -282,7 +303,7 @@ fn files(args: &Args, bases: &Bases, records: &Records) -> Vec<Found> {
         }));
         return found;
     }
-    // A known place says more about a file than its name.
+    // A known location tells the format more reliably than the name.
     let known = bases.find(&[]);
     let named = args.file.iter().map(|path| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -290,7 +311,7 @@ fn files(args: &Args, bases: &Bases, records: &Records) -> Vec<Found> {
         let client = CLIENTS
             .iter()
             .find(|client| args.client.iter().any(|id| id == client.id));
-        found.unwrap_or(Found {
+        found.unwrap_or(FoundConfig {
             client,
             shape: None,
             project: !path.starts_with(&bases.home),
@@ -300,32 +321,32 @@ fn files(args: &Args, bases: &Bases, records: &Records) -> Vec<Found> {
     named.collect()
 }
 
-fn shape_of(found: &Found, source: &Source) -> Result<Shape, String> {
+fn shape_of(found: &FoundConfig, source: &Source) -> Result<Shape, String> {
     let known = found
         .shape
         .or_else(|| Shape::of_file(&found.path, &source.text));
     known.ok_or_else(|| {
-        "what kind of file is it? It must end in .json, .jsonc, .toml or .yaml".to_owned()
+        "unknown kind of file: its name must end in .json, .jsonc, .toml or .yaml".to_owned()
     })
 }
 
 fn wrapping(
-    found: &Found,
+    found: &FoundConfig,
     source: &Source,
     shape: Shape,
     records: &Records,
     plan: Plan,
 ) -> Result<Change, String> {
     let record = records.of(source.real());
-    // Wrapped before and edited since: what `unwrap` is to give back is the file without all of it.
+    // Wrapped before and edited since: `unwrap` must restore the file without any of it.
     let (mut servers, mut args_added) = (plan.changed, plan.args_added);
     let mut original = source.text.clone();
     if let Some(record) = record {
-        let undoing = undo::own_change(&source.text, shape, Some(&record))
+        let undo_plan = undo::own_change(&source.text, shape, Some(&record))
             .map_err(|error| error.to_string())?;
-        original = entry::apply(&source.text, &undoing.edits);
-        servers.extend(undoing.servers);
-        args_added.extend(undoing.args_added);
+        original = entry::apply(&source.text, &undo_plan.edits);
+        servers.extend(undo_plan.servers);
+        args_added.extend(undo_plan.args_added);
     }
     Ok(Change {
         found: found.clone(),
@@ -342,42 +363,43 @@ fn wrapping(
     })
 }
 
-/// `named`: the person named this file, so that Kennel is taken out of it even if no record says that `wrap` put it there.
+/// `named`: the file was given with `--file`, so that Kennel is removed even without a record that `wrap` added it.
 fn unwrapping(
-    found: &Found,
+    found: &FoundConfig,
     source: &Source,
     records: &Records,
     named: bool,
 ) -> Result<Change, String> {
     let shape = shape_of(found, source)?;
     let record = records.of(source.real());
-    let undoing = match (&record, named) {
-        (None, false) => Undoing::default(),
+    let undo_plan = match (&record, named) {
+        (None, false) => UndoPlan::default(),
         _ => undo::own_change(&source.text, shape, record.as_ref())
             .map_err(|error| error.to_string())?,
     };
-    let undone = entry::apply(&source.text, &undoing.edits);
+    let undone = entry::apply(&source.text, &undo_plan.edits);
     let original = record
         .as_ref()
-        .and_then(|record| records.original(source.real(), record, &source.text, &undoing.edits));
+        .and_then(|record| records.original(source.real(), record, &source.text, &undo_plan.edits));
     let result = original.unwrap_or(undone);
     let (before, after) = (entries(shape, &source.text)?, entries(shape, &result)?);
     if before.len() != after.len() {
-        return Err("its backup has other servers; take kennel out by hand".to_owned());
+        return Err("its backup has other servers; remove kennel by hand".to_owned());
     }
+    let mut lines = entry::LineCounter::new(&source.text);
     let rows = before.iter().zip(&after).map(|(entry, then)| {
         let command = entry.command();
-        let why = match command.as_deref().and_then(splice::behind) {
-            _ if command != then.command() => "kennel is taken away".to_owned(),
+        let why = match command.as_deref().and_then(splice::kennel_prefix) {
+            _ if command != then.command() => "kennel is removed".to_owned(),
             Some(behind) => {
-                let is_unclear = undoing.unclear.contains(&entry.at);
+                let is_unclear = undo_plan.unclear.contains(&entry.at);
                 left(&behind, record.is_some(), is_unclear)
             }
-            None => "is not behind kennel".to_owned(),
+            None => "does not run through kennel".to_owned(),
         };
         Row {
             name: entry.name.clone(),
-            line: entry::Unreadable::at(&source.text, entry.at, "").line,
+            line: lines.line_of(entry.at),
             proposal: Proposal::Skip,
             why,
         }
@@ -393,27 +415,27 @@ fn unwrapping(
     })
 }
 
-/// Why `unwrap` leaves a server behind Kennel, and what to do.
-fn left(behind: &Behind, is_on_record: bool, is_unclear: bool) -> String {
-    const BY_HAND: &str = "take kennel out by hand";
+/// Why `unwrap` leaves Kennel before a server, and what to do.
+fn left(behind: &KennelPrefix, is_on_record: bool, is_unclear: bool) -> String {
+    const BY_HAND: &str = "remove kennel by hand";
     let (why, fix) = if is_unclear {
-        let why = "`kennel wrap` put fewer servers of this name behind kennel than there are";
+        let why = "`kennel wrap` wrapped fewer servers of this name than there are";
         (why, BY_HAND)
     } else if is_on_record {
-        ("`kennel wrap` did not put it behind kennel", BY_HAND)
+        ("`kennel wrap` did not wrap it", BY_HAND)
     } else if behind.own_options {
         ("has options that `kennel wrap` does not write", BY_HAND)
     } else {
-        let why = "no record that `kennel wrap` put it behind kennel";
-        (why, "--file takes it out")
+        let why = "no record that `kennel wrap` wrapped it";
+        (why, "--file removes it")
     };
     match behind.is_gone() {
         true => format!(
-            "{} is gone, so that the app cannot start it; {why}: left as it is; {fix}, or put this kennel in its place with \
+            "{} is missing, so the app cannot start it; {why}: not changed; {fix}, or replace it by this kennel with \
              `kennel wrap`",
             behind.program
         ),
-        false => format!("{why}: left as it is; {fix}"),
+        false => format!("{why}: not changed; {fix}"),
     }
 }
 
@@ -421,7 +443,7 @@ fn entries(shape: Shape, text: &str) -> Result<Vec<Entry>, String> {
     shape.entries(text).map_err(|error| error.to_string())
 }
 
-/// What keeps a file from being changed now.
+/// Why a file cannot be changed now.
 fn hindrance(change: &Change, home: &Path) -> Result<(), String> {
     write::writable(&change.source.spot)?;
     let client = change.found.client.filter(|_| !change.found.project);
@@ -448,11 +470,11 @@ fn carry_out(change: &Change, records: &Records) -> Result<(), String> {
             let contents = (original.as_str(), change.result.as_str());
             let former = records.kept(real);
             let dir = records.dir().display();
-            // Before the change: a `wrap` that is killed in between can be undone.
+            // Before the change, so that a `wrap` that is killed in between can be undone.
             let kept = records.keep(path, real, contents, servers.clone(), args_added.clone());
             let kept = kept.map_err(|error| format!("cannot keep a backup in {dir}: {error}"));
             let done = kept.and_then(|()| write::replace(&change.source, &change.result));
-            // Another `wrap` may have written the same meanwhile: then the record is true.
+            // Another `wrap` may have written the same meanwhile: then the record is correct.
             let is_there = || write::read(real).is_ok_and(|now| now.text == change.result);
             if let Err(failed) = &done
                 && !is_there()
@@ -472,7 +494,7 @@ fn carry_out(change: &Change, records: &Records) -> Result<(), String> {
     }
 }
 
-/// Whether the person wants it; an error where nobody can be asked.
+/// Whether the user agrees; an error if nobody can be asked.
 fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
     if args.dry_run || changes.is_empty() {
         return Ok(false);
@@ -483,17 +505,17 @@ fn consent(args: &Args, changes: &[(usize, Change)]) -> Result<bool, String> {
     tell::ask(&format!("Write {}?", tell::files_of(changes.len())))
 }
 
-/// A configuration, as `kennel wrap` sees it.
-pub(crate) struct Judged {
+/// What `kennel wrap` says about a configuration.
+pub(crate) struct ConfigStatus {
     pub(crate) entries: Vec<Entry>,
     /// The names of the servers that a plain `kennel wrap` would change.
     pub(crate) to_wrap: Vec<String>,
-    /// What keeps it from changing them, and what to do.
+    /// Why it cannot change them, and what to do.
     pub(crate) hindrance: Option<String>,
 }
 
 /// What `kennel wrap` would do with a configuration.
-pub(crate) fn judge(found: &Found, home: &Path) -> Result<Judged, String> {
+pub(crate) fn config_status(found: &FoundConfig, home: &Path) -> Result<ConfigStatus, String> {
     let source = write::read(&found.path)?;
     let shape = shape_of(found, &source)?;
     let words = |error: entry::Unreadable| error.to_string();
@@ -512,7 +534,7 @@ pub(crate) fn judge(found: &Found, home: &Path) -> Result<Judged, String> {
         true => Vec::new(),
         false => to_change.map(|row| row.name).collect(),
     };
-    Ok(Judged {
+    Ok(ConfigStatus {
         entries,
         to_wrap,
         hindrance: write::writable(&source.spot).err(),
@@ -520,13 +542,13 @@ pub(crate) fn judge(found: &Found, home: &Path) -> Result<Judged, String> {
 }
 
 /// The servers of a configuration.
-pub(crate) fn entries_of(found: &Found) -> Result<Vec<entry::Entry>, String> {
+pub(crate) fn entries_of(found: &FoundConfig) -> Result<Vec<entry::Entry>, String> {
     let source = write::read(&found.path)?;
     let shape = shape_of(found, &source)?;
     entries(shape, &source.text)
 }
 
-/// A path as a shell reads it.
+/// A path, quoted for a shell.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:,".contains(c);

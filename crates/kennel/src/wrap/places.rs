@@ -1,23 +1,23 @@
-//! Which configurations are there, for the one who asks.
+//! Finds the configurations of the user.
 
 use std::path::{Path, PathBuf};
 
-use super::clients::{Base, CLIENTS, Client, Place, Shape};
+use super::clients::{Base, CLIENTS, Client, ConfigPath, Shape};
 use crate::names::WORK_TREES;
 
-/// A configuration that is there.
+/// A configuration that exists.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundConfig {
     pub(crate) client: Option<&'static Client>,
     pub(crate) path: PathBuf,
-    /// `None` if only its content can tell.
+    /// `None` if only its content shows the format.
     pub(crate) shape: Option<Shape>,
-    /// Whether it is one project's.
+    /// Whether it belongs to a project.
     pub(crate) project: bool,
 }
 
-impl Found {
-    /// Whether it is a project's and under version control: others have it too, or will.
+impl FoundConfig {
+    /// Whether it belongs to a project and is under version control: other people use it too.
     pub(crate) fn is_in_a_repository(&self) -> bool {
         let mut dirs = self.path.ancestors().skip(1);
         let is_work_tree = |dir: &Path| WORK_TREES.iter().any(|name| dir.join(name).exists());
@@ -25,7 +25,7 @@ impl Found {
     }
 }
 
-/// Where paths begin for the one who asks.
+/// The directories that the paths of configurations are relative to.
 #[derive(Debug, Clone)]
 pub(crate) struct Bases {
     pub(crate) system: System,
@@ -74,7 +74,7 @@ impl Bases {
         }
     }
 
-    fn path(&self, place: &Place) -> Option<PathBuf> {
+    fn path(&self, place: &ConfigPath) -> Option<PathBuf> {
         let base = match place.base {
             Base::Home => self.home.clone(),
             Base::Config => self.config(),
@@ -90,9 +90,9 @@ impl Bases {
         Some(base.join(place.path))
     }
 
-    /// The configurations that are there, of all clients or of those named. None is there twice.
-    pub(crate) fn find(&self, named: &[String]) -> Vec<Found> {
-        let mut found: Vec<Found> = Vec::new();
+    /// The configurations of all apps, or of the named ones, each once.
+    pub(crate) fn find(&self, named: &[String]) -> Vec<FoundConfig> {
+        let mut found: Vec<FoundConfig> = Vec::new();
         let chosen = |client: &&Client| named.is_empty() || named.iter().any(|id| id == client.id);
         for client in CLIENTS.iter().filter(chosen) {
             for place in client.files {
@@ -104,7 +104,7 @@ impl Bases {
                     if found.iter().any(|other| other.path == path) {
                         continue;
                     }
-                    found.push(Found {
+                    found.push(FoundConfig {
                         client: Some(client),
                         path,
                         shape: Some(place.shape),
@@ -117,7 +117,7 @@ impl Bases {
     }
 }
 
-/// The regular files a path stands for: a `*` at the beginning of a part stands for whatever is there.
+/// The regular files that a path stands for: a `*` at the beginning of a part matches anything.
 fn matching(path: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for part in path.components() {
@@ -131,7 +131,7 @@ fn matching(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What is in a directory, and called so.
+/// The entries of a directory whose names have this ending.
 fn inside(dir: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries

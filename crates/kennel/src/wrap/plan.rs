@@ -1,30 +1,30 @@
-//! What `wrap` proposes for each server of a file, and why; nothing is changed here.
+//! The proposal of `wrap` for each server of a file, with the reason; changes nothing.
 
 use std::path::Path;
 
 use super::anywhere;
 use super::clients::Shape;
-use super::entry::{Args, Edit, Entry, EntryId, Start, Unreadable, apply};
-use super::places::Found;
+use super::entry::{Args, Edit, Entry, EntryId, LineCounter, Start, Unreadable, apply};
+use super::places::FoundConfig;
 use super::splice::{self, Prefix};
 use crate::key::{rights, variables};
 use crate::sharing::table::{self, Row as Known};
-use crate::sharing::{self, Fate, Remembered, Rule, ServersToml, Wish, launcher};
+use crate::sharing::{self, Placement, Remembered, Rule, ServersToml, SharingInput, launcher};
 use crate::values;
 
-/// What becomes of a server.
+/// What to do with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Proposal {
-    /// Behind Kennel, and its sessions share it.
+    /// Run it through Kennel, shared by its sessions.
     Shared,
-    /// Behind Kennel, a server for each session.
+    /// Run it through Kennel, a dedicated server for each session.
     Solo,
-    /// As it is.
+    /// Do not change it.
     Skip,
 }
 
-/// One server, and what is proposed for it.
+/// One server and its proposal.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -33,12 +33,12 @@ pub(crate) struct Row {
     pub(crate) why: String,
 }
 
-/// What is proposed for a file.
+/// The proposal for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) rows: Vec<Row>,
     pub(crate) edits: Vec<Edit>,
-    /// The file as it would be.
+    /// The changed content of the file.
     pub(crate) result: String,
     /// The servers that are put behind Kennel.
     pub(crate) changed: Vec<EntryId>,
@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) args_added: Vec<EntryId>,
 }
 
-/// What the proposal depends on, beside the file.
+/// The input of a proposal apart from the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) program: &'a str,
@@ -54,11 +54,11 @@ pub(crate) struct Setting<'a> {
     pub(crate) config: &'a ServersToml,
 }
 
-/// What to do about the servers of `text`.
+/// The proposal for the servers of `text`.
 pub(crate) fn of(
     text: &str,
     shape: Shape,
-    found: &Found,
+    found: &FoundConfig,
     setting: Setting<'_>,
 ) -> Result<Plan, Unreadable> {
     let entries = shape.entries(text)?;
@@ -69,17 +69,18 @@ pub(crate) fn of(
         changed: Vec::new(),
         args_added: Vec::new(),
     };
+    let mut lines = LineCounter::new(text);
     for entry in &entries {
         let step = step(entry, found, setting);
         plan.rows.push(Row {
             name: entry.name.clone(),
-            line: Unreadable::at(text, entry.at, "").line,
+            line: lines.line_of(entry.at),
             proposal: step.proposal,
             why: step.why,
         });
         let edits = match step.change {
             Change::None => continue,
-            // Who put it behind Kennel does not change by that.
+            // Whoever put it behind Kennel, that does not change.
             Change::Repoint => {
                 plan.edits.extend(splice::repoint(entry, setting.program));
                 continue;
@@ -108,7 +109,7 @@ pub(crate) fn of(
 enum Change {
     None,
     Wrap(Prefix),
-    /// It is behind a Kennel that is gone.
+    /// It is behind a Kennel whose program is missing.
     Repoint,
 }
 
@@ -128,26 +129,26 @@ impl Step {
     }
 }
 
-fn step(entry: &Entry, found: &Found, setting: Setting<'_>) -> Step {
+fn step(entry: &Entry, found: &FoundConfig, setting: Setting<'_>) -> Step {
     let command = match (&entry.start, entry.command()) {
         (Start::None(why), _) => return Step::skip(*why),
         (_, None) => return Step::skip("starts nothing"),
         (_, Some(command)) => command,
     };
-    if let Some(behind) = splice::behind(&command) {
+    if let Some(behind) = splice::kennel_prefix(&command) {
         let (proposal, why) = fate(&command[behind.server..], setting.config);
         if behind.is_gone() {
-            let why = format!("{} is gone: this one instead; {why}", behind.program);
+            let why = format!("{} is missing: replaced by this one; {why}", behind.program);
             return Step {
                 proposal,
                 why,
                 change: Change::Repoint,
             };
         }
-        return Step::skip("is behind kennel already");
+        return Step::skip("already runs through kennel");
     }
     if splice::is_kennel(&command) {
-        return Step::skip("is kennel already");
+        return Step::skip("already is a command of kennel");
     }
     if let Some(why) = unclear(entry, &command[0], found) {
         return Step::skip(why);
@@ -165,7 +166,7 @@ fn step(entry: &Entry, found: &Found, setting: Setting<'_>) -> Step {
     }
 }
 
-/// The names for `--env-key`: those that the entry declares, where nothing else says what counts.
+/// The names for `--env-key`: the variables of the entry, unless something else decides which count.
 fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
     let known = row.and_then(Known::variables);
     let counts = |name: &String| {
@@ -175,7 +176,7 @@ fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
             || variables::names_registry(name)
             || variables::matches(known, name)
     };
-    // What counts without being named need not be named, so that the entries of two apps are alike.
+    // Variables that always count need not be named, so that the entries of two apps are equal.
     if row.is_some() && entry.env.iter().all(counts) {
         return Vec::new();
     }
@@ -185,27 +186,27 @@ fn env_key(entry: &Entry, row: Option<&Known>) -> Vec<String> {
             names.push(name.to_owned());
         }
     }
-    // A comma would be read as two names, and what is no name is refused.
+    // A name with a comma would be read as two, and an invalid name would be refused.
     names.retain(|name| !name.contains(',') && values::name(name.as_ref()).is_ok());
     names
 }
 
 fn fate(command: &[String], config: &ServersToml) -> (Proposal, String) {
     let command: Vec<_> = command.iter().map(Into::into).collect();
-    let decision = sharing::decide(&Wish {
+    let decision = sharing::decide(&SharingInput {
         command: &command,
         config,
         remembered: Remembered::default(),
     });
-    // Today's sessions begin with `initialize`: what only modern ones share is not called shared.
+    // Present sessions begin with `initialize`: a server that only modern ones share is not called shared.
     match decision.legacy {
-        Fate::Shared => (Proposal::Shared, decision.why),
-        Fate::Solo => (Proposal::Solo, decision.why),
+        Placement::Shared => (Proposal::Shared, decision.why),
+        Placement::Solo => (Proposal::Solo, decision.why),
     }
 }
 
-/// What makes it unclear what the app would start.
-fn unclear(entry: &Entry, program: &str, found: &Found) -> Option<&'static str> {
+/// Why it is unclear what the app would start.
+fn unclear(entry: &Entry, program: &str, found: &FoundConfig) -> Option<&'static str> {
     let apart = matches!(entry.start, Start::Apart { .. });
     if program.is_empty() {
         return Some("its command is empty");
@@ -215,13 +216,13 @@ fn unclear(entry: &Entry, program: &str, found: &Found) -> Option<&'static str> 
     }
     let fills_in = found.client.is_some_and(|client| client.fills_in_args);
     if apart && program.contains('$') && !fills_in {
-        return Some("its command is filled in by the app, which may not do so with arguments");
+        return Some("the app expands its command, and may not expand arguments");
     }
     None
 }
 
-/// Reads the result as the app will: each changed server starts what it started, behind Kennel, and the
-/// others are as they were. Whatever is not so is not written.
+/// Parses the result as the app will: each changed server starts the same command, behind Kennel, and the others are
+/// unchanged. Anything else is not written.
 fn check(
     text: &str,
     before: &[Entry],
@@ -230,7 +231,7 @@ fn check(
     program: &str,
 ) -> Result<(), Unreadable> {
     let after = shape.entries(&plan.result)?;
-    let own = |command: &[String]| match splice::behind(command) {
+    let own = |command: &[String]| match splice::kennel_prefix(command) {
         Some(behind) => command[behind.server..].to_vec(),
         None => command.to_vec(),
     };

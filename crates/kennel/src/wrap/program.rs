@@ -1,12 +1,12 @@
-//! The path of this program that a configuration can rely on.
+//! A path of this program that stays valid in a configuration.
 
 use std::path::{Path, PathBuf};
 
-/// An absolute path that stays: the one on the `PATH` if it leads here, for what it leads to may have a
-/// version in its name. Refused within a build tree, which the next `cargo clean` empties.
+/// A lasting absolute path: the one on `PATH` if it leads to this program, because the target may have a version in its
+/// name. Refuses a path in a build tree, which the next `cargo clean` empties.
 pub(crate) fn stable() -> Result<String, String> {
     let exe = std::env::current_exe()
-        .map_err(|error| format!("cannot tell where this program is: {error}"))?;
+        .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     choose(&exe, std::env::split_paths(&path))
 }
@@ -47,7 +47,7 @@ fn choose(exe: &Path, path: impl Iterator<Item = PathBuf>) -> Result<String, Str
     })
 }
 
-/// The build directory that a program is in.
+/// The build directory that contains a program.
 fn build_tree(program: &Path) -> Option<&Path> {
     let is_made_by_cargo = |dir: &&Path| dir.join(".rustc_info.json").is_file();
     let is_called_so = |dir: &&Path| {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_on_the_path_is_steadier_than_what_it_leads_to() {
+    fn a_link_on_the_path_is_preferred_to_its_target() {
         let scope = Scope::new("program");
         let real = program(&scope, "opt/kennel-0.1.0/kennel");
         let bin = scope.path("bin");

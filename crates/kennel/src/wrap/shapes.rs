@@ -1,14 +1,19 @@
-//! Where a configuration keeps its servers, and what an entry looks like: JSON.
+//! Where JSON configurations have their servers, and what an entry looks like.
+
+use std::ops::Range;
+
+use jsonc_parser::ast::{Object, ObjectProp, Value};
+use jsonc_parser::common::Ranged;
 
 use super::entry::{Args, Entry, Layout, List, Start, Unreadable, Word};
-use super::json::{self, Member, Node, Value};
+use super::json::{self, get, members, span};
 
-/// Nothing to put Kennel before.
+/// The reason for a server without a command.
 pub(super) const REMOTE: &str = "is reached over the network: there is no process to start";
 pub(super) const BUILT_IN: &str = "starts no command";
 pub(super) const NOT_TEXTS: &str = "its command is not written as texts";
 
-/// Which members hold servers.
+/// The members that contain servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     /// `mcpServers`, and those of Claude Code's `projects`.
@@ -30,8 +35,8 @@ pub(super) const ROOTS: &[Root] = &[
 
 /// The servers of a document.
 pub(super) fn entries(text: &str, roots: &[Root]) -> Result<Vec<Entry>, Unreadable> {
-    // An empty file is one that an app has not written to yet.
-    if text.trim_start_matches('\u{feff}').trim().is_empty() {
+    // An empty file is one that the app has not written to yet.
+    if text.trim().is_empty() {
         return Ok(Vec::new());
     }
     let document = json::parse(text)?;
@@ -40,23 +45,25 @@ pub(super) fn entries(text: &str, roots: &[Root]) -> Result<Vec<Entry>, Unreadab
         match root {
             Root::McpServers => {
                 let key = "mcpServers";
-                servers(text, &[key], document.get(key), &mut found);
-                for project in document.get("projects").map_or(&[][..], Node::members) {
-                    let scope = ["projects", &project.key, key];
-                    servers(text, &scope, project.node.get(key), &mut found);
+                servers(text, &[key], get(&document, key), &mut found);
+                for project in members(get(&document, "projects")) {
+                    let scope = ["projects", project.name.as_str(), key];
+                    servers(text, &scope, get(&project.value, key), &mut found);
                 }
             }
-            Root::Servers => servers(text, &["servers"], document.get("servers"), &mut found),
+            Root::Servers => servers(text, &["servers"], get(&document, "servers"), &mut found),
             Root::ContextServers => {
                 let key = "context_servers";
-                servers(text, &[key], document.get(key), &mut found);
+                servers(text, &[key], get(&document, key), &mut found);
             }
             Root::Mcp => {
-                let mcp = document.get("mcp");
+                let mcp = get(&document, "mcp");
                 // A server could be called "servers", but then it has a command or an address.
-                let newer = mcp.and_then(|mcp| mcp.get("servers")).filter(|servers| {
-                    ["command", "url", "type"].iter().all(|key| servers.get(key).is_none_or(|node| node.text().is_none()))
-                        && !matches!(servers.get("command"), Some(node) if matches!(node.value, Value::List(_)))
+                let newer = mcp.and_then(|mcp| get(mcp, "servers"));
+                let newer = newer.filter(|servers| {
+                    let is_text = |key| matches!(get(servers, key), Some(Value::StringLit(_)));
+                    !["command", "url", "type"].into_iter().any(is_text)
+                        && !matches!(get(servers, "command"), Some(Value::Array(_)))
                 });
                 let scope: &[&str] = match newer {
                     Some(_) => &["mcp", "servers"],
@@ -70,71 +77,68 @@ pub(super) fn entries(text: &str, roots: &[Root]) -> Result<Vec<Entry>, Unreadab
 }
 
 /// The servers in `object`, which the keys of `scope` lead to.
-fn servers(text: &str, scope: &[&str], object: Option<&Node>, found: &mut Vec<Entry>) {
-    let members = object.map_or(&[][..], Node::members);
-    for (at, member) in members.iter().enumerate() {
-        let is_last_of_its_name = members[at + 1..]
-            .iter()
-            .all(|later| later.key != member.key);
-        if matches!(member.node.value, Value::Object(_)) && is_last_of_its_name {
-            found.push(entry(text, scope, member));
+fn servers<'v>(text: &str, scope: &[&str], object: Option<&'v Value<'v>>, found: &mut Vec<Entry>) {
+    for member in members(object) {
+        if let Value::Object(object) = &member.value {
+            found.push(entry(text, scope, member, object));
         }
     }
 }
 
-fn entry(text: &str, scope: &[&str], member: &Member) -> Entry {
-    let node = &member.node;
+fn entry(text: &str, scope: &[&str], member: &ObjectProp<'_>, object: &Object<'_>) -> Entry {
+    let name = member.name.as_str();
     let variables = ["env", "environment"]
         .into_iter()
-        .filter_map(|key| node.get(key));
-    let variables: Vec<&Member> = variables.flat_map(Node::members).collect();
-    let says = |key: &str, word: &str| {
-        let node = node.get(key);
-        node.is_some_and(|node| &text[node.span.clone()] == word)
+        .flat_map(|key| members(get(&member.value, key)));
+    let says = |key: &str, value: bool| {
+        let switch = object.get_boolean(key);
+        switch.is_some_and(|switch| switch.value == value)
     };
-    let path = scope.iter().copied().chain([member.key.as_str()]);
+    let path = scope.iter().copied().chain([name]);
     Entry {
-        name: member.key.clone(),
+        name: name.to_owned(),
         path: path.map(str::to_owned).collect(),
-        at: member.key_span.start,
-        start: start(text, node),
-        env: variables.iter().map(|member| member.key.clone()).collect(),
-        has_cwd: node.get("cwd").is_some(),
-        is_disabled: says("disabled", "true") || says("enabled", "false"),
+        at: member.name.start(),
+        start: start(text, object),
+        env: variables
+            .map(|member| member.name.as_str().to_owned())
+            .collect(),
+        has_cwd: object.get("cwd").is_some(),
+        is_disabled: says("disabled", true) || says("enabled", false),
     }
 }
 
-fn start(text: &str, node: &Node) -> Start {
+fn start(text: &str, object: &Object<'_>) -> Start {
     if ["url", "serverUrl", "httpUrl"]
         .iter()
-        .any(|key| node.get(key).is_some())
+        .any(|key| object.get(key).is_some())
     {
         return Start::None(REMOTE);
     }
-    let Some(command) = node.member("command") else {
+    let Some(command) = object.get("command") else {
         return Start::None(BUILT_IN);
     };
-    match &command.node.value {
-        Value::Text(_) => apart(text, node, command),
-        Value::List(_) => match list(&command.node) {
+    match &command.value {
+        Value::StringLit(_) => apart(text, object, command),
+        Value::Array(_) => match list(&command.value) {
             Some(list) if !list.words.is_empty() => Start::Together(list),
             _ => Start::None(NOT_TEXTS),
         },
-        // Zed's older way.
-        Value::Object(_) => match command.node.member("path") {
-            Some(path) if path.node.text().is_some() => apart(text, &command.node, path),
-            _ => Start::None(NOT_TEXTS),
+        // The older notation of Zed.
+        Value::Object(inner) => match inner.get("path") {
+            Some(path) => apart(text, inner, path),
+            None => Start::None(NOT_TEXTS),
         },
-        Value::Plain => Start::None(NOT_TEXTS),
+        _ => Start::None(NOT_TEXTS),
     }
 }
 
-fn apart(text: &str, object: &Node, program: &Member) -> Start {
-    let Some(command) = word(&program.node) else {
+fn apart(text: &str, object: &Object<'_>, program: &ObjectProp<'_>) -> Start {
+    let Some(command) = word(&program.value) else {
         return Start::None(NOT_TEXTS);
     };
-    let args = match object.member("args") {
-        Some(member) => match list(&member.node) {
+    let args = match object.get("args") {
+        Some(member) => match list(&member.value) {
             Some(list) => Args::Listed {
                 list,
                 removal: removal(text, object, member),
@@ -142,72 +146,69 @@ fn apart(text: &str, object: &Node, program: &Member) -> Start {
             None => return Start::None(NOT_TEXTS),
         },
         None => Args::Missing {
-            at: program.node.span.end,
+            at: program.end(),
             lead: format!(",{}\"args\": ", before(text, object, program)),
         },
     };
     Start::Apart { command, args }
 }
 
-fn word(node: &Node) -> Option<Word> {
+fn word(value: &Value<'_>) -> Option<Word> {
+    let string = value.as_string_lit()?;
     Some(Word {
-        value: node.text()?.to_owned(),
-        span: node.span.clone(),
+        value: string.value.clone().into_owned(),
+        span: span(string),
     })
 }
 
-fn list(node: &Node) -> Option<List> {
-    let Value::List(nodes) = &node.value else {
-        return None;
-    };
+fn list(value: &Value<'_>) -> Option<List> {
+    let array = value.as_array()?;
     Some(List {
-        words: nodes.iter().map(word).collect::<Option<_>>()?,
-        layout: Layout::Flow(node.span.start + 1..node.span.end - 1),
+        words: array.elements.iter().map(word).collect::<Option<_>>()?,
+        layout: Layout::Flow(array.start() + 1..array.end() - 1),
     })
 }
 
-/// The white space before a member's key, so that another one can be written like it.
-fn before<'a>(text: &'a str, object: &Node, member: &Member) -> &'a str {
-    let between = &text[object.span.start + 1..member.key_span.start];
+/// The white space before a member's key, to write another member in the same way.
+fn before<'a>(text: &'a str, object: &Object<'_>, member: &ObjectProp<'_>) -> &'a str {
+    let between = &text[object.start() + 1..member.start()];
     let blank = between.len() - between.trim_end_matches([' ', '\t', '\r', '\n']).len();
     let blank = &between[between.len() - blank..];
-    // Behind a comment's end of line nothing of it is lost either.
+    // After a comment's end of line this loses nothing either.
     if blank.is_empty() { " " } else { blank }
 }
 
-/// The bytes that go if a member goes: with one comma beside it, if no comment stands between.
-fn removal(text: &str, object: &Node, member: &Member) -> Option<std::ops::Range<usize>> {
-    let members = object.members();
+/// The range that removes a member: with one comma beside it, if no comment is in between.
+fn removal(text: &str, object: &Object<'_>, member: &ObjectProp<'_>) -> Option<Range<usize>> {
+    let members = &object.properties;
     let at = members
         .iter()
-        .position(|other| other.key_span == member.key_span)?;
-    let own = member.key_span.start..member.node.span.end;
+        .position(|other| other.range == member.range)?;
+    let own = span(member);
     let only_a_comma = |from: usize, to: usize| text[from..to].trim() == ",";
     if let Some(previous) = at.checked_sub(1).map(|at| &members[at]) {
-        let from = previous.node.span.end;
+        let from = previous.end();
         if only_a_comma(from, own.start) {
             return Some(from..own.end);
         }
     }
     match members.get(at + 1) {
-        Some(next) if only_a_comma(own.end, next.key_span.start) => {
-            Some(own.start..next.key_span.start)
-        }
+        Some(next) if only_a_comma(own.end, next.start()) => Some(own.start..next.start()),
         Some(next) => {
-            let comma = comma_behind(&text[own.end..next.key_span.start])?;
+            let comma = comma_behind(&text[own.end..next.start()])?;
             Some(own.start..own.end + comma)
         }
         None if at == 0 => {
-            // It is the only one: a comma behind it would stand alone.
-            let comma = comma_behind(&text[own.end..object.span.end - 1]).unwrap_or(0);
+            // The only member: a comma after it must go, too.
+            let comma = comma_behind(&text[own.end..object.end() - 1]).unwrap_or(0);
             Some(own.start..own.end + comma)
         }
-        // A comment is between the comma before it and the last member: the comma would stand before the brace.
+        // A comment stands between the comma before it and the last member: the comma would stand before the brace.
         None => None,
     }
 }
 
-/// How far it is to behind the comma, if nothing but white space is before it.
+/// The length up to the end of the next comma, if only white space is before it.
 fn comma_behind(text: &str) -> Option<usize> {
     let comma = text.len() - text.trim_start().len();
     text[comma..].starts_with(',').then_some(comma + 1)

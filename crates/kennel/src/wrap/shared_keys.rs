@@ -1,4 +1,4 @@
-//! What `wrap` calls shared is shared: the entries that it writes have one key in all apps.
+//! Tests that servers which `wrap` calls shared are shared: its entries have one key in all apps.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::clients::Shape;
-use super::places::Found;
+use super::places::FoundConfig;
 use super::plan::{self, Proposal, Setting};
 use super::shapes::Root;
 use super::splice;
 use crate::key::variables::tests::apps;
-use crate::key::{self, Ingredients};
+use crate::key::{self, KeyInput};
 use crate::sharing::launcher::Registry;
 use crate::sharing::table::{ROWS, Row};
 use crate::sharing::{Rule, ServersToml};
 
-/// The command of an entry that starts this server, behind Kennel, as `wrap` writes it.
+/// The command of an entry for this server as `wrap` writes it.
 fn wrapped(row: &Row, project: bool, env: &[&str]) -> Vec<String> {
     let (registry, name) = row.package.expect("what is shared comes from a registry");
     let (command, args) = match registry {
@@ -30,7 +30,7 @@ fn wrapped(row: &Row, project: bool, env: &[&str]) -> Vec<String> {
     let text =
         json!({"mcpServers": {"it": {"command": command, "args": args, "env": env}}}).to_string();
     let shape = Shape::Json(Root::McpServers);
-    let found = Found {
+    let found = FoundConfig {
         client: None,
         path: "/home/ada/.cursor/mcp.json".into(),
         shape: Some(shape),
@@ -52,9 +52,9 @@ fn wrapped(row: &Row, project: bool, env: &[&str]) -> Vec<String> {
     shape.entries(&plan.result).unwrap()[0].command().unwrap()
 }
 
-/// The key of a session that was started so, by the code of `kennel run`.
+/// The key of a session with this command, by the code of `kennel run`.
 fn key_of(command: &[String], cwd: &str, env: &[(OsString, OsString)]) -> String {
-    let behind = splice::behind(command).expect("it is behind kennel");
+    let behind = splice::kennel_prefix(command).expect("it is behind kennel");
     let options = &command[2..behind.server - 1];
     let option = |name: &str| {
         let at = options.iter().position(|word| word == name)?;
@@ -68,7 +68,7 @@ fn key_of(command: &[String], cwd: &str, env: &[(OsString, OsString)]) -> String
         .map(OsString::from)
         .collect();
     let names = crate::run::counted(&server, env_key.as_deref(), chosen.is_some(), env);
-    let what = Ingredients {
+    let what = KeyInput {
         command: &server,
         cwd: chosen.as_deref().unwrap_or(Path::new(cwd)),
         env,
@@ -120,7 +120,7 @@ fn another_account_or_another_value_of_what_a_server_reads_is_another_key() {
 }
 
 #[test]
-fn what_an_entry_declares_and_the_server_reads_needs_no_option() {
+fn a_declared_variable_that_the_server_reads_needs_no_option() {
     let memory = |row: &&Row| {
         row.package
             .is_some_and(|(_, name)| name.ends_with("server-memory"))

@@ -1,14 +1,14 @@
-//! The change itself: Kennel before a command, and the way back. Only `command` and `args` are touched, and
-//! what stood there is moved as it was written.
+//! The change of an entry: puts Kennel before a command, and removes it. Only `command` and `args` change, and the
+//! words in them keep their notation.
 
 use std::path::Path;
 
 use super::entry::{Args, Edit, Entry, Layout, List, Start, Word};
 
-/// The options that every released version knows. An older program must not fail on what a newer one wrote.
+/// The options that every released version knows: an older program must not fail on an entry written by a newer one.
 pub(crate) const OPTIONS: &[&str] = &["--cwd", "--env-key"];
 
-/// What is put before a command: `kennel`, then `run`, options, and two dashes.
+/// The words before a command: `kennel`, `run`, options, and `--`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) program: String,
@@ -32,26 +32,26 @@ impl Prefix {
     }
 }
 
-/// Who stands before a command.
+/// Kennel's words at the beginning of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Behind {
-    /// The program that is called Kennel.
+pub(crate) struct KennelPrefix {
+    /// The path of Kennel's program.
     pub(crate) program: String,
-    /// At which place of the whole command the server's own begins.
+    /// The index of the server's first word in the whole command.
     pub(crate) server: usize,
-    /// Whether somebody gave it options that `wrap` does not write.
+    /// Whether it has options that `wrap` does not write.
     pub(crate) own_options: bool,
 }
 
-impl Behind {
-    /// Whether that program is not there any more: the app cannot start the server.
+impl KennelPrefix {
+    /// Whether that program is missing: the app cannot start the server.
     pub(crate) fn is_gone(&self) -> bool {
         let program = Path::new(&self.program);
         program.is_absolute() && !program.exists()
     }
 }
 
-/// Whether this command is Kennel's own, whatever it does: `run NAME`, `guard` and all.
+/// Whether this command runs Kennel at all: `run NAME`, `guard` and all others.
 pub(crate) fn is_kennel(command: &[String]) -> bool {
     let program = command.first().map(Path::new);
     program
@@ -59,8 +59,8 @@ pub(crate) fn is_kennel(command: &[String]) -> bool {
         .is_some_and(|name| name == "kennel")
 }
 
-/// Whether this command is behind Kennel already.
-pub(crate) fn behind(command: &[String]) -> Option<Behind> {
+/// Kennel's words in this command, if it already runs through Kennel.
+pub(crate) fn kennel_prefix(command: &[String]) -> Option<KennelPrefix> {
     let (program, rest) = command.split_first()?;
     if !is_kennel(command) || rest.first()? != "run" {
         return None;
@@ -70,8 +70,8 @@ pub(crate) fn behind(command: &[String]) -> Option<Behind> {
     let known = options
         .chunks(2)
         .all(|pair| OPTIONS.contains(&pair[0].as_str()) && pair.len() == 2);
-    // `kennel run --` with nothing behind it starts nothing.
-    (rest.len() > dashes + 1).then(|| Behind {
+    // `kennel run --` without a command starts nothing.
+    (rest.len() > dashes + 1).then(|| KennelPrefix {
         program: program.clone(),
         server: dashes + 2,
         own_options: !known,
@@ -89,7 +89,7 @@ pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
             };
             let moved = |flow: bool| {
                 let literal = &text[command.span.clone()];
-                // A bare word of YAML may hold what separates the members of a list.
+                // An unquoted YAML word may contain the characters that separate the members of a list.
                 let bare = !literal.starts_with(['"', '\'']);
                 match bare && flow && literal.contains([',', '[', ']', '{', '}']) {
                     true => quoted(&command.value),
@@ -117,8 +117,13 @@ pub(crate) fn wrap(text: &str, entry: &Entry, prefix: &Prefix) -> Vec<Edit> {
     }
 }
 
-/// Takes Kennel away again. `args_added`: there were no arguments before.
-pub(crate) fn unwrap(text: &str, entry: &Entry, behind: &Behind, args_added: bool) -> Vec<Edit> {
+/// Removes Kennel again. `args_added`: the entry had no arguments before.
+pub(crate) fn unwrap(
+    text: &str,
+    entry: &Entry,
+    behind: &KennelPrefix,
+    args_added: bool,
+) -> Vec<Edit> {
     match &entry.start {
         Start::Apart {
             command,
@@ -147,7 +152,7 @@ pub(crate) fn unwrap(text: &str, entry: &Entry, behind: &Behind, args_added: boo
     }
 }
 
-/// Another program in the place of the one that stands before the command.
+/// Replaces the path of Kennel before the command.
 pub(crate) fn repoint(entry: &Entry, program: &str) -> Vec<Edit> {
     let word = match &entry.start {
         Start::Apart { command, .. } => Some(command),
@@ -165,7 +170,7 @@ fn put_first(text: &str, list: &List, literals: &[String]) -> Edit {
     match (&list.layout, list.words.first()) {
         (Layout::Flow(inside), Some(first)) => {
             let lead = &text[inside.start..first.span.start];
-            // A list with a line for each word goes on like that.
+            // A list with a line for each word keeps that layout.
             let separator = match lead.trim().is_empty() && lead.contains('\n') {
                 true => format!(",{lead}"),
                 false => ", ".to_owned(),
@@ -221,7 +226,7 @@ pub(super) fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }
 
-/// How lines end here.
+/// The line ending of this text.
 pub(super) fn end_of_line(text: &str) -> &'static str {
     match text.find('\n') {
         Some(at) if text[..at].ends_with('\r') => "\r\n",
@@ -229,8 +234,8 @@ pub(super) fn end_of_line(text: &str) -> &'static str {
     }
 }
 
-/// A text in double quotes, which JSON, TOML and YAML all read alike.
-fn quoted(word: &str) -> String {
+/// A string in double quotes, which JSON, TOML and YAML read alike.
+pub(super) fn quoted(word: &str) -> String {
     serde_json::to_string(word)
         .expect("a text has a literal")
         .replace('\u{7f}', "\\u007f")

@@ -1,20 +1,20 @@
-//! What `wrap` and `unwrap` say and ask.
+//! The output and the questions of `wrap` and `unwrap`.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::places::Found;
+use super::places::FoundConfig;
 use super::plan::Proposal;
-use super::{Args, Change, Shown, Task, Told, diff};
-use crate::ps::words::{cut, pad_right, printable, printable_lines};
-use crate::say::{self, say};
+use super::{Args, Change, FileReport, Shown, Task, diff};
+use crate::ps::words::{counted, cut, pad_right, printable, printable_lines};
+use crate::stdout::{self, print_line};
 
-/// More files than these are shown shortly: a line for each with the names of its servers.
+/// Above this number of files, each gets one line with the names of its servers.
 const MANY: usize = 3;
 
-/// Shows what would become of each file.
+/// Shows the change of each file.
 pub(super) fn show_all(args: &Args, shown: &[Shown], changes: &[(usize, Change)], home: &Path) {
     if args.json {
         return;
@@ -27,30 +27,30 @@ pub(super) fn show_all(args: &Args, shown: &[Shown], changes: &[(usize, Change)]
             Shown::Unchanged(change) if short || change.rows.is_empty() => {}
             Shown::Unchanged(change) => show(change, false, home),
             Shown::Skipped(found) => {
-                say!("{}", headline(found, home));
-                say!(
-                    "  skipped: it is under version control, and others may have it too; --project includes it"
+                print_line!("{}", headline(found, home));
+                print_line!(
+                    "  skipped: it is under version control, and other people may use it; --project includes it"
                 );
-                say!();
+                print_line!();
             }
         }
     }
     if short {
-        say!("commands and reasons are left out for so many files; --diff shows them");
+        print_line!("commands and reasons are not shown for so many files; --diff shows them");
     }
 }
 
-fn headline(found: &Found, home: &Path) -> String {
+fn headline(found: &FoundConfig, home: &Path) -> String {
     let title = found.client.map_or("file", |client| client.title);
     format!("{title}: {}", below_home(&found.path, home))
 }
 
 fn show(change: &Change, changes: bool, home: &Path) {
-    say!("{}", headline(&change.found, home));
+    print_line!("{}", headline(&change.found, home));
     let wrapping = matches!(change.task, Task::Wrap { .. });
     if wrapping && change.found.is_in_a_repository() {
-        say!(
-            "  under version control: it starts plain `kennel`, which everybody who has the file needs on the PATH"
+        print_line!(
+            "  under version control: it starts plain `kennel`, which everyone who uses the file needs on the PATH"
         );
     }
     let width = change
@@ -65,20 +65,20 @@ fn show(change: &Change, changes: bool, home: &Path) {
         match wrapping {
             true => {
                 let word = word(row.proposal);
-                say!("  {name}  {word:<6}  {}", printable(&row.why));
+                print_line!("  {name}  {word:<6}  {}", printable(&row.why));
             }
-            false => say!("  {name}  {}", printable(&row.why)),
+            false => print_line!("  {name}  {}", printable(&row.why)),
         }
     }
     if changes {
-        say!();
-        say::part(&printable_lines(&diff::of(
+        print_line!();
+        stdout::print_partial(&printable_lines(&diff::of(
             &change.source.text,
             &change.before,
             &change.after,
         )));
     }
-    say!();
+    print_line!();
 }
 
 fn word(proposal: Proposal) -> &'static str {
@@ -91,7 +91,7 @@ fn word(proposal: Proposal) -> &'static str {
 
 /// One line for a file, and one for its servers.
 fn show_shortly(change: &Change, home: &Path) {
-    say!("{}", headline(&change.found, home));
+    print_line!("{}", headline(&change.found, home));
     let pairs = change.before.iter().zip(&change.after).zip(&change.rows);
     let changed: Vec<_> = pairs
         .filter(|((old, new), _)| old.command() != new.command())
@@ -113,19 +113,21 @@ fn show_shortly(change: &Change, home: &Path) {
             .collect(),
         Task::Unwrap => vec![format!("without kennel: {}", names(None))],
     };
-    say!("  {}", parts.join("; "));
+    print_line!("  {}", parts.join("; "));
 }
 
-/// How many files and servers there are, and what would become of them.
-pub(super) fn total(told: &[Told], wrapping: bool) {
-    let files = |wanted: &dyn Fn(&Told) -> bool| told.iter().filter(|tale| wanted(tale)).count();
-    let changes = |tale: &Told| tale.changes && tale.error.is_none();
+/// The number of files and servers, and what would become of them.
+pub(super) fn total(reports: &[FileReport], wrapping: bool) {
+    let files = |wanted: &dyn Fn(&FileReport) -> bool| {
+        reports.iter().filter(|report| wanted(report)).count()
+    };
+    let changes = |report: &FileReport| report.changes && report.error.is_none();
     let mut parts = vec![format!("{} change", files(&changes))];
     for (count, what) in [
-        (files(&|tale| tale.error.is_some()), "cannot be changed"),
-        (files(&|tale| tale.skipped), "skipped (--project)"),
+        (files(&|report| report.error.is_some()), "cannot be changed"),
+        (files(&|report| report.skipped), "skipped (--project)"),
         (
-            files(&|tale| !tale.changes && !tale.skipped && tale.error.is_none()),
+            files(&|report| !report.changes && !report.skipped && report.error.is_none()),
             "stay as they are",
         ),
     ] {
@@ -133,44 +135,47 @@ pub(super) fn total(told: &[Told], wrapping: bool) {
             parts.push(format!("{count} {what}"));
         }
     }
-    let rows: Vec<_> = told.iter().flat_map(|tale| &tale.servers).collect();
+    let rows: Vec<_> = reports.iter().flat_map(|report| &report.servers).collect();
     let count = |wanted| rows.iter().filter(|row| row.proposal == wanted).count();
-    let mut line = format!("{}: {}", files_of(told.len()), parts.join(", "));
+    let mut line = format!("{}: {}", files_of(reports.len()), parts.join(", "));
     if wrapping {
         let counts = [Proposal::Shared, Proposal::Solo, Proposal::Skip]
             .map(|proposal| format!("{} {}", count(proposal), word(proposal)));
-        let servers = if rows.len() == 1 { "server" } else { "servers" };
-        line += &format!("; {} {servers}: {}", rows.len(), counts.join(", "));
+        let servers = counted(rows.len(), "server");
+        line += &format!("; {servers}: {}", counts.join(", "));
     }
-    say!("{line}");
+    print_line!("{line}");
 }
 
-pub(super) fn conclude(args: &Args, told: &[Told], wrapping: bool) {
-    let written = told.iter().filter(|tale| tale.written).count();
-    let would = told.iter().filter(|tale| tale.changes).count();
+pub(super) fn conclude(args: &Args, reports: &[FileReport], wrapping: bool) {
+    let written = reports.iter().filter(|report| report.written).count();
+    let would = reports.iter().filter(|report| report.changes).count();
     if written > 0 {
-        say!(
+        print_line!(
             "wrote {}; restart the apps that were running",
             files_of(written)
         );
     } else if would == 0 {
-        say!("nothing to change: {}", why_nothing(told, wrapping));
+        print_line!("nothing to change: {}", why_nothing(reports, wrapping));
     } else if args.dry_run {
-        say!("nothing was changed: this was a dry run");
+        print_line!("nothing was changed: this was a dry run");
     } else {
-        say!("nothing was changed");
+        print_line!("nothing was changed");
     }
 }
 
-/// Why no file would change: whoever expected a change sees which part of that was wrong.
-fn why_nothing(told: &[Told], wrapping: bool) -> String {
-    let unread = told.iter().filter(|tale| tale.error.is_some()).count();
-    let rows: Vec<_> = told.iter().flat_map(|tale| &tale.servers).collect();
+/// Why no file would change, by the reason of each server or file.
+fn why_nothing(reports: &[FileReport], wrapping: bool) -> String {
+    let unread = reports
+        .iter()
+        .filter(|report| report.error.is_some())
+        .count();
+    let rows: Vec<_> = reports.iter().flat_map(|report| &report.servers).collect();
     let behind = rows
         .iter()
-        .filter(|row| row.why.ends_with("already"))
+        .filter(|row| row.why.starts_with("already"))
         .count();
-    let skipped = told.iter().filter(|tale| tale.skipped).count();
+    let skipped = reports.iter().filter(|report| report.skipped).count();
     let mut reasons = Vec::new();
     if skipped > 0 {
         reasons.push(format!(
@@ -182,16 +187,16 @@ fn why_nothing(told: &[Told], wrapping: bool) -> String {
         reasons.push(format!("{} cannot be changed", files_of(unread)));
     }
     match (wrapping, rows.len()) {
-        (_, 0) if unread + skipped == told.len() => {}
+        (_, 0) if unread + skipped == reports.len() => {}
         (_, 0) => {
-            let read = told.len() - unread - skipped;
+            let read = reports.len() - unread - skipped;
             reasons.push(format!("no server is in {}", files_of(read)));
         }
         (true, all) if behind == all => {
-            reasons.push("every server is behind kennel already".to_owned());
+            reasons.push("every server already runs through kennel".to_owned());
         }
         (true, all) => reasons.push(format!(
-            "of {all} servers, {behind} are behind kennel already, and the others cannot be (see above)"
+            "of {all} servers, {behind} already run through kennel, and the others cannot (see above)"
         )),
         (false, _) => reasons.push("no entries were wrapped by `kennel wrap`".to_owned()),
     }
@@ -199,7 +204,7 @@ fn why_nothing(told: &[Told], wrapping: bool) -> String {
 }
 
 pub(super) fn files_of(count: usize) -> String {
-    format!("{count} file{}", if count == 1 { "" } else { "s" })
+    counted(count, "file")
 }
 
 fn below_home(path: &Path, home: &Path) -> String {
@@ -209,15 +214,15 @@ fn below_home(path: &Path, home: &Path) -> String {
     }
 }
 
-/// Asks on a terminal; refuses where there is none.
+/// Asks a question on the terminal; an error if there is none.
 pub(crate) fn ask(question: &str) -> Result<bool, String> {
     if !std::io::stdin().is_terminal() {
         return Err(
-            "nobody can be asked: run it on a terminal, or add --yes; --dry-run only shows"
+            "stdin is not a terminal, so the question cannot be asked: run it on a terminal, or add --yes; --dry-run only shows"
                 .to_owned(),
         );
     }
-    say::part(&format!("{question} [y/N] "));
+    stdout::print_partial(&format!("{question} [y/N] "));
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))

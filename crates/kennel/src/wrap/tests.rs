@@ -1,4 +1,5 @@
-//! The editors against random documents: there and back is the identity, and nothing else changes its meaning.
+//! Tests the editors with random documents: wrapping and unwrapping gives the same bytes, and nothing else changes its
+//! meaning.
 
 use std::path::Path;
 
@@ -53,7 +54,7 @@ fn unwrapped(text: &str, shape: Shape, before: &str) -> String {
         .unwrap_or_else(|error| panic!("{error} in\n{text}"));
     assert_eq!(entries.len(), had_none.len());
     let edits = entries.iter().zip(had_none).flat_map(|(entry, added)| {
-        let behind = entry.command().as_deref().and_then(splice::behind);
+        let behind = entry.command().as_deref().and_then(splice::kennel_prefix);
         behind.map_or_else(Vec::new, |behind| {
             assert!(!behind.own_options);
             splice::unwrap(text, entry, &behind, added)
@@ -62,7 +63,7 @@ fn unwrapped(text: &str, shape: Shape, before: &str) -> String {
     apply(text, &edits.collect::<Vec<_>>())
 }
 
-/// A writer of JSON that is never the same twice.
+/// Writes JSON with random notation.
 struct Writer<'a> {
     rng: &'a mut Rng,
     eol: &'static str,
@@ -162,7 +163,7 @@ fn random_server(rng: &mut Rng) -> Value {
             ("command", json!(null)),
         ];
     }
-    // Any order.
+    // In random order.
     for at in (1..server.len()).rev() {
         server.swap(at, rng.below(at as u64 + 1) as usize);
     }
@@ -193,7 +194,7 @@ fn random_document(rng: &mut Rng) -> Value {
     Value::Object(document)
 }
 
-/// What a text means, by a reader that shares nothing with ours.
+/// The meaning of a text, by an independent parser.
 fn meaning(text: &str) -> Value {
     let mut plain = String::new();
     let mut chars = text.trim_start_matches('\u{feff}').chars().peekable();
@@ -386,7 +387,7 @@ fn yaml_that_is_not_understood_is_refused_with_its_line() {
     }
 }
 
-/// A line inside such a text can look like a key of the file.
+/// A line of such a text can look like a key of the file.
 #[test]
 fn yaml_with_a_quoted_text_over_several_lines_is_refused_with_its_line() {
     for (text, line) in [
@@ -413,7 +414,7 @@ fn yaml_with_a_quoted_text_over_several_lines_is_refused_with_its_line() {
         ),
         ("a:\n  - - \"b\nextensions:\n\"\n", 2),
         ("a:\n  - b: 'c\nextensions:\n'\n", 2),
-        ("\"a\nextensions: b\": c\n", 1),
+        ("\"a\nextensions: b\": c\n", 2),
         ("? \"a\nextensions: b\"\n: c\n", 1),
         ("a: [b, \"c\nextensions:\n\"]\n", 1),
         ("a: {b: 'c',\n  \"d\":\"e\nextensions:\n\"}\n", 2),
@@ -477,19 +478,23 @@ fn a_yaml_server_in_braces_is_refused_with_its_line() {
 
 /// Found by `cargo xtask fuzz`.
 #[test]
-fn yaml_with_a_letter_of_several_bytes_behind_a_quoted_key_is_read() {
+fn yaml_with_a_letter_of_several_bytes_behind_a_quoted_key_is_refused_where_it_is() {
     for kind in [Kind::Extensions, Kind::McpServers] {
-        for text in ["\"\"\u{d34d}", "'a'\u{e9}: b\n", "\"a\"\u{1f415}"] {
-            let entries = Shape::Yaml(kind).entries(text);
-            assert!(entries.is_ok_and(|entries| entries.is_empty()), "{text:?}");
+        for (text, column) in [
+            ("\"\"\u{d34d}", 3),
+            ("'a'\u{e9}: b\n", 4),
+            ("\"a\"\u{1f415}", 4),
+        ] {
+            let error = Shape::Yaml(kind).entries(text).expect_err(text);
+            assert_eq!((error.line, error.column), (1, column), "{text:?}");
         }
     }
 }
 
 #[test]
-fn a_command_behind_kennel_is_known_by_what_wrap_writes() {
+fn a_wrapped_command_is_recognised_by_the_words_that_wrap_writes() {
     let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
-    let behind = |line: &str| splice::behind(&words(line));
+    let behind = |line: &str| splice::kennel_prefix(&words(line));
     let plain = behind("/x/kennel run -- npx -y a").unwrap();
     assert_eq!((plain.server, plain.own_options), (3, false));
     let with = behind("kennel run --cwd /a --env-key A,B -- npx").unwrap();
@@ -541,4 +546,80 @@ fn opencode_and_the_older_zed_are_wrapped_in_their_own_way() {
         assert_eq!(command[7], "npx", "{wrapped}");
         assert_eq!(unwrapped(&wrapped, shape, text), text);
     }
+}
+
+#[test]
+fn a_toml_command_whose_key_is_dotted_escaped_or_inline_is_wrapped_and_back() {
+    for (text, args) in [
+        (
+            "mcp_servers.a.command = \"npx\"\n",
+            "\nmcp_servers.a.args = [",
+        ),
+        (
+            "mcp_servers . \"é x!\" . command = \"npx\" # c\r\n",
+            " # c\r\nmcp_servers . \"é x!\" . args = [",
+        ),
+        ("[mcp_servers]\n  a.command = 'npx'", "\n  a.args = ["),
+        (
+            "[mcp_servers.a]\n\"comm\\u0061nd\" = \"npx\"\nx = 1\n",
+            "\nargs = [",
+        ),
+        ("[mcp_servers]\nb = { command = \"npx\" }\n", ", args = ["),
+        (
+            "mcp_servers = { \"a b\".command = \"npx\", c = 1 }\n",
+            ", \"a b\".args = [",
+        ),
+        (
+            "mcp_servers = {\n  a = {\n    command = \"npx\", # c\n  },\n}\n",
+            "\"/usr/local/bin/kennel\", args = [",
+        ),
+        // With a list that stays one.
+        (
+            "mcp_servers.a.command=\"npx\"\nmcp_servers.a.args=[\"x\"]\n",
+            "args=[",
+        ),
+        (
+            "mcp_servers.\"a/b\".command=\"npx\"\nmcp_servers.\"a/b\".\"\\u0061rgs\"=[]\n",
+            "\"=[",
+        ),
+    ] {
+        let with_kennel = wrapped(text, Shape::Toml);
+        assert!(with_kennel.contains(args), "{with_kennel}");
+        let entries = Shape::Toml.entries(&with_kennel).unwrap();
+        let command = entries[0].command().unwrap();
+        assert_eq!((entries.len(), command[0].as_str()), (1, KENNEL), "{text}");
+        assert!(command.contains(&"npx".to_owned()), "{with_kennel}");
+        assert_eq!(unwrapped(&with_kennel, Shape::Toml, text), text);
+    }
+}
+
+#[test]
+fn what_no_configuration_has_so_much_of_is_refused_before_it_takes_memory() {
+    let json = Shape::Json(Root::McpServers);
+    let list = |count: usize| format!("{{\"x\":[{}1]}}", "1,".repeat(count));
+    for (text, shape, why) in [
+        (list(2_000_000), json, "keys and values"),
+        (
+            format!("x = [{}]", "1,".repeat(1 << 20)),
+            Shape::Toml,
+            "more than 2 MB",
+        ),
+        (
+            format!("x:\n{}", "- 1\n".repeat(1 << 19)),
+            Shape::Yaml(Kind::Extensions),
+            "more than 2 MB",
+        ),
+        (
+            format!("{{\"mcpServers\":{{{}}}}}", {
+                let servers = (0..=10_000).map(|at| format!("\"{at}\":{{}}"));
+                servers.collect::<Vec<_>>().join(",")
+            }),
+            json,
+            "servers",
+        ),
+    ] {
+        let error = shape.entries(&text).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert!(json.entries(&list(100_000)).is_ok());
 }

@@ -1,54 +1,83 @@
-//! The servers of Codex: `[mcp_servers.name]`.
+//! The servers in the configuration of Codex: `[mcp_servers.name]`.
 
-use toml_edit::{Document, Item, TableLike, Value};
+use std::ops::Range;
 
-use super::entry::{Args, Entry, Layout, List, Start, Unreadable, Word};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::entry::{Args, Entry, Layout, List, Start, Unreadable, Word, check_size};
 use super::shapes::{BUILT_IN, NOT_TEXTS, REMOTE};
-use super::splice::{end_of_line, line_start};
+use super::splice::{end_of_line, line_start, quoted};
+
+/// Maximum size of a file, in bytes.
+const MAX_SIZE: usize = 2 << 20;
 
 pub(super) fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
-    // Places are counted without the byte order mark.
-    let mark = text.len() - text.trim_start_matches('\u{feff}').len();
-    let body = &text[mark..];
-    let document = Document::parse(body).map_err(|error| {
+    check_size(text, MAX_SIZE)?;
+    let document = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        Unreadable::at(text, at + mark, error.message())
+        Unreadable::at(text, at, error.message())
     })?;
-    let servers = document.get("mcp_servers").and_then(Item::as_table_like);
     let mut found = Vec::new();
-    for (name, item) in servers.into_iter().flat_map(|servers| servers.iter()) {
-        if let Some(table) = item.as_table_like() {
-            found.push(entry(body, name, table));
-        }
-    }
-    for entry in &mut found {
-        shift(entry, mark);
+    let servers = document.get_ref().get("mcp_servers");
+    for (name, item) in table(servers) {
+        let Some(fields) = item.get_ref().as_table() else {
+            continue;
+        };
+        let is_inline = |item: &Spanned<DeValue<'_>>| text[item.span()].starts_with('{');
+        let place = match (is_inline(item), servers.is_some_and(is_inline)) {
+            (true, _) => Place::Inline { prefix: None },
+            (false, true) => Place::Inline {
+                prefix: Some(name.get_ref()),
+            },
+            (false, false) => Place::Lines,
+        };
+        found.push(entry(text, name.get_ref(), fields, place));
     }
     Ok(found)
 }
 
-fn entry(text: &str, name: &str, table: &dyn TableLike) -> Entry {
-    let env = table.get("env").and_then(Item::as_table_like);
-    let mut names = Vec::new();
-    for (name, _) in env.into_iter().flat_map(|env| env.iter()) {
-        names.push(name.to_owned());
-    }
+/// How the members of a server are written.
+#[derive(Debug, Clone, Copy)]
+enum Place<'t> {
+    /// Each on a line: below a header, or with a dotted key (`mcp_servers.a.command`).
+    Lines,
+    /// In an inline table, with the server's name before a dot if the table is that of all servers.
+    Inline { prefix: Option<&'t str> },
+}
+
+/// The keys and values of a table; empty if it is none.
+fn table<'t>(
+    item: Option<&'t Spanned<DeValue<'t>>>,
+) -> impl Iterator<
+    Item = (
+        &'t Spanned<std::borrow::Cow<'t, str>>,
+        &'t Spanned<DeValue<'t>>,
+    ),
+> {
+    let table = item.and_then(|item| item.get_ref().as_table());
+    table.into_iter().flatten()
+}
+
+fn entry(text: &str, name: &str, fields: &DeTable<'_>, place: Place<'_>) -> Entry {
+    let variables = table(fields.get("env"));
+    let mut names: Vec<String> = variables
+        .map(|(name, _)| name.get_ref().to_string())
+        .collect();
     // Names of variables that are passed on.
-    let passed = table.get("env_vars").and_then(Item::as_array);
-    names.extend(
-        passed
-            .into_iter()
-            .flatten()
-            .filter_map(|name| Some(name.as_str()?.to_owned())),
-    );
-    let start = start(text, table);
+    let passed = fields
+        .get("env_vars")
+        .and_then(|item| item.get_ref().as_array());
+    let passed = passed.into_iter().flat_map(|array| array.iter());
+    names.extend(passed.filter_map(|name| Some(name.get_ref().as_str()?.to_owned())));
+    let start = start(text, fields, place);
     let at = match &start {
         Start::Apart { command, .. } => command.span.start,
         _ => 0,
     };
     let says = |key: &str, value: bool| {
-        let item = table.get(key);
-        item.and_then(|item| item.as_bool()) == Some(value)
+        let item = fields.get(key);
+        item.and_then(|item| item.get_ref().as_bool()) == Some(value)
     };
     Entry {
         name: name.to_owned(),
@@ -56,143 +85,129 @@ fn entry(text: &str, name: &str, table: &dyn TableLike) -> Entry {
         at,
         start,
         env: names,
-        has_cwd: table.get("cwd").is_some(),
+        has_cwd: fields.get("cwd").is_some(),
         is_disabled: says("disabled", true) || says("enabled", false),
     }
 }
 
-fn start(text: &str, table: &dyn TableLike) -> Start {
-    if table.get("url").is_some() {
+fn start(text: &str, fields: &DeTable<'_>, place: Place<'_>) -> Start {
+    if fields.get("url").is_some() {
         return Start::None(REMOTE);
     }
-    let Some(command) = table.get("command") else {
+    let Some((key, command)) = fields.get_key_value("command") else {
         return Start::None(BUILT_IN);
     };
-    let Some(command) = command.as_value().and_then(word) else {
+    let Some(command) = word(command) else {
         return Start::None(NOT_TEXTS);
     };
-    let inline = is_inline(text, &command);
-    let args = match table.get("args") {
-        Some(item) => {
-            let Some(list) = item.as_value().and_then(list) else {
+    let args = match fields.get_key_value("args") {
+        Some((key, item)) => {
+            let Some(list) = list(item) else {
                 return Start::None(NOT_TEXTS);
             };
-            let removal = removal(text, &list);
+            let removal = removal(text, key.span().start, item.span().end, place);
             Args::Listed { list, removal }
         }
-        None if inline => Args::Missing {
-            at: command.span.end,
-            lead: ", args = ".to_owned(),
-        },
-        None => {
-            let line = line_start(text, command.span.start);
-            let indent = text[line..].len() - text[line..].trim_start_matches([' ', '\t']).len();
-            let rest = &text[command.span.end..];
-            let behind = rest
-                .find('\n')
-                .map_or(rest.len(), |at| rest[..at].trim_end_matches('\r').len());
-            Args::Missing {
-                at: command.span.end + behind,
-                lead: format!("{}{}args = ", end_of_line(text), &text[line..line + indent]),
-            }
-        }
+        None => missing(text, key.span().start, command.span.end, place),
     };
     Start::Apart { command, args }
 }
 
-/// Whether the command stands in a table of one line.
-fn is_inline(text: &str, command: &Word) -> bool {
-    let line = &text[line_start(text, command.span.start)..command.span.start];
-    !["command", "\"command\"", "'command'"].iter().any(|key| {
-        line.trim_start()
-            .strip_prefix(key)
-            .is_some_and(|rest| rest.trim() == "=")
-    })
+/// Where the member `args` can be added, after the command whose key and value are here.
+fn missing(text: &str, key: usize, end: usize, place: Place<'_>) -> Args {
+    match place {
+        Place::Inline { prefix } => {
+            let prefix = prefix.map_or(String::new(), |name| quoted(name) + ".");
+            Args::Missing {
+                at: end,
+                lead: format!(", {prefix}args = "),
+            }
+        }
+        Place::Lines => {
+            // The indentation, and the keys before the last dot.
+            let before_key = &text[line_start(text, key)..key];
+            let rest = &text[end..];
+            let behind = rest
+                .find('\n')
+                .map_or(rest.len(), |at| rest[..at].trim_end_matches('\r').len());
+            Args::Missing {
+                at: end + behind,
+                lead: format!("{}{before_key}args = ", end_of_line(text)),
+            }
+        }
+    }
 }
 
-fn word(value: &Value) -> Option<Word> {
+fn word(value: &Spanned<DeValue<'_>>) -> Option<Word> {
     Some(Word {
-        value: value.as_str()?.to_owned(),
-        span: value.span()?,
+        value: value.get_ref().as_str()?.to_owned(),
+        span: value.span(),
     })
 }
 
-fn list(value: &Value) -> Option<List> {
-    let span = value.span()?;
-    let words = value.as_array()?.iter().map(word).collect::<Option<_>>()?;
+fn list(value: &Spanned<DeValue<'_>>) -> Option<List> {
+    let span = value.span();
+    let words = value
+        .get_ref()
+        .as_array()?
+        .iter()
+        .map(word)
+        .collect::<Option<_>>()?;
     Some(List {
         words,
         layout: Layout::Flow(span.start + 1..span.end - 1),
     })
 }
 
-/// The bytes that go if the member `args` goes.
-fn removal(text: &str, list: &List) -> Option<std::ops::Range<usize>> {
-    let Layout::Flow(inside) = &list.layout else {
-        return None;
-    };
-    let (value, end) = (inside.start - 1, inside.end + 1);
-    let before_value = text[..value].trim_end().strip_suffix('=')?.trim_end();
-    let plain = |c: char| c.is_alphanumeric() || "_-.\"' \t".contains(c);
-    let key = before_value.trim_end_matches(plain).len();
-    let own = &before_value[key..];
-    if !own.trim().trim_end_matches(['"', '\'']).ends_with("args") {
-        return None;
-    }
-    match text[..key].chars().next_back() {
-        // A line of its own; a comment behind it stays.
-        None | Some('\n') => {
-            let alone = text[end..]
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .is_empty();
-            let before = text[..key]
-                .trim_end_matches('\n')
-                .trim_end_matches('\r')
-                .len();
-            let one_line = text[..key].len() - before <= end_of_line(text).len();
-            match alone && one_line && before > 0 {
-                true => Some(before..end),
-                false => Some(key..end),
-            }
-        }
-        // In a table of one line.
-        Some(',') => Some(key - 1..end),
-        Some('{') => {
-            let behind = &text[end..];
-            let comma = behind.len() - behind.trim_start().len();
-            let own = key + own.len() - own.trim_start().len();
-            match behind[comma..].strip_prefix(',') {
-                Some(rest) => {
-                    let blank = rest.len() - rest.trim_start_matches([' ', '\t']).len();
-                    Some(own..end + comma + 1 + blank)
-                }
-                None => Some(own..end),
-            }
-        }
-        Some(_) => None,
+/// The range that removes the member `args`, whose key begins and whose value ends here.
+fn removal(text: &str, key: usize, end: usize, place: Place<'_>) -> Option<Range<usize>> {
+    match place {
+        Place::Lines => Some(line_of_member(text, line_start(text, key), end)),
+        Place::Inline { prefix } => inline_member(text, before_prefix(text, key, prefix)?, end),
     }
 }
 
-fn shift(entry: &mut Entry, by: usize) {
-    let move_on = |span: &mut std::ops::Range<usize>| *span = span.start + by..span.end + by;
-    entry.at += by;
-    let Start::Apart { command, args } = &mut entry.start else {
-        return;
+/// The line of a member without other members; a comment after it stays.
+fn line_of_member(text: &str, start: usize, end: usize) -> Range<usize> {
+    let rest = text[end..].lines().next().unwrap_or_default();
+    let alone = rest.trim().is_empty();
+    let before = text[..start]
+        .trim_end_matches('\n')
+        .trim_end_matches('\r')
+        .len();
+    let one_line = start - before <= end_of_line(text).len();
+    match alone && one_line && before > 0 {
+        true => before..end,
+        false => start..end,
+    }
+}
+
+/// The beginning of a key in an inline table, with the server's name before it.
+fn before_prefix(text: &str, key: usize, prefix: Option<&str>) -> Option<usize> {
+    let Some(name) = prefix else {
+        return Some(key);
     };
-    move_on(&mut command.span);
-    match args {
-        Args::Missing { at, .. } => *at += by,
-        Args::Listed { list, removal } => {
-            list.words
-                .iter_mut()
-                .for_each(|word| move_on(&mut word.span));
-            if let Layout::Flow(inside) = &mut list.layout {
-                move_on(inside);
+    let before = text[..key].trim_end().strip_suffix('.')?.trim_end();
+    let mut notations = [quoted(name), format!("'{name}'"), name.to_owned()].into_iter();
+    notations.find_map(|name| Some(before.strip_suffix(name.as_str())?.len()))
+}
+
+/// The range that removes a member of an inline table, with one comma beside it.
+fn inline_member(text: &str, start: usize, end: usize) -> Option<Range<usize>> {
+    let before = text[..start].trim_end_matches([' ', '\t']);
+    match before.chars().next_back() {
+        Some(',') => Some(before.len() - 1..end),
+        Some('{') => {
+            let behind = &text[end..];
+            let comma = behind.len() - behind.trim_start().len();
+            match behind[comma..].strip_prefix(',') {
+                Some(rest) => {
+                    let blank = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+                    Some(start..end + comma + 1 + blank)
+                }
+                None => Some(start..end),
             }
-            removal.iter_mut().for_each(move_on);
         }
+        _ => None,
     }
 }

@@ -1,5 +1,5 @@
-//! What `wrap` did to a file, written down so that `unwrap` can give every byte back: in the user's state
-//! directory, readable by nobody else, for a configuration may hold secrets.
+//! Records of what `wrap` did to a file, so that `unwrap` can restore every byte: in the user's state directory,
+//! readable only by the user, because a configuration may contain secrets.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,31 +12,32 @@ use sha2::{Digest, Sha256};
 
 use super::clients::Shape;
 use super::entry::{Edit, Entry, EntryId, Unreadable};
-use super::splice::{self, Behind};
-use crate::judged_dir::JudgedDir;
+use super::splice::{self, KennelPrefix};
+use crate::checked_dir::CheckedDir;
+use crate::hex;
 
 /// The directory of the records, in the user's state directory.
 const KENNELS: &str = "kennel";
 const WRAP: &str = "wrap";
-/// How many digits of a path's hash name its files.
+/// Number of digits of a path's hash in the names of its files.
 const NAME: usize = 16;
 
-/// The endings of a file's backup and of its record, which is written last and removed first.
+/// The extensions of a file's backup and of its record. The record is written last and removed first.
 const ENDINGS: [&str; 2] = ["backup", "json"];
 
-/// What is kept of one file, by [`ENDINGS`].
-pub(crate) type Kept = [Option<Vec<u8>>; 2];
+/// The content of these files for one configuration, in the order of [`ENDINGS`].
+pub(crate) type SavedFiles = [Option<Vec<u8>>; 2];
 
-/// What was done to one file.
+/// The record of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The file, as it was named.
+    /// The path as it was given.
     pub(crate) path: PathBuf,
-    /// What `wrap` left there: if it is still so, nobody edited it since.
+    /// The hash of the file as `wrap` left it: equal if it was not edited since.
     wrapped: String,
-    /// What the backup is.
+    /// The hash of the backup.
     original: String,
-    /// The servers that are behind Kennel by our doing.
+    /// The servers that `wrap` put behind Kennel.
     pub(crate) servers: Vec<EntryId>,
     /// Those of them that had no arguments.
     pub(crate) args_added: Vec<EntryId>,
@@ -49,7 +50,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Where they are, by the XDG convention. Creates nothing.
+    /// The directory of the records, by the XDG convention. Creates nothing.
     pub(crate) fn of_user(home: &Path) -> Records {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
         let state = state.filter(|dir| dir.is_absolute());
@@ -63,12 +64,12 @@ impl Records {
         &self.dir
     }
 
-    /// The directory of the records, and the one it is in, if they are there. Neither may be a link or belong to
-    /// another user: an error says which does.
-    pub(crate) fn judged_dir(&self) -> Result<Option<(JudgedDir, JudgedDir)>, String> {
+    /// The directory of the records and its parent, if they exist. Neither may be a link or belong to another user; the
+    /// error names the one that does.
+    pub(crate) fn checked_dir(&self) -> Result<Option<(CheckedDir, CheckedDir)>, String> {
         let kennels = self.dir.parent().expect("it was joined");
         let state = kennels.parent().expect("it was joined");
-        let Some(state) = JudgedDir::open(state)? else {
+        let Some(state) = CheckedDir::open(state)? else {
             return Ok(None);
         };
         let Some(kennels) = state.subdir(KENNELS)? else {
@@ -79,45 +80,44 @@ impl Records {
     }
 
     /// Whether a file in the directory of the records has a name that `wrap` gives: 16 digits of a hash, then `.json`,
-    /// `.backup` or, half written, `.PID.new`.
+    /// `.backup` or, while it is written, `.PID.new`.
     pub(crate) fn wrote(name: &OsStr) -> bool {
         let Some((hash, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
             return false;
         };
-        let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let unfinished = ending
             .strip_suffix(".new")
             .is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|digit| digit.is_ascii_digit()));
-        hash.len() == NAME && hash.bytes().all(hex) && (unfinished || ENDINGS.contains(&ending))
+        hex::is_text(hash, NAME) && (unfinished || ENDINGS.contains(&ending))
     }
 
-    /// Removes the directory of the records, and the one it is in, if nothing is in them.
-    pub(crate) fn remove_dirs_if_empty(kennels: &JudgedDir) {
+    /// Removes the directory of the records and its parent if they are empty.
+    pub(crate) fn remove_dirs_if_empty(kennels: &CheckedDir) {
         kennels.remove_if_empty(WRAP);
-        let state = kennels.path().parent().map(JudgedDir::open);
+        let state = kennels.path().parent().map(CheckedDir::open);
         if let Some(Ok(Some(state))) = state {
             state.remove_if_empty(KENNELS);
         }
     }
 
-    /// What was done to the file that is really at `real`.
+    /// The record of the file at the real path `real`.
     pub(crate) fn of(&self, real: &Path) -> Option<Record> {
         let record = self.read(&file_name(real, "json"))?;
         let record: Record = serde_json::from_slice(&record).ok()?;
-        // A record that was copied from another file's says nothing about this one.
+        // A record that was copied from another file does not count for this one.
         let is_of_file = fs::canonicalize(&record.path).is_ok_and(|path| path == real);
         is_of_file.then_some(record)
     }
 
-    /// What we wrote here, and nobody else can have written.
+    /// The content of a record that only `wrap` can have written.
     fn read(&self, name: &OsStr) -> Option<Vec<u8>> {
-        let (_, dir) = self.judged_dir().ok()??;
+        let (_, dir) = self.checked_dir().ok()??;
         dir.read_own_file(name)
     }
 
-    /// All of them.
+    /// All records.
     pub(crate) fn all(&self) -> Vec<Record> {
-        let Ok(Some((_, dir))) = self.judged_dir() else {
+        let Ok(Some((_, dir))) = self.checked_dir() else {
             return Vec::new();
         };
         let names = dir.names().unwrap_or_default().into_iter();
@@ -130,9 +130,9 @@ impl Records {
         records
     }
 
-    /// The file as it was before, if `text` is what `wrap` left there and the backup is whole. `edits` take Kennel's words out
-    /// of `text`. A backup that differs from the outcome in more than white space beside an edit is not a backup of this
-    /// file, whoever wrote it: nothing but what is shown may be restored.
+    /// The original file, if `text` is what `wrap` left there and the backup is complete. `edits` remove Kennel's words
+    /// from `text`. If the backup differs from the result in more than white space beside an edit, it is not a backup
+    /// of this file, whoever wrote it: only what is shown may be restored.
     pub(crate) fn original(
         &self,
         real: &Path,
@@ -146,7 +146,7 @@ impl Records {
         (whole && differs_beside_edits_only(&backup, text, edits)).then_some(backup)
     }
 
-    /// Writes down what is about to be done; the backup first.
+    /// Writes the backup, then the record, before the change.
     pub(crate) fn keep(
         &self,
         path: &Path,
@@ -162,25 +162,25 @@ impl Records {
             servers,
             args_added,
         };
-        // Of all its fields, a path alone may have no text.
+        // Of all its fields, only a path may be impossible to write as text.
         let text = serde_json::to_vec(&record).map_err(|_| {
             io::Error::other("its path is not UTF-8, so that no record can be kept; rename it")
         })?;
         create_private_dirs(&self.dir)?;
-        // A backup may hold secrets: it does not go through a link, nor to another user.
-        self.judged_dir().map_err(io::Error::other)?;
+        // A backup may contain secrets: never write it through a link, or into a directory of another user.
+        self.checked_dir().map_err(io::Error::other)?;
         self.sweep();
         write(&self.file(real, "backup"), original.as_bytes())?;
         write(&self.file(real, "json"), &text)
     }
 
-    /// The backup and the record of a file, as they are.
-    pub(crate) fn kept(&self, real: &Path) -> Kept {
+    /// The present backup and record of a file.
+    pub(crate) fn kept(&self, real: &Path) -> SavedFiles {
         ENDINGS.map(|ending| self.read(&file_name(real, ending)))
     }
 
-    /// Restores what was kept of a file before [`keep`](Records::keep), if what that wrote down was not done after all.
-    pub(crate) fn put_back(&self, real: &Path, kept: Kept) -> io::Result<()> {
+    /// Restores the files that existed before [`keep`](Records::keep), if the change was not made after all.
+    pub(crate) fn put_back(&self, real: &Path, kept: SavedFiles) -> io::Result<()> {
         let [backup, Some(record)] = kept else {
             self.forget(real);
             return Ok(());
@@ -191,9 +191,9 @@ impl Records {
         write(&self.file(real, "json"), &record)
     }
 
-    /// Forgets a file that is as it was. The directories go with the last one.
+    /// Removes the records of a restored file, and the directories after the last one.
     pub(crate) fn forget(&self, real: &Path) {
-        let Ok(Some((kennels, dir))) = self.judged_dir() else {
+        let Ok(Some((kennels, dir))) = self.checked_dir() else {
             return;
         };
         for ending in ENDINGS.into_iter().rev() {
@@ -202,9 +202,9 @@ impl Records {
         Records::remove_dirs_if_empty(&kennels);
     }
 
-    /// Removes what a killed `wrap` left half written here.
+    /// Removes the incomplete files of a killed `wrap`.
     pub(crate) fn sweep(&self) {
-        let Ok(Some((_, dir))) = self.judged_dir() else {
+        let Ok(Some((_, dir))) = self.checked_dir() else {
             return;
         };
         for name in dir.names().unwrap_or_default() {
@@ -212,7 +212,7 @@ impl Records {
             let unfinished = path.extension().is_some_and(|ending| ending == "new");
             let ours = unfinished && Records::wrote(&name) && dir.own_file(&name).is_some();
             let file = ours.then(|| fs::File::open(&path).ok()).flatten();
-            // Whoever writes it holds it.
+            // The process that writes it holds its lock.
             if file.is_some_and(|file| try_lock(&file)) {
                 let _ = dir.remove_own_file(&name);
             }
@@ -229,7 +229,7 @@ fn file_name(real: &Path, ending: &str) -> OsString {
     format!("{}.{ending}", &name[..NAME]).into()
 }
 
-/// Whether `backup` is `text` with these edits, but for white space at the ends of what is edited.
+/// Whether `backup` is `text` with these edits, except for white space at the ends of an edited range.
 fn differs_beside_edits_only(backup: &str, text: &str, edits: &[Edit]) -> bool {
     let mut edits: Vec<&Edit> = edits.iter().collect();
     edits.sort_by_key(|edit| edit.span.start);
@@ -247,12 +247,12 @@ fn differs_beside_edits_only(backup: &str, text: &str, edits: &[Edit]) -> bool {
     rest.is_some_and(|rest| rest.trim().is_empty())
 }
 
-/// Whole, or not at all.
+/// Writes a file atomically.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let aside = path.with_extension(format!("{}.new", std::process::id()));
     let mut file = create_private_file(&aside)?;
-    // Held until it has its final name: [`Records::sweep`] removes only what nobody holds.
+    // Held until the file has its final name: [`Records::sweep`] removes only files that no process holds.
     try_lock(&file);
     let written = file.write_all(content).and_then(|()| file.sync_all());
     let written = written.and_then(|()| fs::rename(&aside, path));
@@ -260,47 +260,46 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&aside);
     }
     written?;
-    // Without it, the backup may be gone after a loss of power. Not every file system can do it.
+    // Without this, the backup may be missing after a loss of power. Not every file system supports it.
     let dir = path.parent().and_then(|dir| fs::File::open(dir).ok());
     let _ = dir.map(|dir| dir.sync_all());
     Ok(())
 }
 
 fn hash(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::text(&Sha256::digest(text.as_bytes()))
 }
 
-/// What takes Kennel away from the servers of a file, and from which.
+/// The edits that remove Kennel from the servers of a file, and these servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Undoing {
+pub(crate) struct UndoPlan {
     pub(crate) edits: Vec<Edit>,
     pub(crate) servers: Vec<EntryId>,
     /// Those of them that had no arguments.
     pub(crate) args_added: Vec<EntryId>,
-    /// Behind Kennel by somebody else's doing: with options that `wrap` does not write, or not on record.
+    /// Servers that `wrap` did not put behind Kennel: with options that it does not write, or without a record.
     pub(crate) left: Vec<String>,
-    /// Where those of `left` stand that may be on record: it means fewer entries than it fits.
+    /// The positions of those in `left` that may be in the record: it is for fewer entries than match it.
     pub(crate) unclear: Vec<usize>,
 }
 
-/// How to undo just our own change in a file that was edited since, or was never written down.
+/// How to undo only the change of `wrap` in a file that was edited since, or that has no record.
 pub(crate) fn own_change(
     text: &str,
     shape: Shape,
     record: Option<&Record>,
-) -> Result<Undoing, Unreadable> {
-    let mut undoing = Undoing::default();
+) -> Result<UndoPlan, Unreadable> {
+    let mut undo_plan = UndoPlan::default();
     let behind_kennel = |entry: Entry| {
-        let behind = entry.command().as_deref().and_then(splice::behind)?;
+        let behind = entry.command().as_deref().and_then(splice::kennel_prefix)?;
         Some((entry, behind))
     };
     let entries = shape.entries(text)?.into_iter();
-    let entries: Vec<(Entry, Behind)> = entries.filter_map(behind_kennel).collect();
+    let entries: Vec<(Entry, KennelPrefix)> = entries.filter_map(behind_kennel).collect();
     for (entry, behind) in &entries {
         let id = record.map(|record| record.servers.iter().find(|id| id.fits(entry)));
         let (ours, args_added) = match (record, id.flatten()) {
-            // Without a record, what looks like ours is taken for ours.
+            // Without a record, an entry that looks as if `wrap` wrote it counts as written by it.
             (None, _) => (!behind.own_options, false),
             (Some(_), None) => (false, false),
             (Some(record), Some(id)) => {
@@ -311,23 +310,23 @@ pub(crate) fn own_change(
                     words == behind.server + 1
                 });
                 let ours = fitting.count() <= meant(&record.servers);
-                undoing.unclear.extend((!ours).then_some(entry.at));
+                undo_plan.unclear.extend((!ours).then_some(entry.at));
                 let added = meant(&record.args_added);
                 (ours, added > 0 && bare.count() <= added)
             }
         };
         if !ours {
-            undoing.left.push(entry.name.clone());
+            undo_plan.left.push(entry.name.clone());
             continue;
         }
         let edits = splice::unwrap(text, entry, behind, args_added);
-        undoing.edits.extend(edits);
-        undoing.servers.push(EntryId::of(entry));
-        undoing
+        undo_plan.edits.extend(edits);
+        undo_plan.servers.push(EntryId::of(entry));
+        undo_plan
             .args_added
             .extend(args_added.then(|| EntryId::of(entry)));
     }
-    Ok(undoing)
+    Ok(undo_plan)
 }
 
 #[cfg(test)]
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_differs_from_what_is_undone_in_nothing_but_white_space_beside_an_edit() {
+    fn a_backup_may_differ_from_the_result_only_in_white_space_beside_an_edit() {
         let text = r#"{ // a note
   "command": "kennel", "args": [ "run", "x" ], "env": {"A": "one two"}
 }

@@ -1,28 +1,26 @@
-//! Where a path leads, step by step: each directory is opened relative to the one before it, and each link is
-//! judged by its owner before it is followed. What was judged stays open, so that nobody can swap it afterwards.
+//! Resolves a path step by step: opens each directory relative to the one before it, and checks the owner of each link
+//! before following it. Everything that was checked stays open, so that it cannot be swapped afterwards.
 
-use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kennel_sys::fs::{Dir, FileFacts};
 use kennel_sys::user::UserId;
 
-/// The most links that one path may lead through, as in the kernel.
-const MAX_LINKS: usize = 40;
+use crate::checked_dir::{self, MAX_LINKS};
 
-/// A file's directory, open, and its name there.
+/// The open directory of a file, and the file's name in it.
 #[derive(Debug, Clone)]
-pub(crate) struct Spot {
+pub(crate) struct FileInDir {
     dir: Rc<Dir>,
     name: OsString,
     /// The path without links, for messages and records.
     pub(crate) real: PathBuf,
 }
 
-impl Spot {
+impl FileInDir {
     pub(crate) fn dir(&self) -> &Dir {
         &self.dir
     }
@@ -31,7 +29,7 @@ impl Spot {
         &self.name
     }
 
-    /// The file as it is now; a link is not followed.
+    /// Present facts about the file; a link is not followed.
     pub(crate) fn facts(&self) -> io::Result<FileFacts> {
         let facts = self.dir.facts_of(&self.name)?;
         facts.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -40,16 +38,16 @@ impl Spot {
 
 /// Finds the regular file at `path`.
 ///
-/// A link is followed if its owner is us or root. The last one of the path may also be of the file's owner.
-pub(crate) fn find(path: &Path) -> Result<Spot, String> {
+/// Follows a link if its owner is this user or root; the last one of the path may also belong to the file's owner.
+pub(crate) fn find(path: &Path) -> Result<FileInDir, String> {
     let failed = |error: io::Error| error.to_string();
     let path = std::path::absolute(path).map_err(failed)?;
     let root = Dir::root().map_err(failed)?;
     let mut dirs: Vec<(Rc<Dir>, PathBuf)> = vec![(Rc::new(root), PathBuf::from("/"))];
-    let mut steps = steps(&path);
+    let mut steps = checked_dir::steps(&path);
     let mut last_link: Option<(PathBuf, UserId)> = None;
     let mut links = 0;
-    while let Some(step) = steps.pop_front() {
+    while let Some(step) = steps.pop() {
         if step == ".." {
             dirs.truncate(dirs.len().saturating_sub(1).max(1));
             continue;
@@ -73,9 +71,7 @@ pub(crate) fn find(path: &Path) -> Result<Spot, String> {
             if target.is_absolute() {
                 dirs.truncate(1);
             }
-            for step in self::steps(&target).into_iter().rev() {
-                steps.push_front(step);
-            }
+            steps.extend(checked_dir::steps(&target));
         } else if facts.is_dir() {
             dirs.push((Rc::new(entry.into_dir()), here));
         } else if !steps.is_empty() {
@@ -84,7 +80,7 @@ pub(crate) fn find(path: &Path) -> Result<Spot, String> {
             if let Some((link, theirs)) = last_link.filter(|(_, theirs)| *theirs != owner) {
                 return Err(foreign_link(&link, theirs));
             }
-            return Ok(Spot {
+            return Ok(FileInDir {
                 dir,
                 name: step,
                 real: here,
@@ -101,13 +97,4 @@ fn foreign_link(link: &Path, owner: UserId) -> String {
         "{} is a link of {owner}, who could lead you to another file; name the file itself, if you mean the one behind it",
         link.display()
     )
-}
-
-fn steps(path: &Path) -> VecDeque<OsString> {
-    let steps = path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-    });
-    steps.collect()
 }

@@ -1,4 +1,4 @@
-//! A configuration is replaced whole or not at all, where it really is, as it was allowed to be read.
+//! Replaces a configuration atomically, at its real path, with the same owner and permissions.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,16 +9,16 @@ use kennel_sys::fs::{self, FileFacts, FileId, NotCopied};
 use kennel_sys::user::UserId;
 
 use super::quoted;
-use super::walk::{self, Spot};
+use super::walk::{self, FileInDir};
 
-/// The longest configuration that is read.
-const MAX_BYTES: u64 = 64 << 20;
+/// Maximum size of a configuration that is read, in bytes. A `.claude.json` with the prompts of years has 16 MB.
+const MAX_BYTES: u64 = 32 << 20;
 
 /// A configuration as it was read.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    /// Where it really is, behind links of dotfiles.
-    pub(crate) spot: Spot,
+    /// Its real location, after following links.
+    pub(crate) spot: FileInDir,
     pub(crate) text: String,
 }
 
@@ -34,7 +34,10 @@ pub(crate) fn read(path: &Path) -> Result<Source, String> {
     let spot = walk::find(path)?;
     let bytes = content(&spot).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("more than {MAX_BYTES} bytes"));
+        let most = MAX_BYTES >> 20;
+        return Err(format!(
+            "more than {most} MB: too large for a configuration"
+        ));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
@@ -48,19 +51,19 @@ pub(crate) fn read(path: &Path) -> Result<Source, String> {
 }
 
 /// The file's bytes.
-fn content(spot: &Spot) -> io::Result<Vec<u8>> {
+fn content(spot: &FileInDir) -> io::Result<Vec<u8>> {
     bytes_at(spot, spot.name())
 }
 
-fn bytes_at(spot: &Spot, name: &OsStr) -> io::Result<Vec<u8>> {
+fn bytes_at(spot: &FileInDir, name: &OsStr) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = open(spot, name)?;
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Opens a regular file. It was one a moment ago: should it be something else by now, nobody waits for it.
-fn open(spot: &Spot, name: &OsStr) -> io::Result<File> {
+/// Opens a regular file. If it has been replaced by a named pipe meanwhile, does not wait for its other end.
+fn open(spot: &FileInDir, name: &OsStr) -> io::Result<File> {
     let file = spot.dir().open_file(name)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
@@ -70,21 +73,21 @@ fn open(spot: &Spot, name: &OsStr) -> io::Result<File> {
     }
 }
 
-/// Whether it could be written, with what to do if not.
-pub(crate) fn writable(spot: &Spot) -> Result<(), String> {
+/// Checks whether the file could be written; the error says what to do.
+pub(crate) fn writable(spot: &FileInDir) -> Result<(), String> {
     let facts = spot.facts().map_err(|error| error.to_string())?;
     if fs::is_on_read_only_fs(&spot.real) {
         let why = "its file system is read-only; make that writable, or change the file where it comes from";
         return Err(why.to_owned());
     }
-    // Nothing is closed to root; a file that nobody may write was made so on purpose all the same.
+    // Root may write any file; but a file without write permission was protected on purpose.
     if !spot.dir().may_write(spot.name()) || !facts.is_writable() {
         return Err(format!(
             "it is read-only; `chmod u+w {}` first, if it is meant to change",
             quoted(&spot.real)
         ));
     }
-    // Which names mean the same file to its user, and which are snapshots to be kept, only the user knows.
+    // Only the user knows which of several names are the same configuration, and which are snapshots to keep.
     if facts.links() > 1 {
         let (path, aside) = (quoted(&spot.real), format!("{}.new", spot.real.display()));
         let aside = quoted(Path::new(&aside));
@@ -103,23 +106,23 @@ pub(crate) fn writable(spot: &Spot) -> Result<(), String> {
     }
 }
 
-/// Puts `new` in the place of what was read, unless somebody changed it meanwhile.
+/// Replaces the file by `new`, unless it was changed since it was read.
 pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
     let spot = &source.spot;
     writable(spot)?;
     let failed = |error: io::Error| format!("cannot be written: {error}");
     let aside = aside(spot.name(), std::process::id());
     let file = spot.dir().create_file(&aside).map_err(failed)?;
-    // Held until it has its final name: [`sweep`] removes only what nobody holds.
+    // Held until the file has its final name: [`sweep`] removes only files that no process holds.
     fs::try_lock(&file);
     let done = fill(&file, source, new).and_then(|()| put(source, &file, &aside).map_err(failed));
-    // The former file, or ours. What an app saved is neither.
+    // It is the former file, or the new one. A file that an app saved is neither.
     if done == Ok(true) || is_at(spot, &aside, &file) {
         let _ = spot.dir().remove_file(&aside);
     }
     match done? {
         true => {
-            // Without it, the former file may be back after a loss of power. Not every file system can do it.
+            // Without this, the former file may be back after a loss of power. Not every file system supports it.
             let _ = spot.dir().sync();
             Ok(())
         }
@@ -127,7 +130,7 @@ pub(crate) fn replace(source: &Source, new: &str) -> Result<(), String> {
     }
 }
 
-/// Writes the new file: with the owner, the attributes and the mode of the one that was read.
+/// Writes the new file, with owner, attributes and mode of the one that was read.
 fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot be written: {error}");
     let spot = &source.spot;
@@ -146,7 +149,7 @@ fn fill(mut file: &File, source: &Source, new: &str) -> Result<(), String> {
     file.sync_all().map_err(failed)
 }
 
-/// Gives the new file its name; false if what has that name is not what was read.
+/// Renames the new file into place; `false` if the present file is not the one that was read.
 fn put(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
     let spot = &source.spot;
     if content(spot)? != source.text.as_bytes() {
@@ -161,8 +164,8 @@ fn put(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
     }
 }
 
-/// Swaps the new file with the former one and looks at what came out: an app may have saved it in the last moment. If so,
-/// swaps them back.
+/// Swaps the new file with the present one and checks that it is the one that was read: an app may have saved another
+/// one at the last moment. If so, swaps them back.
 fn exchange(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
     let spot = &source.spot;
     let swap = || spot.dir().exchange(aside, spot.name());
@@ -172,19 +175,19 @@ fn exchange(source: &Source, file: &File, aside: &OsStr) -> io::Result<bool> {
     }
     swap()?;
     if !is_at(spot, aside, file) {
-        // The app saved once more, in between: that is the newest.
+        // The app saved once more in between: that file is the newest.
         swap()?;
     }
     Ok(false)
 }
 
-/// Whether that name in the directory is this file's.
-fn is_at(spot: &Spot, name: &OsStr, file: &File) -> bool {
+/// Whether the entry of that name is this file.
+fn is_at(spot: &FileInDir, name: &OsStr, file: &File) -> bool {
     let there = spot.dir().facts_of(name);
     matches!((there, FileId::of(file)), (Ok(Some(there)), Ok(ours)) if there.id() == ours)
 }
 
-/// What the file is called until it is whole.
+/// The name of the file while it is written.
 fn aside(name: &OsStr, pid: u32) -> OsString {
     let mut aside = OsString::from(".");
     aside.push(name);
@@ -192,8 +195,8 @@ fn aside(name: &OsStr, pid: u32) -> OsString {
     aside
 }
 
-/// Removes what a killed `wrap` or `unwrap` left beside a file: it may hold what the file holds.
-pub(crate) fn sweep(spot: &Spot) -> io::Result<()> {
+/// Removes the incomplete files that a killed `wrap` or `unwrap` left beside a file: they may contain the same secrets.
+pub(crate) fn sweep(spot: &FileInDir) -> io::Result<()> {
     let owner = spot.facts()?.owner();
     let prefix = [b".", spot.name().as_encoded_bytes(), b".kennel-"].concat();
     for name in spot.dir().names()? {
@@ -205,11 +208,11 @@ pub(crate) fn sweep(spot: &Spot) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_abandoned(spot: &Spot, name: &OsStr, owner: UserId) -> io::Result<()> {
+fn remove_abandoned(spot: &FileInDir, name: &OsStr, owner: UserId) -> io::Result<()> {
     let file = spot.dir().open_file(name)?;
     let facts = FileFacts::of(&file)?;
     let ours = facts.is_file() && [UserId::current(), owner].contains(&facts.owner());
-    // Whoever writes it holds it.
+    // The process that writes it holds its lock.
     if ours && fs::try_lock(&file) {
         spot.dir().remove_file(name)?;
     }
@@ -244,7 +247,7 @@ mod tests {
         assert_eq!(left.count(), 1);
     }
     #[test]
-    fn what_an_app_saves_in_the_last_moment_is_put_back() {
+    fn a_file_that_an_app_saves_at_the_last_moment_is_restored() {
         let scope = Scope::new("write");
         let path = scope.path("mcp.json");
         std::fs::write(&path, "one").unwrap();
@@ -254,7 +257,7 @@ mod tests {
             std::fs::write(scope.path(".aside"), "three").unwrap();
             File::open(scope.path(".aside")).unwrap()
         };
-        // After the comparison, which is not part of this.
+        // Written after the comparison, which this test leaves out.
         std::fs::write(&path, "two").unwrap();
         assert!(!exchange(&source, &ours(), aside).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
@@ -271,7 +274,7 @@ mod tests {
     #[test]
     fn an_access_control_list_and_other_attributes_go_along_and_open_nothing_to_the_group() {
         use std::os::unix::fs::PermissionsExt;
-        /// Version 2; then tag, rights and id: the owner rw, uid 65534 rw, the group nothing, the mask rw, others nothing.
+        /// Version 2; then tag, rights and id: owner rw, uid 65534 rw, group none, mask rw, others none.
         const LIST: [u32; 11] = [
             2, 0x6_0001, !0, 0x6_0002, 65534, 0x0_0004, !0, 0x6_0010, !0, 0x0_0020, !0,
         ];
@@ -295,7 +298,7 @@ mod tests {
         assert_eq!(of(&path, acl), Some(list.clone()));
         assert_eq!(of(&path, "user.mark").as_deref(), Some(&b"mine"[..]));
 
-        // What its directory gives to new files is not given to this one.
+        // This file does not get the default attributes of its directory.
         let plain = scope.path("plain.json");
         std::fs::write(&plain, "one").unwrap();
         std::fs::set_permissions(&plain, PermissionsExt::from_mode(0o640)).unwrap();

@@ -1,17 +1,17 @@
-//! The servers of Goose and Continue: YAML, as far as their files use it. A line at a time, and what is
-//! written in another way is refused with its line: nothing here is guessed.
+//! The servers of Goose and Continue: YAML, as far as their files use it. What is written in another way is refused with
+//! its line.
 
-mod lines;
-mod open;
-mod scalars;
+mod node;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use super::entry::{Args, Entry, Layout, List, Start, Unreadable};
+use saphyr_parser::ScalarStyle;
+
+use super::entry::{Args, Entry, Layout, List, Start, Unreadable, Word, check_size};
 use super::shapes::{BUILT_IN, REMOTE};
 use super::splice::end_of_line;
-use lines::{Line, below, lines, top_of};
-use scalars::{flow, scalar};
+use node::{Member, Node, Value};
 
 /// How a file keeps its servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,33 +31,60 @@ impl Kind {
     }
 }
 
+/// Maximum size of a file, in bytes.
+const MAX_SIZE: usize = 2 << 20;
+
 pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> {
-    let lines = lines(text)?;
-    if let Some(first) = lines.first()
-        && first.words.starts_with(['{', '['])
-        && !matches!(first.words, "{}" | "[]")
-    {
-        return Err(first.wrong(text, "write each key on a line of its own"));
-    }
-    let is_root = |line: &&Line<'_>| {
-        line.indent == 0 && line.key().is_some_and(|(key, _)| key == kind.root())
+    check_size(text, MAX_SIZE)?;
+    let Some(document) = node::parse(text)? else {
+        return Ok(Vec::new());
     };
-    let mut roots = lines.iter().filter(is_root);
+    let members = match &document.value {
+        _ if document.is_empty() => return Ok(Vec::new()),
+        Value::Map { is_flow: true, .. } | Value::List { is_flow: true, .. } => {
+            return Err(wrong(
+                text,
+                &document,
+                "write each key on a line of its own",
+            ));
+        }
+        Value::Map { members, .. } => members,
+        _ => return Ok(Vec::new()),
+    };
+    let mut roots = members
+        .iter()
+        .filter(|member| member.key.text() == Some(kind.root()));
     let Some(root) = roots.next() else {
         return Ok(Vec::new());
     };
     if let Some(second) = roots.next() {
-        return Err(second.wrong(text, "a second one of this name"));
+        return Err(wrong(text, &second.key, SECOND));
     }
-    match root.key().map(|(_, value)| value) {
-        Some("") => {}
-        Some("{}" | "[]" | "null" | "~") => return Ok(Vec::new()),
-        _ => return Err(root.wrong(text, "write each server on lines of its own")),
+    if root.value.is_empty() {
+        return Ok(Vec::new());
     }
-    let block = below(&lines, root.at, 0, kind == Kind::McpServers);
-    let mut found = match kind {
-        Kind::Extensions => extensions(text, block)?,
-        Kind::McpServers => listed(text, block)?,
+    let mut found = match (kind, &root.value.value) {
+        (
+            Kind::Extensions,
+            Value::Map {
+                members,
+                is_flow: false,
+            },
+        ) => extensions(text, members)?,
+        (
+            Kind::McpServers,
+            Value::List {
+                items,
+                is_flow: false,
+            },
+        ) => listed(text, items)?,
+        _ => {
+            return Err(wrong(
+                text,
+                &root.key,
+                "write each server on lines of its own",
+            ));
+        }
     };
     for entry in &mut found {
         entry.path = vec![kind.root().to_owned(), entry.name.clone()];
@@ -65,50 +92,51 @@ pub(super) fn entries(text: &str, kind: Kind) -> Result<Vec<Entry>, Unreadable> 
     Ok(found)
 }
 
-fn extensions(text: &str, block: &[Line<'_>]) -> Result<Vec<Entry>, Unreadable> {
+/// Of two keys of one name, some readers take the first, others the last.
+const SECOND: &str = "a second one of this name";
+
+fn extensions(text: &str, members: &[Member]) -> Result<Vec<Entry>, Unreadable> {
+    refuse_second_keys(text, members)?;
     let mut found = Vec::new();
-    let top = top_of(text, block)?;
-    refuse_second_keys(text, &top)?;
-    for line in top {
-        let Some((name, value)) = line.key() else {
-            return Err(line.wrong(text, "expected the name of an extension"));
+    for Member { key, value } in members {
+        let fields = match &value.value {
+            _ if value.is_missing() => &[][..],
+            Value::Map {
+                members,
+                is_flow: false,
+            } if !value.is_marked => members,
+            _ => return Err(wrong(text, key, "write the extension on lines of its own")),
         };
-        if !value.is_empty() {
-            return Err(line.wrong(text, "write the extension on lines of its own"));
-        }
-        let fields = below(block, line.at, line.indent, false);
-        found.push(entry(text, name.to_owned(), line.start, fields)?);
+        let name = key.text().unwrap_or_default().to_owned();
+        found.push(entry(text, name, key.span.start, fields)?);
     }
     Ok(found)
 }
 
-fn listed(text: &str, block: &[Line<'_>]) -> Result<Vec<Entry>, Unreadable> {
+fn listed(text: &str, items: &[Node]) -> Result<Vec<Entry>, Unreadable> {
     let mut found = Vec::new();
-    for line in top_of(text, block)? {
-        let Some(first) = line.item() else {
-            return Err(line.wrong(text, "expected a dash and a server"));
+    for item in items {
+        let Value::Map {
+            members,
+            is_flow: false,
+        } = &item.value
+        else {
+            return Err(wrong(
+                text,
+                item,
+                "write each field of a server on a line of its own",
+            ));
         };
-        if first.words.starts_with('{') {
-            return Err(first.wrong(text, "write each field on a line of its own"));
-        }
-        // The first field stands behind the dash, the others below it.
-        let mut fields = vec![first];
-        fields.extend_from_slice(below(block, line.at, line.indent, false));
-        let name = fields.iter().find_map(|field| match field.key() {
-            Some(("name", value)) => Some(value.trim_matches(['"', '\'']).to_owned()),
-            _ => None,
-        });
-        found.push(entry(
-            text,
-            name.unwrap_or_else(|| "?".to_owned()),
-            line.start,
-            &fields,
-        )?);
+        let name = members
+            .iter()
+            .find(|member| member.key.text() == Some("name"));
+        let name = name.and_then(|member| member.value.text()).unwrap_or("?");
+        found.push(entry(text, name.to_owned(), item.span.start, members)?);
     }
     Ok(found)
 }
 
-fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entry, Unreadable> {
+fn entry(text: &str, name: String, at: usize, fields: &[Member]) -> Result<Entry, Unreadable> {
     let mut entry = Entry {
         name,
         path: Vec::new(),
@@ -119,52 +147,38 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
         is_disabled: false,
     };
     let (mut command, mut args, mut remote) = (None, None, false);
-    let fields = top_of(text, lines)?;
-    refuse_second_keys(text, &fields)?;
-    for line in fields {
-        let Some((key, value)) = line.key() else {
-            // A list may stand as far out as its key.
-            if line.item().is_some() {
-                continue;
-            }
-            return Err(line.wrong(text, "expected a key and a value"));
-        };
-        let deeper = below(lines, line.at, line.indent, true);
-        match key {
-            "<<" => return Err(line.wrong(text, "merges another entry; write it out")),
-            "cmd" | "command" => {
-                if let Some(next) = deeper.first() {
-                    return Err(next.wrong(text, "write the command on one line"));
-                }
-                command = Some((line, scalar(text, line.value_span(text))?));
-            }
-            "args" => args = Some((line, sequence(text, line, value, deeper)?)),
-            "env" | "envs" => variables(text, line, value, deeper, &mut entry)?,
+    refuse_second_keys(text, fields)?;
+    for field in fields {
+        let Member { key, value } = field;
+        match key.text().unwrap_or_default() {
+            "<<" => return Err(wrong(text, key, "merges another entry; write it out")),
+            "cmd" | "command" => command = Some((field, word(text, value)?)),
+            "args" => args = Some((field, list(text, field)?)),
+            "env" | "envs" => entry.env.extend(variables(text, field)?),
             "env_keys" => {
-                let names = sequence(text, line, value, deeper)?;
-                entry
-                    .env
-                    .extend(names.words.into_iter().map(|word| word.value));
+                let names = list(text, field)?.words.into_iter();
+                entry.env.extend(names.map(|word| word.value));
             }
             "url" | "uri" => remote = true,
             "cwd" => entry.has_cwd = true,
-            "enabled" => entry.is_disabled |= value.trim() == "false",
-            "disabled" => entry.is_disabled |= value.trim() == "true",
+            "enabled" => entry.is_disabled |= value.is_plain("false"),
+            "disabled" => entry.is_disabled |= value.is_plain("true"),
             _ => {}
         }
     }
     entry.start = match (command, args) {
         _ if remote => Start::None(REMOTE),
         (None, _) => Start::None(BUILT_IN),
-        (Some((_, command)), Some((line, list))) => {
-            let removal = removal(text, lines, line, &list);
+        (Some((_, command)), Some((field, list))) => {
+            let removal = removal(text, fields, &field.key, &list);
             let args = Args::Listed { list, removal };
             Start::Apart { command, args }
         }
-        (Some((line, command)), None) => {
+        (Some((field, command)), None) => {
+            let indent = column(text, field.key.span.start);
             let args = Args::Missing {
-                at: line.end,
-                lead: format!("{}{}args: ", end_of_line(text), " ".repeat(line.indent)),
+                at: command.span.end + rest_of_line(text, command.span.end).trim_end().len(),
+                lead: format!("{}{}args: ", end_of_line(text), " ".repeat(indent)),
             };
             Start::Apart { command, args }
         }
@@ -172,100 +186,131 @@ fn entry(text: &str, name: String, at: usize, lines: &[Line<'_>]) -> Result<Entr
     Ok(entry)
 }
 
-/// Of two keys of one name, some readers take the first, others the last.
-fn refuse_second_keys(text: &str, lines: &[&Line<'_>]) -> Result<(), Unreadable> {
+fn refuse_second_keys(text: &str, members: &[Member]) -> Result<(), Unreadable> {
     let mut seen = BTreeSet::new();
-    for line in lines {
-        if let Some((key, _)) = line.key()
-            && !seen.insert(key.trim_matches(['"', '\'']))
-        {
-            return Err(line.wrong(text, "a second one of this name"));
+    for Member { key, .. } in members {
+        let has_colon = rest_of_line(text, key.span.end)
+            .trim_start()
+            .starts_with(':');
+        let Some(name) = key.text().filter(|_| has_colon && !key.is_marked) else {
+            return Err(wrong(text, key, "expected a key and a value"));
+        };
+        if !seen.insert(name) {
+            return Err(wrong(text, key, SECOND));
         }
     }
     Ok(())
 }
 
 /// The bytes that go if the member `args` goes.
-fn removal(
-    text: &str,
-    fields: &[Line<'_>],
-    line: &Line<'_>,
-    list: &List,
-) -> Option<std::ops::Range<usize>> {
+fn removal(text: &str, fields: &[Member], key: &Node, list: &List) -> Option<Range<usize>> {
     let end = match (&list.layout, list.words.last()) {
         (Layout::Flow(inside), _) => inside.end + 1,
         (Layout::Block { .. }, Some(last)) => last.span.end,
         (Layout::Block { .. }, None) => return None,
     };
     // What stands behind it on its line is a comment, and stays.
-    let alone = text[end..]
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .is_empty();
-    let start = line.start - line.indent;
-    if text[start..line.start].trim().is_empty() {
+    let alone = rest_of_line(text, end).trim().is_empty();
+    let start = key.span.start - column(text, key.span.start);
+    if text[start..key.span.start].trim().is_empty() {
         let before = text[..start].strip_suffix('\n')?;
         let before = before.strip_suffix('\r').unwrap_or(before);
         return alone.then_some(before.len()..end);
     }
     // Behind the dash: the next field takes its place.
-    let next = fields.iter().find(|field| field.start >= end)?;
-    let between = text[end..next.start].trim().is_empty();
-    (between && next.indent == line.indent).then_some(line.start..next.start)
+    let next = fields.iter().find(|field| field.key.span.start >= end)?;
+    let next = next.key.span.start;
+    text[end..next]
+        .trim()
+        .is_empty()
+        .then_some(key.span.start..next)
 }
 
-fn variables(
-    text: &str,
-    line: &Line<'_>,
-    value: &str,
-    deeper: &[Line<'_>],
-    entry: &mut Entry,
-) -> Result<(), Unreadable> {
-    if !matches!(value, "" | "{}" | "null" | "~") {
-        return Err(line.wrong(text, "write each variable on a line of its own"));
-    }
-    let variables = top_of(text, deeper)?;
-    refuse_second_keys(text, &variables)?;
-    for variable in variables {
-        let Some((name, _)) = variable.key() else {
-            return Err(variable.wrong(text, "expected a variable and its value"));
-        };
-        entry.env.push(name.trim_matches(['"', '\'']).to_owned());
-    }
-    Ok(())
-}
-
-fn sequence(
-    text: &str,
-    line: &Line<'_>,
-    value: &str,
-    deeper: &[Line<'_>],
-) -> Result<List, Unreadable> {
-    if value.starts_with('[') {
-        return flow(text, line.value_span(text));
-    }
-    let items = top_of(text, deeper)?;
-    if !value.is_empty() || items.is_empty() {
-        return Err(line.wrong(text, "expected a list"));
-    }
-    let mut words = Vec::new();
-    for item in &items {
-        let Some(inner) = item.item() else {
-            return Err(item.wrong(text, "expected a dash and a text"));
-        };
-        if let Some(next) = below(deeper, item.at, item.indent, false).first() {
-            return Err(next.wrong(text, "write the text behind the dash on one line"));
+/// The names of the variables.
+fn variables(text: &str, field: &Member) -> Result<Vec<String>, Unreadable> {
+    match &field.value.value {
+        _ if field.value.is_empty() => Ok(Vec::new()),
+        Value::Map {
+            members,
+            is_flow: false,
+        } if !field.value.is_marked => {
+            refuse_second_keys(text, members)?;
+            let names = members.iter().filter_map(|member| member.key.text());
+            Ok(names.map(str::to_owned).collect())
         }
-        words.push(scalar(text, inner.start..inner.end)?);
+        _ => Err(wrong(
+            text,
+            &field.key,
+            "write each variable on a line of its own",
+        )),
     }
-    let after_key = line.value_span(text).start;
-    Ok(List {
-        words,
-        layout: Layout::Block {
-            indent: items[0].indent,
-            after_key: text[..after_key].trim_end().len(),
-        },
+}
+
+fn list(text: &str, Member { key, value }: &Member) -> Result<List, Unreadable> {
+    let Value::List { items, is_flow } = &value.value else {
+        return Err(wrong(text, key, "expected a list"));
+    };
+    let layout = match (is_flow, items.first()) {
+        _ if value.is_marked => return Err(wrong(text, key, "expected a list")),
+        (true, _) if text[value.span.clone()].contains('\n') => {
+            let what = "write the list on one line, or a line for each word";
+            return Err(wrong(text, value, what));
+        }
+        (true, _) => Layout::Flow(value.span.start + 1..value.span.end - 1),
+        (false, first) => {
+            let first = first.map_or(value.span.start, |first| first.span.start);
+            let dash = text[..first].trim_end_matches(' ').len().saturating_sub(1);
+            if !text[dash..].starts_with("- ") {
+                return Err(Unreadable::at(text, first, "expected a dash and a text"));
+            }
+            Layout::Block {
+                indent: column(text, dash),
+                after_key: key.span.end
+                    + rest_of_line(text, key.span.end).find(':').unwrap_or(0)
+                    + 1,
+            }
+        }
+    };
+    let words = items
+        .iter()
+        .map(|item| word(text, item))
+        .collect::<Result<_, _>>()?;
+    Ok(List { words, layout })
+}
+
+/// A text on one line.
+fn word(text: &str, node: &Node) -> Result<Word, Unreadable> {
+    use ScalarStyle::{DoubleQuoted, Plain, SingleQuoted};
+    let raw = &text[node.span.clone()];
+    let (value, style) = match &node.value {
+        Value::Text { value, style } if !node.is_marked => (value, style),
+        _ => return Err(wrong(text, node, "write it as a plain text")),
+    };
+    if !matches!(style, Plain | SingleQuoted | DoubleQuoted) {
+        return Err(wrong(text, node, "write it as a plain text"));
+    }
+    if node.is_missing() {
+        return Err(wrong(text, node, "expected a text"));
+    }
+    if let Some(line) = raw.find('\n') {
+        let at = node.span.end - raw[line..].trim_start().len();
+        return Err(Unreadable::at(text, at, "write the text on one line"));
+    }
+    Ok(Word {
+        value: value.clone(),
+        span: node.span.clone(),
     })
+}
+
+fn wrong(text: &str, node: &Node, what: &str) -> Unreadable {
+    Unreadable::at(text, node.span.start, what)
+}
+
+fn rest_of_line(text: &str, at: usize) -> &str {
+    text[at..].lines().next().unwrap_or_default()
+}
+
+/// Bytes between the beginning of the line and this place.
+fn column(text: &str, at: usize) -> usize {
+    at - text[..at].rfind('\n').map_or(0, |newline| newline + 1)
 }

@@ -115,7 +115,7 @@ fn of_many_connections_that_say_nothing_the_first_are_turned_away() {
     let mut words = String::new();
     (&many[0]).read_to_string(&mut words).unwrap();
     assert!(words.contains("!lost"), "{words}");
-    assert!(words.contains("have not said who they are"), "{words}");
+    assert!(words.contains("have not sent their first line"), "{words}");
     serves(&mut client);
     // The last one is still listened to.
     let last = many.last_mut().unwrap();

@@ -95,7 +95,7 @@ fn a_line_for_which_there_is_no_memory_ends_no_session() {
 #[test]
 fn a_size_that_is_none_is_refused() {
     let scope = Scope::new("bounds-size");
-    for (size, words) in [("8X", "is not a size"), ("1K", "256K is the least")] {
+    for (size, words) in [("8X", "is not a size"), ("1K", "the minimum is 256K")] {
         let mut command = scope.command(env!("CARGO_BIN_EXE_kennel"));
         let ended = kennel_testkit::run(command.args(["run", "--max-line", size, "--", "true"]));
         assert_eq!(ended.code(), Some(2));

@@ -9,6 +9,7 @@ use crate::servers::everything;
 use crate::ways::Way;
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_a_session_of_server_everything_survives_its_server() {
     for way in [Way::Solo, Way::Daemon] {
         let scope = Scope::new("everything-killed");

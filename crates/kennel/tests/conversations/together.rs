@@ -14,12 +14,14 @@ use crate::ways::{Way, comparable};
 const COUNTED: &str = r#"starts=$1; shift; echo started >> "$starts"; exec "$@""#;
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_two_official_typescript_clients_hear_what_each_hears_alone() {
     let scope = Scope::new("ts-two");
     two_hear_the_same(&scope, &typescript(&scope));
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_two_official_python_clients_hear_what_each_hears_alone() {
     let scope = Scope::new("py-two");
     two_hear_the_same(&scope, &python(&scope));
@@ -81,6 +83,7 @@ fn counted(starts: &Path) -> usize {
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_the_inspector_shows_the_same() {
     let scope = Scope::new("inspector");
     let mut server = servers::everything();

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kennel_core::hello::Control;
+use kennel_sys::io::is_readable_within;
 use kennel_testkit::wait_for;
 use serde_json::json;
 
-use crate::stage::{Cast, Daemon, INITIALIZE, hello};
+use crate::stage::{Cast, Connection, Daemon, INITIALIZE, hello};
 
 #[test]
 fn environments_of_clients_that_take_up_too_much_are_not_kept() {
@@ -258,4 +259,31 @@ fn processor_ticks(pid: u32) -> u64 {
         .split(' ')
         .collect();
     fields[11].parse::<u64>().expect("a number") + fields[12].parse::<u64>().expect("a number")
+}
+
+#[test]
+fn many_odd_lines_that_end_at_one_moment_hold_up_nobody_else_until_all_are_judged() {
+    const MANY: usize = 16;
+    let daemon = Daemon::start("odd-at-once");
+    let mut other = daemon.client();
+    // Each takes many times as long to judge as a short line.
+    let ids = r#""id":1,"#.repeat(500_000);
+    let line = format!(r#"{{"jsonrpc":"2.0","method":"echo",{ids}"id":1}}"#);
+    let mut odd: Vec<_> = (0..MANY).map(|_| daemon.client()).collect();
+    for client in &odd {
+        client.write(line.as_bytes());
+    }
+    other.ask("echo", json!({}));
+    for client in &odd {
+        client.write(b"\n");
+    }
+    other.say("!ping");
+    assert_eq!(other.word(), Control::Pong);
+    let is_answered = |client: &&Connection| is_readable_within(client.stream(), Duration::ZERO);
+    let answered = odd.iter().filter(is_answered).count();
+    assert!(answered <= MANY / 2, "{answered} of {MANY} came first");
+    for client in &mut odd {
+        assert!(client.said().unwrap().contains("error"));
+    }
+    daemon.stop();
 }

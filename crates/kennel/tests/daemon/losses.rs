@@ -25,14 +25,16 @@ fn rule_5_a_loss_says_how_much_was_heard_since_the_client_began_or_began_again()
         }
         let lost = loop {
             match client.said().unwrap() {
-                line if line.starts_with("!lost ") => break Control::parse(line.as_bytes()),
+                line if line.starts_with("!lost ") => {
+                    break Control::parse_from_daemon(line.as_bytes());
+                }
                 _ => {}
             }
         };
         let Some(Control::Lost(lost)) = lost else {
             panic!("a loss")
         };
-        assert_eq!(lost.heard, Some(bytes as u64));
+        assert_eq!(lost.received, Some(bytes as u64));
         assert_eq!(lost.unsent, []);
         // For the lost one: nobody counts it.
         client.say(r#"{"jsonrpc":"2.0","id":3,"method":"echo"}"#);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -297,7 +297,7 @@ fn spawn_at(scope: &Scope, cast: &Cast, key: &str) -> (String, UnixStream) {
         .args(["daemon", &orders])
         .envs(cast.env.iter().copied());
     silent(&mut command);
-    detach::spawn(command, &[lock.as_fd(), ready.as_fd(), first.as_fd()]).expect("a daemon");
+    detach::spawn(command, &[&lock, &ready, &first]).expect("a daemon");
     drop((ready, first));
     let mut line = String::new();
     BufReader::new(File::from(report))
@@ -443,7 +443,8 @@ impl Connection {
     #[track_caller]
     pub(crate) fn word(&mut self) -> Control {
         let line = self.said().expect("a word");
-        Control::parse(line.as_bytes()).unwrap_or_else(|| panic!("no word of Kennel's: {line}"))
+        Control::parse_from_daemon(line.as_bytes())
+            .unwrap_or_else(|| panic!("no word of Kennel's: {line}"))
     }
 
     /// Begins again, with the next server.

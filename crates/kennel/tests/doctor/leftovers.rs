@@ -45,7 +45,7 @@ fn what_a_killed_session_and_a_killed_warden_left_is_found_and_ended() {
     let found = ward.findings("leftovers");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0]["pid"], left);
-    assert_eq!(found[0]["mend"], "kennel reap");
+    assert_eq!(found[0]["fix"], "kennel reap");
     assert_eq!(
         ward.findings("records").len(),
         1,

@@ -2,8 +2,7 @@
 
 use std::process::{Child, Stdio};
 
-use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Rng, count, tool, wait_for};
+use kennel_testkit::{Rng, Subject, count, tool, wait_for};
 
 use crate::stage::Ward;
 use crate::zoo::offered;
@@ -146,7 +145,7 @@ const SHELL: &[(&str, &str, &str)] = &[
 
 #[test]
 fn pipelines_jobs_and_daemons_of_a_shell_are_neither_offered_nor_ended() {
-    let mut wards: Vec<(Ward, &str, Vec<ProcessRef>)> = Vec::new();
+    let mut wards: Vec<(Ward, &str, Vec<Subject>)> = Vec::new();
     for (name, line, stay) in SHELL {
         let ward = Ward::new();
         let missing = ["tmux", "sqlite3", "script", "make"]
@@ -172,13 +171,13 @@ fn pipelines_jobs_and_daemons_of_a_shell_are_neither_offered_nor_ended() {
     });
 }
 
-fn spared((ward, name, there): &(Ward, &str, Vec<ProcessRef>)) {
+fn spared((ward, name, there): &(Ward, &str, Vec<Subject>)) {
     let report = ward.doctor();
     assert!(offered(&report).is_empty(), "{name}: {report:#}");
     let ended = ward.kennel(&["reap", "--foreign", "--yes"]);
     assert_eq!(ended.code(), Some(0), "{name}: {}", ended.stderr);
     assert!(
-        there.iter().all(ProcessRef::is_alive),
+        there.iter().all(Subject::is_alive),
         "{name}: {}",
         ended.stdout
     );
@@ -201,7 +200,7 @@ fn shell(ward: &Ward, line: &str) -> u32 {
 
 /// A process of a shell's line that runs its own program.
 struct Settled {
-    process: ProcessRef,
+    process: Subject,
     /// Its program, up to the first blank.
     name: String,
     /// The first argument.
@@ -218,7 +217,12 @@ fn settled(
     expected: impl Fn(&[Settled]) -> bool,
 ) -> Vec<Settled> {
     wait_for(&format!("{label}: the processes that stay"), || {
-        let there: Option<Vec<Settled>> = ward.scope.survivors().into_iter().map(known).collect();
+        let there: Option<Vec<Settled>> = ward
+            .scope
+            .survivors()
+            .into_iter()
+            .map(|it| known(it.into()))
+            .collect();
         let there = there?;
         let stays = |pid: &u32| there.iter().any(|settled| settled.process.pid() == *pid);
         let others = members(session).into_iter().any(|pid| !stays(&pid));
@@ -226,7 +230,7 @@ fn settled(
     })
 }
 
-fn known(process: ProcessRef) -> Option<Settled> {
+fn known(process: Subject) -> Option<Settled> {
     let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid())).ok()?;
     let argument = process.command_line()?.get(1).cloned().unwrap_or_default();
     Some(Settled {

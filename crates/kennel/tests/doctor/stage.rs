@@ -7,8 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Client, Ended, Scope, bin, run, wait_for};
+use kennel_testkit::{Client, Ended, Scope, Subject, bin, run, wait_for};
 use serde_json::Value;
 
 /// The variable that keeps `doctor` and `reap` to the processes of one test. Without it a test would look at, and
@@ -56,7 +55,7 @@ impl Ward {
             let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid()));
             let name = name.unwrap_or_default();
             if ["tk-idle", "sh", "innocent"].contains(&name.trim_end()) {
-                wait_until_blocked(&process);
+                wait_until_blocked(process.pid());
             }
         }
     }
@@ -88,8 +87,8 @@ impl Ward {
         let ended = self.kennel(&["doctor", "--json"]);
         let report: Value = serde_json::from_str(&ended.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr));
-        let well = report["well"].as_bool().unwrap();
-        assert_eq!(ended.code(), Some(if well { 0 } else { 1 }));
+        let ok = report["ok"].as_bool().unwrap();
+        assert_eq!(ended.code(), Some(if ok { 0 } else { 1 }));
         report
     }
 
@@ -129,9 +128,8 @@ impl Ward {
 }
 
 /// Waits until a process and everybody below it is blocked, or gone.
-pub(crate) fn wait_until_blocked(process: &ProcessRef) {
+pub(crate) fn wait_until_blocked(pid: u32) {
     let dir = |pid: u32| format!("/proc/{pid}/task/{pid}");
-    let pid = process.pid();
     wait_for(&format!("pid {pid} waits"), || {
         let mut left = vec![pid];
         while let Some(pid) = left.pop() {
@@ -156,7 +154,7 @@ pub(crate) fn wait_until_blocked(process: &ProcessRef) {
 /// An app and what it started.
 pub(crate) struct Family {
     app: Child,
-    pub(crate) child: ProcessRef,
+    pub(crate) child: Subject,
 }
 
 impl Family {
@@ -170,17 +168,17 @@ impl Family {
         let mut stdout = BufReader::new(app.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
         let pid = line.trim().strip_prefix("child ").unwrap().parse().unwrap();
-        let child = ProcessRef::open(pid).unwrap();
+        let child = Subject::open(pid).unwrap();
         Family { app, child }
     }
 
     /// What the launcher launched.
-    pub(crate) fn grandchild(&self) -> ProcessRef {
+    pub(crate) fn grandchild(&self) -> Subject {
         let pid = self.child.pid();
         wait_for("what the launcher launched", || {
             let children =
                 std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-            ProcessRef::open(children.split_whitespace().next()?.parse().ok()?).ok()
+            Subject::open(children.split_whitespace().next()?.parse().ok()?)
         })
     }
 

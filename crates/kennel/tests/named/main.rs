@@ -72,7 +72,11 @@ fn a_name_nobody_gave_is_told_with_those_there_are() {
     servers_toml(&scope, &of_the_server(&scope));
     let ended = run(&mut kennel(&scope, &["run", "that"]));
     assert_eq!(ended.code(), Some(3));
-    assert!(ended.stderr.contains("there are it"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("the names are it"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(run(&mut kennel(&scope, &["run"])).code(), Some(2));
     assert_eq!(
         run(&mut kennel(&scope, &["run", "it", "--", "x"])).code(),
@@ -231,13 +235,14 @@ fn a_directory_that_is_not_there_is_told_with_what_to_do() {
         let mut command = kennel(&scope, &["run", "--share", share, "--cwd", "/no/such/dir"]);
         let ended = run(command.arg("--").arg(bin("tk-server")));
         assert_eq!(ended.code(), Some(126), "{}", ended.stderr);
-        let told = "/no/such/dir is no directory: create it, or name another with --cwd";
+        let told = "/no/such/dir is not a directory: create it, or name another with --cwd";
         assert!(ended.stderr.contains(told), "{}", ended.stderr);
     }
 }
 
 /// Whoever writes servers.toml says what is run.
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_rule_9_a_servers_toml_of_another_user_or_open_to_all_is_not_believed() {
     let scope = Scope::new("named-foreign");
     servers_toml(&scope, &of_the_server(&scope));

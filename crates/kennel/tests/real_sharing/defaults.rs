@@ -24,6 +24,7 @@ fn entity(name: &str) -> Value {
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_two_clients_in_one_project_share_a_server_that_is_known_to_be_safe() {
     let program = vec![bed().join("npm/node_modules/.bin/mcp-server-memory").into()];
     for line in [memory(), program] {
@@ -40,6 +41,7 @@ fn needs_testbed_two_clients_in_one_project_share_a_server_that_is_known_to_be_s
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_two_projects_share_if_they_say_the_same_directory() {
     let scope = Scope::new("projects");
     let project = |name: &str| {
@@ -61,6 +63,7 @@ fn needs_testbed_two_projects_share_if_they_say_the_same_directory() {
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_what_differs_from_terminal_to_terminal_is_shared_and_a_token_is_not() {
     let scope = Scope::new("environments");
     let with = |pairs: &[(&str, &str)]| {
@@ -86,17 +89,19 @@ fn needs_testbed_what_differs_from_terminal_to_terminal_is_shared_and_a_token_is
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_a_server_nobody_knows_goes_solo_and_says_why() {
     let scope = Scope::new("unknown");
     let mut person = Person::legacy("app", &mut through(&scope, &[], &dual(&scope)), &json!({}));
     assert!(person.call("pid", json!({})).parse::<u32>().is_ok());
     let why = why_solo(&scope);
-    assert!(why.contains("not known"), "{why}");
+    assert!(why.contains("unknown server"), "{why}");
     assert_eq!(listing(&scope).len(), 1);
 }
 
 /// Of two writes at the same moment it loses one, by itself. Here its calls take turns.
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_ten_clients_that_write_at_once_lose_nothing() {
     const CLIENTS: usize = 10;
     const WRITES: usize = 20;

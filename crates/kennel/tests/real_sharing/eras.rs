@@ -20,6 +20,7 @@ fn pid(answer: &Value) -> u64 {
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_both_eras_are_served_by_one_daemon_in_processes_of_their_own() {
     let scope = Scope::new("eras");
     let line = dual(&scope);
@@ -97,6 +98,7 @@ fn legacy_after_a_probe(scope: &Scope, server: &Line, probes: usize) {
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_a_legacy_server_is_asked_once_whether_it_is_modern_and_works() {
     let scope = Scope::new("probed");
     legacy_after_a_probe(&scope, &everything(), 1);
@@ -124,6 +126,7 @@ pub(crate) fn ends_on_discover(scope: &Scope) -> Line {
 }
 
 #[test]
+#[ignore = "needs installed servers: cargo xtask test"]
 fn needs_testbed_a_server_that_ends_when_it_is_asked_is_a_legacy_one_and_works() {
     let scope = Scope::new("ends");
     let server = ends_on_discover(&scope);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use kennel_testkit::{Client, Scope};
 use serde_json::{Value, json};
 
-use crate::stage::{log, meeting_place, server_of, serves, shared, the_daemon};
+use crate::stage::{key_dir, log, server_of, serves, shared, the_daemon};
 
 /// How long the server hears nothing.
 const LONG: u64 = 20_000;
@@ -30,7 +30,7 @@ fn hogs(scope: &Scope) -> Vec<Child> {
 }
 
 fn generation(scope: &Scope) -> Value {
-    let record = std::fs::read(meeting_place(scope).join("daemon.json")).unwrap();
+    let record = std::fs::read(key_dir(scope).join("daemon.json")).unwrap();
     serde_json::from_slice::<Value>(&record).unwrap()["generation"].clone()
 }
 
@@ -81,7 +81,7 @@ fn a_client_is_served_while_others_connect_without_end() {
     let scope = Scope::new("storm-of-connections");
     let mut client = Client::begin(&mut shared(&scope));
     serves(&mut client);
-    let place = meeting_place(&scope);
+    let place = key_dir(&scope);
     let mut files = std::fs::read_dir(&place)
         .unwrap()
         .map(|it| it.unwrap().path());

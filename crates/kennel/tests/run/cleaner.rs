@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kennel_testkit::{Client, Scope, run, tool, wait_for};
 
-use crate::stage::{listing, logs, meeting_place, server_of, serves, shared, solo, the_daemon};
+use crate::stage::{key_dir, listing, logs, server_of, serves, shared, solo, the_daemon};
 
 /// What `systemd-tmpfiles --clean` would do tonight to everything in `dir`, were it old enough.
 fn clean(scope: &Scope, systemd_tmpfiles: &Path, dir: &Path) {
@@ -29,7 +29,7 @@ fn a_cleaner_of_temporary_files_leaves_a_living_daemon_and_session_alone() {
     let mut client = Client::begin(&mut shared(&scope));
     let (daemon, server) = (the_daemon(&scope), server_of(&mut client));
     let files = |scope: &Scope| {
-        let entries = std::fs::read_dir(meeting_place(scope)).unwrap();
+        let entries = std::fs::read_dir(key_dir(scope)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name());
         // What is being written has a name of its own until it is whole.
         let whole = |name: &OsString| !name.as_encoded_bytes().starts_with(b".");

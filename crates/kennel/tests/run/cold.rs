@@ -6,8 +6,8 @@ use kennel_testkit::{Client, DEADLINE, Scope, bin, count, wait_for};
 use serde_json::json;
 
 use crate::stage::{
-    daemons, meeting_place, serves, shared, shared_and_patient, shared_with, started_so_far,
-    state_of, the_daemon,
+    daemons, key_dir, serves, shared, shared_and_patient, shared_with, started_so_far, state_of,
+    the_daemon,
 };
 
 const AT_ONCE: usize = 20;
@@ -59,7 +59,7 @@ fn rule_1_twenty_shims_meet_over_the_stale_files_of_a_killed_daemon() {
 #[test]
 fn rule_1_twenty_shims_meet_over_a_record_that_is_garbage() {
     twenty_meet_over_and_over("garbage", |scope| {
-        let record = meeting_place(scope).join("daemon.json");
+        let record = key_dir(scope).join("daemon.json");
         let garbage = [b"{\"identity\": 7".as_slice(), &[0xff; 90]].concat();
         std::fs::write(record, garbage).unwrap();
     });

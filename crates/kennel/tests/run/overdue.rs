@@ -61,6 +61,7 @@ os.waitpid(thread, ALL)
     }
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn a_daemon_whose_server_cannot_be_ended_ends_all_the_same() {
         let scope = Scope::new("stuck-end");
         let mut client = Client::begin(&mut shared(&scope));
@@ -80,6 +81,7 @@ os.waitpid(thread, ALL)
     }
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn kennel_stop_kills_a_daemon_that_does_not_hear_it_and_says_so() {
         let scope = Scope::new("stop-stuck");
         let mut client = Client::begin(&mut shared(&scope));
@@ -95,6 +97,7 @@ os.waitpid(thread, ALL)
     }
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn a_daemon_that_hangs_before_it_is_ready_ends_and_gives_up_its_turn() {
         let scope = Scope::new("stuck-start");
         let mut former = Client::begin(&mut shared(&scope));
@@ -125,6 +128,7 @@ os.waitpid(thread, ALL)
     }
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn lesson_29_a_daemon_whose_event_loop_stands_still_while_it_ends_is_ended() {
         let scope = Scope::new("stuck-loop");
         let mut client = Client::begin(&mut shared(&scope));

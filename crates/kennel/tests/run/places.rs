@@ -1,4 +1,4 @@
-//! The meeting place: the same for all, and what happens when it goes.
+//! The runtime directory: the same for all, and what happens when it goes.
 
 use kennel_testkit::{Client, Scope, wait_for};
 use serde_json::json;

@@ -142,7 +142,7 @@ fn detached_end_ends_what_others_use() {
     let wrong = run(kennel(&scope).args(["run", "--detached", "maybe", "--", "true"]));
     assert_eq!(wrong.code(), Some(2));
     assert!(
-        wrong.stderr.contains("none of auto, keep and end"),
+        wrong.stderr.contains("not one of auto, keep, end"),
         "{}",
         wrong.stderr
     );

@@ -396,7 +396,7 @@ fn without_a_runtime_directory_a_session_has_a_server_of_its_own_and_says_so() {
     let mut client = Client::begin(brief(&scope).env("KENNEL_RUNTIME_DIR", scope.path("file")));
     serves(&mut client);
     client.close();
-    assert!(client.wait().stderr.contains("a server of its own"));
+    assert!(client.wait().stderr.contains("using a dedicated server"));
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub(crate) fn the_daemon(scope: &Scope) -> ProcessRef {
 
 /// Where shims and daemon meet: the place of the only key there is.
 #[track_caller]
-pub(crate) fn meeting_place(scope: &Scope) -> PathBuf {
+pub(crate) fn key_dir(scope: &Scope) -> PathBuf {
     let keys = std::fs::read_dir(scope.runtime_dir().join("daemons")).unwrap();
     let keys: Vec<PathBuf> = keys.map(|key| key.unwrap().path()).collect();
     assert_eq!(keys.len(), 1, "one key: {keys:?}");
@@ -79,7 +79,7 @@ pub(crate) fn meeting_place(scope: &Scope) -> PathBuf {
 }
 
 pub(crate) fn log(scope: &Scope) -> String {
-    std::fs::read_to_string(meeting_place(scope).join("log")).unwrap_or_default()
+    std::fs::read_to_string(key_dir(scope).join("log")).unwrap_or_default()
 }
 
 #[track_caller]

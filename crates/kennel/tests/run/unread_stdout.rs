@@ -115,3 +115,36 @@ fn a_session_whose_stdout_is_on_a_full_disk_fails_and_names_the_error() {
         assert!(stderr.contains(words), "{stderr}");
     }
 }
+
+#[test]
+fn a_session_without_a_stdout_that_can_be_written_fails_at_once() {
+    for (redirect, why) in [
+        (">&-", "it is closed"),
+        ("1</dev/null", "it is open for reading only"),
+        (">&- <&-", "it is closed"),
+    ] {
+        for session in [solo, shared] {
+            let scope = Scope::new("no-stdout");
+            let session = session(&scope);
+            let mut command = scope.command("sh");
+            let script = format!("exec \"$@\" {redirect}");
+            command
+                .args(["-c", &script, "sh"])
+                .arg(session.get_program());
+            command.args(session.get_args()).stdin(Stdio::piped());
+            let output = command.stderr(Stdio::piped()).output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{redirect}: {stderr}");
+            assert!(stderr.contains(why), "{redirect}: {stderr}");
+        }
+    }
+    // An app may throw the answers away.
+    let scope = Scope::new("no-stdout");
+    let mut command = solo(&scope);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use kennel_testkit::{Client, DEADLINE, Scope, wait_for};
 
-use crate::stage::{logs, meeting_place, serves, shared_with};
+use crate::stage::{key_dir, logs, serves, shared_with};
 
 mod needs_root {
     use super::*;
@@ -36,6 +36,7 @@ mod needs_root {
 
     /// Whatever the daemon can see of it.
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn a_bare_client_of_another_pid_namespace_is_not_served() {
         for (label, off) in [("seen", ""), ("unseen", "peer-pidfd")] {
             let scope = Scope::new(label);
@@ -57,7 +58,7 @@ const ECHO: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\"
 
 fn socket_of(scope: &Scope) -> PathBuf {
     wait_for("a socket", || {
-        let entries = std::fs::read_dir(meeting_place(scope)).ok()?;
+        let entries = std::fs::read_dir(key_dir(scope)).ok()?;
         let mut paths = entries.map(|entry| entry.unwrap().path());
         paths.find(|path| path.extension().is_some_and(|end| end == "sock"))
     })

@@ -75,7 +75,7 @@ fn where_two_have_called_nobody_is_asked_and_newcomers_go_solo() {
     });
     assert!(solo["why"].is_string(), "{solo}");
     assert_eq!(newcomer.stderr_so_far(), "", "a quiet run says nothing");
-    assert!(log(&scope).contains("goes solo"), "{}", log(&scope));
+    assert!(log(&scope).contains("goes dedicated"), "{}", log(&scope));
 }
 
 #[test]

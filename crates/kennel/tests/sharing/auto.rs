@@ -43,7 +43,7 @@ fn an_unknown_server_is_each_sessions_own_and_the_listing_says_why() {
     for entry in listed {
         assert_eq!(entry["mode"], "solo");
         let why = entry["why"].as_str().unwrap();
-        assert!(why.contains("not known"), "{why}");
+        assert!(why.contains("unknown server"), "{why}");
     }
 }
 

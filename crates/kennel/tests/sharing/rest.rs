@@ -144,7 +144,7 @@ fn a_session_that_had_to_do_without_a_daemon_comes_back_when_there_can_be_one() 
         let said = client.stderr_so_far();
         (!said.is_empty()).then_some(said)
     });
-    assert!(said.contains("a server of its own"), "{said}");
+    assert!(said.contains("using a dedicated server"), "{said}");
 
     mode(0o700).unwrap();
     wait_for("it shares", || {

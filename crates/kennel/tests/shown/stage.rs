@@ -4,11 +4,24 @@ use std::process::Command;
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Client, Scope, bin, run, wait_for};
+use kennel_testkit::{Client, Scope, Terminal, bin, run, wait_for};
 use serde_json::{Value, json};
 
 pub(crate) fn kennel(scope: &Scope) -> Command {
     scope.command(env!("CARGO_BIN_EXE_kennel"))
+}
+
+/// `kennel` with these words, in a terminal.
+#[track_caller]
+pub(crate) fn in_terminal(scope: &Scope, words: &[&str], columns: u16, rows: u16) -> Terminal {
+    Terminal::start(terminal_command(scope).args(words), columns, rows)
+}
+
+/// `kennel`, as a terminal starts it.
+pub(crate) fn terminal_command(scope: &Scope) -> Command {
+    let mut command = kennel(scope);
+    command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
+    command
 }
 
 /// A session of a server that does as it is told.

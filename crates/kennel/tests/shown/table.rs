@@ -4,8 +4,7 @@ use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_testkit::{Client, Scope, bin, wait_for};
 
-use crate::pty::Pty;
-use crate::stage::{kennel, listing, lose_server, says, server_of, session, shared};
+use crate::stage::{in_terminal, kennel, listing, lose_server, says, server_of, session, shared};
 
 #[test]
 fn a_restart_is_told_with_its_reason_and_its_time() {
@@ -108,7 +107,7 @@ fn the_table_fits_80_columns_and_wide_has_the_rest() {
     for server in servers {
         assert!(wide.contains(&format!("server {server}")), "{wide}");
     }
-    assert!(wide.contains("on its own: "), "{wide}");
+    assert!(wide.contains("dedicated: "), "{wide}");
     assert!(said.contains(" testkit"), "{said}");
 }
 
@@ -131,16 +130,14 @@ fn watch_wants_a_terminal_redraws_what_changes_and_ends_with_its_cursor() {
     let refused = kennel_testkit::run(kennel(&scope).args(["ps", "--watch"]));
     assert_eq!(refused.code(), Some(2), "{}", refused.stdout);
     assert!(refused.stderr.contains("--json"), "{}", refused.stderr);
-    let Some(mut pty) = Pty::start(&scope, &["ps", "--watch"], 100, 30) else {
-        return;
-    };
-    pty.shows("nothing runs");
+    let mut terminal = in_terminal(&scope, &["ps", "--watch"], 100, 30);
+    terminal.shows("nothing runs");
     let _client = shared(&scope);
-    pty.shows("tk-server");
-    pty.resize(60, 20);
-    pty.shows("tk-server");
-    pty.types("\x03");
-    let (code, said) = pty.ended();
+    terminal.shows("tk-server");
+    terminal.resize(60, 20);
+    terminal.shows("tk-server");
+    terminal.types("\x03");
+    let (code, said) = terminal.finish();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("\x1b[?25h"), "{said:?}");
 }

@@ -169,21 +169,35 @@ pub(crate) fn visit_as(scope: &Scope, build: &str, program: &Path) -> UnixStream
 /// A client by hand, that wants what this `kennel run` wants.
 #[track_caller]
 pub(crate) fn visit_like(scope: &Scope, run: &Command, build: &str, program: &Path) -> UnixStream {
+    let mut connection = UnixStream::connect(socket(scope)).unwrap();
+    let hello = hello_like(run, build, program);
+    connection.write_all(&hello.line()).unwrap();
+    connection.write_all(b"\n").unwrap();
+    connection
+}
+
+/// The socket of the only daemon.
+#[track_caller]
+pub(crate) fn socket(scope: &Scope) -> PathBuf {
+    let keys = std::fs::read_dir(scope.runtime_dir().join("daemons")).unwrap();
+    let files = keys.flat_map(|key| std::fs::read_dir(key.unwrap().path()).unwrap());
+    let paths = files.map(|file| file.unwrap().path());
+    let sockets = paths.filter(|path| path.extension().is_some_and(|it| it == "sock"));
+    let mut sockets: Vec<PathBuf> = sockets.collect();
+    assert_eq!(sockets.len(), 1, "one daemon");
+    sockets.remove(0)
+}
+
+/// The hello of a client that wants what this `kennel run` wants.
+pub(crate) fn hello_like(run: &Command, build: &str, program: &Path) -> ClientHello {
     let words: Vec<&OsStr> = run.get_args().collect();
     let behind = |word: &str| words.iter().position(|it| *it == word).map(|at| at + 1);
     let cwd = behind("--cwd").map(|at| PathBuf::from(words[at]));
     let cwd = cwd.unwrap_or_else(|| std::env::current_dir().unwrap());
     let command = &words[behind("--").unwrap()..];
-    let keys = std::fs::read_dir(scope.runtime_dir().join("daemons")).unwrap();
-    let files = keys.flat_map(|key| std::fs::read_dir(key.unwrap().path()).unwrap());
-    let paths = files.map(|file| file.unwrap().path());
-    let socket = paths.filter(|path| path.extension().is_some_and(|it| it == "sock"));
-    let [socket] = &socket.collect::<Vec<_>>()[..] else {
-        panic!("one daemon");
-    };
     let session = std::time::Instant::now();
     let env = environment(run);
-    let hello = ClientHello {
+    ClientHello {
         version: "99.9.9".into(),
         protocol: PROTOCOL,
         pid: std::process::id(),
@@ -211,9 +225,5 @@ pub(crate) fn visit_like(scope: &Scope, run: &Command, build: &str, program: &Pa
             env_key: Some(vec![Text::from(&b"HOME"[..])]),
             no_cache: false,
         }),
-    };
-    let mut connection = UnixStream::connect(socket).unwrap();
-    connection.write_all(&hello.line()).unwrap();
-    connection.write_all(b"\n").unwrap();
-    connection
+    }
 }

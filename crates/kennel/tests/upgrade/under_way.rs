@@ -1,15 +1,17 @@
 //! What is under way in the very moment of an upgrade: half a line here, half a line there.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
-use kennel_testkit::{Client, Scope, wait_for};
+use kennel_testkit::{Client, Scope, bin, wait_for};
 use serde_json::{Value, json};
 
 use crate::stage::{
-    build, daemon_when, log, seen, server_of, session, shared, text, this, visit, visit_as,
-    visit_like, works,
+    build, daemon_when, hello_like, log, logs, seen, server_of, session, shared, socket, text,
+    this, visit, visit_as, visit_like, works,
 };
 
 const NEWER: &str = "99.1.0";
@@ -22,15 +24,19 @@ fn call(id: &str, tag: &str) -> String {
 }
 
 /// A client by hand, whose handshake is done: it reads only when it is told to.
-struct ByHand(BufReader<std::os::unix::net::UnixStream>);
+struct ByHand(BufReader<UnixStream>);
 
 impl ByHand {
     fn begin(scope: &Scope) -> ByHand {
         let mut client = ByHand(BufReader::new(visit_as(scope, "0.0.1", &this())));
-        assert!(client.line().starts_with("!hello "));
-        client.say(&format!("{INITIALIZE}\n{INITIALIZED}\n"));
-        assert_eq!(client.message()["id"], "i");
+        client.shake_hands();
         client
+    }
+
+    fn shake_hands(&mut self) {
+        assert!(self.line().starts_with("!hello "));
+        self.say(&format!("{INITIALIZE}\n{INITIALIZED}\n"));
+        assert_eq!(self.message()["id"], "i");
     }
 
     fn say(&mut self, words: &str) {
@@ -86,17 +92,44 @@ fn an_upgrade_waits_until_long_lines_are_read() {
     wait_for("it has been asked", || {
         (seen(&mut watching)["calls"].as_u64() >= Some(1)).then_some(())
     });
-    let _newer = visit(&scope, &build(&scope, NEWER));
+    upgrade_waits(&scope, &mut watching, || {
+        assert!(text(&deaf.message()) == long);
+    });
+}
+
+/// A control character takes one byte in memory, and six in the state.
+#[test]
+fn an_upgrade_waits_while_its_state_would_be_long_though_little_is_held() {
+    let scope = Scope::new("long-state");
+    let mut watching = session(&scope, &this());
+    let mut run = shared(&scope, &this());
+    run.env("CONTROL_CHARACTERS", "\u{1}".repeat(600_000));
+    let visits: Vec<_> = (0..2)
+        .map(|_| {
+            let client = visit_like(&scope, &run, "0.0.1", &this());
+            let mut client = BufReader::new(client);
+            let mut hello = String::new();
+            client.read_line(&mut hello).unwrap();
+            assert!(hello.starts_with("!hello "), "{hello}");
+            client
+        })
+        .collect();
+    upgrade_waits(&scope, &mut watching, || drop(visits));
+}
+
+/// Asks for an upgrade, which does not happen before `release`.
+fn upgrade_waits(scope: &Scope, watching: &mut Client, release: impl FnOnce()) {
+    let _newer = visit(scope, &build(scope, NEWER));
     // Longer than an upgrade waits for calls in flight; others are served meanwhile.
     let pause = std::time::Duration::from_millis(100);
     for _ in 0..50 {
-        seen(&mut watching);
+        seen(watching);
         kennel_sys::events::sleep(&[], &[], Some(pause)).unwrap();
     }
-    assert!(!log(&scope).contains("goes on as"), "{}", log(&scope));
-    assert!(text(&deaf.message()) == long);
-    daemon_when(&scope, NEWER);
-    seen(&mut watching);
+    assert!(!log(scope).contains("goes on as"), "{}", log(scope));
+    release();
+    daemon_when(scope, NEWER);
+    seen(watching);
 }
 
 #[test]
@@ -137,6 +170,97 @@ fn what_a_server_has_half_said_goes_along() {
     daemon_when(&scope, NEWER);
     std::fs::write(scope.path("go"), "").unwrap();
     assert_eq!(client.answer(id)["result"], json!({"whole": true}));
+}
+
+/// A server that writes an answer that is too long, with its id last, and after that an ordinary one.
+const TOO_LONG: &str = r#"read line; printf '{"jsonrpc":"2.0","result":{"x":"'; head -c 3000000 /dev/zero | tr '\0' x
+    until [ -e go ]; do sleep 0.05; done; printf 'SECRET-4711"},"id":1}\n'
+    read line; printf '{"jsonrpc":"2.0","id":2,"result":{}}\n'; cat >/dev/null"#;
+
+#[test]
+fn a_line_that_is_skipped_because_it_is_too_long_is_skipped_to_its_end() {
+    let scope = Scope::new("too-long");
+    let mut run = scope.command(this());
+    run.args(["run", "--share", "always", "--env-key", "HOME", "--cwd"])
+        .arg(scope.dir())
+        .args(["--max-line", "1M", "--", "sh", "-c", TOO_LONG]);
+    let mut client = Client::start(&mut run);
+    let first = client.send("tools/list", json!({}));
+    logs(&scope, "runs for");
+    // A request that is too long, and half said. No other client has a use for that server.
+    let mut asking = visit_like(&scope, &run, "0.0.1", &this());
+    let half = format!(r#"{{"params":{{"x":"{}"#, "x".repeat(3 << 20));
+    asking.write_all(half.as_bytes()).unwrap();
+    let _newer = visit_like(&scope, &run, NEWER, &build(&scope, NEWER));
+    daemon_when(&scope, NEWER);
+    std::fs::write(scope.path("go"), "").unwrap();
+    let answer = client.answer(first);
+    assert_eq!(
+        answer["error"]["data"]["reason"], "line_too_long",
+        "{answer}"
+    );
+    let next = client.send("tools/list", json!({}));
+    assert_eq!(client.answer(next)["result"], json!({}));
+    assert!(!log(&scope).contains("SECRET"), "{}", log(&scope));
+
+    let rest = concat!(
+        r#""},"jsonrpc":"2.0","id":"late","method":"tools/list"}"#,
+        "\n"
+    );
+    asking.write_all(rest.as_bytes()).unwrap();
+    let mut asking = ByHand(BufReader::new(asking));
+    assert!(asking.line().starts_with("!hello "));
+    let refusal = asking.message();
+    assert_eq!(refusal["id"], "late", "{refusal}");
+    assert_eq!(refusal["error"]["data"]["reason"], "line_too_long");
+}
+
+/// The check on arrival counts: a confined process may give its connection to a process that is less confined.
+#[test]
+fn a_client_that_was_confined_when_it_connected_is_not_served_by_the_newer_build_either() {
+    let scope = Scope::new("arrival");
+    let mut watching = session(&scope, &this());
+    seen(&mut watching);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let mut visitor = scope.command("sh");
+    visitor
+        .args(["-c", r#"umask 0137; exec "$@""#, "sh"])
+        .arg(bin("tk-visitor"))
+        .arg(socket(&scope))
+        .args(["announce", &format!("umask={}", umask.unwrap().trim())])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut visitor = visitor.spawn().unwrap();
+    let mut said = BufReader::new(visitor.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "connected\n");
+    // It has been looked at when a later client is answered.
+    drop(ByHand::begin(&scope));
+    let mut stdin = visitor.stdin.take().unwrap();
+    stdin.write_all(b"\n").unwrap();
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "changed\n");
+    let run = shared(&scope, &this());
+    let _newer = visit(&scope, &build(&scope, NEWER));
+    daemon_when(&scope, NEWER);
+
+    let hello = hello_like(&run, "0.0.1", &this()).line();
+    stdin.write_all(&[&hello[..], b"\nx\n"].concat()).unwrap();
+    drop(stdin);
+    let mut answer = String::new();
+    for _ in 0..2 {
+        said.read_line(&mut answer).unwrap();
+    }
+    visitor.kill().unwrap();
+    visitor.wait().unwrap();
+    let is_sent_away = answer.contains("\n!solo ");
+    assert!(
+        is_sent_away && answer.contains("not confined as this daemon is"),
+        "{answer}"
+    );
 }
 
 /// No moment is quiet as long as it is open: it is not waited for, and the answer still finds its way.

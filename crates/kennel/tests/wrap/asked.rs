@@ -1,6 +1,6 @@
 //! Who is asked, what is proposed, and which words are written.
 
-use kennel_testkit::{Client, tool};
+use kennel_testkit::Terminal;
 use serde_json::Value;
 
 use crate::stage::Person;
@@ -61,7 +61,7 @@ fn every_server_has_its_proposal_and_its_reason() {
     for (name, proposal, why) in [
         ("memory", "shared", "known to be safe"),
         ("browser", "solo", "browser"),
-        ("mine", "solo", "not known"),
+        ("mine", "solo", "unknown server"),
         ("remote", "skip", "network"),
         ("spaces", "skip", "args"),
     ] {
@@ -96,20 +96,16 @@ fn every_server_has_its_proposal_and_its_reason() {
 
 #[test]
 fn a_person_on_a_terminal_is_asked_and_the_answer_counts() {
-    if tool("script").is_none() {
-        return;
-    }
     let person = Person::new();
     let text = "{\"mcpServers\": {\"a\": {\"command\": \"thing\"}}}";
     person.write(CURSOR, text);
     let answers = |answer: &str, words: &str| {
-        let line = format!("{} {words}", person.program.display());
-        let mut command = person.command_of("script");
-        let mut client = Client::start(command.args(["-qec", &line, "/dev/null"]));
-        client.say(answer);
-        let ended = client.wait();
-        assert_eq!(ended.code(), Some(0), "{}", ended.stdout);
-        ended.stdout
+        let mut terminal = Terminal::start(person.command().arg(words), 200, 50);
+        terminal.shows("[y/N]");
+        terminal.types(answer);
+        let (code, told) = terminal.finish();
+        assert_eq!(code, Some(0), "{told}");
+        told
     };
     for answer in ["n\n", "\n", "what?\n"] {
         let told = answers(answer, "wrap");
@@ -157,11 +153,14 @@ fn where_nothing_is_to_change_the_reason_is_told() {
     person.wraps();
     says(
         &["wrap", "--yes"],
-        "of 2 servers, 1 are behind kennel already",
+        "of 2 servers, 1 already run through kennel",
     );
     person.write(CURSOR, r#"{"mcpServers": {"a": {"command": "thing"}}}"#);
     person.wraps();
-    says(&["wrap", "--yes"], "every server is behind kennel already");
+    says(
+        &["wrap", "--yes"],
+        "every server already runs through kennel",
+    );
     person.write(CURSOR, "{");
     says(&["wrap", "--yes"], "1 file cannot be changed");
 }

@@ -78,7 +78,7 @@ fn what_somebody_wrote_by_hand_is_left_alone() {
     person.write(CURSOR, text);
     let ended = person.kennel(&["unwrap", "--yes"]);
     assert_eq!(ended.code(), Some(0));
-    assert!(ended.stdout.contains("left as it is"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("not changed"), "{}", ended.stdout);
     assert_eq!(person.read(CURSOR), text);
 }
 
@@ -111,7 +111,7 @@ fn without_a_record_kennel_is_taken_out_of_a_file_that_is_named() {
     let wrapped = person.read(CURSOR);
     let ended = person.kennel(&["unwrap", "--yes"]);
     assert!(
-        ended.stdout.contains("--file takes it out"),
+        ended.stdout.contains("--file removes it"),
         "{}",
         ended.stdout
     );
@@ -268,7 +268,7 @@ fn servers_of_one_name_in_several_scopes_are_told_apart() {
         let ended = person.kennel(&["unwrap", "--yes"]);
         assert_eq!(ended.code(), Some(0), "{}", ended.stderr);
         let told = &ended.stdout;
-        assert!(told.contains("did not put it behind kennel"), "{told}");
+        assert!(told.contains("did not wrap it"), "{told}");
         assert_eq!(person.read(CLAUDE), edit(SCOPES));
         assert!(person.kept().is_empty());
     }
@@ -322,14 +322,14 @@ fn an_entry_by_hand_whose_kennel_is_gone_is_left_with_what_to_do() {
         format!(r#"{{"command": "/gone/kennel", "args": ["run", {options}"--", "thing"]}}"#)
     };
     let (plain, shared) = (by_hand(""), by_hand(r#""--share", "always", "#));
-    let gone = "/gone/kennel is gone, so that the app cannot start it";
+    let gone = "/gone/kennel is missing, so the app cannot start it";
     for (entry, words, fix) in [
-        (&plain, &["unwrap", "--yes"][..], "--file takes it out"),
-        (&shared, &["unwrap", "--yes"], "take kennel out by hand"),
+        (&plain, &["unwrap", "--yes"][..], "--file removes it"),
+        (&shared, &["unwrap", "--yes"], "remove kennel by hand"),
         (
             &shared,
             &["unwrap", "--yes", "--file", "../home/.cursor/mcp.json"],
-            "take kennel out by hand",
+            "remove kennel by hand",
         ),
     ] {
         let person = Person::new();
@@ -353,7 +353,7 @@ fn an_entry_by_hand_whose_kennel_is_gone_is_left_with_what_to_do() {
     let ended = person.kennel(&["unwrap", "--yes"]);
     let told = &ended.stdout;
     assert!(
-        told.contains(gone) && told.contains("take kennel out by hand"),
+        told.contains(gone) && told.contains("remove kennel by hand"),
         "{told}"
     );
     assert_eq!(

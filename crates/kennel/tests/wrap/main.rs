@@ -5,6 +5,7 @@ mod asked;
 mod edited;
 mod fixtures;
 mod forged;
+mod large;
 mod places;
 mod project;
 mod round_trip;

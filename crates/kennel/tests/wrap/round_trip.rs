@@ -104,10 +104,10 @@ fn use_it(person: &Person, path: &str) {
 fn command_of(text: &str, path: &str) -> Vec<String> {
     let text = text.trim_start_matches('\u{feff}');
     if path.ends_with(".toml") {
-        let document = toml_edit::Document::parse(text).unwrap();
-        let used = document["mcp_servers"]["used"].as_table_like().unwrap();
-        let args = used.get("args").unwrap().as_array().unwrap();
-        let mut words = vec![used.get("command").unwrap().as_str().unwrap().to_owned()];
+        let document: toml::Table = text.parse().unwrap();
+        let used = &document["mcp_servers"]["used"];
+        let args = used["args"].as_array().unwrap();
+        let mut words = vec![used["command"].as_str().unwrap().to_owned()];
         words.extend(args.iter().map(|word| word.as_str().unwrap().to_owned()));
         return words;
     }

@@ -135,6 +135,7 @@ mod needs_root {
     use super::*;
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn the_uids_own_meeting_place_does_not_depend_on_the_environment() {
         // As above, without KENNEL_RUNTIME_DIR, but in a /tmp of the test's own (lesson 42).
         let scope = Scope::new("starters-tmp");

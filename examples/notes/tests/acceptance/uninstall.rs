@@ -286,6 +286,7 @@ mod needs_root {
     use super::*;
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn a_reused_pid_does_not_fool_it() {
         on_each_kernel_alone(|| {
             let scope = Scope::new("uninstall-reused");
@@ -319,6 +320,7 @@ mod needs_root {
     }
 
     #[test]
+    #[ignore = "needs root: cargo xtask test"]
     fn a_holder_that_cannot_be_seen_comes_with_the_line_that_finds_it() {
         let scope = Scope::new("uninstall-unseen");
         let db = scope.path("notes.db");

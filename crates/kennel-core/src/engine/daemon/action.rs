@@ -1,4 +1,4 @@
-//! What a driver hands to the engine of a daemon, and what it is to do.
+//! Events and actions of the daemon's engine.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::hello::{BadHello, ClientHello, Control, Shares};
 use crate::lifetime::{ClientId, Reason};
 use crate::message::{Line, Owned, Scan};
-use crate::mux::{Lane, Note, Policy};
+use crate::mux::{Lane, MuxPolicy, Note};
 
 /// The number of a server slot. Later slots have higher numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,14 +15,14 @@ pub struct SlotId(pub u64);
 
 /// A line that was read, without its newline.
 pub enum InputLine<'a> {
-    /// It stays in the reader's buffer.
+    /// Borrowed from the reader's buffer.
     Lent(Line<'a>),
-    /// A long one, with what is known of it: it is moved on, and not copied.
+    /// A long line, and the result of scanning it. It is moved instead of copied.
     Moved(Owned, Box<Scan>),
 }
 
 impl InputLine<'_> {
-    /// The line, to look at.
+    /// The line, for inspection.
     pub fn line(&self) -> Line<'_> {
         match self {
             InputLine::Lent(line) => *line,
@@ -37,29 +37,29 @@ impl<'a> From<&'a [u8]> for InputLine<'a> {
     }
 }
 
-/// What the engine needs to know of a client that was admitted.
+/// What the engine needs to know of an admitted client.
 #[derive(Debug, Clone)]
 pub struct Introduction {
-    /// Its session.
+    /// The id of its session.
     pub session: String,
-    /// It sent no hello: it hears no control message.
+    /// Whether it sent no hello: then it gets no control messages.
     pub bare: bool,
-    /// Which classes it shares.
+    /// The classes that it may share.
     pub shares: Shares,
-    /// How its server is shared.
-    pub policy: Policy,
-    /// After how much idle time its server may hibernate.
+    /// The options of a server that is started for it.
+    pub policy: MuxPolicy,
+    /// How long a server of it must be idle before it hibernates.
     pub hibernate_after: Option<Duration>,
 }
 
 impl Introduction {
-    /// A client with this hello.
+    /// Creates the introduction of a client with this hello.
     pub fn of_hello(hello: &ClientHello) -> Introduction {
         Introduction {
             session: hello.session.clone(),
             bare: false,
             shares: hello.shares,
-            policy: Policy {
+            policy: MuxPolicy {
                 cache: hello.spec.cache,
                 in_turn: hello.spec.in_turn,
             },
@@ -67,7 +67,8 @@ impl Introduction {
         }
     }
 
-    /// A client without a hello that gets what this one asks for. It would not understand that its server hibernates.
+    /// Creates the introduction of a client without a hello, which shares the server of this hello. It would not
+    /// understand that the server hibernates.
     pub fn of_bare(borrowed: &ClientHello) -> Introduction {
         Introduction {
             bare: true,
@@ -77,23 +78,23 @@ impl Introduction {
     }
 }
 
-/// What the first line of a connection is.
+/// The first line of a connection.
 #[derive(Debug)]
 pub enum FirstLine {
-    /// Somebody asks whether the daemon is there: answer `!pong` and disconnect.
+    /// A check whether the daemon is running: answer `!pong` and disconnect.
     Ping,
-    /// A session of `kennel run`; or why its hello cannot be understood.
+    /// The hello of a session of `kennel run`, or the reason why it cannot be read.
     Hello(Box<Result<ClientHello, BadHello>>),
-    /// A client without a hello: this is its first message.
+    /// The first MCP message of a client without a hello.
     Bare,
 }
 
 impl FirstLine {
-    /// What this line is.
+    /// Classifies a first line.
     pub fn of(line: &[u8]) -> FirstLine {
         match ClientHello::parse(line) {
             Some(hello) => FirstLine::Hello(Box::new(hello)),
-            None if Control::parse(line) == Some(Control::Ping) => FirstLine::Ping,
+            None if Control::parse_from_client(line) == Some(Control::Ping) => FirstLine::Ping,
             None => FirstLine::Bare,
         }
     }
@@ -102,203 +103,213 @@ impl FirstLine {
 /// Why a server could not be started.
 #[derive(Debug, Clone)]
 pub struct StartFailure {
-    /// For people.
+    /// The error, for people.
     pub detail: String,
-    /// The exit code that a shell has for it.
+    /// The exit code that a shell would use.
     pub exit: Option<u8>,
-    /// The daemon lacks what a start takes, such as descriptors.
+    /// Whether the daemon lacks resources for a start, such as descriptors.
     pub shortage: bool,
 }
 
-/// What is to be done, in this order.
+/// An action for the driver. Carry out actions in order.
 #[derive(Debug)]
 pub enum Action {
-    /// Write this line to the server: nothing is ahead of it. Hand what cannot be written now to
-    /// [`queue_for_server`](super::Daemon::queue_for_server), or keep the rest and call
+    /// Write this line to the server: no other line is ahead of it. If it cannot be written now, pass it to
+    /// [`queue_for_server`](super::Daemon::queue_for_server); if it is written in part, call
     /// [`set_writing`](super::Daemon::set_writing).
     ToServer {
-        /// Whose server.
+        /// The slot of the server.
         slot: SlotId,
-        /// What it may be written before and after.
+        /// The queue that the line belongs to.
         lane: Lane,
-        /// Without the newline.
+        /// The line, without the newline.
         line: Owned,
-        /// Who sent it, if a client did.
+        /// The client that sent it, if any.
         by: Option<ClientId>,
     },
     /// Queue this line for a client.
     ToClient {
-        /// Which one.
+        /// The recipient.
         client: ClientId,
-        /// Without the newline.
+        /// The line, without the newline.
         line: Owned,
     },
     /// Queue this line for several clients.
     ToClients {
-        /// Which ones.
+        /// The recipients.
         clients: Vec<ClientId>,
-        /// Without the newline.
+        /// The line, without the newline.
         line: Owned,
     },
-    /// Send a control message. `!pong` and `!stderr` may be left out for a client that does not read.
+    /// Send a control message. It may be left out for a client that does not read if it
+    /// [is optional](Control::is_optional).
     Tell {
-        /// Whom.
+        /// The recipient.
         client: ClientId,
-        /// What.
+        /// The message.
         control: Box<Control>,
     },
-    /// Close the connection when all that is queued for it is written.
+    /// Close the connection once everything queued for it is written.
     Finish {
-        /// Whose.
+        /// The client to disconnect.
         client: ClientId,
     },
     /// Close the connection now.
     Disconnect {
-        /// Whose.
+        /// The client to disconnect.
         client: ClientId,
     },
-    /// The client sends no more on its socket: read from the pipe that it was given.
+    /// Read the client's next lines from its pipe instead of the socket.
     UsePipes {
-        /// Which one.
+        /// The client that uses its pipes.
         client: ClientId,
     },
-    /// There is a new server slot, which runs what this client asks for.
+    /// Create the driver's part of a new server slot, which runs the command of this client.
     OpenSlot {
-        /// Its number.
+        /// The new slot.
         slot: SlotId,
-        /// Who opened it.
+        /// The client that needs it.
         client: ClientId,
     },
-    /// Start its server: answer with [`server_started`](super::Daemon::server_started) or
-    /// [`server_refused`](super::Daemon::server_refused). Before that,
-    /// [`client_refused`](super::Daemon::client_refused) for each client that may not have one.
+    /// Start the slot's server. Before that, call [`handle_client_refused`](super::Daemon::handle_client_refused) for
+    /// each client that must not have a server of this daemon. Then call
+    /// [`handle_server_started`](super::Daemon::handle_server_started) or
+    /// [`handle_start_failure`](super::Daemon::handle_start_failure).
     StartServer {
-        /// Whose.
+        /// The slot of the server.
         slot: SlotId,
     },
-    /// Close its server's stdin and stop its process tree, or do not start it.
-    /// [`slot_ended`](super::Daemon::slot_ended) follows.
+    /// Close the server's stdin and stop its process tree, or do not start it. Then call
+    /// [`handle_slot_ended`](super::Daemon::handle_slot_ended).
     StopServer {
-        /// Whose.
+        /// The slot of the server.
         slot: SlotId,
     },
-    /// Treat its server as lost, though its stdout is open. [`server_lost`](super::Daemon::server_lost) follows.
-    LoseServer {
-        /// Whose.
+    /// Treat the server as lost though its stdout is open: call
+    /// [`handle_server_lost`](super::Daemon::handle_server_lost).
+    DeclareServerLost {
+        /// The slot of the server.
         slot: SlotId,
     },
-    /// See whether a process of its server is stopped, and call [`stopped_checked`](super::Daemon::stopped_checked).
+    /// Check whether a process of the server is stopped, and call
+    /// [`handle_stopped_check`](super::Daemon::handle_stopped_check).
     CheckStopped {
-        /// Whose.
+        /// The slot of the server.
         slot: SlotId,
     },
-    /// All that followed for this slot was polled: its timeout may be another.
-    Settled {
-        /// Which one.
+    /// Clients joined or left this slot: decide again whether its server and its clients are read.
+    ClientsChanged {
+        /// The slot whose clients changed.
         slot: SlotId,
     },
-    /// Something odd that was dealt with.
+    /// All actions of this slot were polled: set its timer again.
+    UpdateTimer {
+        /// The slot whose timer may have changed.
+        slot: SlotId,
+    },
+    /// Log an anomaly that was handled.
     Note {
-        /// Where.
+        /// The slot in which it occurred.
         slot: SlotId,
-        /// What.
+        /// The anomaly.
         note: Note,
     },
-    /// Write this to the log.
+    /// Write this report to the log.
     Report(Report),
-    /// End the process if it is not gone in time; once more from now, if that is so already.
+    /// Kill the process if it has not exited in time; starts the time again if it runs already.
     ArmWatchdog,
-    /// The daemon does not end after all.
+    /// Stop the watchdog: the daemon goes on.
     DisarmWatchdog,
-    /// Nobody is left: lock `spawn.lock` and see whether somebody waits to be accepted. Answer with
-    /// [`leave_tried`](super::Daemon::leave_tried).
-    TryToLeave,
-    /// Remove the daemon's files and end.
-    Leave,
+    /// Lock `spawn.lock` and check for connections that wait to be accepted, because no client is left. Then call
+    /// [`handle_exit_attempt`](super::Daemon::handle_exit_attempt).
+    TryToExit,
+    /// Remove the daemon's files and exit.
+    Exit,
 }
 
-/// What is worth a line in the log, or more.
+/// An event for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// A client goes dedicated.
     Dedicated {
-        /// Which one.
+        /// The client.
         client: ClientId,
-        /// When.
+        /// The moment of its session.
         when: Dedicated,
-        /// For people.
+        /// The reason, for people.
         why: String,
     },
-    /// A server is lost, and clients had it.
+    /// A server with clients is lost.
     ServerLost {
-        /// Which one.
+        /// The slot of the server.
         slot: SlotId,
-        /// Another one takes its place at once; else only on request.
+        /// Whether another server starts at once; else only on request.
         restarts: bool,
     },
     /// A server hibernates.
     Hibernates {
-        /// Which one.
+        /// The slot of the server.
         slot: SlotId,
-        /// How many clients it had.
+        /// Number of its clients.
         clients: usize,
     },
-    /// The server's files changed, and it is replaced.
+    /// A server is replaced because its files changed.
     Replaced {
-        /// Which one.
+        /// The slot of the server.
         slot: SlotId,
-        /// Whether clients had it.
+        /// Whether it had clients.
         had_clients: bool,
     },
-    /// The server's files changed: it is replaced when nobody waits for it.
+    /// A server's files changed: it is replaced when no request is pending.
     Outdated,
     /// The daemon ends.
     Ending(Reason),
 }
 
-/// When it turned out that a client goes dedicated.
+/// When a client was told to use a dedicated server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dedicated {
-    /// It was about to join a server.
+    /// Before it joined a server.
     AtJoin,
-    /// It had a server.
+    /// While it had a server.
     Later,
-    /// A server was about to be started for it.
+    /// Before a server was started for it.
     AtStart,
 }
 
-/// How an attempt to leave went.
+/// The result of [`Action::TryToExit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaveTried {
-    /// The daemon has left.
-    Left,
-    /// Somebody waited, and was accepted: [`client_arrived`](super::Daemon::client_arrived) was called.
-    Arrivals,
-    /// Somebody holds `spawn.lock`: they may be on their way.
-    Contended,
+pub enum ExitAttempt {
+    /// The daemon's files are removed.
+    Exited,
+    /// Clients were waiting: they were accepted with [`handle_client_arrived`](super::Daemon::handle_client_arrived).
+    ClientsArrived,
+    /// Another process holds `spawn.lock`, perhaps to connect.
+    LockHeld,
 }
 
-/// Where a client's session stands.
+/// The state of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientPlace {
-    /// It has no server: its next request tells which.
+    /// It has no server: its next request decides which it gets.
     Opening,
-    /// It has the server of the slot with this number, counted from 0 in order.
+    /// It has the server of this slot, counted from 0 in order.
     At(usize),
-    /// Its server was lost: what it sends is for that one, until it sends `!again` (rule 5).
+    /// Its server was lost: its lines are for that server until it sends `!again` (rule 5).
     Lost,
 }
 
-/// What a newer build needs to know of a client.
+/// The state of a client that a newer build restores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientSnapshot {
-    /// Where it stands.
+    /// The state of its session.
     pub place: ClientPlace,
-    /// It sends no more, and waits for its answers.
+    /// Whether it closed its sending half and waits for responses.
     pub half_closed: bool,
-    /// How many bytes of its lines were taken since its hello, or since it began again, if they were counted.
-    pub heard: Option<u64>,
-    /// What it calls itself.
+    /// Bytes of its lines received since its hello or its last `!again`. `None`: they cannot be counted.
+    #[serde(rename = "heard")]
+    pub received: Option<u64>,
+    /// The name in its `initialize`.
     #[serde(default)]
     pub name: Option<String>,
 }

@@ -1,38 +1,38 @@
-//! A client: what its lines open or mean, what it is told, and when it is finished.
+//! Clients: which server a first line opens, what control messages mean, when a connection is closed.
 
 use super::{
-    Action, ClientPlace, ClientSnapshot, Daemon, Dedicated, InputLine, Introduction, Report,
-    ServerSlot, SlotId,
+    Action, ClientPlace, ClientSnapshot, Daemon, Dedicated, InputLine, Introduction, Report, SlotId,
 };
 use crate::hello::{Control, Lost, Solo, VOID};
-use crate::lifetime::{ClientId, Sight};
+use crate::lifetime::{ClientId, Liveness};
 use crate::message::{
-    INITIALIZE_LIMIT, Key, Line, Message, error_reply, long_initialize, result_reply,
+    INITIALIZE_LIMIT, Key, Line, Malformed, Message, error_reply, long_initialize, reply,
+    result_reply,
 };
-use crate::mux::{self, Class, Era, Opening};
+use crate::mux::{self, Class, Opening};
 use crate::time::Moment;
 
-/// What the daemon knows of a client.
+/// The state of a client.
 #[derive(Debug)]
 pub(super) struct Client {
-    /// What it was admitted with.
+    /// How it was admitted. `None` before that.
     pub(super) introduction: Option<Introduction>,
     pub(super) place: Place,
-    /// It sends no more, and waits for its answers.
+    /// Whether it closed its sending half and waits for responses.
     half_closed: bool,
-    /// How many bytes of its lines were taken since its hello, or since it began again, if they were counted.
-    heard: Option<u64>,
-    /// What it calls itself.
+    /// Bytes of its lines received since its hello or its last `!again`. `None`: they cannot be counted.
+    received: Option<u64>,
+    /// The name in its `initialize`.
     name: Option<String>,
 }
 
-/// Where a client's session stands.
+/// The state of a client's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It has no server: its next request tells which.
+    /// It has no server: its next request decides which it gets.
     Opening,
     At(SlotId),
-    /// Its server was lost: what it sends is for that one, until it sends `!again` (rule 5).
+    /// Its server was lost: its lines are for that server until it sends `!again` (rule 5).
     Lost,
 }
 
@@ -42,12 +42,12 @@ impl Client {
             introduction: None,
             place: Place::Opening,
             half_closed: false,
-            heard: None,
+            received: None,
             name: None,
         }
     }
 
-    fn hears_control(&self) -> bool {
+    fn accepts_control(&self) -> bool {
         self.introduction.as_ref().is_some_and(|it| !it.bare)
     }
 }
@@ -57,8 +57,8 @@ impl Daemon {
         self.clients.insert(client, Client::new());
     }
 
-    /// A client was admitted. With a hello, it replaces an older connection of its session.
-    pub fn client_introduced(&mut self, id: ClientId, introduction: Introduction) {
+    /// Handles the admission of a client. A client with a hello replaces an older connection of its session.
+    pub fn handle_introduction(&mut self, id: ClientId, introduction: Introduction) {
         if !introduction.bare {
             let is_older = |client: &Client| {
                 let known = client.introduction.as_ref();
@@ -71,7 +71,7 @@ impl Daemon {
             }
         }
         if let Some(client) = self.clients.get_mut(&id) {
-            client.heard = (!introduction.bare).then_some(0);
+            client.received = (!introduction.bare).then_some(0);
             client.introduction = Some(introduction);
         }
         if self.moved {
@@ -79,8 +79,8 @@ impl Daemon {
         }
     }
 
-    /// A line of a client that was admitted.
-    pub fn client_line(&mut self, id: ClientId, input: InputLine<'_>, now: Moment) {
+    /// Handles a line of an admitted client.
+    pub fn handle_client_line(&mut self, id: ClientId, input: InputLine<'_>, now: Moment) {
         self.now = now;
         let line = input.line();
         if line.bytes().ends_with(&[VOID]) {
@@ -89,40 +89,42 @@ impl Daemon {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        if client.hears_control()
-            && let Some(control) = Control::parse(line.bytes())
+        if client.accepts_control()
+            && let Some(control) = Control::parse_from_client(line.bytes())
         {
             return self.control(id, &control);
         }
         if client.place != Place::Lost {
             let length = line.bytes().len() as u64 + 1;
-            client.heard = client.heard.map(|heard| heard + length);
+            client.received = client.received.map(|received| received + length);
         }
         match client.place {
             Place::Lost => {}
             Place::Opening => self.open(id, line),
-            Place::At(slot) => match self.slots.get_mut(&slot) {
-                Some(it) if opens_again(it, line) => {
-                    self.leave_before_opening(id, slot);
-                    self.open(id, line);
+            Place::At(slot) => {
+                let Some(it) = self.slots.get_mut(&slot) else {
+                    return;
+                };
+                match it.handle_client_line(id, input, self.short_of_memory, now) {
+                    None => self.activate_slot(slot, Some(id)),
+                    Some(legacy) => {
+                        self.leave_before_opening(id, slot);
+                        self.open(id, legacy.line());
+                    }
                 }
-                Some(it) => {
-                    it.client_line(id, input, self.short_of_memory, now);
-                    self.settle(slot, Some(id));
-                }
-                None => {}
-            },
+            }
         }
     }
 
-    /// A line of a client was too long, and skipped: how much of what it sent was taken cannot be counted any more.
-    pub fn client_line_skipped(&mut self, client: ClientId) {
+    /// Records that a line of a client was too long and was skipped: from now on its bytes cannot be counted.
+    pub fn handle_skipped_line(&mut self, client: ClientId) {
         if let Some(client) = self.clients.get_mut(&client) {
-            client.heard = None;
+            client.received = None;
         }
     }
 
-    /// The client leaves a server for one of another class: nobody else answers what it asked that one.
+    /// Moves a client from its server to the server of another class. Its pending requests are answered, because no
+    /// other server will.
     fn leave_before_opening(&mut self, client: ClientId, slot: SlotId) {
         for id in self.in_flight_of(client) {
             self.reply(client, no_such_method(&id));
@@ -138,7 +140,7 @@ impl Daemon {
         if let Some(slot) = self.slots.get_mut(&slot) {
             slot.leave(id, now);
         }
-        self.settle(slot, None);
+        self.activate_slot(slot, None);
     }
 
     fn control(&mut self, id: ClientId, control: &Control) {
@@ -150,19 +152,28 @@ impl Daemon {
                     && client.place == Place::Lost
                 {
                     client.place = Place::Opening;
-                    client.heard = Some(0);
+                    client.received = Some(0);
                 }
             }
             _ => {}
         }
     }
 
-    /// The first line of a session, or of one that begins again.
+    /// Handles the first line of a session, or of a session that begins again.
     fn open(&mut self, client: ClientId, line: Line<'_>) {
-        let Ok(message) = Message::parse(line) else {
-            return;
+        let message = match Message::parse(line) {
+            Ok(message) => message,
+            // From a newer shim, not from its app.
+            Err(Malformed::Reserved) => return,
+            Err(why) => {
+                // It has no other request in flight: its id is free.
+                for refusal in reply::malformed(line.bytes(), why, |_| false) {
+                    self.reply(client, refusal);
+                }
+                return;
+            }
         };
-        // What nobody waits for means nothing to a server that has heard nothing else.
+        // A notification or response means nothing to a server that has received nothing else.
         let id = match &message {
             Message::Request(request) => Some(request.id.raw()),
             Message::Batch(_) => None,
@@ -196,9 +207,9 @@ impl Daemon {
                 }
                 if let Some(slot) = self.slots.get_mut(&slot) {
                     let input = InputLine::Lent(line);
-                    slot.client_line(client, input, self.short_of_memory, self.now);
+                    slot.handle_client_line(client, input, self.short_of_memory, self.now);
                 }
-                self.settle(slot, Some(client));
+                self.activate_slot(slot, Some(client));
                 self.start_if_due(slot);
             }
             Err(why) => {
@@ -208,8 +219,8 @@ impl Daemon {
         }
     }
 
-    /// A client sends no more. When all is answered, that is the end of it.
-    pub fn client_eof(&mut self, id: ClientId, now: Moment) {
+    /// Handles the end of a client's input. Its connection is closed once all its requests are answered.
+    pub fn handle_client_eof(&mut self, id: ClientId, now: Moment) {
         self.now = now;
         let Some(client) = self.clients.get_mut(&id) else {
             return;
@@ -218,17 +229,17 @@ impl Daemon {
         match client.place {
             Place::At(slot) => {
                 if let Some(slot) = self.slots.get_mut(&slot) {
-                    slot.mux_mut().client_eof(id, now);
+                    slot.mux_mut().handle_client_eof(id, now);
                 }
                 self.half_closed.insert(id);
-                self.settle(slot, None);
+                self.activate_slot(slot, None);
             }
             Place::Opening | Place::Lost => self.actions.push_back(Action::Finish { client: id }),
         }
     }
 
-    /// A client's connection is closed, or its process ended.
-    pub fn client_gone(&mut self, id: ClientId, now: Moment) {
+    /// Handles the end of a client's connection or process.
+    pub fn handle_client_gone(&mut self, id: ClientId, now: Moment) {
         self.now = now;
         if let Some(slot) = self.slot_of(id) {
             self.leave_slot(id, slot);
@@ -238,7 +249,7 @@ impl Daemon {
         self.client_left(id, now);
     }
 
-    /// Closes the connections of those clients at this slot that send no more and have all their answers.
+    /// Closes the connections of clients of this slot that closed their sending half and have all responses.
     pub(super) fn finish_half_closed(&mut self, id: SlotId) {
         let Some(slot) = self.slots.get(&id) else {
             return;
@@ -246,7 +257,8 @@ impl Daemon {
         let (clients, actions) = (&self.clients, &mut self.actions);
         self.half_closed.retain(|client| {
             let place = clients.get(client).map(|it| it.place);
-            let is_done = place == Some(Place::At(id)) && slot.mux().waits_for(*client) == 0;
+            let is_done =
+                place == Some(Place::At(id)) && slot.mux().pending_requests_of(*client) == 0;
             if is_done {
                 actions.push_back(Action::Finish { client: *client });
             }
@@ -254,18 +266,18 @@ impl Daemon {
         });
     }
 
-    /// Its server is gone: what it sends from now on is for that one.
-    pub(super) fn lose_server_of(&mut self, id: ClientId, lost: Lost) {
+    /// Tells a client that its server is lost. What it sends from now on is for the lost server.
+    pub(super) fn tell_server_lost(&mut self, id: ClientId, lost: Lost) {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
         client.place = Place::Lost;
-        // To a client that would not understand, or sends no more, this is the end.
-        if !client.hears_control() || client.half_closed {
+        // A client that does not understand control messages, or sends no more, is disconnected.
+        if !client.accepts_control() || client.half_closed {
             return self.actions.push_back(Action::Finish { client: id });
         }
-        let heard = client.heard;
-        self.tell(id, Control::Lost(Lost { heard, ..lost }));
+        let received = client.received;
+        self.tell(id, Control::Lost(Lost { received, ..lost }));
     }
 
     pub(super) fn hibernate_client(&mut self, id: ClientId) {
@@ -276,7 +288,7 @@ impl Daemon {
         self.actions.push_back(Action::Finish { client: id });
     }
 
-    /// The client may not share a server.
+    /// Tells a client to use a dedicated server.
     pub(super) fn make_dedicated(
         &mut self,
         id: ClientId,
@@ -291,7 +303,7 @@ impl Daemon {
         let solo = Solo {
             why: why.to_owned(),
             unsent,
-            heard: client.heard,
+            received: client.received,
         };
         self.report(Report::Dedicated {
             client: id,
@@ -302,10 +314,10 @@ impl Daemon {
         self.actions.push_back(Action::Finish { client: id });
     }
 
-    /// Sends a control message, if the client understands any.
+    /// Sends a control message, if the client understands them.
     pub(super) fn tell(&mut self, client: ClientId, control: Control) {
         let it = self.clients.get(&client);
-        if it.is_some_and(Client::hears_control) {
+        if it.is_some_and(Client::accepts_control) {
             let control = Box::new(control);
             self.actions.push_back(Action::Tell { client, control });
         }
@@ -316,8 +328,8 @@ impl Daemon {
         self.actions.push_back(Action::ToClient { client, line });
     }
 
-    /// A line of a server's stderr is sent to the session that opened its slot, if it is still there.
-    pub fn server_stderr(&mut self, slot: SlotId, session: &str, line: String) {
+    /// Sends a line of a server's stderr to the session that opened its slot, if it is still attached.
+    pub fn handle_server_stderr(&mut self, slot: SlotId, session: &str, line: String) {
         let at = |it: &Client| it.place == Place::At(slot);
         let is_its = |it: &Client| {
             it.introduction
@@ -339,18 +351,18 @@ impl Daemon {
         }
     }
 
-    /// Whether the client's next request tells which server it gets.
+    /// Whether the client's next request decides which server it gets.
     pub fn is_opening(&self, client: ClientId) -> bool {
         let client = self.clients.get(&client);
         client.is_some_and(|it| it.place == Place::Opening)
     }
 
-    /// Whether the client sends no more, and waits for its answers.
+    /// Whether the client closed its sending half and waits for responses.
     pub fn is_half_closed(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_some_and(|it| it.half_closed)
     }
 
-    /// What the client calls itself.
+    /// The name in the client's `initialize`.
     pub fn client_name(&self, client: ClientId) -> Option<&str> {
         self.clients.get(&client)?.name.as_deref()
     }
@@ -364,47 +376,64 @@ impl Daemon {
         at.map(|(id, _)| *id).collect()
     }
 
-    /// The ids of the client's requests that are in flight, as it spelled them.
+    /// The ids of the client's requests in flight, as it spelled them.
     pub fn in_flight_of(&self, client: ClientId) -> Vec<Vec<u8>> {
         let slot = self.slot_of(client).and_then(|slot| self.slots.get(&slot));
         slot.map_or_else(Vec::new, |slot| slot.mux().in_flight_of(client))
     }
 
-    /// Whether the client has sent more than its server has taken.
-    pub fn is_crowded(&self, client: ClientId, memory_is_short: impl FnOnce() -> bool) -> bool {
+    /// Whether the client has so many bytes queued that it must not be read.
+    pub fn is_over_queue_limit(
+        &self,
+        client: ClientId,
+        memory_is_short: impl FnOnce() -> bool,
+    ) -> bool {
         let slot = self.slot_of(client).and_then(|slot| self.slots.get(&slot));
-        slot.is_some_and(|slot| slot.is_crowded(client, memory_is_short))
+        slot.is_some_and(|slot| slot.is_over_queue_limit(client, memory_is_short))
     }
 
-    /// Whether the client has sent more than it may while the daemon is short of memory.
-    pub fn exceeds_share(&self, client: ClientId) -> bool {
+    /// Whether the client has more bytes queued than it may while memory is short.
+    pub fn is_over_memory_share(&self, client: ClientId) -> bool {
         let slot = self.slot_of(client).and_then(|slot| self.slots.get(&slot));
-        slot.is_some_and(|slot| slot.exceeds_share(client))
+        slot.is_some_and(|slot| slot.is_over_memory_share(client))
     }
 
-    /// What a newer build needs to know of a client; `None` if its slot is ending.
+    /// Whether other clients have the client's server, too.
+    pub fn shares_server(&self, client: ClientId) -> bool {
+        let slot = self.slot_of(client).and_then(|slot| self.slots.get(&slot));
+        slot.is_some_and(|slot| slot.clients() > 1)
+    }
+
+    /// The state of a client for a newer build. `None`: its slot is ending.
     pub fn client_snapshot(&self, id: ClientId) -> Option<ClientSnapshot> {
-        let client = self.clients.get(&id)?;
+        let Client {
+            // Follows from the hello.
+            introduction: _,
+            place,
+            half_closed,
+            received,
+            name,
+        } = self.clients.get(&id)?;
         let number = |slot| self.slots.keys().position(|it| *it == slot);
         Some(ClientSnapshot {
-            place: match client.place {
+            place: match *place {
                 Place::Opening => ClientPlace::Opening,
                 Place::Lost => ClientPlace::Lost,
                 Place::At(slot) => ClientPlace::At(number(slot)?),
             },
-            half_closed: client.half_closed,
-            heard: client.heard,
-            name: client.name.clone(),
+            half_closed: *half_closed,
+            received: *received,
+            name: name.clone(),
         })
     }
 
-    /// Goes on with a client of an older build, after all slots were restored. `None`: its slot is not there.
+    /// Restores a client of an older build, after all slots. `None`: its slot does not exist.
     pub fn restore_client(
         &mut self,
         id: ClientId,
         snapshot: ClientSnapshot,
         introduction: Option<Introduction>,
-        sight: Sight,
+        sight: Liveness,
         now: Moment,
     ) -> Option<()> {
         let place = match snapshot.place {
@@ -424,24 +453,13 @@ impl Daemon {
             introduction,
             place,
             half_closed: snapshot.half_closed,
-            heard: snapshot.heard,
+            received: snapshot.received,
             name: snapshot.name,
         };
         self.clients.insert(id, client);
         self.restored_client_arrived(id, sight, now);
         Some(())
     }
-}
-
-/// Whether a modern client turns out to be a legacy one: it asked whether the server knows the modern era. A server that
-/// does says itself what it thinks of `initialize`.
-fn opens_again(slot: &ServerSlot, line: Line<'_>) -> bool {
-    slot.mux().class().era() == Era::Modern
-        && slot.mux().knows_discover() != Some(true)
-        && matches!(
-            Message::parse(line).map(|message| mux::opening(&message)),
-            Ok(Opening::Legacy(_))
-        )
 }
 
 fn is_long_initialize(message: &Message<'_>, line: Line<'_>) -> bool {

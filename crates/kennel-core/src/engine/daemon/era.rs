@@ -1,10 +1,10 @@
-//! What a daemon knows of the era of its servers.
+//! The protocol era of a daemon's servers.
 
-/// How many servers in a row must exit on `server/discover`, each before its first answer, for that to mean that they do not
-/// know it. One alone may have failed to start.
+/// Number of servers in a row that must exit on `server/discover` before their first response, to count as legacy. A
+/// single one may have failed to start.
 const EXITS: u32 = 2;
 
-/// Whether the servers of a daemon know the modern era, if one of them has shown it.
+/// Whether the servers of a daemon are modern, once one of them has shown it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct KnownEra {
     known: Option<bool>,
@@ -20,26 +20,26 @@ impl KnownEra {
         self.known
     }
 
-    /// A server has shown that no server knows the modern era.
+    /// Whether the servers are known to be legacy.
     pub(super) fn is_legacy(self) -> bool {
         self.known == Some(false)
     }
 
-    /// A server has shown which it is. One that knew the modern era is not forgotten for another that was killed before
-    /// it could show it.
-    pub(super) fn saw(&mut self, modern: bool) {
+    /// Records the era that a server has shown. Servers that were modern stay so, even if another one was killed before
+    /// it answered.
+    pub(super) fn record(&mut self, modern: bool) {
         self.known = Some(modern || self.known == Some(true));
         self.exits = 0;
     }
 
-    /// A server exited by itself before its first answer, asked for `server/discover`: whether that shows that it does not
-    /// know it.
+    /// Records that a server exited on `server/discover` before its first response. Returns whether that shows that it
+    /// is legacy.
     pub(super) fn exited_on_discover(&mut self) -> bool {
         self.exits += 1;
         self.exits >= EXITS
     }
 
-    /// The files of the servers changed: the next one may know what the last did not.
+    /// Forgets the era, because the server's files changed.
     pub(super) fn forget(&mut self) {
         *self = KnownEra::default();
     }

@@ -1,5 +1,4 @@
-//! What is on its way to a server: a lane for each client, written in turns, so that the flood of one does
-//! not hold up another.
+//! Queued lines for a server: one lane for each client, written in turn, so that one client cannot hold up another.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,29 +7,28 @@ use crate::message::{Message, Owned};
 use crate::mux::Lane;
 use serde::{Deserialize, Serialize};
 
-/// Lines are put together up to this, to be written at once. Less than a pipe holds: what is written cannot
-/// be overtaken any more.
+/// Maximum bytes of lines that are joined for one write. Less than a pipe holds: written lines cannot be overtaken.
 pub const CHUNK: usize = 16 * 1024;
-/// What one lane may add to a chunk before it is the next one's turn.
-const TURN: usize = 1024;
-/// What may wait of Kennel's own answers to the server.
-const ANSWERS: usize = 1 << 20;
-/// What the front may have of a chunk while others wait: it is for all, and may be the flood of one.
-const FRONT: usize = CHUNK / 2;
-/// Memory that a line takes beside its bytes: its place in the lane, and what the allocator adds.
-const EACH_LINE: usize = 96;
+/// Maximum bytes of a lane in a chunk before the next lane's turn.
+const LANE_SHARE: usize = 1024;
+/// Maximum bytes of queued responses of Kennel itself to the server.
+const REPLIES_LIMIT: usize = 1 << 20;
+/// Maximum bytes of the front lane in a chunk while other lanes wait: a single client may have filled it.
+const FRONT_SHARE: usize = CHUNK / 2;
+/// Memory of a queued line besides its bytes.
+const LINE_OVERHEAD: usize = 96;
 
 /// The lines that wait for a server.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Lanes {
-    #[serde(with = "by_lane")]
+    #[serde(with = "crate::mux::snapshot::pairs")]
     lanes: BTreeMap<Lane, VecDeque<Line>>,
-    /// How much memory that takes which each client has said, in whatever lane it is.
+    /// Memory of the lines that each client sent, in any lane.
     bytes: BTreeMap<ClientId, usize>,
-    /// The same of what no client has said.
-    #[serde(default)]
-    own: usize,
-    /// Whose turn it was last, the front aside.
+    /// Memory of the lines that no client sent.
+    #[serde(default, rename = "own")]
+    unattributed: usize,
+    /// The lane that was written last, the front lane aside.
     last: Option<Lane>,
 }
 
@@ -42,7 +40,7 @@ struct Line {
 }
 
 impl Lanes {
-    /// Adds a line; `by` is who said it, if it is in a lane that is not one client's.
+    /// Queues a line. `by`: the client that sent it, if the lane does not say so.
     pub fn push(&mut self, lane: Lane, bytes: Owned, by: Option<ClientId>) {
         let by = match lane {
             Lane::Of(client) => Some(client),
@@ -50,7 +48,7 @@ impl Lanes {
         };
         match by {
             Some(client) => *self.bytes.entry(client).or_default() += memory_of(&bytes),
-            None => self.own += memory_of(&bytes),
+            None => self.unattributed += memory_of(&bytes),
         }
         self.lanes
             .entry(lane)
@@ -58,40 +56,40 @@ impl Lanes {
             .push_back(Line { bytes, by });
     }
 
-    /// How many bytes of memory the lines take that wait, all lanes together.
+    /// Memory of all queued lines.
     pub fn len(&self) -> usize {
-        self.own + self.bytes.values().sum::<usize>()
+        self.unattributed + self.bytes.values().sum::<usize>()
     }
 
-    /// Whether this line may wait, too. What Kennel itself answers to a server that asks and never reads may not once much
-    /// of it does: nobody else must pay for that.
+    /// Whether a line may be queued. Kennel's own responses may not past a limit: a server that sends requests and
+    /// never reads must not use up the daemon's memory.
     pub fn has_room(&self, lane: Lane, line: &[u8], by: Option<ClientId>) -> bool {
         let is_ours = by.is_none() && !matches!(lane, Lane::Of(_));
         let is_answer = || matches!(Message::parse(line), Ok(Message::Response(_)));
-        self.own < ANSWERS || !is_ours || !is_answer()
+        self.unattributed < REPLIES_LIMIT || !is_ours || !is_answer()
     }
 
-    /// Whether nothing waits.
+    /// Whether no line is queued.
     pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
-    /// All that waits.
+    /// All queued lines.
     pub fn lines(&self) -> impl Iterator<Item = &[u8]> {
         let lines = self.lanes.values().flatten();
         lines.map(|line| &line.bytes[..])
     }
 
-    /// The same of one client's lines.
-    pub fn waiting(&self, client: ClientId) -> usize {
+    /// Memory of the queued lines of a client.
+    pub fn bytes_of(&self, client: ClientId) -> usize {
         self.bytes.get(&client).copied().unwrap_or_default()
     }
 
-    /// What is to be written next: what is at the front, then some of each lane in turn.
+    /// Takes the lines to write next: the front lane, then some of each lane in turn.
     pub fn next_chunk(&mut self) -> Option<Owned> {
         let mut chunk = Owned::default();
         while chunk.len() < CHUNK
-            && let Some(lane) = self.next_lane(chunk.len() < FRONT)
+            && let Some(lane) = self.next_lane(chunk.len() < FRONT_SHARE)
         {
             if lane != Lane::Front {
                 self.last = Some(lane);
@@ -115,25 +113,25 @@ impl Lanes {
         let Some(lines) = self.lanes.get_mut(&lane) else {
             return;
         };
-        let end = chunk.len() + TURN;
+        let end = chunk.len() + LANE_SHARE;
         while chunk.len() < end
             && let Some(Line { mut bytes, by }) = lines.pop_front()
         {
             if let Some(client) = by
                 && let Some(waiting) = self.bytes.get_mut(&client)
             {
-                // An older build counted less for each.
+                // Snapshots of older builds counted fewer bytes for each line.
                 *waiting = waiting.saturating_sub(memory_of(&bytes));
                 if *waiting == 0 {
                     self.bytes.remove(&client);
                 }
             }
             if by.is_none() {
-                // What an older build wrote down was not counted.
-                self.own = self.own.saturating_sub(memory_of(&bytes));
+                // Snapshots of older builds did not count these lines.
+                self.unattributed = self.unattributed.saturating_sub(memory_of(&bytes));
             }
             bytes.push(b'\n');
-            // A long one is not copied.
+            // A long line is not copied.
             if chunk.is_empty() {
                 *chunk = bytes;
             } else {
@@ -146,30 +144,9 @@ impl Lanes {
     }
 }
 
-/// How much memory a line takes while it waits.
+/// Memory of a queued line.
 fn memory_of(line: &[u8]) -> usize {
-    line.len() + EACH_LINE
-}
-
-/// The lanes as a list: no text has lanes for keys.
-mod by_lane {
-    use std::collections::{BTreeMap, VecDeque};
-
-    use crate::mux::Lane;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::Line;
-
-    type Lanes = BTreeMap<Lane, VecDeque<Line>>;
-
-    pub(super) fn serialize<S: Serializer>(lanes: &Lanes, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(lanes)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Lanes, D::Error> {
-        let lanes = Vec::<(Lane, VecDeque<Line>)>::deserialize(from)?;
-        Ok(lanes.into_iter().collect())
-    }
+    line.len() + LINE_OVERHEAD
 }
 
 #[cfg(test)]
@@ -205,9 +182,9 @@ mod tests {
             lanes.push(Lane::Own, answer.to_vec().into(), None);
             count += 1;
         }
-        assert_eq!(lanes.len(), count * (answer.len() + EACH_LINE));
-        assert!(lanes.len() < ANSWERS + answer.len() + EACH_LINE);
-        // Others are not held up, nor is what the server must hear.
+        assert_eq!(lanes.len(), count * (answer.len() + LINE_OVERHEAD));
+        assert!(lanes.len() < REPLIES_LIMIT + answer.len() + LINE_OVERHEAD);
+        // Other lines are still accepted.
         let cancel = br#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#;
         assert!(lanes.has_room(Lane::Own, cancel, None));
         assert!(lanes.has_room(Lane::Own, answer, Some(ClientId(1))));
@@ -223,7 +200,7 @@ mod tests {
         for _ in 0..10_000 {
             lanes.push(of(1), vec![b'x'; 100].into(), None);
         }
-        assert_eq!(lanes.waiting(ClientId(1)), 10_000 * (100 + EACH_LINE));
+        assert_eq!(lanes.bytes_of(ClientId(1)), 10_000 * (100 + LINE_OVERHEAD));
         lanes.next_chunk();
         for client in [2, 3] {
             lanes.push(

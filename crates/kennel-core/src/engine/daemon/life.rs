@@ -1,43 +1,43 @@
-//! When the daemon ends, and how: no client came back, its owner is gone, somebody asked, or its runtime directory is gone.
+//! When the daemon ends: no client came back, its owner is gone, a person stopped it, or its runtime directory is gone.
 
 use std::time::Duration;
 
-use super::{Action, Daemon, LeaveTried, Report};
+use super::{Action, Daemon, ExitAttempt, Report};
 use crate::hello::Control;
-use crate::lifetime::{ClientId, Lifetime, Owner, Policy, Reason, Sight};
+use crate::lifetime::{ClientId, Lifetime, Liveness, Owner, Policy, Reason};
 use crate::time::Moment;
 
-/// When to try again to lock a file that another process has locked: no event tells when it is free.
-const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// How long a client has to take its last line.
-const LAST_LINE: Duration = Duration::from_secs(1);
+/// Delay before another attempt to lock a file that another process has locked: no event reports its release.
+const LOCK_RETRY: Duration = Duration::from_millis(100);
+/// How long a client may take to read its last line.
+const LAST_LINE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The daemon's lifetime. Unlike a [`Lifetime`], it is not over until the daemon is gone: a client that arrives before
-/// that cancels the end, unless somebody asked for it.
+/// The daemon's lifetime. Unlike a [`Lifetime`], it does not end before the daemon exits: a client that arrives earlier
+/// cancels the end, unless a person asked for it.
 #[derive(Debug)]
 pub(super) struct Life {
     lifetime: Lifetime,
-    policy: Policy,
+    pub(super) policy: Policy,
     owner: Owner,
     owner_gone: bool,
     stop_asked: bool,
 }
 
-/// How far the daemon's end has come.
+/// The progress of the daemon's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    No,
-    /// All clients are disconnected and all servers stopped; the last attempt to leave failed, and this is the next.
+pub(super) enum Shutdown {
+    None,
+    /// All clients are disconnected and all servers stopped. `try_at`: when to try to exit again.
     Closing {
         try_at: Option<Moment>,
     },
-    /// The driver tries to leave.
+    /// The driver tries to exit.
     Trying,
-    /// Somebody asked: clients have until this moment to take their last line.
+    /// A person stopped the daemon: clients may read their last line until then.
     Telling {
         until: Moment,
     },
-    /// Somebody asked, and what is left is ending.
+    /// A person stopped the daemon, and its last servers are ending.
     Stopping,
     Left,
 }
@@ -53,14 +53,14 @@ impl Life {
         }
     }
 
-    fn arrived(&mut self, client: ClientId, sight: Sight, now: Moment) {
+    fn handle_arrival(&mut self, client: ClientId, sight: Liveness, now: Moment) {
         if self.lifetime.verdict().is_some() && !self.stop_asked {
             self.lifetime = Lifetime::new(self.policy, self.owner, now);
             if self.owner_gone {
-                self.lifetime.owner_gone(now);
+                self.lifetime.handle_owner_gone(now);
             }
         }
-        self.lifetime.client_attached(client, sight, now);
+        self.lifetime.handle_client_attached(client, sight, now);
     }
 
     pub(super) fn linger(&self) -> Option<Duration> {
@@ -68,7 +68,7 @@ impl Life {
     }
 
     fn verdict(&mut self, now: Moment) -> Option<Reason> {
-        self.lifetime.tick(now);
+        self.lifetime.advance(now);
         match self.stop_asked {
             true => Some(Reason::StopAsked),
             false => self.lifetime.verdict().map(|verdict| verdict.reason),
@@ -77,82 +77,83 @@ impl Life {
 }
 
 impl Daemon {
-    /// The next client's number. It counts from its connection on.
-    pub fn client_arrived(&mut self, sight: Sight, now: Moment) -> ClientId {
+    /// Adds a client and returns its id. It counts from its connection on.
+    pub fn handle_client_arrived(&mut self, sight: Liveness, now: Moment) -> ClientId {
         let client = ClientId(self.next_client);
         self.next_client += 1;
         self.add_client(client);
-        self.life.arrived(client, sight, now);
+        self.life.handle_arrival(client, sight, now);
         client
     }
 
-    pub(super) fn restored_client_arrived(&mut self, client: ClientId, sight: Sight, now: Moment) {
-        self.life.arrived(client, sight, now);
+    pub(super) fn restored_client_arrived(
+        &mut self,
+        client: ClientId,
+        sight: Liveness,
+        now: Moment,
+    ) {
+        self.life.handle_arrival(client, sight, now);
     }
 
-    /// The client's process can be watched from now on.
-    pub fn client_is_watched(&mut self, client: ClientId, now: Moment) {
+    /// Records that the client's process can be watched from now on.
+    pub fn handle_client_watchable(&mut self, client: ClientId, now: Moment) {
         let life = &mut self.life.lifetime;
-        life.client_attached(client, Sight::Seen, now);
+        life.handle_client_attached(client, Liveness::Watchable, now);
     }
 
-    /// Bytes came from a client.
-    pub fn client_spoke(&mut self, client: ClientId, now: Moment) {
-        self.life.lifetime.traffic(client, now);
+    /// Handles bytes of a client.
+    pub fn handle_client_bytes(&mut self, client: ClientId, now: Moment) {
+        self.life.lifetime.handle_traffic(client, now);
     }
 
     pub(super) fn client_left(&mut self, client: ClientId, now: Moment) {
-        self.life.lifetime.client_gone(client, now);
+        self.life.lifetime.handle_client_gone(client, now);
     }
 
-    /// The owner's process is gone.
-    pub fn owner_gone(&mut self, now: Moment) {
+    /// Handles the exit of the owner's process.
+    pub fn handle_owner_gone(&mut self, now: Moment) {
         self.life.owner_gone = true;
-        self.life.lifetime.owner_gone(now);
+        self.life.lifetime.handle_owner_gone(now);
     }
 
-    /// Somebody asks for the end. No arrival cancels that.
-    pub fn stop_asked(&mut self, now: Moment) {
+    /// Handles a request to end the daemon. A client that arrives does not cancel it.
+    pub fn handle_stop(&mut self, now: Moment) {
         self.life.stop_asked = true;
-        self.life.lifetime.stop_asked(now);
+        self.life.lifetime.handle_stop(now);
     }
 
-    /// The path of `daemon.lock` does not lead to this daemon's lock any more: another daemon may be elected, and nothing
-    /// at that path is this one's. It serves the clients that it has. `true` if that is news.
-    pub fn runtime_dir_lost(&mut self) -> bool {
+    /// Handles the loss of the runtime directory: the path of `daemon.lock` does not lead to this daemon's lock any
+    /// more. Another daemon may be elected, and nothing at that path belongs to this one. It serves its present
+    /// clients. Returns `false` if this was known.
+    pub fn handle_runtime_dir_lost(&mut self) -> bool {
         if std::mem::replace(&mut self.moved, true) {
             return false;
         }
         self.closed = true;
-        self.close_deserted();
+        self.close_empty_slots();
         self.tell_all(&Control::Moved);
         true
     }
 
-    /// Its runtime directory is gone.
+    /// Whether its runtime directory is gone.
     pub fn has_moved(&self) -> bool {
         self.moved
     }
 
-    /// No further client is let in.
+    /// Whether no client is admitted any more.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether another program could take over now: not one on its way out, or without its runtime directory.
+    /// Whether a newer build could take over now: not while the daemon ends, or without its runtime directory.
     pub fn may_hand_over(&self) -> bool {
         let ends = self.life.stop_asked || self.life.lifetime.verdict().is_some();
         !self.closed && !ends
     }
 
-    /// Where the daemon's life stands, in words.
+    /// The state of the daemon's lifetime, for people.
     pub fn life_state(&self) -> String {
         self.life.lifetime.state().to_string()
-    }
-
-    /// The durations that the daemon lives by.
-    pub fn lifetime_policy(&self) -> Policy {
-        self.life.policy
     }
 
     /// Whether it has neither clients nor servers.
@@ -160,10 +161,10 @@ impl Daemon {
         self.clients.is_empty() && self.slots.is_empty()
     }
 
-    /// Does what is due for the daemon's own end. Call it after any other event.
+    /// Does what is due for the daemon's end. Call it after any other event.
     pub fn advance_life(&mut self, now: Moment) {
         self.now = now;
-        if self.ending == Ending::Left {
+        if self.shutdown == Shutdown::Left {
             return;
         }
         let verdict = self.life.verdict(now);
@@ -171,9 +172,9 @@ impl Daemon {
             return self.leave();
         }
         match verdict {
-            None if self.ending == Ending::No => {}
+            None if self.shutdown == Shutdown::None => {}
             None => {
-                self.ending = Ending::No;
+                self.shutdown = Shutdown::None;
                 self.actions.push_back(Action::DisarmWatchdog);
             }
             Some(Reason::StopAsked) => self.advance_stop(now),
@@ -182,25 +183,25 @@ impl Daemon {
     }
 
     fn advance_end(&mut self, reason: Reason, now: Moment) {
-        if self.ending == Ending::No {
+        if self.shutdown == Shutdown::None {
             self.report(Report::Ending(reason));
             self.actions.push_back(Action::ArmWatchdog);
             self.disconnect_all();
             self.close_all();
-            self.ending = Ending::Closing { try_at: None };
+            self.shutdown = Shutdown::Closing { try_at: None };
         }
-        if let Ending::Closing { try_at } = self.ending
+        if let Shutdown::Closing { try_at } = self.shutdown
             && self.is_empty()
             && try_at.is_none_or(|at| now >= at)
         {
-            self.ending = Ending::Trying;
-            self.actions.push_back(Action::TryToLeave);
+            self.shutdown = Shutdown::Trying;
+            self.actions.push_back(Action::TryToExit);
         }
     }
 
     fn advance_stop(&mut self, now: Moment) {
-        match self.ending {
-            Ending::No | Ending::Closing { .. } | Ending::Trying => {
+        match self.shutdown {
+            Shutdown::None | Shutdown::Closing { .. } | Shutdown::Trying => {
                 self.closed = true;
                 self.actions.push_back(Action::ArmWatchdog);
                 self.tell_all(&Control::Stopped);
@@ -209,55 +210,55 @@ impl Daemon {
                 for client in all {
                     self.actions.push_back(Action::Finish { client });
                 }
-                let until = now + LAST_LINE;
-                self.ending = Ending::Telling { until };
+                let until = now + LAST_LINE_TIMEOUT;
+                self.shutdown = Shutdown::Telling { until };
                 self.advance_stop(now);
             }
-            Ending::Telling { until } if self.clients.is_empty() || now >= until => {
+            Shutdown::Telling { until } if self.clients.is_empty() || now >= until => {
                 self.disconnect_all();
                 self.close_all();
-                self.ending = Ending::Stopping;
+                self.shutdown = Shutdown::Stopping;
                 self.advance_stop(now);
             }
-            Ending::Stopping if self.is_empty() => self.leave(),
-            Ending::Telling { .. } | Ending::Stopping | Ending::Left => {}
+            Shutdown::Stopping if self.is_empty() => self.leave(),
+            Shutdown::Telling { .. } | Shutdown::Stopping | Shutdown::Left => {}
         }
     }
 
-    /// Answers [`Action::TryToLeave`].
-    pub fn leave_tried(&mut self, tried: LeaveTried, now: Moment) {
-        self.ending = match tried {
-            LeaveTried::Left => {
+    /// Handles the result of [`Action::TryToExit`].
+    pub fn handle_exit_attempt(&mut self, tried: ExitAttempt, now: Moment) {
+        self.shutdown = match tried {
+            ExitAttempt::Exited => {
                 self.closed = true;
-                Ending::Left
+                Shutdown::Left
             }
-            LeaveTried::Arrivals => Ending::Closing { try_at: None },
-            LeaveTried::Contended => {
-                // Held up by others: not stuck.
+            ExitAttempt::ClientsArrived => Shutdown::Closing { try_at: None },
+            ExitAttempt::LockHeld => {
+                // Another process holds the lock: the daemon is not stuck.
                 self.actions.push_back(Action::ArmWatchdog);
-                let try_at = Some(now + TRY_AGAIN);
-                Ending::Closing { try_at }
+                let try_at = Some(now + LOCK_RETRY);
+                Shutdown::Closing { try_at }
             }
         };
     }
 
     fn leave(&mut self) {
         self.closed = true;
-        self.ending = Ending::Left;
-        self.actions.push_back(Action::Leave);
+        self.shutdown = Shutdown::Left;
+        self.actions.push_back(Action::Exit);
     }
 
-    /// When to call [`advance_life`](Self::advance_life), if nothing happens before.
+    /// When to call [`advance_life`](Self::advance_life).
     pub fn life_timeout(&self) -> Option<Moment> {
         let is_empty = self.is_empty();
-        match self.ending {
-            Ending::Left | Ending::Trying => None,
+        match self.shutdown {
+            Shutdown::Left | Shutdown::Trying => None,
             _ if self.moved && is_empty => Some(self.now),
-            Ending::No => self.life.lifetime.deadline(),
-            Ending::Closing { try_at } => is_empty.then(|| try_at.unwrap_or(self.now)),
-            Ending::Telling { .. } if self.clients.is_empty() => Some(self.now),
-            Ending::Telling { until } => Some(until),
-            Ending::Stopping => is_empty.then_some(self.now),
+            Shutdown::None => self.life.lifetime.next_timeout(),
+            Shutdown::Closing { try_at } => is_empty.then(|| try_at.unwrap_or(self.now)),
+            Shutdown::Telling { .. } if self.clients.is_empty() => Some(self.now),
+            Shutdown::Telling { until } => Some(until),
+            Shutdown::Stopping => is_empty.then_some(self.now),
         }
     }
 

@@ -3,22 +3,24 @@
 //!
 //! [`Daemon`] has no clock and does no I/O. A driver
 //!
-//! 1. hands in what happened: a client's connection, lines, the end of a process;
-//! 2. carries out what [`poll_action`](Daemon::poll_action) gives, until there is nothing left;
+//! 1. passes in events: a client's connection, lines, the end of a process;
+//! 2. carries out the actions of [`poll_action`](Daemon::poll_action) until there are none;
 //! 3. calls [`advance`](Daemon::advance) at [`next_timeout`](Daemon::next_timeout); or, if it has a timer for each slot,
 //!    [`advance_slot`](Daemon::advance_slot) at [`slot_timeout`](Daemon::slot_timeout), and
 //!    [`advance_life`](Daemon::advance_life) at [`life_timeout`](Daemon::life_timeout) and after any other event.
 //!
-//! | file | what it decides |
+//! | file | decides |
 //! |---|---|
-//! | `client.rs` | what a client's lines open or mean, what it is told, when it is finished |
+//! | `client.rs` | which server a first line opens, what control messages mean, when a connection is closed |
 //! | `pool.rs` | which slot a client gets, when a slot's server may start |
-//! | `server.rs` | what follows from a server's lines, loss, hibernation and replacement |
-//! | `slot.rs`, `lanes.rs` | when one server stops or hibernates, and what waits for it |
+//! | `server.rs` | what clients get when their server is lost, hibernates or is replaced |
+//! | `slot.rs`, `lanes.rs` | when one server stops or hibernates, and the order of its queued lines |
 //! | `restarts.rs` | when a lost server starts again |
 //! | `era.rs` | whether a server is asked for the modern era |
 //! | `life.rs` | when the daemon ends |
-//! | `upgrade.rs` | when it hands over to a newer build |
+//! | `memory.rs` | who is read, and who is disconnected, when much memory is held |
+//! | `replies.rs` | what a connection hears that is not served, and how long its first line may take |
+//! | `upgrade.rs` | when it hands over to a newer build, and to which |
 //! | `action.rs` | nothing: events and actions |
 
 mod action;
@@ -26,7 +28,9 @@ mod client;
 mod era;
 mod lanes;
 mod life;
+mod memory;
 mod pool;
+mod replies;
 mod restarts;
 mod server;
 mod slot;
@@ -35,63 +39,82 @@ mod upgrade;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use action::{
-    Action, ClientPlace, ClientSnapshot, Dedicated, FirstLine, InputLine, Introduction, LeaveTried,
-    Report, SlotId, StartFailure,
+    Action, ClientPlace, ClientSnapshot, Dedicated, ExitAttempt, FirstLine, InputLine,
+    Introduction, Report, SlotId, StartFailure,
 };
 pub use lanes::{CHUNK, Lanes};
-pub use slot::{ServerSlot, SlotSnapshot};
-pub use upgrade::HandoverWait;
+pub use memory::{
+    BACKLOG, ClientMemory, FULL_QUEUE, HalfLine, HoldUp, IDLE, LEAST_TAKEN, MemoryUse, MemoryWatch,
+    PATIENCE, Reader, SMALL, SOON, ServerThrottle, Stalled, has_much_unread, has_room_for_hello,
+    hello_bytes, is_stalled, one_too_many, text_bytes,
+};
+pub use replies::{
+    CLOSE_TIMEOUT, FIRST_LINE_TIMEOUT, Refused, Replies, TOO_MANY_ENVIRONMENTS, UnfinishedFirstLine,
+};
+pub use slot::{ServerSlot, SlotSnapshot, SlotState};
+pub use upgrade::{CheckAnswer, HandoverWait};
 
 use client::Client;
 use era::KnownEra;
-use life::{Ending, Life};
+use life::{Life, Shutdown};
 use restarts::{Restarts, SlotKey};
 use slot::SlotAction;
 
 use crate::lifetime::{self, ClientId, Owner};
-use crate::mux::Out;
+use crate::mux::Output;
 use crate::time::Moment;
 
-/// How a daemon is to be run.
+/// The settings of a daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// When it ends by itself.
+    /// When it ends.
     pub lifetime: lifetime::Policy,
-    /// Whether a process outside bounds its life.
+    /// Whether it ends with an owner process.
     pub owner: Owner,
     /// Maximum bytes of a line.
     pub max_line: usize,
+}
+
+/// What a snapshot has of a daemon beside its clients and slots.
+#[derive(Debug, Clone, Copy)]
+pub struct DaemonSnapshot {
+    /// The number of its next client.
+    pub next_client: u64,
+    /// Whether its servers have shown that they are modern, or that they are not.
+    pub modern: Option<bool>,
+    /// When it ends.
+    pub lifetime: lifetime::Policy,
 }
 
 /// All clients and servers of a daemon.
 #[derive(Debug)]
 pub struct Daemon {
     clients: BTreeMap<ClientId, Client>,
-    /// From a slot's first client until nothing is left of its server's process tree.
+    /// Each from its first client until its server's process tree is empty.
     slots: BTreeMap<SlotId, ServerSlot>,
     restarts: Restarts,
     era: KnownEra,
     life: Life,
-    ending: Ending,
-    /// No further client is let in.
+    shutdown: Shutdown,
+    /// No client is admitted any more.
     closed: bool,
     /// Its runtime directory is gone.
     moved: bool,
-    /// Clients that send no more, and wait for answers.
+    /// Clients that closed their sending half and wait for responses.
     half_closed: BTreeSet<ClientId>,
     short_of_memory: bool,
     max_line: usize,
     next_client: u64,
     next_slot: u64,
-    /// The moment of the last event.
+    /// The time of the last event.
     now: Moment,
     actions: VecDeque<Action>,
-    /// The slot whose mux is polled next, and whose line led to that.
-    settling: Option<(SlotId, Option<ClientId>)>,
+    /// The slot whose mux is polled next, and the client whose line caused it.
+    active_slot: Option<(SlotId, Option<ClientId>)>,
 }
 
 impl Daemon {
-    /// A daemon without clients.
+    /// Creates a daemon without clients.
     pub fn new(settings: &Settings, now: Moment) -> Daemon {
         Daemon {
             clients: BTreeMap::new(),
@@ -99,7 +122,7 @@ impl Daemon {
             restarts: Restarts::default(),
             era: KnownEra::default(),
             life: Life::new(settings.lifetime, settings.owner, now),
-            ending: Ending::No,
+            shutdown: Shutdown::None,
             closed: false,
             moved: false,
             half_closed: BTreeSet::new(),
@@ -109,42 +132,70 @@ impl Daemon {
             next_slot: 0,
             now,
             actions: VecDeque::new(),
-            settling: None,
+            active_slot: None,
         }
     }
 
-    /// Goes on with what an older build knew: the number of its next client, and whether its servers know the modern era.
+    /// What a newer build needs of it, beside its clients and slots.
+    pub fn snapshot(&self) -> DaemonSnapshot {
+        let Daemon {
+            clients: _,
+            slots: _,
+            era,
+            life,
+            next_client,
+            // Client by client.
+            half_closed: _,
+            // Begin anew.
+            restarts: _,
+            next_slot: _,
+            now: _,
+            // A daemon that ends, or has no runtime directory, hands nothing over.
+            shutdown: _,
+            closed: _,
+            moved: _,
+            // Settings, and what the driver counts again.
+            max_line: _,
+            short_of_memory: _,
+            // Without a meaning between two events.
+            actions: _,
+            active_slot: _,
+        } = self;
+        DaemonSnapshot {
+            next_client: *next_client,
+            modern: era.is_modern(),
+            lifetime: life.policy,
+        }
+    }
+
+    /// Restores the state of an older build: the number of its next client, and whether its servers are modern.
     pub fn restore(&mut self, next_client: u64, modern: Option<bool>) {
         self.next_client = next_client;
         self.era = KnownEra::restore(modern);
     }
 
-    /// Goes on with a slot of an older build. Slots are restored in order, and before clients.
+    /// Restores a slot of an older build. Restore slots in order, and before clients.
     pub fn restore_slot(&mut self, snapshot: SlotSnapshot, session: &str, now: Moment) -> SlotId {
         let id = self.next_slot();
         let key = SlotKey::new(snapshot.mux.class(), session);
         let mut slot = ServerSlot::restore(id, key, snapshot, self.life.linger(), now);
         slot.mux_mut().set_max_line(self.max_line);
+        slot.mux_mut().return_legacy_sessions();
         self.slots.insert(id, slot);
         id
     }
 
-    /// The number of the next client.
-    pub fn next_client(&self) -> u64 {
-        self.next_client
-    }
-
-    /// Whether a server has shown to know the modern era, or not to.
+    /// Whether a server has shown that it is modern, or that it is not.
     pub fn knows_modern(&self) -> Option<bool> {
         self.era.is_modern()
     }
 
-    /// Whether the daemon holds so much that servers take nothing beyond what they need: of the lines that follow.
+    /// Sets whether memory is short: then servers store nothing beyond what they need.
     pub fn set_short_of_memory(&mut self, is_short: bool) {
         self.short_of_memory = is_short;
     }
 
-    /// A slot, to look at.
+    /// A slot.
     pub fn slot(&self, id: SlotId) -> Option<&ServerSlot> {
         self.slots.get(&id)
     }
@@ -159,12 +210,12 @@ impl Daemon {
         self.clients.keys().copied()
     }
 
-    /// Whether no request is pending, and nothing is on its way to a server.
+    /// Whether no request is pending and no line is queued for a server.
     pub fn is_quiet(&self) -> bool {
         self.slots.values().all(ServerSlot::is_quiet)
     }
 
-    /// Does all that is due by now.
+    /// Does what is due in all slots and for the daemon's end.
     pub fn advance(&mut self, now: Moment) {
         let due = |slot: &&ServerSlot| {
             self.slot_timeout(slot.id(), now)
@@ -182,83 +233,79 @@ impl Daemon {
         self.advance_life(now);
     }
 
-    /// When to call [`advance`](Self::advance), if nothing happens before.
+    /// When to call [`advance`](Self::advance).
     pub fn next_timeout(&self, now: Moment) -> Option<Moment> {
         let slots = self.slots.keys();
         let slots = slots.filter_map(|slot| self.slot_timeout(*slot, now));
         slots.chain(self.life_timeout()).min()
     }
 
-    /// What is to be done next.
+    /// Returns the next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         loop {
             if let Some(action) = self.actions.pop_front() {
                 return Some(action);
             }
-            let (slot, by) = self.settling?;
+            let (slot, by) = self.active_slot?;
             if let Some(action) = self.poll_slot(slot, by) {
                 return Some(action);
             }
         }
     }
 
-    /// Something happened at this slot: its mux is polled from now on.
-    fn settle(&mut self, slot: SlotId, by: Option<ClientId>) {
-        if let Some((other, _)) = self.settling.replace((slot, by))
+    /// Marks a slot as changed: its mux is polled from now on.
+    fn activate_slot(&mut self, slot: SlotId, by: Option<ClientId>) {
+        if let Some((other, _)) = self.active_slot.replace((slot, by))
             && other != slot
         {
             self.flush(other);
-            self.settled(other);
+            self.finish_slot(other);
         }
     }
 
-    /// What follows next at this slot. `None`: nothing, or it is in `actions`.
+    /// The next action of this slot. `None`: there is none, or it is in `actions`.
     fn poll_slot(&mut self, id: SlotId, by: Option<ClientId>) -> Option<Action> {
         let Some(slot) = self.slots.get_mut(&id) else {
-            self.settling = None;
+            self.active_slot = None;
             return None;
         };
-        match slot.mux_mut().poll() {
-            Some(Out::ToServer { lane, line }) => slot.write_or_queue(lane, line, by, self.now),
-            Some(Out::ToClient { client, line }) => slot.deliver(client, line),
-            Some(out) => self.take_out(id, out),
+        match slot.mux_mut().poll_output() {
+            Some(Output::ToServer { lane, line }) => slot.write_or_queue(lane, line, by, self.now),
+            Some(Output::ToClient { client, line }) => slot.deliver(client, line),
+            Some(out) => self.handle_output(id, out),
             None => {
-                self.settling = None;
-                // Not before: what was for the server is queued or written by now.
-                if slot.is_to_be_replaced() {
+                self.active_slot = None;
+                // Only now: all lines for the server are queued or written.
+                if slot.must_be_replaced() {
                     self.replace(id);
                 }
-                self.settled(id);
+                self.finish_slot(id);
                 self.actions.pop_front()
             }
         }
     }
 
-    /// Takes all that follows at this slot into `actions`.
+    /// Moves all actions of this slot into `actions`.
     fn flush(&mut self, id: SlotId) {
         while let Some(slot) = self.slots.get_mut(&id)
-            && let Some(out) = slot.mux_mut().poll()
+            && let Some(out) = slot.mux_mut().poll_output()
         {
-            let action = match out {
-                Out::ToServer { lane, line } => slot.write_or_queue(lane, line, None, self.now),
-                Out::ToClient { client, line } => slot.deliver(client, line),
-                out => self.take_out(id, out),
-            };
+            let action = self.handle_output(id, out);
             self.actions.extend(action);
         }
     }
 
-    /// What follows from what the mux gives for several clients, or less often than for each line.
-    fn take_out(&mut self, id: SlotId, out: Out) -> Option<Action> {
+    /// The action for an output of the mux.
+    fn handle_output(&mut self, id: SlotId, out: Output) -> Option<Action> {
         let slot = self.slots.get_mut(&id)?;
         match out {
-            Out::ToServer { lane, line } => slot.write_or_queue(lane, line, None, self.now),
-            Out::ToClient { client, line } => slot.deliver(client, line),
-            Out::ToClients { mut clients, line } => {
+            Output::ToServer { lane, line } => slot.write_or_queue(lane, line, None, self.now),
+            Output::ToClient { client, line } => slot.deliver(client, line),
+            Output::ToClients { mut clients, line } => {
                 clients.retain(|client| slot.serves(*client));
                 Some(Action::ToClients { clients, line })
             }
-            Out::Dismiss {
+            Output::Dismiss {
                 client,
                 unsent,
                 why,
@@ -271,17 +318,20 @@ impl Daemon {
         }
     }
 
-    /// All that followed at this slot is carried out, or on its way.
-    fn settled(&mut self, id: SlotId) {
+    /// Completes the actions of this slot.
+    fn finish_slot(&mut self, id: SlotId) {
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
         while let Some(note) = slot.mux_mut().poll_note() {
             self.actions.push_back(Action::Note { slot: id, note });
         }
+        if slot.take_clients_changed() {
+            self.actions.push_back(Action::ClientsChanged { slot: id });
+        }
         if !self.half_closed.is_empty() {
             self.finish_half_closed(id);
         }
-        self.actions.push_back(Action::Settled { slot: id });
+        self.actions.push_back(Action::UpdateTimer { slot: id });
     }
 }

@@ -1,4 +1,4 @@
-//! Which server slot a client gets, and when a slot's server may start.
+//! Which server slot a client gets, and when its server may start.
 
 use super::{Action, Daemon, Dedicated, Report, ServerSlot, SlotId, SlotKey};
 use crate::lifetime::ClientId;
@@ -6,14 +6,14 @@ use crate::mux::Class;
 use crate::time::Moment;
 
 impl Daemon {
-    /// The slot of this class, or a new one; `Err` says why the client must go dedicated.
+    /// Joins the slot of this class, or a new one. `Err`: the reason why the client must go dedicated.
     pub(super) fn place(&mut self, client: ClientId, class: Class) -> Result<SlotId, &'static str> {
         let open = |slot: &&ServerSlot| class.is_shared() && slot.is_open_for(&class);
         let found = self.slots.values().find(open);
-        let found = found.map(|slot| (slot.id(), slot.newcomers(), slot.is_to_be_replaced()));
+        let found = found.map(|slot| (slot.id(), slot.may_join(), slot.must_be_replaced()));
         let slot = match found {
-            Some((slot, newcomers, false)) => newcomers.map(|()| slot)?,
-            // Who comes gets what is there now, not what was.
+            Some((slot, may_join, false)) => may_join.map(|()| slot)?,
+            // A new client gets a server of the changed files.
             Some((outdated, _, true)) => {
                 self.replace(outdated);
                 self.open_slot(client, class)
@@ -41,6 +41,7 @@ impl Daemon {
         let mut slot = ServerSlot::new(id, key, class, policy, linger, self.now);
         slot.set_start_at(start_at);
         slot.mux_mut().set_max_line(self.max_line);
+        slot.mux_mut().return_legacy_sessions();
         self.slots.insert(id, slot);
         let open = Action::OpenSlot { slot: id, client };
         self.actions.push_back(open);
@@ -52,14 +53,14 @@ impl Daemon {
         SlotId(self.next_slot)
     }
 
-    /// Whether nothing is left of the servers that had this slot's key before it: two of one class might share a store.
+    /// Whether no earlier slot has the same key: two servers of one class might share a store.
     fn is_first(&self, slot: &ServerSlot) -> bool {
         let mut slots = self.slots.values();
         let first = slots.find(|other| other.key() == slot.key());
         first.is_none_or(|first| first.id() == slot.id())
     }
 
-    /// When this slot's server is to be started, if it waits for nothing but time.
+    /// When the slot's server starts. `None`: it runs, or an earlier server of the key is not gone.
     pub(super) fn start_at(&self, slot: &ServerSlot) -> Option<Moment> {
         let waits = slot.is_waiting() && self.is_first(slot);
         waits.then(|| slot.start_at())
@@ -75,9 +76,9 @@ impl Daemon {
         }
     }
 
-    /// This client may not have a server started by this daemon: it was checked before a start. Nothing that it sent
-    /// went to a server.
-    pub fn client_refused(&mut self, client: ClientId, why: &str, now: Moment) {
+    /// Handles a client that may not have a server of this daemon, as a check before the start found. Nothing that it
+    /// sent went to a server.
+    pub fn handle_client_refused(&mut self, client: ClientId, why: &str, now: Moment) {
         self.now = now;
         let Some(id) = self.slot_of(client) else {
             return;
@@ -89,16 +90,16 @@ impl Daemon {
         let mut unsent = slot.unsent(std::iter::empty());
         let unsent = unsent.remove(&client).unwrap_or_default();
         slot.leave(client, now);
-        let is_deserted = slot.clients() == 0;
+        let is_empty = slot.clients() == 0;
         self.make_dedicated(client, Dedicated::AtStart, why, unsent);
-        if is_deserted {
+        if is_empty {
             self.close_slot(id);
         }
-        self.settle(id, None);
+        self.activate_slot(id, None);
     }
 
-    /// Nothing is left of this slot's server, or none was started.
-    pub fn slot_ended(&mut self, id: SlotId, now: Moment) {
+    /// Handles the end of a slot: its server's process tree is empty, or was never started.
+    pub fn handle_slot_ended(&mut self, id: SlotId, now: Moment) {
         self.now = now;
         let Some(ended) = self.slots.remove(&id) else {
             return;
@@ -108,11 +109,11 @@ impl Daemon {
         let successors: Vec<SlotId> = successors.map(ServerSlot::id).collect();
         for slot in successors {
             self.start_if_due(slot);
-            self.actions.push_back(Action::Settled { slot });
+            self.actions.push_back(Action::UpdateTimer { slot });
         }
     }
 
-    /// Its server is to stop: no client joins it any more.
+    /// Stops the slot's server. No client joins it any more.
     pub fn close_slot(&mut self, id: SlotId) {
         if let Some(slot) = self.slots.get_mut(&id)
             && !slot.is_closing()
@@ -122,11 +123,11 @@ impl Daemon {
         }
     }
 
-    /// No client will come to the slots that have none.
-    pub(super) fn close_deserted(&mut self) {
-        let deserted = self.slots.values().filter(|slot| slot.clients() == 0);
-        let deserted: Vec<SlotId> = deserted.map(ServerSlot::id).collect();
-        for slot in deserted {
+    /// Stops the servers without clients: no client will come.
+    pub(super) fn close_empty_slots(&mut self) {
+        let empty = self.slots.values().filter(|slot| slot.clients() == 0);
+        let empty: Vec<SlotId> = empty.map(ServerSlot::id).collect();
+        for slot in empty {
             self.close_slot(slot);
         }
     }

@@ -1,4 +1,4 @@
-//! When the servers of a daemon start again after a loss.
+//! When a daemon's lost servers start again.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use crate::engine::RestartLimit;
 use crate::mux::Class;
 use crate::time::Moment;
 
-/// What there is one server of at a time: two of one class might share a store. A private one is its session's.
+/// Identifies a server of which only one may run: two of one class might share a store. A private server belongs to its
+/// session.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotKey {
     class: Class,
@@ -14,7 +15,7 @@ pub(super) struct SlotKey {
 }
 
 impl SlotKey {
-    /// The slot of a class, and of the session that opened it.
+    /// The key of a class, or of a private server of a session.
     pub(super) fn new(class: &Class, session: &str) -> SlotKey {
         SlotKey {
             class: class.clone(),
@@ -23,21 +24,21 @@ impl SlotKey {
     }
 }
 
-/// The restart limit of each slot that lost a server within the last minute. That of a private server stays when its session
-/// leaves: a session that connects again has the same name, and must not have a new limit by that.
+/// The restart limit of each slot that lost a server within the last minute. It outlives the session of a private
+/// server: a session that reconnects keeps its limit.
 #[derive(Debug, Default)]
 pub(super) struct Restarts(BTreeMap<SlotKey, RestartLimit>);
 
 impl Restarts {
-    /// When a server may be started that is wanted now.
+    /// When a server that is needed now may start.
     pub(super) fn start_at(&mut self, slot: &SlotKey, now: Moment) -> Moment {
         self.drop_old(now);
         let limit = self.0.get(slot);
         limit.and_then(RestartLimit::retry_at).unwrap_or(now)
     }
 
-    /// A server was lost. `Err`: too many ended before they answered; the next one starts on request, and then at the
-    /// earliest.
+    /// Records a lost server, and returns when the next one starts. `Err`: too many exited before they answered; the
+    /// next one starts on request, and not before this time.
     pub(super) fn lost(
         &mut self,
         slot: SlotKey,

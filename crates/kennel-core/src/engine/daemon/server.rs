@@ -1,42 +1,44 @@
-//! The server of a slot: its lines, its loss, its hibernation and its replacement.
+//! The server of a slot: its lines, loss, hibernation and replacement.
 
 use super::{Action, Daemon, InputLine, Report, ServerSlot, SlotAction, SlotId, StartFailure};
 use crate::hello::Lost;
 use crate::lifetime::ClientId;
 use crate::message::Owned;
 use crate::mux::Lane;
-use crate::session::{Ending, SERVER_RESTARTED, SERVER_UNAVAILABLE};
+use crate::session::{SERVER_RESTARTED, SERVER_UNAVAILABLE, ServerExit};
 use crate::time::Moment;
 
-/// Why a server is lost whose files changed.
+/// Reason of a loss: the server's files changed.
 const REPLACED: &str = "replaced";
 
 impl Daemon {
-    /// Its server runs.
-    pub fn server_started(&mut self, id: SlotId) {
+    /// Handles a server that started.
+    pub fn handle_server_started(&mut self, id: SlotId) {
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.started();
         }
     }
 
-    /// A line of its server.
-    pub fn server_line(&mut self, id: SlotId, input: InputLine<'_>, now: Moment) {
+    /// Handles a line of a server.
+    pub fn handle_server_line(&mut self, id: SlotId, input: InputLine<'_>, now: Moment) {
         self.now = now;
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
-        slot.server_spoke(now);
+        slot.handle_server_output(now);
         match input {
-            InputLine::Lent(line) => slot.mux_mut().from_server(line, now),
-            InputLine::Moved(line, scan) => slot.mux_mut().from_server_owned(line, &scan, now),
+            InputLine::Lent(line) => slot.mux_mut().handle_server_line(line, now),
+            InputLine::Moved(line, scan) => {
+                slot.mux_mut().handle_owned_server_line(line, &scan, now)
+            }
         }
         if let Some(modern) = slot.shown_era() {
-            self.era.saw(modern);
+            self.era.record(modern);
         }
-        self.settle(id, None);
+        self.activate_slot(id, None);
     }
 
-    /// Answers a request of its server, in place of a client.
+    /// Sends this response to the server in place of a client.
     pub fn answer_server(&mut self, id: SlotId, line: Vec<u8>, now: Moment) {
         self.now = now;
         if let Some(slot) = self.slots.get_mut(&id) {
@@ -52,8 +54,8 @@ impl Daemon {
         }
     }
 
-    /// The lines that are to be written to its server next. Until all of them are, the driver
-    /// [is writing](Self::set_writing).
+    /// Takes the queued lines to write to the server next. Until all are written, [`set_writing`](Self::set_writing) is
+    /// on.
     pub fn next_chunk(&mut self, id: SlotId) -> Option<Owned> {
         let slot = self.slots.get_mut(&id)?;
         let chunk = slot.next_chunk();
@@ -61,18 +63,19 @@ impl Daemon {
         chunk
     }
 
-    /// Whether some of what was taken for its server is not written yet.
+    /// Sets whether some taken lines are not written yet.
     pub fn set_writing(&mut self, id: SlotId, writing: bool) {
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.set_writing(writing);
         }
     }
 
-    /// Its server's first process ended, and its stdout is open. `stdin_closed`: nobody is left who could read its stdin.
-    pub fn first_process_ended(
+    /// Handles the exit of the server's first process while its stdout is open. `stdin_closed`: no process is left that
+    /// could read its stdin.
+    pub fn handle_first_process_exit(
         &mut self,
         id: SlotId,
-        ending: Ending,
+        ending: ServerExit,
         stdin_closed: bool,
         now: Moment,
     ) {
@@ -80,18 +83,19 @@ impl Daemon {
         let Some(slot) = self.slots.get_mut(&id) else {
             return;
         };
-        slot.first_process_ended(ending);
+        slot.handle_first_process_exit(ending);
         self.actions.push_back(match stdin_closed {
-            true => Action::LoseServer { slot: id },
-            false => Action::Settled { slot: id },
+            true => Action::DeclareServerLost { slot: id },
+            false => Action::UpdateTimer { slot: id },
         });
     }
 
-    /// Its server is gone: its clients begin again with the next one. `cut_off`: lines that were not written to their end.
-    pub fn server_lost<'a>(
+    /// Handles a lost server: its clients begin again with the next one. `cut_off`: lines that were not written
+    /// completely.
+    pub fn handle_server_lost<'a>(
         &mut self,
         id: SlotId,
-        ended: Option<Ending>,
+        ended: Option<ServerExit>,
         detail: String,
         cut_off: impl Iterator<Item = &'a [u8]>,
         now: Moment,
@@ -109,7 +113,7 @@ impl Daemon {
             slot.server_exited();
         }
         if let Some(modern) = slot.shown_era() {
-            self.era.saw(modern);
+            self.era.record(modern);
         }
         self.report(Report::ServerLost {
             slot: id,
@@ -122,11 +126,11 @@ impl Daemon {
             retry_after: next.err().map(|at| millis(at, now)),
             ..lost(SERVER_RESTARTED)
         };
-        self.tell_lost(id, &lost, cut_off);
+        self.tell_clients_lost(id, &lost, cut_off);
     }
 
-    /// Its server could not be started.
-    pub fn server_refused(&mut self, id: SlotId, failure: StartFailure, now: Moment) {
+    /// Handles a server that could not be started.
+    pub fn handle_start_failure(&mut self, id: SlotId, failure: StartFailure, now: Moment) {
         self.now = now;
         let lost = Lost {
             detail: failure.detail,
@@ -135,18 +139,18 @@ impl Daemon {
             shortage: failure.shortage,
             ..lost(SERVER_UNAVAILABLE)
         };
-        self.tell_lost(id, &lost, std::iter::empty());
+        self.tell_clients_lost(id, &lost, std::iter::empty());
     }
 
-    /// Its server's files changed. It is replaced when nobody waits for it.
-    pub fn files_changed(&mut self, id: SlotId) {
+    /// Handles a change of the server's files. The server is replaced when no request is pending.
+    pub fn handle_files_changed(&mut self, id: SlotId) {
         let slot = self.slots.get_mut(&id);
         if slot.is_some_and(ServerSlot::outdated) {
             self.report(Report::Outdated);
         }
     }
 
-    /// Nobody waits for its outdated server: its clients begin again with the next one.
+    /// Replaces a server whose files changed: its clients begin again with the next one.
     pub(super) fn replace(&mut self, id: SlotId) {
         let had_clients = self.slots.get(&id).is_some_and(|slot| slot.clients() > 0);
         self.era.forget();
@@ -154,10 +158,10 @@ impl Daemon {
             slot: id,
             had_clients,
         });
-        self.tell_lost(id, &lost(REPLACED), std::iter::empty());
+        self.tell_clients_lost(id, &lost(REPLACED), std::iter::empty());
     }
 
-    /// Nobody has asked its server anything for as long as its clients said: they come back when they need it.
+    /// Stops an idle server. Its clients start it again with their next request.
     fn hibernate(&mut self, id: SlotId) {
         self.flush(id);
         let clients = self.dismiss_all(id);
@@ -170,8 +174,13 @@ impl Daemon {
         }
     }
 
-    fn tell_lost<'a>(&mut self, id: SlotId, lost: &Lost, cut_off: impl Iterator<Item = &'a [u8]>) {
-        // First: what is for the server is queued from here on, and known not to have been sent.
+    fn tell_clients_lost<'a>(
+        &mut self,
+        id: SlotId,
+        lost: &Lost,
+        cut_off: impl Iterator<Item = &'a [u8]>,
+    ) {
+        // First: lines that are queued from now on are known to be unsent.
         self.close_slot(id);
         self.flush(id);
         let Some(slot) = self.slots.get(&id) else {
@@ -184,21 +193,22 @@ impl Daemon {
                 unsent,
                 ..lost.clone()
             };
-            self.lose_server_of(client, lost);
+            self.tell_server_lost(client, lost);
         }
     }
 
-    /// Stops its server, which has no clients any more.
+    /// Stops the slot's server, and removes its clients.
     fn dismiss_all(&mut self, id: SlotId) -> Vec<ClientId> {
         self.close_slot(id);
         let clients = self.clients_of(id);
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.dismiss_all();
+            self.actions.push_back(Action::ClientsChanged { slot: id });
         }
         clients
     }
 
-    /// Does what is due at a slot.
+    /// Does what is due in a slot.
     pub fn advance_slot(&mut self, id: SlotId, now: Moment) {
         self.now = now;
         let closed = self.closed;
@@ -208,8 +218,9 @@ impl Daemon {
             match action {
                 SlotAction::Close => self.close_slot(id),
                 SlotAction::Hibernate => self.hibernate(id),
-                SlotAction::Lose => {
-                    self.actions.push_back(Action::LoseServer { slot: id });
+                SlotAction::DeclareLost => {
+                    self.actions
+                        .push_back(Action::DeclareServerLost { slot: id });
                     break;
                 }
                 SlotAction::CheckStopped => {
@@ -219,7 +230,7 @@ impl Daemon {
             }
         }
         self.start_if_due(id);
-        self.settle(id, None);
+        self.activate_slot(id, None);
     }
 
     /// When to call [`advance_slot`](Self::advance_slot).
@@ -227,7 +238,7 @@ impl Daemon {
         self.timeout_of(self.slots.get(&id)?, now)
     }
 
-    /// The same of a slot that was [looked up](Self::slot) before.
+    /// The timeout of a slot that was [looked up](Self::slot) before.
     pub fn timeout_of(&self, slot: &ServerSlot, now: Moment) -> Option<Moment> {
         let timeout = slot.next_timeout(self.closed, now);
         match slot.is_waiting() {
@@ -236,10 +247,10 @@ impl Daemon {
         }
     }
 
-    /// Answers [`Action::CheckStopped`]: `true` if the process that was found stopped is to be reported.
-    pub fn stopped_checked(&mut self, id: SlotId, pid: Option<u32>, now: Moment) -> bool {
+    /// Handles the result of [`Action::CheckStopped`]. Returns whether to report the stopped process.
+    pub fn handle_stopped_check(&mut self, id: SlotId, pid: Option<u32>, now: Moment) -> bool {
         let slot = self.slots.get_mut(&id);
-        slot.is_some_and(|slot| slot.stopped_checked(pid, now))
+        slot.is_some_and(|slot| slot.handle_stopped_check(pid, now))
     }
 }
 
@@ -250,7 +261,7 @@ fn lost(reason: &str) -> Lost {
         final_word: false,
         exit: None,
         unsent: Vec::new(),
-        heard: None,
+        received: None,
         shortage: false,
         ended: None,
         retry_after: None,

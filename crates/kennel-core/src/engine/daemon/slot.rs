@@ -1,75 +1,86 @@
-//! One server slot of a daemon: a server, its clients, and the lines on their way to it.
+//! One server slot of a daemon: a server, its clients, and the lines queued for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, InputLine, Lanes, SlotId, SlotKey};
-use crate::engine::stopped::{Due, StoppedCheck};
-use crate::engine::survivors::Survivors;
+use super::{Action, InputLine, Lanes, SMALL, SlotId, SlotKey};
+use crate::engine::silence::{Due, SilenceTimer};
 use crate::lifetime::ClientId;
 use crate::message::{Key, Owned};
-use crate::mux::{Class, Lane, Mux, Policy};
-use crate::session::Ending;
+use crate::mux::{Class, Lane, Mux, MuxPolicy};
+use crate::session::ServerExit;
 use crate::time::Moment;
 
-/// A client that has this much on its way to the server is not read for now. While the daemon is short of memory, no client
-/// of a server for which this much waits is.
-const FULL: usize = 1 << 20;
-/// While the daemon is short of memory, a client that has this much on its way to the server, or in requests without an
-/// answer, is not read for now.
-const SMALL: usize = 4 << 10;
-/// However soon a client wants its server to hibernate: not sooner than this after the last use.
-const SOONEST: Duration = Duration::from_millis(10);
+/// Maximum bytes queued for a server by one client that is read. While memory is short, also the maximum of all clients
+/// together.
+const QUEUE_LIMIT: usize = 1 << 20;
+/// Minimum idle time before a server hibernates.
+const MIN_HIBERNATE_AFTER: Duration = Duration::from_millis(10);
 
-/// Decides when a server stops, hibernates or is replaced, and holds the lines that wait for it. What the lines mean is
-/// the [`Mux`]'s to say.
+/// Decides when a server stops, hibernates or is replaced, and queues the lines for it. The [`Mux`] decides what the
+/// lines mean.
 #[derive(Debug)]
 pub struct ServerSlot {
     id: SlotId,
     key: SlotKey,
-    /// When its server may be started.
+    /// When its server may start.
     start_at: Moment,
     mux: Mux,
     lanes: Lanes,
-    /// The clients, and after how much idle time each lets the server hibernate.
+    /// The clients. For each, how long the server must be idle before it hibernates.
     clients: BTreeMap<ClientId, Option<Duration>>,
-    /// How long the server outlives its last client; `None`: for ever.
+    /// Whether the clients changed since the last [`take_clients_changed`](Self::take_clients_changed).
+    clients_changed: bool,
+    /// How long the server outlives its last client. `None`: for ever.
     linger: Option<Duration>,
-    /// The longest time that the clients want, if all let it hibernate.
+    /// The longest idle time that a client asked for, if all allow hibernation.
     hibernate_after: Option<Duration>,
     phase: Phase,
-    /// Not all of a line that was taken is written.
+    /// A line that was taken is not written completely.
     writing: bool,
     /// The server's files changed.
     outdated: bool,
-    deserted_since: Option<Moment>,
+    empty_since: Option<Moment>,
     last_used: Moment,
-    stopped: StoppedCheck,
-    survivors: Survivors,
+    silence: SilenceTimer,
 }
 
-/// What a newer build needs to know of a slot.
+/// The state of a slot that a newer build restores.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SlotSnapshot {
-    /// How its lines are distributed.
+    /// The state of the mux.
     pub mux: Mux,
-    /// The lines that wait for its server.
+    /// The lines queued for its server.
     pub lanes: Lanes,
-    /// Its server runs.
+    /// Whether its server runs.
     pub running: bool,
-    /// Some of what was taken from the lanes is not written.
+    /// Whether some taken lines are not written completely.
     pub writing: bool,
-    /// When its server may be started.
+    /// When its server may start.
     pub start_at: Moment,
     /// Since when it has no client.
-    pub deserted_since: Option<Moment>,
-    /// How the first process of its server ended, if it has.
-    pub first_process: Option<Ending>,
+    #[serde(rename = "deserted_since")]
+    pub empty_since: Option<Moment>,
+    /// How the first process of its server ended, if it did.
+    pub first_process: Option<ServerExit>,
 }
 
-/// How far a slot has come.
+/// What a snapshot has of a slot.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotState<'a> {
+    /// The state of the mux.
+    pub mux: &'a Mux,
+    /// The lines queued for its server.
+    pub lanes: &'a Lanes,
+    /// When its server may start.
+    pub start_at: Moment,
+    /// Since when it has no client.
+    pub empty_since: Option<Moment>,
+}
+
+/// The phase of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Its server is not started yet.
@@ -77,30 +88,30 @@ enum Phase {
     /// The driver starts its server.
     Starting,
     Running,
-    /// Its server is stopped, or will never start: no client joins it.
+    /// Its server is stopped, or will never start. No client joins it.
     Closing,
 }
 
-/// What is to be done with a server.
+/// An action for a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotAction {
-    /// Stop it: its last client has been gone long enough.
+    /// Stop the server: it had no client for long enough.
     Close,
-    /// Tell its clients that it hibernates, and stop it.
+    /// Tell the clients that the server hibernates, and stop it.
     Hibernate,
-    /// Treat it as lost, though its stdout is open: what is left of it does not answer.
-    Lose,
-    /// See whether a process of it is stopped, and call [`ServerSlot::stopped_checked`].
+    /// Treat the server as lost though its stdout is open: the remaining processes do not answer.
+    DeclareLost,
+    /// Check whether a process of the server is stopped, and call [`ServerSlot::handle_stopped_check`].
     CheckStopped,
 }
 
 impl ServerSlot {
-    /// A slot without clients.
+    /// Creates a slot without clients.
     pub(super) fn new(
         id: SlotId,
         key: SlotKey,
         class: Class,
-        policy: Policy,
+        policy: MuxPolicy,
         linger: Option<Duration>,
         now: Moment,
     ) -> ServerSlot {
@@ -111,19 +122,19 @@ impl ServerSlot {
             mux: Mux::new(class, policy),
             lanes: Lanes::default(),
             clients: BTreeMap::new(),
+            clients_changed: false,
             linger,
             hibernate_after: None,
             phase: Phase::Waiting,
             writing: false,
             outdated: false,
-            deserted_since: Some(now),
+            empty_since: Some(now),
             last_used: now,
-            stopped: StoppedCheck::default(),
-            survivors: Survivors::default(),
+            silence: SilenceTimer::default(),
         }
     }
 
-    /// Goes on with what an older build had.
+    /// Restores a slot of an older build.
     pub(super) fn restore(
         id: SlotId,
         key: SlotKey,
@@ -132,22 +143,54 @@ impl ServerSlot {
         now: Moment,
     ) -> ServerSlot {
         let class = snapshot.mux.class().clone();
-        let mut survivors = Survivors::default();
+        let mut silence = SilenceTimer::default();
         if let Some(ending) = snapshot.first_process {
-            survivors.first_process_ended(ending);
+            silence.handle_first_process_exit(ending);
         }
         ServerSlot {
-            survivors,
+            silence,
             start_at: snapshot.start_at,
             mux: snapshot.mux,
             lanes: snapshot.lanes,
             writing: snapshot.writing,
-            deserted_since: snapshot.deserted_since,
+            empty_since: snapshot.empty_since,
             phase: match snapshot.running {
                 true => Phase::Running,
                 false => Phase::Waiting,
             },
-            ..ServerSlot::new(id, key, class, Policy::default(), linger, now)
+            ..ServerSlot::new(id, key, class, MuxPolicy::default(), linger, now)
+        }
+    }
+
+    /// What a newer build needs of it, beside what the driver knows: whether its server runs, what is not written, and how
+    /// the first process ended.
+    pub fn snapshot(&self) -> SlotState<'_> {
+        let ServerSlot {
+            mux,
+            lanes,
+            start_at,
+            empty_since,
+            // Follow from the mux, the clients and the settings.
+            id: _,
+            key: _,
+            clients: _,
+            clients_changed: _,
+            linger: _,
+            hibernate_after: _,
+            // The driver knows these.
+            phase: _,
+            writing: _,
+            silence: _,
+            // The files are compared again.
+            outdated: _,
+            // Begins anew.
+            last_used: _,
+        } = self;
+        SlotState {
+            mux,
+            lanes,
+            start_at: *start_at,
+            empty_since: *empty_since,
         }
     }
 
@@ -156,13 +199,13 @@ impl ServerSlot {
         self.id
     }
 
-    /// What there is one server of at a time.
+    /// The key of which only one server may run.
     pub(super) fn key(&self) -> &SlotKey {
         &self.key
     }
 
-    /// When its server may be started.
-    pub fn start_at(&self) -> Moment {
+    /// When its server may start.
+    pub(super) fn start_at(&self) -> Moment {
         self.start_at
     }
 
@@ -170,7 +213,7 @@ impl ServerSlot {
         self.start_at = at;
     }
 
-    /// Its server is not started yet, and is to be.
+    /// Whether its server waits to be started.
     pub(super) fn is_waiting(&self) -> bool {
         self.phase == Phase::Waiting
     }
@@ -179,34 +222,35 @@ impl ServerSlot {
         self.phase = Phase::Starting;
     }
 
-    /// Whether its server has shown that it knows the modern era, or does not.
+    /// Whether its server has shown that it is modern, or that it is not.
     pub(super) fn shown_era(&self) -> Option<bool> {
         self.mux.knows_discover()
     }
 
-    /// Whether its server exited by itself before its first answer, asked for `server/discover`. One that was killed has
-    /// shown nothing: a shell says so of its child with a code from 128 on.
-    pub(super) fn exited_on_discover(&self, ending: Option<Ending>) -> bool {
-        let by_itself = matches!(ending, Some(Ending::Code(code)) if code < 128);
-        by_itself && self.mux.is_asked_to_discover()
+    /// Whether its server exited by itself before its first response, while `server/discover` was pending. A server
+    /// that was killed has shown nothing; a shell reports that as a code from 128 on.
+    pub(super) fn exited_on_discover(&self, ending: Option<ServerExit>) -> bool {
+        let exited_by_itself = matches!(ending, Some(ServerExit::Code(code)) if code < 128);
+        exited_by_itself && self.mux.is_asked_to_discover()
     }
 
-    /// Its server does not know `server/discover`: those who asked are told so.
+    /// Answers the pending `server/discover` requests: the server does not know the method.
     pub(super) fn server_exited(&mut self) {
-        self.mux.server_exited();
+        self.mux.handle_server_exit();
     }
 
-    /// Whether what its server says to this client still reaches it.
+    /// Whether this client still gets messages of the server.
     pub(super) fn serves(&self, client: ClientId) -> bool {
         !self.is_closing() || self.clients.contains_key(&client)
     }
 
-    /// Its clients are told that its server is gone.
+    /// Removes all clients.
     pub(super) fn dismiss_all(&mut self) {
         self.clients.clear();
     }
 
-    /// A line for its server: `None` if it was queued, for others are ahead of it, or the server does not run.
+    /// Returns the action that writes a line. `None`: it was queued, because the server does not run or other lines are
+    /// ahead.
     pub(super) fn write_or_queue(
         &mut self,
         lane: Lane,
@@ -227,48 +271,43 @@ impl ServerSlot {
         })
     }
 
-    /// A line for a client, if it is still here.
+    /// Returns the action that sends a line to a client, if it is still attached.
     pub(super) fn deliver(&self, client: ClientId, line: Owned) -> Option<Action> {
         let action = Action::ToClient { client, line };
         self.serves(client).then_some(action)
     }
 
-    /// What the lines mean.
+    /// The mux.
     pub fn mux(&self) -> &Mux {
         &self.mux
     }
 
-    /// The same, to hand lines in and to poll what follows.
+    /// The mux, to pass in lines and poll outputs.
     pub(super) fn mux_mut(&mut self) -> &mut Mux {
         &mut self.mux
     }
 
-    /// The lines that wait for the server.
+    /// The lines queued for the server.
     pub fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// Bytes held on their way to its server, and of what its clients wait for.
+    /// Bytes stored for its server and its clients.
     pub fn held_bytes(&self) -> usize {
-        self.lanes.len() + self.mux.holds() + self.mux.keeps_for_all()
+        self.lanes.len() + self.mux.stored_bytes() + self.mux.queued_bytes_of_all()
     }
 
-    /// How many clients there are.
+    /// Number of clients.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// Since when there is no client.
-    pub fn deserted_since(&self) -> Option<Moment> {
-        self.deserted_since
-    }
-
-    /// When a client last asked something, or was answered.
+    /// When a client last sent a request or got a response.
     pub fn last_used(&self) -> Moment {
         self.last_used
     }
 
-    /// A client joins.
+    /// Adds a client.
     pub(super) fn join(
         &mut self,
         client: ClientId,
@@ -279,14 +318,14 @@ impl ServerSlot {
         self.restore_client(client, hibernate_after);
     }
 
-    /// The same for a client that was here in an older build: the mux knows it.
+    /// Adds a client that the restored mux knows already.
     pub(super) fn restore_client(&mut self, client: ClientId, hibernate_after: Option<Duration>) {
         self.clients.insert(client, hibernate_after);
-        self.deserted_since = None;
+        self.empty_since = None;
         self.clients_changed();
     }
 
-    /// A client leaves; `false` if it was none.
+    /// Removes a client. Returns `false` if it was not attached.
     pub(super) fn leave(&mut self, client: ClientId, now: Moment) -> bool {
         let was_here = self.dismiss(client, now);
         if was_here {
@@ -295,11 +334,11 @@ impl ServerSlot {
         was_here
     }
 
-    /// The same for a client that the mux sent away.
+    /// Removes a client that the mux dismissed.
     pub(super) fn dismiss(&mut self, client: ClientId, now: Moment) -> bool {
         let was_here = self.clients.remove(&client).is_some();
         if was_here && self.clients.is_empty() {
-            self.deserted_since = Some(now);
+            self.empty_since = Some(now);
         }
         self.clients_changed();
         was_here
@@ -308,22 +347,27 @@ impl ServerSlot {
     fn clients_changed(&mut self) {
         let all: Option<Vec<Duration>> = self.clients.values().copied().collect();
         let longest = all.and_then(|all| all.into_iter().max());
-        self.hibernate_after = longest.map(|it| it.max(SOONEST));
+        self.hibernate_after = longest.map(|it| it.max(MIN_HIBERNATE_AFTER));
+        self.clients_changed = true;
     }
 
-    /// The server runs.
+    /// Whether the clients changed since the last call.
+    pub(super) fn take_clients_changed(&mut self) -> bool {
+        std::mem::take(&mut self.clients_changed)
+    }
+
+    /// Records that the server runs.
     pub(super) fn started(&mut self) {
         if matches!(self.phase, Phase::Waiting | Phase::Starting) {
             self.phase = Phase::Running;
         }
     }
 
-    /// The server is to stop: no client joins it any more.
+    /// Records that the server stops. No client joins it any more.
     pub(super) fn close(&mut self) {
         self.phase = Phase::Closing;
-        // Nothing of it is timed any more.
-        self.stopped = StoppedCheck::default();
-        self.survivors = Survivors::default();
+        // No timer is needed any more.
+        self.silence = SilenceTimer::default();
     }
 
     /// Whether it was closed.
@@ -331,70 +375,80 @@ impl ServerSlot {
         self.phase == Phase::Closing
     }
 
-    /// A line of a client.
-    pub(super) fn client_line(
+    /// Handles a line of a client. Returns a line that starts a legacy session, if the server is modern and has not
+    /// shown yet that it is: that line is for another slot.
+    pub(super) fn handle_client_line<'a>(
         &mut self,
         client: ClientId,
-        input: InputLine<'_>,
+        input: InputLine<'a>,
         short_of_memory: bool,
         now: Moment,
-    ) {
+    ) -> Option<InputLine<'a>> {
         self.mux.set_short_of_memory(short_of_memory);
         match input {
-            InputLine::Lent(line) => self.mux.from_client(client, line, now),
-            InputLine::Moved(line, scan) => self.mux.from_client_owned(client, line, &scan, now),
+            InputLine::Lent(line) => {
+                let is_handled = self.mux.handle_client_line(client, line, now);
+                (!is_handled).then_some(InputLine::Lent(line))
+            }
+            InputLine::Moved(line, scan) => {
+                let line = self
+                    .mux
+                    .handle_owned_client_line(client, line, &scan, now)?;
+                // Its separators may have been replaced: the scan is of another line.
+                Some(InputLine::Moved(line, Box::default()))
+            }
         }
     }
 
-    /// The server's files changed: it is replaced when nobody waits for it. `true` if that is news.
+    /// Records that the server's files changed. Returns `false` if this was known.
     pub(super) fn outdated(&mut self) -> bool {
         !std::mem::replace(&mut self.outdated, true)
     }
 
-    /// Whether it is to be replaced now.
-    pub(super) fn is_to_be_replaced(&self) -> bool {
+    /// Whether to replace the server now.
+    pub(super) fn must_be_replaced(&self) -> bool {
         self.outdated && self.is_idle()
     }
 
-    /// The server sent something.
-    pub(super) fn server_spoke(&mut self, now: Moment) {
-        self.stopped.server_spoke();
-        self.survivors.spoke();
-        // What it says by itself is of use to nobody in particular.
+    /// Records output of the server.
+    pub(super) fn handle_server_output(&mut self, now: Moment) {
+        self.silence.handle_output();
+        // Unrequested messages do not count as use.
         if !self.is_quiet() {
             self.last_used = now;
         }
     }
 
-    /// The server's first process ended, and its stdout is still open.
-    pub(super) fn first_process_ended(&mut self, ending: Ending) {
-        self.survivors.first_process_ended(ending);
+    /// Records the exit of the server's first process while its stdout is open.
+    pub(super) fn handle_first_process_exit(&mut self, ending: ServerExit) {
+        self.silence.handle_first_process_exit(ending);
     }
 
-    /// Whether nobody waits for anything, and nothing is on its way to the server.
+    /// Whether no request is pending and no line is queued.
     pub fn is_quiet(&self) -> bool {
         self.mux.is_quiet() && !self.writing && self.lanes.is_empty()
     }
 
-    /// Whether the server runs, nobody waits for it, and it works on nothing.
+    /// Whether the server runs, and no request, queued line or task keeps it busy.
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Running && self.is_quiet() && self.mux.is_idle()
     }
 
-    /// Why no further client may join, for people.
-    pub(super) fn newcomers(&self) -> Result<(), &'static str> {
+    /// Whether another client may join; `Err`: the reason, for people.
+    pub(super) fn may_join(&self) -> Result<(), &'static str> {
         match self.mux.ambiguous() {
             Some(why) => Err(why),
             None => Ok(()),
         }
     }
 
-    /// Whether a client may join.
+    /// Whether the slot has this class and is not closing.
     pub(super) fn is_open_for(&self, class: &Class) -> bool {
         !self.is_closing() && self.mux.class() == class
     }
 
-    /// Queues a line for the server; `false` if it was dropped: an answer of Kennel's own to a server that does not read.
+    /// Queues a line for the server. Returns `false` if it was dropped: a response of Kennel itself to a server that
+    /// does not read.
     pub(super) fn queue(&mut self, lane: Lane, line: Owned, by: Option<ClientId>) -> bool {
         let has_room = self.lanes.has_room(lane, &line, by);
         if has_room {
@@ -403,59 +457,59 @@ impl ServerSlot {
         has_room
     }
 
-    /// The lines that are to be written next. Until all of them are, call [`set_writing`](Self::set_writing).
+    /// Takes the lines to write next. Until all are written, call [`set_writing`](Self::set_writing).
     pub(super) fn next_chunk(&mut self) -> Option<Owned> {
         self.lanes.next_chunk()
     }
 
-    /// Whether some of what was taken is not written yet.
+    /// Sets whether some taken lines are not written yet.
     pub(super) fn set_writing(&mut self, writing: bool) {
         self.writing = writing;
     }
 
-    /// Whether a client has said more than the server has taken.
-    pub(super) fn is_crowded(
+    /// Whether a client has so many bytes queued that it must not be read.
+    pub(super) fn is_over_queue_limit(
         &self,
         client: ClientId,
         memory_is_short: impl FnOnce() -> bool,
     ) -> bool {
-        let waiting = self.lanes.waiting(client) + self.mux.keeps(client);
-        let is_crowded = || self.lanes.len() >= FULL || self.exceeds_share(client);
-        waiting >= FULL || (memory_is_short() && is_crowded())
+        let waiting = self.lanes.bytes_of(client) + self.mux.queued_bytes(client);
+        let is_crowded = || self.lanes.len() >= QUEUE_LIMIT || self.is_over_memory_share(client);
+        waiting >= QUEUE_LIMIT || (memory_is_short() && is_crowded())
     }
 
-    /// Whether a client has more on its way to the server, or in requests without an answer, than it may have while the daemon
-    /// is short of memory. Its requests do not count while it is asked something: they may wait for its answer.
-    pub(super) fn exceeds_share(&self, client: ClientId) -> bool {
-        let sent = self.lanes.waiting(client);
-        let all = || sent + self.mux.keeps(client) + self.mux.requests_bytes(client);
-        sent > SMALL || (all() > SMALL && !self.mux.owes_an_answer(client))
+    /// Whether a client has more bytes queued, or in requests without a response, than it may while memory is short.
+    /// Its requests do not count while a server request waits for it: they may depend on its response.
+    pub(super) fn is_over_memory_share(&self, client: ClientId) -> bool {
+        let sent = self.lanes.bytes_of(client);
+        let all = || sent + self.mux.queued_bytes(client) + self.mux.requests_bytes(client);
+        sent > SMALL || (all() > SMALL && !self.mux.has_server_request(client))
     }
 
-    /// The requests of each client that the server has never read: those that wait for it, and those of `cut_off`, lines
-    /// that were not written to their end.
+    /// The requests of each client that the server has not received: queued ones, and those of `cut_off`, lines that
+    /// were not written completely.
     pub(super) fn unsent<'a>(
         &self,
         cut_off: impl Iterator<Item = &'a [u8]>,
     ) -> BTreeMap<ClientId, Vec<Key>> {
-        let waiting = self.lanes.lines().chain(self.mux.lines_in_turn());
-        let waiting = waiting.flat_map(|line| self.mux.askers(line));
-        let cut_off = cut_off.flat_map(|line| self.mux.askers(line));
+        let waiting = self.lanes.lines().chain(self.mux.queued_call_lines());
+        let waiting = waiting.flat_map(|line| self.mux.waiters_of_line(line));
+        let cut_off = cut_off.flat_map(|line| self.mux.waiters_of_line(line));
         let mut unsent = BTreeMap::<ClientId, Vec<Key>>::new();
         for (client, id) in waiting.chain(cut_off) {
             unsent.entry(client).or_default().extend(Key::of(&id));
         }
         for client in self.clients.keys() {
-            let held = self.mux.held_of(*client);
+            let held = self.mux.queued_requests_of(*client);
             unsent.entry(*client).or_default().extend(held);
         }
         unsent
     }
 
-    /// What is due by now; call it until there is nothing, then poll the mux. `daemon_closes`: no client will come any more.
+    /// Returns what is due, until `None`; then poll the mux. `daemon_closes`: no client will come any more.
     pub(super) fn advance(&mut self, daemon_closes: bool, now: Moment) -> Option<SlotAction> {
-        if self.mux.due().is_some_and(|at| now >= at) {
-            self.mux.tick(now);
+        if self.mux.next_timeout().is_some_and(|at| now >= at) {
+            self.mux.advance(now);
         }
         if self.is_closing() {
             return None;
@@ -466,61 +520,52 @@ impl ServerSlot {
         if self.hibernate_at().is_some_and(|at| now >= at) {
             return Some(SlotAction::Hibernate);
         }
-        if self.survivors.advance(self.is_pending(), now) {
-            return Some(SlotAction::Lose);
-        }
-        match self.stopped.advance(self.is_pending(), now) {
-            Due::Check => Some(SlotAction::CheckStopped),
-            Due::Nothing | Due::Cancelled => None,
+        match self.silence.advance(self.is_pending(), now) {
+            Due::CheckStopped => Some(SlotAction::CheckStopped),
+            Due::Lost => Some(SlotAction::DeclareLost),
+            Due::Nothing | Due::TimerCancelled => None,
         }
     }
 
     /// When to call [`advance`](Self::advance).
     pub(super) fn next_timeout(&self, daemon_closes: bool, now: Moment) -> Option<Moment> {
         if self.is_closing() {
-            return self.mux.due();
+            return self.mux.next_timeout();
         }
-        let stopped = match self.is_pending() {
-            true => self.stopped.next_timeout().or(Some(now)),
-            false => None,
-        };
-        let survivors = match self.survivors.is_to_be_timed(self.is_pending()) {
-            true => Some(now),
-            false => self.survivors.next_timeout(),
-        };
+        let silence = self
+            .is_pending()
+            .then(|| self.silence.next_timeout().unwrap_or(now));
         let timeouts = [
-            self.mux.due(),
+            self.mux.next_timeout(),
             self.close_at(daemon_closes),
             self.hibernate_at(),
-            stopped,
-            survivors,
+            silence,
         ];
         timeouts.into_iter().flatten().min()
     }
 
-    /// Whether a timer of several seconds, which `next_timeout` gave before, is not needed any more.
-    /// The next `advance` cancels it.
+    /// Whether a long timer that `next_timeout` returned before is not needed any more. The next `advance` cancels it.
     pub fn timer_is_cancelled(&self) -> bool {
-        self.stopped.has_long_timer() && !self.is_pending()
+        self.silence.has_long_timer() && !self.is_pending()
     }
 
-    /// The server was checked: `true` if the process that was found stopped is to be reported.
-    pub(super) fn stopped_checked(&mut self, pid: Option<u32>, now: Moment) -> bool {
-        self.stopped.checked(pid, now)
+    /// Handles the result of a check for stopped processes. Returns whether to report the stopped process.
+    pub(super) fn handle_stopped_check(&mut self, pid: Option<u32>, now: Moment) -> bool {
+        self.silence.handle_check(pid, now)
     }
 
     fn is_pending(&self) -> bool {
         self.phase == Phase::Running && self.mux.is_pending()
     }
 
-    /// When a server without clients stops.
+    /// When the server stops because it has no clients.
     fn close_at(&self, daemon_closes: bool) -> Option<Moment> {
-        let since = self.deserted_since?;
-        // A server that no further client may join waits for nobody.
+        let since = self.empty_since?;
+        // A server that no client may join does not linger.
         let lingers = self.phase == Phase::Running
             && !daemon_closes
             && self.mux.class().is_shared()
-            && self.newcomers().is_ok()
+            && self.may_join().is_ok()
             && self.mux.knows_discover() != Some(false);
         match lingers {
             true => Some(since + self.linger?),
@@ -540,18 +585,18 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A driver wakes for a cancelled timer at once: one that nothing cancels any more would keep it awake for good.
+    /// A driver wakes at once for a cancelled timer: a timer that is never cleared would keep it awake.
     #[test]
     fn a_slot_that_closes_while_a_request_is_pending_has_no_timer_left() {
         let mut now = Moment::START;
         let client = ClientId(1);
         let class = Class::private();
         let key = SlotKey::new(&class, "session");
-        let mut slot = ServerSlot::new(SlotId(1), key, class, Policy::default(), None, now);
+        let mut slot = ServerSlot::new(SlotId(1), key, class, MuxPolicy::default(), None, now);
         slot.join(client, "session", None);
         slot.started();
         let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#;
-        slot.mux_mut().from_client(client, &call[..], now);
+        slot.mux_mut().handle_client_line(client, &call[..], now);
         for _ in 0..3 {
             now = now + SECOND;
             assert_eq!(slot.advance(false, now), None);

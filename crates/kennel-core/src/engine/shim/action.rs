@@ -1,165 +1,165 @@
-//! What a shim is told, what it does, and how it ends.
+//! Events, actions and ends of the shim's engine.
 
-use crate::election::Work;
+use crate::election::Activity;
 use crate::hello::Control;
-use crate::session::Ending;
+use crate::session::ServerExit;
 
-/// What happened. Lines are handed in by [`Shim::app_line`](super::Shim::app_line) and
-/// [`Shim::upstream_line`](super::Shim::upstream_line).
+/// An event. Lines are passed in by [`Shim::handle_app_line`](super::Shim::handle_app_line) and
+/// [`Shim::handle_upstream_line`](super::Shim::handle_upstream_line).
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The app closed its end of stdin.
+    /// The app closed stdin.
     AppClosed,
-    /// Answer to [`Action::CheckInput`]: whether the app closed its end of stdin, though that was not read yet.
+    /// Result of [`Action::CheckInput`]: whether the app closed stdin, although not all of it was read.
     InputChecked {
-        /// Nobody can write to stdin any more.
+        /// No process can write to stdin any more.
         closed: bool,
     },
     /// Answer to [`Action::StartServer`]: the server runs.
     ServerStarted,
-    /// Answer to [`Action::StartServer`]: there is none.
+    /// Result of [`Action::StartServer`]: no server was started.
     ServerNotStarted {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// The server cannot be started at all: its program is missing, or may not be run.
+    /// The server cannot be started at all: its program is missing or not executable.
     ServerRefused {
-        /// The exit code that a shell has for it.
+        /// The exit code that a shell would use.
         code: u8,
     },
     /// The server's stdout ended, or [`Verdict::Abandon`](crate::session::Verdict::Abandon) was carried out. The driver has
     /// told its process tree to stop.
     ServerLost {
-        /// How many of the last bytes that were written for it are known not to have been read.
+        /// Number of the last bytes written for it that it has certainly not read.
         unread: usize,
-        /// How its first process ended, if that is known.
-        ending: Option<Ending>,
+        /// How its first process ended, if known.
+        ending: Option<ServerExit>,
         /// The last lines of its stderr.
         stderr: String,
     },
-    /// The server's first process ended. Others of its tree may go on.
+    /// The server's first process ended. Other processes of its tree may go on.
     ServerExited {
         /// How it ended.
-        ending: Ending,
+        ending: ServerExit,
         /// No process is left that could read the server's stdin.
         stdin_closed: bool,
     },
-    /// Nothing is left of the server's process tree.
+    /// The server's process tree is empty.
     ServerTreeEmpty,
-    /// The files that the server was started from changed.
+    /// The server's files changed.
     ServerOutdated,
-    /// A person stops the server of a session that [is dedicated for now](super::Shim::is_dedicated_for_now). The driver
-    /// has told its process tree to stop.
+    /// A person stops the server of a session that [is dedicated for now](super::Shim::is_dedicated_for_now). The
+    /// driver has told its process tree to stop.
     StopAsked {
         /// As in [`Event::ServerLost`].
         unread: usize,
     },
-    /// Answer to [`Action::CheckStopped`].
+    /// Result of [`Action::CheckStopped`].
     StoppedChecked {
-        /// A stopped process of the server's.
+        /// A stopped process of the server.
         pid: Option<u32>,
     },
-    /// Answer to [`Action::Elect`].
+    /// Result of [`Action::Elect`].
     Elected(Elected),
     /// The daemon closed the connection, or writing to it failed.
     DaemonClosed,
-    /// Answer to [`Action::CheckDaemon`]: what the daemon's process does, if that can be seen.
-    DaemonChecked(Option<Work>),
+    /// Result of [`Action::CheckDaemon`]: the activity of the daemon's process. `None`: it cannot be examined.
+    DaemonChecked(Option<Activity>),
 }
 
-/// How an election ended.
+/// The result of an election.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Elected {
-    /// There is a new connection to a daemon. The driver holds it until [`Action::UseConnection`] or
-    /// [`Action::DropConnection`].
+    /// A new connection to a daemon. The driver keeps it until [`Action::UseConnection`] or [`Action::DropConnection`].
     Connected {
-        /// The line of the session that went out together with the hello.
+        /// The line of the session that was sent together with the hello.
         greeting: Option<Vec<u8>>,
     },
-    /// The daemon that was suspected to be stuck answers: its clients stay.
+    /// The suspected daemon answers: its clients stay connected.
     NotStuck,
     /// No daemon can be had.
     NoDaemon {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// What is to be done, in this order.
+/// An action for the driver. Carry out actions in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start a server of the session's own.
+    /// Start a dedicated server.
     StartServer,
-    /// Treat the server as lost, though its stdout is open: what is left of it does not answer. [`Event::ServerLost`] follows.
-    LoseServer,
+    /// Treat the server as lost though its stdout is open: the remaining processes do not answer. [`Event::ServerLost`]
+    /// follows.
+    DeclareServerLost,
     /// Close the server's stdin and stop its process tree. [`Event::ServerTreeEmpty`] follows.
     StopServer,
-    /// Begin an election.
+    /// Start an election.
     Elect(Purpose),
-    /// Drop the election that was begun.
+    /// Cancel the election.
     AbandonElection,
-    /// Talk to the daemon of the new connection from now on; close the former connection.
+    /// Switch to the new connection, and close the old one.
     UseConnection,
-    /// Close the new connection without having used it.
+    /// Close the new connection without using it.
     DropConnection,
     /// Close the connection to the daemon.
     Disconnect,
-    /// Send this to the daemon.
+    /// Send a control message to the daemon.
     Send(Control),
-    /// Take the two pipes that came with the daemon's last line, or read from them from now on.
+    /// Take the two pipes that came with the daemon's last line, or read from the pipe from now on.
     TakePipes,
-    /// See what the daemon's process does.
+    /// Examine the activity of the daemon's process.
     CheckDaemon,
-    /// See whether a process of the server is stopped.
+    /// Check whether a process of the server is stopped.
     CheckStopped,
-    /// Report the stopped process that was found.
+    /// Report the stopped process.
     ReportStopped,
-    /// See whether the app closed its end of stdin.
+    /// Check whether the app closed stdin.
     CheckInput,
     /// Print this on stderr.
     Warn(String),
-    /// Pass this line of a shared server's stderr on.
+    /// Print a line of a shared server's stderr.
     PassStderr(String),
-    /// Show the session in this way in `kennel ps`.
+    /// Change how `kennel ps` lists the session.
     List(Listing),
-    /// A timer that had seconds to go is not needed any more.
+    /// Clear a timer of several seconds.
     TimerCancelled,
 }
 
-/// What an election is for.
+/// The purpose of an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To find a daemon, or to start it.
+    /// Find a daemon, or start one.
     Attach,
-    /// To find out whether the daemon of the present connection is stuck, and to replace it if it is.
+    /// Find out whether the daemon of this connection is stuck, and replace it if it is.
     CheckSuspect,
-    /// To share again, while the session has a server of its own for want of a daemon.
+    /// Share again, after the session went dedicated because there was no daemon.
     Return,
 }
 
-/// How a session shows in `kennel ps`.
+/// How `kennel ps` lists a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
-    /// As a session whose server hibernates.
+    /// With a hibernating server.
     Hibernating,
-    /// Not by itself.
+    /// Without a record of its own.
     Nothing,
-    /// As before, with one restart more.
+    /// With one restart more.
     Restarted,
 }
 
-/// How a session ends.
+/// The end of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The app closed its input, and everything was answered.
-    AppDone(Option<Ending>),
-    /// The app closed its input and does not read the rest of its output, and its process is not watched.
+    /// The app closed its input, and every request is answered.
+    AppDone(Option<ServerExit>),
+    /// The app closed its input and does not read the remaining output, and its process cannot be watched.
     Unread,
     /// The server cannot be started at all.
     Refused {
-        /// The exit code that a shell has for it.
+        /// The exit code that a shell would use.
         code: u8,
-        /// What to print, unless that was printed already.
+        /// The message to print, unless it was printed before.
         why: Option<String>,
     },
 }

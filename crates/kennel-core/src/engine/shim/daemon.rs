@@ -1,19 +1,19 @@
-//! The life of a connection to a daemon: election, control messages, silence, loss.
+//! Connections to a daemon: election, control messages, silence, loss.
 
 use std::time::Duration;
 
 use super::sharing::Return;
 use super::upstream::{Attached, Next, Silence, Upstream};
 use super::{Action, Elected, Listing, Purpose, Sharing, Shim};
-use crate::election::{Look, Patience, Watch, Work};
+use crate::election::{Activity, Patience, StuckCheck, StuckWatch};
 use crate::hello::{Control, Lost};
 use crate::message::Line;
 use crate::session::{SERVER_RESTARTED, Unsent, Verdict};
 use crate::time::Moment;
 
-/// A daemon that owes an answer this long is asked whether it is there.
+/// How long a daemon may be silent with a request pending before it is pinged.
 const ASK_AFTER: Duration = Duration::from_secs(1);
-/// Time between two checks of a daemon that was asked.
+/// Time between two checks of a daemon that was pinged.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 impl Silence {
@@ -27,9 +27,9 @@ impl Silence {
 }
 
 impl Shim {
-    /// What to do with a line of the daemon: a line of its server, or a control message.
+    /// Handles a line of the daemon: a line of its server, or a control message.
     pub(super) fn daemon_line(&mut self, line: Line<'_>, now: Moment) -> Verdict {
-        match Control::parse(line.bytes()) {
+        match Control::parse_from_daemon(line.bytes()) {
             None => {
                 let verdict = self.answered(line);
                 if verdict == Verdict::Abandon {
@@ -57,14 +57,14 @@ impl Shim {
             Control::Lost(lost) => self.shared_server_lost(&lost, now),
             Control::Going => self.daemon_lost(now),
             Control::Stopped => self.shared_server_stopped(Unsent::Nothing, now),
-            // Also: the server never read what it has not answered.
+            // The server has not received what it has not answered.
             Control::Resting => self.shared_server_stopped(Unsent::LastBytes(usize::MAX), now),
             Control::Solo(solo) => {
                 let unsent = Unsent::Told {
                     ids: &solo.unsent,
-                    heard: solo.heard,
+                    received: solo.received,
                 };
-                self.session.upstream_lost(SERVER_RESTARTED, unsent);
+                self.session.handle_upstream_lost(SERVER_RESTARTED, unsent);
                 self.abandon_election();
                 self.sharing = Sharing::Dedicated;
                 self.why_dedicated = Some(solo.why);
@@ -74,38 +74,38 @@ impl Shim {
         }
     }
 
-    /// The server behind the daemon is gone; the connection stays.
+    /// Handles a lost shared server. The connection to the daemon stays.
     fn shared_server_lost(&mut self, lost: &Lost, now: Moment) {
-        // As a shell would say it: nobody ever had this server.
+        // Exit as a shell would: the session never had this server.
         if let Some(code) = lost.exit.filter(|_| !self.answered_once) {
             self.ending.refuse(code, Some(lost.detail.clone()));
         }
         let unsent = Unsent::Told {
             ids: &lost.unsent,
-            heard: lost.heard,
+            received: lost.received,
         };
-        self.session.upstream_ended(lost.ended);
-        self.session.upstream_lost(&lost.reason, unsent);
+        self.session.set_server_exit(lost.ended);
+        self.session.handle_upstream_lost(&lost.reason, unsent);
         if !lost.final_word && !self.session.app_is_done() {
             return self.begin_again();
         }
         if let Upstream::Attached(attached) = &mut self.upstream {
             attached.gave_up = true;
         }
-        self.session.retry_after(lost.retry_after);
+        self.session.set_retry_after(lost.retry_after);
         let retry_after = lost.retry_after.map(Duration::from_millis);
         self.retry_at = retry_after.map(|after| now + after);
         let why = "the server ended, and does not start again";
         self.session.give_up(why, &lost.detail);
     }
 
-    /// Goes on with the next server, on the same connection.
+    /// Continues with the next server on the same connection.
     fn begin_again(&mut self) {
         self.actions.push_back(Action::Send(Control::Again));
         self.attach();
     }
 
-    /// A request asks for a server that the daemon gave up: the daemon tries again, too.
+    /// Retries, on request, a server that the daemon gave up.
     pub(super) fn retry_given_up_server(&mut self) {
         if let Upstream::Attached(attached) = &mut self.upstream
             && std::mem::take(&mut attached.gave_up)
@@ -114,25 +114,28 @@ impl Shim {
         }
     }
 
-    /// A person stopped the server, or it hibernates: the daemon ends, too.
+    /// Handles a shared server that a person stopped or that hibernates: its daemon ends, too.
     fn shared_server_stopped(&mut self, unsent: Unsent<'_>, now: Moment) {
         self.leave_daemon();
         self.hibernate(unsent, now);
     }
 
-    /// The daemon is there, but lacks what the start of a server takes.
+    /// Handles a daemon that lacks resources to start a server.
     fn shared_server_cannot_start(&mut self, lost: &Lost, now: Moment) {
         let unsent = Unsent::Told {
             ids: &lost.unsent,
-            heard: lost.heard,
+            received: lost.received,
         };
-        self.session.upstream_lost(&lost.reason, unsent);
+        self.session.handle_upstream_lost(&lost.reason, unsent);
         self.leave_daemon();
-        let why = format!("the daemon lacks what that takes: {}", lost.detail);
+        let why = format!(
+            "the daemon lacks resources to start a server: {}",
+            lost.detail
+        );
         self.go_dedicated_for_now(&why, Return::after_longest_wait(now));
     }
 
-    /// The daemon is gone, or does not answer: another one is elected, as the restart limit allows.
+    /// Handles a lost or unresponsive daemon: another one is elected, as the restart limit allows.
     pub(super) fn daemon_lost(&mut self, now: Moment) {
         let suspected = match &self.upstream {
             Upstream::Attached(attached) => matches!(attached.silence, Silence::Suspected),
@@ -140,13 +143,13 @@ impl Shim {
         };
         self.actions.push_back(Action::Disconnect);
         self.upstream = match suspected {
-            // The election that finds out about the lost daemon finds another one.
+            // The election that examines the lost daemon finds another one.
             true => Upstream::Electing,
             false => Upstream::GaveUp,
         };
         self.session
-            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
-        // Requests that were never sent still need an answer.
+            .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+        // Requests that were not sent yet still need an answer.
         if self.session.app_is_done() && self.session.in_flight() == 0 {
             self.abandon_election();
             return self.give_up("the daemon ended", "");
@@ -159,14 +162,14 @@ impl Shim {
     fn wait_for_another_daemon(&mut self, now: Moment) {
         match self.limit.lost(now, self.upstream_answered) {
             Some(at) => {
-                self.session.upstream_expected();
+                self.session.expect_upstream();
                 self.upstream = Upstream::Waiting { until: at };
             }
             None => self.give_up_until_retry("daemons ended too often", "", now),
         }
     }
 
-    /// Closes the connection, with the election about its daemon.
+    /// Closes the connection, and cancels an election about its daemon.
     pub(super) fn leave_daemon(&mut self) {
         self.abandon_election();
         if let Upstream::Attached(_) = self.upstream {
@@ -175,7 +178,7 @@ impl Shim {
         }
     }
 
-    /// Abandons an election whose outcome is of no more interest.
+    /// Cancels the election, if there is one.
     fn abandon_election(&mut self) {
         match &mut self.upstream {
             Upstream::Electing => self.upstream = Upstream::GaveUp,
@@ -191,7 +194,7 @@ impl Shim {
         match elected {
             Elected::NotStuck => match &mut self.upstream {
                 Upstream::Attached(attached) => attached.silence = Silence::None,
-                // The daemon was lost in the same moment.
+                // The daemon was lost at the same moment.
                 Upstream::Electing => self.wait_for_another_daemon(now),
                 _ => {}
             },
@@ -200,19 +203,19 @@ impl Shim {
                 Sharing::Shared | Sharing::Dedicated => self.connected(greeting, now),
             },
             Elected::NoDaemon { why } => match &mut self.sharing {
-                Sharing::ForNow(back) => back.failed(now),
+                Sharing::ForNow(attempts) => attempts.failed(now),
                 Sharing::Shared | Sharing::Dedicated => {
                     self.session
-                        .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
-                    self.disconnect_silently();
+                        .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+                    self.disconnect_after_election();
                     self.go_dedicated_for_now(&why, Return::after_first_wait(now));
                 }
             },
         }
     }
 
-    /// The election is over, so there is none to be abandoned.
-    fn disconnect_silently(&mut self) {
+    /// Closes the connection. The election has ended, so it need not be cancelled.
+    fn disconnect_after_election(&mut self) {
         if let Upstream::Attached(_) = self.upstream {
             self.actions.push_back(Action::Disconnect);
         }
@@ -225,54 +228,53 @@ impl Shim {
         if let Some(greeting) = greeting
             && self.session.poll_to_upstream() != Some(greeting)
         {
-            // The daemon was told what the session does not say any more.
+            // The daemon got a greeting that the session would not send any more.
             self.daemon_lost(now);
         }
     }
 
-    /// Never worse than no Kennel: where no daemon can be had, the session has a server of its own.
-    fn go_dedicated_for_now(&mut self, why: &str, back: Return) {
-        self.warn(format!(
-            "no daemon, so this session has a server of its own: {why}"
-        ));
-        self.sharing = Sharing::ForNow(back);
+    /// Starts a dedicated server because no daemon can be had: Kennel must never be worse than no Kennel.
+    fn go_dedicated_for_now(&mut self, why: &str, attempts: Return) {
+        self.warn(format!("no daemon, using a dedicated server: {why}"));
+        self.sharing = Sharing::ForNow(attempts);
         self.why_dedicated = Some(why.to_owned());
         self.start_server();
     }
 
-    /// When to try to share again. Not while a request is pending: its answer wakes the shim, too.
+    /// When to try to share again. Not while a request is pending: its response wakes the shim, too.
     pub(super) fn return_at(&self) -> Option<Moment> {
-        let Sharing::ForNow(back) = &self.sharing else {
+        let Sharing::ForNow(attempts) = &self.sharing else {
             return None;
         };
-        let may_leave = !back.electing && !self.upstream.hibernates() && self.session.is_quiet();
-        (may_leave && !self.session.app_is_done()).then_some(back.next)
+        let may_leave =
+            !attempts.electing && !self.upstream.hibernates() && self.session.is_quiet();
+        (may_leave && !self.session.app_is_done()).then_some(attempts.next)
     }
 
     pub(super) fn try_to_return(&mut self) {
-        if let Sharing::ForNow(back) = &mut self.sharing {
-            back.electing = true;
+        if let Sharing::ForNow(attempts) = &mut self.sharing {
+            attempts.electing = true;
             self.actions.push_back(Action::Elect(Purpose::Return));
         }
     }
 
-    /// There is a daemon again. Its server starts when nothing is left of the session's own: two writers on one store are
-    /// worse than a late answer.
+    /// Handles the connection to a daemon. Its server starts when the dedicated server's process tree is empty: two
+    /// writers on one store are worse than a late response.
     fn return_to(&mut self, now: Moment) {
-        let Sharing::ForNow(back) = &mut self.sharing else {
+        let Sharing::ForNow(attempts) = &mut self.sharing else {
             return;
         };
         if !self.session.is_quiet() || self.session.app_is_done() {
-            back.failed(now);
+            attempts.failed(now);
             return self.actions.push_back(Action::DropConnection);
         }
-        self.warn("a daemon is there again: this session shares its server");
+        self.warn("a daemon is available again; sharing its server");
         self.sharing = Sharing::Shared;
         self.why_dedicated = None;
         self.actions.push_back(Action::List(Listing::Nothing));
         self.stop_server();
         self.session
-            .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+            .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
         match &mut self.upstream {
             Upstream::Draining(next) => *next = Next::Attach,
             _ => {
@@ -283,7 +285,7 @@ impl Shim {
         }
     }
 
-    /// A person stops the server of a session that would share: the session stays, and the next request elects.
+    /// Stops the server of a session that would share. The session stays, and its next request starts an election.
     pub(super) fn stop_for_now(&mut self, unread: usize, now: Moment) {
         if !self.is_dedicated_for_now() {
             return;
@@ -295,22 +297,23 @@ impl Shim {
         self.hibernate(Unsent::LastBytes(unread), now);
     }
 
-    /// Abandons the election for an attempt to share again.
+    /// Cancels the election of an attempt to share again.
     pub(super) fn abandon_return(&mut self, now: Moment) {
-        if let Sharing::ForNow(back) = &mut self.sharing
-            && back.electing
+        if let Sharing::ForNow(attempts) = &mut self.sharing
+            && attempts.electing
         {
-            back.failed(now);
+            attempts.failed(now);
             self.actions.push_back(Action::AbandonElection);
         }
     }
 
-    /// Makes sure that a daemon that owes an answer is there, and leaves one that moved when nothing is owed.
+    /// Pings a daemon that is silent with a request pending, and leaves a daemon without runtime directory when none
+    /// is.
     pub(super) fn check_daemon(&mut self, now: Moment) {
         let Upstream::Attached(attached) = &mut self.upstream else {
             return;
         };
-        if !self.session.owes() {
+        if !self.session.has_pending_requests() {
             if attached.moved {
                 return self.daemon_lost(now);
             }
@@ -320,7 +323,7 @@ impl Shim {
             Silence::None => attached.silence = Silence::Since(now),
             Silence::Since(since) if now >= *since + ASK_AFTER => {
                 attached.silence = Silence::Asked {
-                    watch: Watch::new(Patience::First, now),
+                    watch: StuckWatch::new(Patience::First, now),
                     check_at: now + CHECK_EVERY,
                 };
                 self.actions.push_back(Action::Send(Control::Ping));
@@ -333,12 +336,15 @@ impl Shim {
         }
     }
 
-    pub(super) fn daemon_checked(&mut self, work: Option<Work>, now: Moment) {
+    pub(super) fn daemon_checked(&mut self, work: Option<Activity>, now: Moment) {
         let Upstream::Attached(attached) = &mut self.upstream else {
             return;
         };
         if let Silence::Asked { watch, .. } = &mut attached.silence
-            && matches!(watch.look(work, now), Look::Stuck | Look::Overdue)
+            && matches!(
+                watch.check(work, now),
+                StuckCheck::Stuck | StuckCheck::Overdue
+            )
         {
             attached.silence = Silence::Suspected;
             self.actions.push_back(Action::Elect(Purpose::CheckSuspect));

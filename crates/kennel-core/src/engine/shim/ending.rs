@@ -1,4 +1,4 @@
-//! When a session ends: its app has closed its input, and there is nothing left to do.
+//! When a session ends: its app has closed its input, and all is done.
 
 use std::time::Duration;
 
@@ -7,45 +7,45 @@ use super::{Action, End, Sharing, Shim};
 use crate::session;
 use crate::time::Moment;
 
-/// How many times the first time of `--stop-after` answers of a shared server are waited for once the app has closed its
-/// input: 12 s by default.
+/// How long responses of a shared server are awaited after the app closed its input, as a multiple of the first time of
+/// `--stop-after`: 12 s by default.
 const PATIENCE_AFTER_EOF: u32 = 6;
-/// The same for a dedicated server, which would go on without Kennel, too: 60 s by default, as long as the official SDKs
-/// wait for an answer.
+/// The same for a dedicated server, which would go on without Kennel, too: 60 s by default, the request timeout of the
+/// official SDKs.
 const DEDICATED_PATIENCE_AFTER_EOF: u32 = 30;
-/// A dedicated server that has not answered anything yet may still be installed by its launcher: it gets this much at least.
+/// Minimum wait for a dedicated server that has not answered anything yet: its launcher may be installing it.
 const DEDICATED_START: Duration = Duration::from_secs(300);
-/// Time between two checks whether an app that reads nothing has closed its input. That cannot be read while what it said
-/// before waits for room.
+/// Time between two checks whether an app that does not read has closed its input. Its input is not read while its
+/// output is full.
 const CHECK_INPUT_EVERY: Duration = Duration::from_secs(1);
 
-/// How far a session is on its way to its end.
+/// The progress of a session towards its end.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     refused: Option<End>,
-    /// How the session's own server ended.
-    exit: Option<session::Ending>,
-    /// The app has closed its input: answers are waited for until then.
+    /// How the dedicated server exited.
+    exit: Option<session::ServerExit>,
+    /// The app has closed its input: responses are awaited until then.
     answers_until: Option<Moment>,
-    /// Everything is answered: the server's exit is waited for until then.
+    /// Every request is answered: the server's exit is awaited until then.
     leave_at: Option<Moment>,
     output: Output,
 }
 
-/// The app's output, and whether the app reads it.
+/// The app's output.
 #[derive(Debug, Default)]
 struct Output {
     left: usize,
-    /// So much is left that the app's input is not read.
+    /// So many bytes are left that the app's input is not read.
     full: bool,
     input_closed: bool,
     check_input_at: Option<Moment>,
-    /// The app has closed its input and does not read, and nobody would tell of its end: it is waited for until then.
+    /// When the session ends: the app has closed its input and does not read, and its process cannot be watched.
     unread_until: Option<Moment>,
 }
 
 impl Ending {
-    /// An upstream answered: the next answer gets its time again.
+    /// Records a response: the wait for the next one starts again.
     pub(super) fn answered(&mut self) {
         self.answers_until = None;
     }
@@ -58,7 +58,7 @@ impl Ending {
         self.exit = None;
     }
 
-    pub(super) fn server_exited(&mut self, ending: session::Ending) {
+    pub(super) fn server_exited(&mut self, ending: session::ServerExit) {
         self.exit = Some(ending);
     }
 
@@ -68,7 +68,7 @@ impl Ending {
     }
 
     pub(super) fn next_timeout(&self, busy: bool) -> Option<Moment> {
-        // While something is left to write, the app is what is waited for.
+        // While output is left, the session waits for the app.
         let leave_at = self.leave_at.filter(|_| self.output.left == 0);
         let answers_until = self.answers_until.filter(|_| busy);
         let output = self.output.unread_until.or(self.output.check_input_at);
@@ -80,14 +80,14 @@ impl Ending {
 }
 
 impl Shim {
-    /// As much as the app took was written: this many bytes are left, and `full` if that is too much to read more of its
-    /// input. `progress`: it took some.
-    pub fn output_written(&mut self, left: usize, full: bool, progress: bool, now: Moment) {
+    /// Records that output was written as far as the app reads. `left`: bytes left; `full`: too many to read more
+    /// input; `progress`: some were written.
+    pub fn handle_output_written(&mut self, left: usize, full: bool, progress: bool, now: Moment) {
         let patience = self.settings.after_eof * PATIENCE_AFTER_EOF;
         let output = &mut self.ending.output;
         (output.left, output.full) = (left, full);
         if self.settings.app_is_watched {
-            // While it lives, it may read later: its end, or a closed output, ends the session.
+            // The app may read later: its exit or a closed output ends the session.
             return;
         }
         if !full {
@@ -105,8 +105,8 @@ impl Shim {
         }
     }
 
-    /// How the session ends, if there is nothing left to do. `server_has_output`: the session's own server has written
-    /// something that was not read yet.
+    /// Returns the end of the session, if all is done. `server_has_output`: the dedicated server has output that was
+    /// not read yet.
     pub fn end(&mut self, server_has_output: impl FnOnce() -> bool, now: Moment) -> Option<End> {
         if let Some(refused) = &self.ending.refused {
             return Some(refused.clone());
@@ -118,8 +118,8 @@ impl Shim {
         if !done || self.ending.output.left > 0 {
             return None;
         }
-        // Everything is answered. The server may take its time to end by itself: for its last words, and because its exit
-        // code is the session's.
+        // Every request is answered. The server may take time to exit: for its last output, and because its exit code
+        // is the session's.
         let after_eof = self.settings.after_eof;
         let leave_at = *self.ending.leave_at.get_or_insert(now + after_eof);
         let gone = match self.upstream {
@@ -131,9 +131,9 @@ impl Shim {
         (gone || now >= leave_at).then_some(End::AppDone(self.ending.exit))
     }
 
-    /// The app has closed its input. A server need not end by that, so answers are waited for several times as long as it
-    /// may take to end, counted from the last answer. While the app does not read its output, the server's is not read
-    /// either, and that time does not count.
+    /// Gives up the pending requests if responses take too long after the app closed its input. A server need not exit
+    /// because of that, so responses get several times as long as the exit, counted from the last response. The time
+    /// does not count while the app's output is full, because the server's output is not read then.
     pub(super) fn stop_waiting_for_answers(&mut self, now: Moment) {
         if !self.session.app_is_done() || self.session.is_idle() {
             return;

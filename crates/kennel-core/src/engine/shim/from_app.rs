@@ -1,4 +1,4 @@
-//! What a line of the app starts.
+//! Lines of the app: what they start.
 
 use super::upstream::{Next, Upstream};
 use super::{Listing, Shim, millis_until};
@@ -9,9 +9,8 @@ use crate::session::Verdict;
 use crate::time::Moment;
 
 impl Shim {
-    /// What to do with a line of the app. Actions that follow from it come first: carry them out before the line is
-    /// written.
-    pub fn app_line<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) -> Verdict {
+    /// Handles a line of the app. Carry out the actions that follow before writing the line.
+    pub fn handle_app_line<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) -> Verdict {
         let line = line.into();
         if !self.introduced {
             self.introduce(line, now);
@@ -25,30 +24,30 @@ impl Shim {
             }
         }
         let requests = self.session.requests();
-        let verdict = self.session.from_app(line);
+        let verdict = self.session.handle_app_line(line);
         if self.session.requests() != requests {
             self.last_used = now;
         }
         if self.upstream.hibernates() && self.session.queue_is_full() {
-            // Else nothing more would be read, not even a request.
+            // Otherwise no more input would be read, not even a request.
             self.wake(now);
         }
         verdict
     }
 
-    /// The app closed its input.
+    /// Handles the end of the app's input.
     pub(super) fn app_closed(&mut self) {
-        self.session.app_eof();
+        self.session.handle_app_eof();
         if self.upstream.hibernates() {
-            // No request will wake it any more.
+            // No request will start the server any more.
             self.session.give_up("it was stopped", "");
         }
     }
 
-    /// Takes from the app's first request what the app is called, and whether the session may share.
+    /// Takes the app's name from its first request, and whether the session may share.
     fn introduce(&mut self, line: Line<'_>, now: Moment) {
         let message = match Message::parse(line) {
-            // They say nothing about it, unless so many wait already that no request would be read.
+            // Other messages do not decide it, unless the queue is full and no request would be read.
             Ok(Message::Notification(_) | Message::Response(_))
                 if !self.session.queue_is_full() =>
             {
@@ -71,31 +70,31 @@ impl Shim {
         }
     }
 
-    /// A request needs the server that hibernates.
+    /// Starts the hibernating server again for a request.
     pub(super) fn wake(&mut self, now: Moment) {
         self.upstream = match self.upstream {
             Upstream::Hibernating => Upstream::Waiting { until: now },
             Upstream::Draining(Next::Hibernate) => Upstream::Draining(Next::Start { at: now }),
             _ => return,
         };
-        self.session.upstream_expected();
+        self.session.expect_upstream();
         self.actions.push_back(Action::List(Listing::Nothing));
     }
 
-    /// Whether the restart limit does not allow another server yet: the error for the request says when it does.
+    /// Whether the restart limit does not allow another server yet. The error response says when it does.
     fn is_too_early(&mut self, now: Moment) -> bool {
         if !self.upstream.needs_a_request() {
             return false;
         }
         let wait = millis_until(self.retry_at, now);
-        self.session.retry_after(wait);
+        self.session.set_retry_after(wait);
         wait.is_some()
     }
 
-    /// A request tries again what was given up.
+    /// Tries again, on request, after the upstream was given up.
     fn expect_upstream(&mut self, now: Moment) {
         if self.upstream.needs_a_request() && !self.session.app_is_done() {
-            self.session.upstream_expected();
+            self.session.expect_upstream();
             self.upstream = Upstream::Waiting {
                 until: self.limit.next_attempt(now),
             };
@@ -103,7 +102,7 @@ impl Shim {
     }
 }
 
-/// Whether this needs a server: the session itself answers a ping, and notifications can wait.
+/// Whether a line needs a server: the session itself answers pings, and notifications can wait.
 fn needs_server(line: Line<'_>) -> bool {
     match Message::parse(line) {
         Ok(Message::Request(request)) => !request.method.is("ping"),

@@ -1,24 +1,24 @@
 //! The decisions of `kennel run`: which upstream a session has, when it gets another one, and when it ends.
 //!
-//! [`Shim`] contains the [`Session`], which decides what each line means, and adds everything around it: when to start a
-//! server, elect a daemon, stop, hibernate, fall back to a server of its own and return to sharing, and what a control
-//! message of the daemon means.
+//! [`Shim`] contains the [`Session`], which decides what each line means, and adds everything around it: when to start
+//! a server, elect a daemon, stop, hibernate, go dedicated and return to sharing, and what control messages mean.
 //!
-//! A driver calls, in this order, each time it wakes:
+//! A driver calls, each time it wakes:
 //!
-//! 1. [`app_line`](Shim::app_line), [`upstream_line`](Shim::upstream_line) and [`handle`](Shim::handle) with what happened;
+//! 1. [`handle_app_line`](Shim::handle_app_line), [`handle_upstream_line`](Shim::handle_upstream_line) and
+//!    [`handle`](Shim::handle) for each event;
 //! 2. [`advance`](Shim::advance) with the time;
 //! 3. [`poll_action`](Shim::poll_action) until there is none, [`poll_to_app`](Shim::poll_to_app) and
 //!    [`poll_to_upstream`](Shim::poll_to_upstream) as far as the other side takes lines;
-//! 4. [`output_written`](Shim::output_written) and [`end`](Shim::end);
-//! 5. then it sleeps until [`next_timeout`](Shim::next_timeout).
+//! 4. [`handle_output_written`](Shim::handle_output_written) and [`poll_end`](Shim::poll_end);
+//! 5. [`next_timeout`](Shim::next_timeout), and sleeps until then.
 //!
-//! | file | what it decides |
+//! | file | decides |
 //! |---|---|
 //! | `upstream.rs` | nothing: the states of the upstream |
 //! | `from_app.rs` | what a line of the app starts |
-//! | `server.rs` | the life of the session's own server: start, loss, hibernation |
-//! | `daemon.rs` | the life of a connection: election, control messages, loss |
+//! | `server.rs` | the dedicated server: start, loss, hibernation |
+//! | `daemon.rs` | connections to a daemon: election, control messages, loss |
 //! | `sharing.rs` | when a session that could not share tries again |
 //! | `ending.rs` | when the session ends |
 //! | `action.rs` | nothing: events, actions and ends |
@@ -41,31 +41,30 @@ use sharing::Sharing;
 use upstream::{Next, Silence, Upstream};
 
 use crate::engine::RestartLimit;
-use crate::engine::stopped::{Due, StoppedCheck};
-use crate::engine::survivors::Survivors;
+use crate::engine::silence::{Due, SilenceTimer};
 use crate::message::Line;
 use crate::session::{Replay, Session, Verdict};
 use crate::time::Moment;
 
-/// How a session is to be run.
+/// The settings of a session.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Which requests are sent again to the next upstream.
+    /// Which requests are replayed to the next upstream.
     pub replay: Replay,
-    /// Whether the session shares its server.
+    /// How the session shares its server. `None`: it does not.
     pub sharing: Option<SharingSettings>,
-    /// Why the session does not share, if that was decided before.
+    /// Why the session does not share, for people.
     pub why_dedicated: Option<String>,
-    /// Stop an idle server after this time.
+    /// Stop the server after this idle time.
     pub hibernate: Option<Duration>,
-    /// How long a server may take to end by itself after the end of its input.
+    /// How long a server may take to exit after the end of its input.
     pub after_eof: Duration,
-    /// The end of the app's process ends the session. So an app that closed its input may read its output as late as it
-    /// likes; else the session ends after a while.
+    /// Whether the end of the app's process ends the session. Then an app that closed its input may read its output at
+    /// any time; else the session ends after a time limit.
     pub app_is_watched: bool,
 }
 
-/// How a session shares.
+/// The settings of a session that shares.
 #[derive(Debug, Clone)]
 pub struct SharingSettings {
     /// Only sessions of the modern era share: the app's first request decides.
@@ -76,7 +75,7 @@ pub struct SharingSettings {
     pub why: String,
 }
 
-/// One session, over however many upstreams.
+/// One session and its successive upstreams.
 #[derive(Debug)]
 pub struct Shim {
     session: Session,
@@ -85,25 +84,24 @@ pub struct Shim {
     why_dedicated: Option<String>,
     upstream: Upstream,
     limit: RestartLimit,
-    /// Before this, no request starts a server.
+    /// The time before which no request starts a server.
     retry_at: Option<Moment>,
-    /// The app has made its first request.
+    /// Whether the app has sent its first request.
     introduced: bool,
     client_name: Option<String>,
-    /// Some upstream has answered: a server that exits before that is broken, not unlucky.
+    /// Whether any upstream has answered. A server that exits before that is broken.
     answered_once: bool,
-    /// The present upstream, or the last one, has answered.
+    /// Whether the present or last upstream has answered.
     upstream_answered: bool,
-    /// When the app last asked something, or was answered.
+    /// When the app last sent a request or got a response.
     last_used: Moment,
-    stopped: StoppedCheck,
-    survivors: Survivors,
+    silence: SilenceTimer,
     ending: Ending,
     actions: VecDeque<Action>,
 }
 
 impl Shim {
-    /// A session that begins now.
+    /// Creates a session.
     pub fn new(settings: Settings, now: Moment) -> Shim {
         Shim {
             session: Session::replaying(settings.replay),
@@ -121,15 +119,14 @@ impl Shim {
             answered_once: false,
             upstream_answered: false,
             last_used: now,
-            stopped: StoppedCheck::default(),
-            survivors: Survivors::default(),
+            silence: SilenceTimer::default(),
             ending: Ending::default(),
             actions: VecDeque::new(),
         }
     }
 
-    /// What to do with a line of the upstream: of the session's own server, or of a daemon.
-    pub fn upstream_line<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) -> Verdict {
+    /// Handles a line of the upstream: the dedicated server or a daemon.
+    pub fn handle_upstream_line<'a>(&mut self, line: impl Into<Line<'a>>, now: Moment) -> Verdict {
         let line = line.into();
         match &self.upstream {
             Upstream::Attached(_) => self.daemon_line(line, now),
@@ -139,15 +136,14 @@ impl Shim {
                 }
                 self.answered(line)
             }
-            // It was lost before this line was read.
+            // The upstream was lost before this line was read.
             _ => Verdict::Drop,
         }
     }
 
-    /// Bytes came from the upstream, be it only a part of a line.
-    pub fn upstream_spoke(&mut self) {
-        self.stopped.server_spoke();
-        self.survivors.spoke();
+    /// Records bytes of the upstream, even if they are only a part of a line.
+    pub fn handle_upstream_bytes(&mut self) {
+        self.silence.handle_output();
         if let Upstream::Attached(attached) = &mut self.upstream {
             attached.silence.is_over();
         }
@@ -157,10 +153,10 @@ impl Shim {
         self.answered_once = true;
         self.upstream_answered = true;
         self.ending.answered();
-        self.session.from_upstream(line)
+        self.session.handle_upstream_line(line)
     }
 
-    /// Takes an event that is no line.
+    /// Handles an event other than a line.
     pub fn handle(&mut self, event: Event, now: Moment) {
         match event {
             Event::AppClosed => self.app_closed(),
@@ -172,7 +168,7 @@ impl Shim {
                 unread,
                 ending,
                 stderr,
-            } => self.server_lost(unread, ending, &stderr, now),
+            } => self.handle_server_lost(unread, ending, &stderr, now),
             Event::ServerExited {
                 ending,
                 stdin_closed,
@@ -181,7 +177,7 @@ impl Shim {
             Event::ServerOutdated => self.replace_server(now),
             Event::StopAsked { unread } => self.stop_for_now(unread, now),
             Event::StoppedChecked { pid } => {
-                if self.stopped.checked(pid, now) {
+                if self.silence.handle_check(pid, now) {
                     self.actions.push_back(Action::ReportStopped);
                 }
             }
@@ -191,7 +187,7 @@ impl Shim {
         }
     }
 
-    /// Does what is due by now. Call it each time after all events were handled.
+    /// Does what is due. Call it after all events were handled.
     pub fn advance(&mut self, now: Moment) {
         if self.hibernate_at().is_some_and(|at| now >= at) {
             self.stop_server();
@@ -207,10 +203,10 @@ impl Shim {
             self.start();
         }
         self.stop_waiting_for_answers(now);
-        self.check_stopped(now);
+        self.check_silence(now);
     }
 
-    /// When to call [`advance`](Self::advance), though nothing happens.
+    /// When to call [`advance`](Self::advance).
     pub fn next_timeout(&self) -> Option<Moment> {
         let of_upstream = match &self.upstream {
             Upstream::Waiting { until } => Some(*until),
@@ -221,95 +217,94 @@ impl Shim {
             of_upstream,
             self.hibernate_at(),
             self.return_at(),
-            self.stopped.next_timeout(),
-            self.survivors.next_timeout().filter(|_| self.has_server()),
+            self.silence.next_timeout(),
             self.ending.next_timeout(!self.session.is_idle()),
         ];
         timeouts.into_iter().flatten().min()
     }
 
-    /// Whether there is something to do.
+    /// Whether there is an action to carry out.
     pub fn has_actions(&self) -> bool {
         !self.actions.is_empty()
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// The next line for the app.
+    /// Returns the next line for the app.
     pub fn poll_to_app(&mut self) -> Option<Vec<u8>> {
         self.session.poll_to_app()
     }
 
-    /// The next line for the upstream: the session's own server, or the daemon.
+    /// Returns the next line for the upstream: the dedicated server or the daemon.
     pub fn poll_to_upstream(&mut self) -> Option<Vec<u8>> {
         self.session.poll_to_upstream()
     }
 
-    /// The next note of the session.
+    /// Returns the next note of the session for the log.
     pub fn poll_note(&mut self) -> Option<crate::session::Note> {
         self.session.poll_note()
     }
 
-    /// The session, to be asked where it stands.
+    /// The session, for inspection.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Whether the session's own server serves: lines may be written to it, and are read from it.
+    /// Whether there is a dedicated server: lines are written to it and read from it.
     pub fn has_server(&self) -> bool {
         matches!(self.upstream, Upstream::Dedicated)
     }
 
-    /// Whether no upstream is wanted before the next request.
+    /// Whether the server is stopped until the next request.
     pub fn hibernates(&self) -> bool {
         self.upstream.hibernates()
     }
 
-    /// Whether the session shares, or would if its server were not stopped.
+    /// Whether the session shares, even if its server is stopped.
     pub fn is_shared(&self) -> bool {
         matches!(self.sharing, Sharing::Shared)
     }
 
-    /// Whether the session has a server of its own only because no daemon could be had.
+    /// Whether the session is dedicated only because there was no daemon.
     pub fn is_dedicated_for_now(&self) -> bool {
         self.has_server() && matches!(self.sharing, Sharing::ForNow(_))
     }
 
-    /// Why the session has a server of its own, if anybody wonders.
+    /// Why the session is dedicated, for people.
     pub fn why_dedicated(&self) -> Option<&str> {
         self.why_dedicated.as_deref()
     }
 
-    /// The name that the app gave itself.
+    /// The name in the app's `initialize`.
     pub fn client_name(&self) -> Option<&str> {
         self.client_name.as_deref()
     }
 
-    /// Whether an upstream has ever answered.
+    /// Whether any upstream has answered.
     pub fn answered_once(&self) -> bool {
         self.answered_once
     }
 
-    /// Whether nothing of the app's will be sent any more: the upstream may have the end of its input.
-    pub fn app_said_all(&self) -> bool {
+    /// Whether all of the app's input was sent, so that the upstream may get the end of its input.
+    pub fn all_input_is_sent(&self) -> bool {
         self.session.app_is_done() && self.session.all_is_sent()
     }
 
-    /// An upstream is there and has heard nothing yet.
+    /// Starts the session with a new upstream.
     fn attach(&mut self) {
         self.upstream_answered = false;
-        self.session.upstream_attached();
+        self.session.handle_upstream_attached();
     }
 
-    /// Starts what the session talks to.
+    /// Starts the upstream.
     fn start(&mut self) {
         let Sharing::Shared = self.sharing else {
             return self.start_server();
         };
-        // A daemon that this session may not share would be started for nobody.
+        // Do not start a daemon that this session may not share.
         let modern_only = self
             .settings
             .sharing
@@ -323,7 +318,7 @@ impl Shim {
         self.actions.push_back(Action::Elect(Purpose::Attach));
     }
 
-    /// No upstream before a request; `None` if the session was told to wait for one.
+    /// Gives up the upstream until the next request.
     fn give_up(&mut self, why: &str, stderr: &str) {
         self.session.give_up(why, stderr);
         self.upstream = match self.upstream {
@@ -332,23 +327,23 @@ impl Shim {
         };
     }
 
-    /// The restart limit was reached: a request may try again, and is told when.
+    /// Gives up because of the restart limit. Errors say when a request may try again.
     fn give_up_until_retry(&mut self, why: &str, stderr: &str, now: Moment) {
         self.retry_at = self.limit.retry_at();
-        self.session.retry_after(millis_until(self.retry_at, now));
+        self.session
+            .set_retry_after(millis_until(self.retry_at, now));
         self.give_up(why, stderr);
     }
 
-    fn check_stopped(&mut self, now: Moment) {
-        let pending = self.has_server() && self.session.owes();
-        match self.stopped.advance(pending, now) {
-            Due::Nothing => {}
-            Due::Check => self.actions.push_back(Action::CheckStopped),
-            Due::Cancelled => self.actions.push_back(Action::TimerCancelled),
-        }
-        if self.survivors.advance(pending, now) {
-            self.actions.push_back(Action::LoseServer);
-        }
+    fn check_silence(&mut self, now: Moment) {
+        let pending = self.has_server() && self.session.has_pending_requests();
+        let action = match self.silence.advance(pending, now) {
+            Due::Nothing => return,
+            Due::CheckStopped => Action::CheckStopped,
+            Due::Lost => Action::DeclareServerLost,
+            Due::TimerCancelled => Action::TimerCancelled,
+        };
+        self.actions.push_back(action);
     }
 
     fn warn(&mut self, words: impl Into<String>) {
@@ -364,7 +359,7 @@ impl Silence {
     }
 }
 
-/// How many milliseconds it is until then, if it is in the future.
+/// Milliseconds until a time, if it is in the future.
 fn millis_until(moment: Option<Moment>, now: Moment) -> Option<u64> {
     let wait = moment? - now;
     // Rounded up: earlier is too early.

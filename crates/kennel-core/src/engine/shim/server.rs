@@ -1,13 +1,13 @@
-//! The life of a server of the session's own: start, loss, hibernation, replacement.
+//! The dedicated server: start, loss, hibernation, replacement.
 
 use super::upstream::{Next, Upstream};
 use super::{Action, Listing, Shim};
-use crate::engine::survivors::Survivors;
-use crate::session::{Ending, SERVER_RESTARTED, Unsent};
+use crate::engine::silence::SilenceTimer;
+use crate::session::{SERVER_RESTARTED, ServerExit, Unsent};
 use crate::time::Moment;
 
 impl Shim {
-    /// Whether this is a moment at which a server whose files changed may be replaced: nobody waits for it.
+    /// Whether a server whose files changed may be replaced now: no request is pending.
     pub fn may_replace_server(&self) -> bool {
         self.has_server()
             && self.session.is_idle()
@@ -17,19 +17,20 @@ impl Shim {
 
     pub(super) fn start_server(&mut self) {
         self.ending.server_started();
-        self.survivors = Survivors::default();
+        self.silence = SilenceTimer::default();
         self.upstream = Upstream::Dedicated;
         self.actions.push_back(Action::StartServer);
         self.attach();
     }
 
-    /// The server's first process ended, and its stdout is still open: a helper that it started may hold that.
-    pub(super) fn server_exited(&mut self, ending: Ending, stdin_closed: bool) {
+    /// Records the exit of the server's first process while its stdout is open, perhaps held by a helper that it
+    /// started.
+    pub(super) fn server_exited(&mut self, ending: ServerExit, stdin_closed: bool) {
         self.ending.server_exited(ending);
         if stdin_closed && self.has_server() && !self.session.app_is_done() {
-            self.actions.push_back(Action::LoseServer);
+            self.actions.push_back(Action::DeclareServerLost);
         }
-        self.survivors.first_process_ended(ending);
+        self.silence.handle_first_process_exit(ending);
     }
 
     pub(super) fn server_not_started(&mut self, why: &str) {
@@ -37,12 +38,12 @@ impl Shim {
         self.give_up(&why, "");
     }
 
-    /// The session has lost its server. The next one starts when nothing is left of its process tree: two writers on one
-    /// store are worse than a late answer.
-    pub(super) fn server_lost(
+    /// Handles a lost server. The next one starts when its process tree is empty: two writers on one store are worse
+    /// than a late response.
+    pub(super) fn handle_server_lost(
         &mut self,
         unread: usize,
-        ending: Option<Ending>,
+        ending: Option<ServerExit>,
         stderr: &str,
         now: Moment,
     ) {
@@ -50,14 +51,14 @@ impl Shim {
             return;
         }
         self.upstream = Upstream::Draining(Next::GiveUp);
-        self.session.upstream_ended(ending);
+        self.session.set_server_exit(ending);
         self.session
-            .upstream_lost(SERVER_RESTARTED, Unsent::LastBytes(unread));
+            .handle_upstream_lost(SERVER_RESTARTED, Unsent::LastBytes(unread));
         if self.session.app_is_done() {
             return self.give_up("the server ended", stderr);
         }
-        // One that exits by itself before anything was ever answered says that it cannot start. A signal says nothing of it.
-        let killed = matches!(ending, Some(Ending::Signal(_)));
+        // A server that exits by itself before its first response cannot start. A signal does not show that.
+        let killed = matches!(ending, Some(ServerExit::Signal(_)));
         match self.limit.lost(now, self.upstream_answered) {
             Some(at) if self.answered_once || killed => {
                 self.upstream = Upstream::Draining(Next::Start { at });
@@ -72,7 +73,7 @@ impl Shim {
         }
     }
 
-    /// Nothing is left of the server.
+    /// Handles the end of the server's process tree.
     pub(super) fn server_tree_empty(&mut self) {
         let Upstream::Draining(next) = self.upstream else {
             return;
@@ -83,7 +84,7 @@ impl Shim {
                 Upstream::Waiting { until: at }
             }
             Next::Attach => {
-                // It was stopped: how it ended is not the session's exit code.
+                // The server was stopped: how it exited is not the session's exit code.
                 self.ending.server_started();
                 self.actions.push_back(Action::UseConnection);
                 self.attach();
@@ -97,17 +98,17 @@ impl Shim {
         };
     }
 
-    /// The server's files changed, and nobody waits for it: another one takes its place unnoticed.
+    /// Replaces a server whose files changed, if no request is pending.
     pub(super) fn replace_server(&mut self, now: Moment) {
         if self.may_replace_server() {
             self.stop_server();
             self.session
-                .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+                .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
             self.upstream = Upstream::Draining(Next::Start { at: now });
         }
     }
 
-    /// Stops the server. That is no loss, and does not count for the restart limit.
+    /// Stops the server. This does not count for the restart limit.
     pub(super) fn stop_server(&mut self) {
         if self.has_server() {
             self.actions.push_back(Action::StopServer);
@@ -115,19 +116,19 @@ impl Shim {
         }
     }
 
-    /// When the session's own server hibernates, if nothing happens until then. A daemon decides that for its servers.
+    /// When the dedicated server hibernates. A daemon decides that for shared servers.
     pub(super) fn hibernate_at(&self) -> Option<Moment> {
         let after = self.settings.hibernate?;
         (self.has_server() && self.session.is_quiet()).then(|| self.last_used + after)
     }
 
-    /// The server was stopped for good reason, and starts again with the next request. `unsent`: what of the pending
-    /// requests it never read.
+    /// Records that the server was stopped on purpose, and starts again with the next request. `unsent`: the pending
+    /// requests that it has not received.
     pub(super) fn hibernate(&mut self, unsent: Unsent<'_>, now: Moment) {
         let busy = !self.session.is_quiet();
-        self.session.upstream_lost(SERVER_RESTARTED, unsent);
+        self.session.handle_upstream_lost(SERVER_RESTARTED, unsent);
         self.abandon_return(now);
-        if self.session.app_is_done() && !self.session.owes() {
+        if self.session.app_is_done() && !self.session.has_pending_requests() {
             return self.give_up("it was stopped", "");
         }
         self.upstream = match self.upstream {

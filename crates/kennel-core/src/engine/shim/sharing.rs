@@ -1,30 +1,30 @@
-//! Whether a session shares a server, and the way back after it could not.
+//! Whether a session shares a server, and how it returns to sharing.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// Time before the first attempt to share again. Each further attempt comes after twice as long, up to [`LONGEST`]: there
-/// is no event for "a daemon could be started now" (rule 10).
+/// Delay before the first attempt to share again. It doubles with each further attempt, up to [`LONGEST`]: no event
+/// tells when a daemon can be started (rule 10).
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Whether a session shares.
 #[derive(Debug)]
 pub(super) enum Sharing {
-    /// It has a server of its own for good.
+    /// It has a dedicated server for good.
     Dedicated,
     Shared,
-    /// It would share, and has a server of its own because no daemon could be had.
+    /// It has a dedicated server because there was no daemon.
     ForNow(Return),
 }
 
-/// The attempts to share again.
+/// Attempts to share again.
 #[derive(Debug)]
 pub(super) struct Return {
     pub(super) next: Moment,
     wait: Duration,
-    /// An election for it is under way.
+    /// An election for the attempt is in progress.
     pub(super) electing: bool,
 }
 
@@ -37,8 +37,8 @@ impl Return {
         }
     }
 
-    /// For a daemon that is there but cannot start a server: a session that came back soon would stop its own server for
-    /// nothing, again and again.
+    /// Starts with the longest delay, for a daemon that runs but cannot start a server: a session that returned early
+    /// would stop its dedicated server in vain.
     pub(super) fn after_longest_wait(now: Moment) -> Return {
         Return {
             next: now + LONGEST,
@@ -47,7 +47,7 @@ impl Return {
         }
     }
 
-    /// The attempt failed.
+    /// Records a failed attempt.
     pub(super) fn failed(&mut self, now: Moment) {
         self.electing = false;
         self.wait = LONGEST.min(self.wait * 2);

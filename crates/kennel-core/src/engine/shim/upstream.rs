@@ -1,33 +1,33 @@
-//! What a session talks to.
+//! The upstream of a session.
 
-use crate::election::Watch;
+use crate::election::StuckWatch;
 use crate::time::Moment;
 
-/// The upstream of a session: a server of its own, a daemon, or why there is none.
+/// The upstream of a session: a dedicated server, a daemon, or the reason why there is none.
 #[derive(Debug)]
 pub(super) enum Upstream {
-    /// None before this moment: the first start, or the backoff after a loss.
+    /// None before this time: the first start, or the backoff after a loss.
     Waiting { until: Moment },
-    /// None before the app's first request: it decides whether this session may share.
+    /// None before the app's first request, which decides whether this session may share.
     Unintroduced,
-    /// An election is under way.
+    /// An election is in progress.
     Electing,
-    /// A server of its own.
+    /// A dedicated server.
     Dedicated,
-    /// A server of its own that is ending; what follows when nothing is left of it.
+    /// A dedicated server that is ending, and what follows when its process tree is empty.
     Draining(Next),
     /// A connection to a daemon.
     Attached(Attached),
     /// None before the next request: the server hibernates, or a person stopped it.
     Hibernating,
-    /// None: it ended too often, or cannot be started. A request may try again.
+    /// None: it exited too often, or cannot be started. A request may try again.
     GaveUp,
 }
 
-/// What follows when a process tree is empty.
+/// What follows when the process tree is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Another start, at this moment.
+    /// Another start, at this time.
     Start {
         at: Moment,
     },
@@ -37,32 +37,32 @@ pub(super) enum Next {
     GiveUp,
 }
 
-/// What is known of the daemon behind a connection.
+/// The state of a connection to a daemon.
 #[derive(Debug, Default)]
 pub(super) struct Attached {
-    /// It does not start the server again before a request.
+    /// The daemon starts its server again only on request.
     pub(super) gave_up: bool,
-    /// Its runtime directory is gone: it serves the clients that it has.
+    /// The daemon's runtime directory is gone: it serves only its present clients.
     pub(super) moved: bool,
     pub(super) silence: Silence,
 }
 
-/// How long a daemon has owed an answer.
+/// How long a daemon has been silent with a request pending.
 #[derive(Debug, Default)]
 pub(super) enum Silence {
-    /// It owes none, or spoke since it was looked at.
+    /// No request is pending, or the daemon answered since the last check.
     #[default]
     None,
-    /// It owes an answer, and has said nothing since this moment.
+    /// Silent with a request pending since this time.
     Since(Moment),
-    /// It was asked whether it is there, and is checked at this moment.
-    Asked { watch: Watch, check_at: Moment },
-    /// An election finds out whether it is stuck.
+    /// It was pinged. `check_at`: the time of the next check.
+    Asked { watch: StuckWatch, check_at: Moment },
+    /// An election examines it.
     Suspected,
 }
 
 impl Upstream {
-    /// Whether there is none, and none comes without a request.
+    /// Whether there is none, and only a request changes that.
     pub(super) fn needs_a_request(&self) -> bool {
         match self {
             Upstream::Unintroduced | Upstream::Hibernating | Upstream::GaveUp => true,
@@ -74,7 +74,7 @@ impl Upstream {
         }
     }
 
-    /// Whether a request wakes it.
+    /// Whether a request starts it again.
     pub(super) fn hibernates(&self) -> bool {
         matches!(
             self,

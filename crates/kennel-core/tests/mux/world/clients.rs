@@ -111,7 +111,7 @@ impl World {
 
     pub(super) fn client_says(&mut self, client: u64, line: &str) -> TestCaseResult {
         self.mux
-            .from_client(ClientId(client), line.as_bytes(), Moment::START);
+            .handle_client_line(ClientId(client), line.as_bytes(), Moment::START);
         self.poll()
     }
 
@@ -184,7 +184,7 @@ impl World {
         let client = &self.clients[&number];
         let session = client.session;
         let asks = |(number, client): (&u64, &Client)| {
-            let unheard = self.mux.held_of(ClientId(*number));
+            let unheard = self.mux.queued_requests_of(ClientId(*number));
             let is_heard = |id: u64| !unheard.contains(&Key::Number(id as i64));
             let mut open = client.open.iter();
             open.any(|(id, open)| !matches!(open, Open::Greeting) && is_heard(*id))

@@ -9,7 +9,7 @@ mod server;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use kennel_core::mux::{ClientId, Lane, Out, Policy};
+use kennel_core::mux::{ClientId, Lane, MuxPolicy, Output};
 use kennel_core::time::Moment;
 use proptest::test_runner::TestCaseResult;
 use proptest::{prop_assert, prop_assert_eq};
@@ -158,7 +158,7 @@ impl World {
     pub(crate) fn new() -> World {
         let class = class_of(&initialize("0"));
         World {
-            mux: Twins::new(class, Policy::default()),
+            mux: Twins::new(class, MuxPolicy::default()),
             clients: BTreeMap::new(),
             server: Server::default(),
             facts: BTreeMap::new(),
@@ -220,7 +220,11 @@ impl World {
             What::EndTask => self.task_ends(one),
             What::CancelAsk => match nth(self.server.asks.keys(), one).copied() {
                 Some(id) => {
-                    self.server.asks.remove(&id);
+                    let ask = self.server.asks.remove(&id);
+                    if ask.is_some_and(|ask| ask.roots) {
+                        // It asked because they had changed, and does not wait for the answer: it knows none.
+                        self.server.told = None;
+                    }
                     self.server.burnt.insert(id);
                     self.server_says(&cancel(&id.to_string()))
                 }
@@ -251,7 +255,7 @@ impl World {
         let mut wanted = BTreeSet::new();
         for (number, client) in &self.clients {
             prop_assert!(client.open.is_empty(), "{number} waits: {:?}", client.open);
-            prop_assert_eq!(self.mux.waits_for(ClientId(*number)), 0);
+            prop_assert_eq!(self.mux.pending_requests_of(ClientId(*number)), 0);
             wanted.extend(client.wants.iter().copied());
             if let (Some(told), true) = (&self.server.told, client.initialized) {
                 prop_assert_eq!(told, &client.roots, "the server believes otherwise");
@@ -305,9 +309,9 @@ impl World {
 
     fn poll(&mut self) -> TestCaseResult {
         let mut ready = Vec::new();
-        while let Some(out) = self.mux.poll() {
+        while let Some(out) = self.mux.poll_output() {
             match out {
-                Out::ToServer { lane, line } => {
+                Output::ToServer { lane, line } => {
                     let line = String::from_utf8(line.into()).expect("text");
                     let said: Value = serde_json::from_str(&line).expect("JSON");
                     let serial = said["params"]["serial"].as_u64();
@@ -319,19 +323,19 @@ impl World {
                     }
                     self.server.lanes.entry(lane).or_default().push_back(line);
                 }
-                Out::ToClient { client, line } => {
+                Output::ToClient { client, line } => {
                     if self.client_hears(client.0, &line)? {
                         ready.push(client.0);
                     }
                 }
-                Out::ToClients { clients, line } => {
+                Output::ToClients { clients, line } => {
                     for client in clients {
                         if self.client_hears(client.0, &line)? {
                             ready.push(client.0);
                         }
                     }
                 }
-                Out::Dismiss { client, .. } => self.gone(client.0),
+                Output::Dismiss { client, .. } => self.gone(client.0),
             }
         }
         for client in ready {

@@ -273,7 +273,7 @@ impl World {
     }
 
     pub(super) fn server_says(&mut self, line: &str) -> TestCaseResult {
-        self.mux.from_server(line.as_bytes(), Moment::START);
+        self.mux.handle_server_line(line.as_bytes(), Moment::START);
         self.poll()
     }
 }

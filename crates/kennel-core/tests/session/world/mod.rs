@@ -135,7 +135,7 @@ impl World {
                 }
                 self.session.give_up("why", "detail");
             }
-            Step::Expect => self.session.upstream_expected(),
+            Step::Expect => self.session.expect_upstream(),
             Step::PollApp(count) => self.poll_app(count)?,
             Step::PollUpstream(count) => self.poll_upstream(count)?,
         }
@@ -178,7 +178,7 @@ impl World {
         // What the server is to hear first depends on what the app knows.
         self.poll_app(usize::MAX)?;
         self.servers += 1;
-        self.session.upstream_attached();
+        self.session.handle_upstream_attached();
         self.server = Some(Server::new(self.servers, &self.app));
         Ok(())
     }
@@ -186,7 +186,7 @@ impl World {
     fn lose(&mut self, known: Known) -> TestCaseResult {
         let Some(mut server) = self.server.take() else {
             self.session
-                .upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+                .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
             return Ok(());
         };
         let mut ids: Vec<Key> = Vec::new();
@@ -197,7 +197,7 @@ impl World {
                 ids.extend(unheard.iter().map(|serial| self.app.key(*serial)));
                 Unsent::Told {
                     ids: &ids,
-                    heard: None,
+                    received: None,
                 }
             }
             Known::Counted(lines) => {
@@ -206,7 +206,7 @@ impl World {
                 server.take(rest, &mut self.app, self.setting.replay)?;
                 Unsent::Told {
                     ids: &ids,
-                    heard: Some(server.bytes_handed()),
+                    received: Some(server.bytes_handed()),
                 }
             }
             Known::Bytes { lines, written } => {
@@ -218,7 +218,7 @@ impl World {
             }
         };
         self.app.may_be_done(server.in_flight());
-        self.session.upstream_lost(SERVER_RESTARTED, unsent);
+        self.session.handle_upstream_lost(SERVER_RESTARTED, unsent);
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl World {
     }
 
     fn app_says(&mut self, line: &str) -> TestCaseResult {
-        match self.session.from_app(line.as_bytes()) {
+        match self.session.handle_app_line(line.as_bytes()) {
             Verdict::Forward => self.hand_out(line.as_bytes()),
             Verdict::Replace(other) => self.hand_out(&other),
             Verdict::Drop => Ok(()),
@@ -244,7 +244,7 @@ impl World {
     }
 
     fn server_says(&mut self, line: &str) -> TestCaseResult {
-        match self.session.from_upstream(line.as_bytes()) {
+        match self.session.handle_upstream_line(line.as_bytes()) {
             Verdict::Forward => self.app.hear(line.as_bytes(), self.server.as_mut()),
             Verdict::Replace(other) => self.app.hear(&other, self.server.as_mut()),
             Verdict::Drop => Ok(()),

@@ -4,24 +4,24 @@ use std::io;
 
 use rustix::net::AddressFamily;
 
-use super::super::sock_diag::{SockDiag, TcpAnswer, tcp_request};
-use super::{Ports, Query, Row, Side};
+use super::super::sock_diag::{SockDiag, tcp_request, tcp_socket};
+use super::{Ports, Query, Side, TcpSocket, number_of};
 
-/// The sockets of both families that `query` asks for.
-pub(super) fn rows(query: &Query) -> io::Result<Vec<Row>> {
+/// The IPv4 and IPv6 sockets that match `query`.
+pub(super) fn rows(query: &Query) -> io::Result<Vec<TcpSocket>> {
     let mut diag = SockDiag::open()?;
     let mut rows = Vec::new();
     for family in [AddressFamily::INET, AddressFamily::INET6] {
-        let request = tcp_request(family, 1 << query.state, &filter(query.ports));
+        let request = tcp_request(family, 1 << number_of(query.state), &filter(query.ports));
         diag.ask(&request, |answer| {
-            rows.extend(TcpAnswer::read(answer).map(Row::from));
+            rows.extend(tcp_socket(answer));
         })?;
     }
     Ok(rows)
 }
 
-/// `least <= port && port <= most`, for the kernel's small machine. Each comparison is two words; its second
-/// number is how far to go on if it does not hold, and past the end by one word means no.
+/// `least <= port && port <= most` in the bytecode of `inet_diag`. Each comparison has two words. Its second number is how far
+/// to jump if it does not hold; a jump to one word past the end rejects the socket.
 fn filter(ports: Ports) -> Vec<u8> {
     let Ports::Within { side, least, most } = ports else {
         return Vec::new();
@@ -38,25 +38,4 @@ fn filter(ports: Ports) -> Vec<u8> {
         code.extend(port.to_ne_bytes());
     }
     code
-}
-
-impl From<TcpAnswer> for Row {
-    fn from(answer: TcpAnswer) -> Row {
-        let TcpAnswer {
-            state,
-            local,
-            remote,
-            timer,
-            uid,
-            inode,
-        } = answer;
-        Row {
-            local,
-            remote,
-            state,
-            timer,
-            uid,
-            inode,
-        }
-    }
 }

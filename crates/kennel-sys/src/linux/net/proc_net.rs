@@ -1,13 +1,13 @@
-//! Sockets as `/proc/net` lists them: all of them, every time. The fallback.
+//! TCP sockets from `/proc/net`, which always lists all of them: the fallback.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{Query, Row};
+use super::{Query, TcpSocket, number_of};
 
-/// The sockets of both families that `query` asks for.
-pub(super) fn rows(query: &Query) -> io::Result<Vec<Row>> {
+/// The IPv4 and IPv6 sockets that match `query`.
+pub(super) fn rows(query: &Query) -> io::Result<Vec<TcpSocket>> {
     let mut rows = parse(&std::fs::read_to_string("/proc/net/tcp")?, query);
     match std::fs::read_to_string("/proc/net/tcp6") {
         Ok(text) => rows.extend(parse(&text, query)),
@@ -18,22 +18,22 @@ pub(super) fn rows(query: &Query) -> io::Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn parse(text: &str, query: &Query) -> Vec<Row> {
+pub(super) fn parse(text: &str, query: &Query) -> Vec<TcpSocket> {
     let per_second = rustix::param::clock_ticks_per_second();
-    let row = |line: &str| -> Option<Row> {
+    let row = |line: &str| -> Option<TcpSocket> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let (local, remote) = (fields.next()?, fields.next()?);
         let state = u8::from_str_radix(fields.next()?, 16).ok()?;
-        // Of a thousand lines, a few are asked for: the rest of the others is not read.
-        if state != query.state {
+        // Few of many lines match: the rest of the others is not parsed.
+        if state != number_of(query.state) {
             return None;
         }
         let (_, ticks) = fields.nth(1)?.split_once(':')?;
         let ticks = u64::from_str_radix(ticks, 16).ok()?;
-        Some(Row {
+        Some(TcpSocket {
             local: address(local)?,
             remote: address(remote)?,
-            state,
+            state: query.state,
             timer: Duration::from_millis(ticks * 1000 / per_second.max(1)),
             uid: fields.nth(1)?.parse().ok()?,
             inode: fields.nth(1)?.parse().ok()?,
@@ -43,7 +43,7 @@ fn parse(text: &str, query: &Query) -> Vec<Row> {
     rows.filter(|row| query.wants(row)).collect()
 }
 
-/// `0100007F:1F90`: the address as 32-bit numbers of this machine, the port as one of its own.
+/// Parses `0100007F:1F90`: the address as 32-bit numbers in the byte order of this machine, and the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -67,29 +67,29 @@ fn address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ports;
+    use super::super::{Ports, TcpState};
     use super::*;
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_table_reads_as_the_kernel_means_it() {
+    fn a_table_is_parsed() {
         let text = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0
    1: 0100007F:1F90 0100007F:C350 06 00000000:00000000 03:000005DC 00000000     0        0 0 3 0
  garbage
 ";
-        let of = |state| {
+        let of = |state: TcpState| {
             let ports = Ports::Any;
             parse(text, &Query { state, ports })
         };
-        let (listening, remembered) = (of(10), of(6));
-        assert_eq!((listening.len(), remembered.len()), (1, 1));
-        let rows = [&listening[0], &remembered[0]];
+        let (listening, closed) = (of(TcpState::Listen), of(TcpState::TimeWait));
+        assert_eq!((listening.len(), closed.len()), (1, 1));
+        let rows = [&listening[0], &closed[0]];
         assert_eq!(rows[0].local, "127.0.0.1:8080".parse().unwrap());
         assert_eq!(
             (rows[0].uid, rows[0].inode, rows[0].state),
-            (1000, 4711, 10)
+            (1000, 4711, TcpState::Listen)
         );
         assert_eq!(rows[1].remote, "127.0.0.1:50000".parse().unwrap());
         let ticks = rustix::param::clock_ticks_per_second();

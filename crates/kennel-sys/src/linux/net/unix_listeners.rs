@@ -1,4 +1,4 @@
-//! Unix sockets as `/proc/net/unix` lists them.
+//! Listening Unix sockets from `/proc/net/unix`.
 
 use std::fs;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::process::ProcessRef;
 
-/// The flag of a socket that takes connections (`__SO_ACCEPTCON`).
+/// The flag of a listening socket (`__SO_ACCEPTCON`).
 const ACCEPTS: u32 = 1 << 16;
 
-/// Whether a socket that takes connections is bound to this path; the daemon behind it does not notice the question.
+/// Whether a listening socket is bound to this path. Does not connect to it.
 ///
-/// An error where that cannot be seen: `process`, whose socket it is, has another network namespace.
+/// Fails if `process`, the owner of the socket, is in another network namespace.
 pub fn listens_at(path: &Path, process: &ProcessRef) -> io::Result<bool> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net"));
     if namespace("self")? != namespace(&process.pid().to_string())? {
@@ -21,24 +21,24 @@ pub fn listens_at(path: &Path, process: &ProcessRef) -> io::Result<bool> {
     Ok(is_listed(&fs::read("/proc/net/unix")?, path))
 }
 
-/// A line has seven fields, then the path: address, references, protocol, flags, type, state, inode.
 fn is_listed(text: &[u8], path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    listening(text).any(|(_, listed)| listed == path)
+}
+
+/// The inode and the path of each listening socket in the text of `/proc/net/unix`. The path is empty if it has none.
+pub(in super::super) fn listening(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let lines = text.split(|&byte| byte == b'\n').skip(1);
-    lines.into_iter().any(|line| {
+    lines.filter_map(|line| {
+        // Address, references, protocol, flags, type, state, inode, path. The inode is padded to five columns.
         let mut fields = line.splitn(7, |&byte| byte == b' ');
-        let flags = fields.nth(3).and_then(|flags| str::from_utf8(flags).ok());
-        let flags = flags.and_then(|flags| u32::from_str_radix(flags, 16).ok());
-        // Behind type and state. The inode is filled up to five columns.
-        let rest = fields.nth(2).map(<[u8]>::trim_ascii_start);
-        let at = rest.and_then(|rest| {
-            let end = rest.iter().position(|&byte| byte == b' ');
-            match end {
-                Some(end) if rest[..end].iter().all(u8::is_ascii_digit) => Some(&rest[end + 1..]),
-                _ => None,
-            }
-        });
-        let listens = flags.is_some_and(|flags| flags & ACCEPTS != 0);
-        listens && at == Some(path.as_os_str().as_bytes())
+        let flags = u32::from_str_radix(str::from_utf8(fields.nth(3)?).ok()?, 16).ok()?;
+        let rest = fields.nth(2)?.trim_ascii_start();
+        let (inode, path) =
+            rest.split_at(rest.iter().take_while(|byte| byte.is_ascii_digit()).count());
+        let inode = str::from_utf8(inode).ok()?.parse().ok()?;
+        let path = path.strip_prefix(b" ").unwrap_or(path);
+        (flags & ACCEPTS != 0).then_some((inode, path))
     })
 }
 
@@ -61,7 +61,7 @@ mod tests {
         assert!(listens_at(&path, &me).unwrap());
         let none = listener.accept().expect_err("nobody has connected");
         assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
-        // An end of a connection has the same path, and takes no connections.
+        // A connected socket has the same path, and does not listen.
         let _near = UnixStream::connect(&path).unwrap();
         let _far = listener.accept().unwrap();
         drop(listener);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_read_whatever_the_width_of_its_inode() {
+    fn a_line_is_parsed_with_any_width_of_its_inode() {
         let head = "Num       RefCount Protocol Flags    Type St Inode Path\n";
         for inode in ["    7", "12345", "123456789"] {
             let line = format!(
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_wait_while_nobody_takes_them() {
+    fn connections_wait_until_they_are_accepted() {
         let scope = Scope::new("queue");
         let path = scope.path("here");
         let listener = UnixListener::bind(&path).unwrap();

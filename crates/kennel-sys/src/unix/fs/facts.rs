@@ -1,4 +1,4 @@
-//! What a file system says about one file.
+//! Facts about a file.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::{FileType, Stat};
 
 use crate::user::UserId;
 
-/// Which file it is, whatever its name.
+/// The identity of a file, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     pub(crate) dev: u64,
@@ -27,7 +27,7 @@ impl FileId {
         self.dev
     }
 
-    /// Its number in its file system.
+    /// The inode number.
     pub fn number(self) -> u64 {
         self.ino
     }
@@ -42,12 +42,12 @@ impl From<&Metadata> for FileId {
     }
 }
 
-/// What a file was at one moment: kind, owner, rights, size.
+/// The facts about a file at one moment: kind, owner, mode, size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileFacts {
     id: FileId,
     kind: FileType,
-    /// The bits of rights and the sticky bit.
+    /// The permission bits and the sticky bit.
     mode: u32,
     owner: u32,
     group: u32,
@@ -55,7 +55,8 @@ pub struct FileFacts {
     size: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    changed: i64,
+    /// Seconds and nanoseconds.
+    changed: (i64, i64),
 }
 
 impl FileFacts {
@@ -64,17 +65,17 @@ impl FileFacts {
         file.metadata().map(|meta| FileFacts::from(&meta))
     }
 
-    /// The facts of the file that a path leads to; links are followed.
+    /// The facts of the file at a path; links are followed.
     pub fn at(path: &Path) -> io::Result<FileFacts> {
         path.metadata().map(|meta| FileFacts::from(&meta))
     }
 
-    /// Which file it is.
+    /// The identity of the file.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// The user whose it is.
+    /// The owner of the file.
     pub fn owner(&self) -> UserId {
         UserId::from_raw(self.owner)
     }
@@ -114,22 +115,32 @@ impl FileFacts {
         self.links
     }
 
-    /// When its content changed last, in seconds and nanoseconds since 1970. Any program can set this back.
+    /// Time of the last change of its content, in seconds and nanoseconds since 1970. Any program can set it.
     pub fn modified(&self) -> (i64, i64) {
         self.modified
     }
 
-    /// When anything about it changed last, in seconds since 1970. No program can set this back.
+    /// Time of the last change of the file or its facts, in seconds since 1970. No program can set it.
     pub fn changed(&self) -> i64 {
+        self.changed.0
+    }
+
+    /// The same, in seconds and nanoseconds.
+    pub fn changed_at(&self) -> (i64, i64) {
         self.changed
     }
 
-    /// Whether a user may be allowed to execute it.
+    /// The permission bits.
+    pub fn mode(&self) -> u32 {
+        self.mode & 0o7777
+    }
+
+    /// Whether an execute bit is set for any user.
     pub fn is_executable(&self) -> bool {
         self.allows(0o111)
     }
 
-    /// Whether any user may write to it. Root writes anyway.
+    /// Whether a write bit is set for any user. Root may write anyway.
     pub fn is_writable(&self) -> bool {
         self.allows(0o222)
     }
@@ -139,7 +150,7 @@ impl FileFacts {
         self.allows(0o020)
     }
 
-    /// Whether everybody may write to it.
+    /// Whether all users may write to it.
     pub fn is_writable_by_everybody(&self) -> bool {
         self.allows(0o002)
     }
@@ -165,7 +176,7 @@ impl From<&Metadata> for FileFacts {
             links: meta.nlink(),
             size: meta.size(),
             modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: meta.ctime(),
+            changed: (meta.ctime(), meta.ctime_nsec()),
         }
     }
 }
@@ -184,12 +195,12 @@ impl From<Stat> for FileFacts {
             links: number(stat.st_nlink),
             size: stat.st_size.unsigned_abs(),
             modified: (stat.st_mtime, number(stat.st_mtime_nsec) as i64),
-            changed: stat.st_ctime,
+            changed: (stat.st_ctime, number(stat.st_ctime_nsec) as i64),
         }
     }
 }
 
-/// The mode of a file, whose type differs from one system to another.
+/// The mode of a file, whose type differs between systems.
 pub(crate) fn mode_of(stat: &Stat) -> u32 {
     number(stat.st_mode) as u32
 }
@@ -204,7 +215,7 @@ fn kind_of(kind: std::fs::FileType) -> FileType {
     }
 }
 
-/// A number whose type differs from one system, or processor, to another.
+/// A number whose type differs between systems or processors.
 fn number<T: TryInto<u64>>(raw: T) -> u64 {
     raw.try_into().unwrap_or(u64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Files and directories, used through what was opened and not by path again, so that nobody can put another in its place
-//! between a look and an act.
+//! Files and directories, accessed through open descriptors instead of paths, so that no process can replace them between a
+//! check and a use.
 
 mod facts;
 
@@ -15,31 +15,37 @@ use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, StatVfsMountFlags, 
 
 use crate::os;
 pub use crate::os::{DirChanges, SHARED_DIRECTORIES, SYSTEM_DIRECTORIES, mount_points};
+use crate::runtime_dir::RuntimeDir;
 pub(crate) use facts::mode_of;
 pub use facts::{FileFacts, FileId};
 
-/// How a directory is opened to be read: the directory itself, and not what a link leads to.
+/// Flags to open a directory for reading, without following a link.
 pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Whether what is at this path is on a read-only file system: nothing there can be changed, nor made writable by its mode.
+/// Whether a path is on a read-only file system.
 pub fn is_on_read_only_fs(path: &Path) -> bool {
     rustix::fs::statvfs(path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// An open directory. What is done through it is done in this very directory, whatever has its path by now.
+/// An open directory. Operations apply to this directory even if its path now leads elsewhere.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
 
 impl Dir {
+    /// A runtime directory.
+    pub fn of(dir: &RuntimeDir) -> io::Result<Dir> {
+        dir.handle().try_clone_to_owned().map(Dir)
+    }
+
     /// The root of the file system.
     pub fn root() -> io::Result<Dir> {
         Ok(Dir(os::open_entry(rustix::fs::CWD, OsStr::new("/"))?))
     }
 
-    /// Opens a directory in this one, to be read. A link is not followed.
+    /// Opens a subdirectory for reading. A link is not followed.
     pub fn open_dir(&self, name: &OsStr) -> io::Result<Dir> {
         Ok(Dir(rustix::fs::openat(
             &self.0,
@@ -49,12 +55,12 @@ impl Dir {
         )?))
     }
 
-    /// Opens a directory in this one unless a file system is mounted there, which is [`io::ErrorKind::CrossesDevices`].
+    /// Opens a subdirectory unless it is a mount point, which is [`io::ErrorKind::CrossesDevices`].
     pub fn open_dir_of_same_mount(&self, name: &OsStr) -> io::Result<Dir> {
         os::open_dir_of_same_mount(self.0.as_fd(), name).map(Dir)
     }
 
-    /// What has this name now, held: whatever it is, and whether or not it can be read. A link is not followed.
+    /// Opens an entry of any kind only to identify it, even if it cannot be read. A link is not followed.
     pub fn entry(&self, name: &OsStr) -> io::Result<Entry> {
         let fd = os::open_entry(self.0.as_fd(), name)?;
         let facts = rustix::fs::fstat(&fd)?.into();
@@ -66,29 +72,29 @@ impl Dir {
         Ok(rustix::fs::fstat(&self.0)?.into())
     }
 
-    /// The facts of what has this name; `None` if nothing has. A link is not followed.
+    /// The facts of an entry; `None` if it is missing. A link is not followed.
     pub fn facts_of(&self, name: &OsStr) -> io::Result<Option<FileFacts>> {
         facts_of(self.0.as_fd(), name)
     }
 
-    /// Where the link of this name leads.
+    /// The target of a link.
     pub fn read_link(&self, name: &OsStr) -> io::Result<PathBuf> {
         read_link(self.0.as_fd(), name)
     }
 
-    /// The names of all entries, in order.
+    /// The names of all entries, sorted.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         names(self.0.as_fd())
     }
 
-    /// Opens a file to be read, whatever it is. A link is not followed, and nobody is waited for where it is a pipe.
+    /// Opens a file of any kind for reading, without blocking on a pipe. A link is not followed.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
         Ok(File::from(file))
     }
 
-    /// Creates a file that only this user can read, to be written. An error if the name is taken.
+    /// Creates a file for writing that only this user can access. An error if it exists.
     pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -96,7 +102,7 @@ impl Dir {
         Ok(File::from(file))
     }
 
-    /// Whether this process may write to what has this name; `.` is the directory itself.
+    /// Whether this process may write to an entry; `.` is the directory itself.
     pub fn may_write(&self, name: &OsStr) -> bool {
         let access = rustix::fs::Access::WRITE_OK;
         rustix::fs::accessat(&self.0, name, access, AtFlags::empty()).is_ok()
@@ -112,26 +118,25 @@ impl Dir {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Gives a file another name, in place of what had it.
+    /// Renames a file, replacing an existing one.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
     }
 
-    /// Exchanges the names of two files in one step. [`io::ErrorKind::Unsupported`] where the file system or the kernel
-    /// cannot.
+    /// Exchanges the names of two files atomically. [`io::ErrorKind::Unsupported`] if the file system or the kernel cannot
+    /// do that.
     pub fn exchange(&self, one: &OsStr, other: &OsStr) -> io::Result<()> {
         os::exchange(self.0.as_fd(), one, other)
     }
 
-    /// Waits until its entries are on disk.
+    /// Blocks until its entries are on disk.
     pub fn sync(&self) -> io::Result<()> {
         let dir = reopened(self.0.as_fd())?;
         Ok(rustix::fs::fsync(&dir)?)
     }
 }
 
-/// What had a name in a directory when it was opened: a file, a directory or a link, which stays the same whatever gets its
-/// name later.
+/// A directory entry as it was opened: a file, a directory or a link. It stays the same even if the name is reused.
 #[derive(Debug)]
 pub struct Entry {
     fd: OwnedFd,
@@ -139,38 +144,38 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What it is.
+    /// The facts of the entry.
     pub fn facts(&self) -> &FileFacts {
         &self.facts
     }
 
-    /// Where it leads, if it is a link.
+    /// The target, if it is a link.
     pub fn link_target(&self) -> io::Result<PathBuf> {
         read_link(self.fd.as_fd(), OsStr::new(""))
     }
 
-    /// The directory that it is. It can be used to find its entries even where it cannot be read.
+    /// The entry as a directory. Its entries can be opened even if it cannot be read.
     pub fn into_dir(self) -> Dir {
         Dir(self.fd)
     }
 }
 
-/// What [`copy_rights`] could not copy.
+/// The property that [`copy_rights`] could not copy.
 #[derive(Debug)]
 pub enum NotCopied {
     /// Owner and mode could not be read or set.
     Mode(io::Error),
-    /// An attribute of this name, or an access control list.
+    /// An extended attribute with this name, or an access control list.
     Attribute(String, io::Error),
-    /// The group, which has rights that others do not have: the new file would give them to another group.
+    /// The group, if it has permissions that others do not have: in the new file another group would get them.
     Group,
 }
 
-/// Gives `new` the owner, the mode and the extended attributes of `old`, with its access control list.
+/// Copies owner, mode, extended attributes and access control list of `old` to `new`.
 pub fn copy_rights(old: &File, new: &File) -> Result<(), NotCopied> {
     let mode = |errno: rustix::io::Errno| NotCopied::Mode(errno.into());
     let stat = rustix::fs::fstat(old).map_err(mode)?;
-    // Only root can give it to another owner; everybody else who may write it is its owner already.
+    // Only root can change the owner. Other users who may write the file own it already.
     let (owner, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     let _ = rustix::fs::fchown(new, Some(owner), Some(group));
     let new_group = rustix::fs::fstat(new).map_err(mode)?.st_gid;
@@ -178,7 +183,7 @@ pub fn copy_rights(old: &File, new: &File) -> Result<(), NotCopied> {
     if new_group != stat.st_gid && of_group & !of_others != 0 {
         return Err(NotCopied::Group);
     }
-    // Before the mode, whose group bits mean the mask where there is an access control list.
+    // Before the mode: with an access control list, its group bits are the mask of the list.
     os::copy_attributes(old.as_fd(), new.as_fd())
         .map_err(|(name, errno)| NotCopied::Attribute(name, errno))?;
     rustix::fs::fchmod(new, Mode::from_raw_mode(stat.st_mode & 0o7777)).map_err(mode)
@@ -189,22 +194,22 @@ pub fn may_execute(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// Locks a file until it is closed; false if another process has it locked. Does not wait.
+/// Locks a file until it is closed; `false` if another process has it locked. Does not block.
 pub fn try_lock(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Creates a directory, and those that it is in, for this user alone. One that is there stays as it is.
+/// Creates a directory and its missing parents for this user alone. An existing one stays as it is.
 pub fn create_private_dirs(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Creates a directory for this user alone. An error if the name is taken.
+/// Creates a directory for this user alone. An error if it exists.
 pub fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Creates a file that only this user can read, to be written. An error if the name is taken.
+/// Creates a file for writing that only this user can access. An error if it exists.
 pub fn create_private_file(path: &Path) -> io::Result<File> {
     File::options()
         .write(true)
@@ -213,7 +218,7 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a file to be read, whatever it is: nobody is waited for where it is a pipe. Links are followed.
+/// Opens a file of any kind for reading, without blocking on a pipe. Links are followed.
 pub fn open_without_waiting(path: &Path) -> io::Result<File> {
     File::options()
         .read(true)
@@ -221,7 +226,7 @@ pub fn open_without_waiting(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// The facts of what has this name in a directory; `None` if nothing has. A link is not followed.
+/// The facts of an entry in a directory; `None` if it is missing. A link is not followed.
 pub(crate) fn facts_of(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<FileFacts>> {
     match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat.into())),
@@ -230,7 +235,7 @@ pub(crate) fn facts_of(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<F
     }
 }
 
-/// The names of all entries of a directory, in order.
+/// The names of all entries of a directory, sorted.
 pub(crate) fn names(dir: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::new(reopened(dir)?)? {
@@ -248,7 +253,7 @@ fn read_link(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<PathBuf> {
     Ok(OsString::from_vec(target.into_bytes()).into())
 }
 
-/// The same directory once more, to be read from its beginning.
+/// The directory opened again, to be read from its beginning.
 fn reopened(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, ".", DIRECTORY, Mode::empty())?)
 }

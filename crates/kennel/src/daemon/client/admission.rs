@@ -1,5 +1,5 @@
-//! Whether a client may be served here. What it may do is decided by what the kernel says of its process, never by its
-//! own word: a confined process must not have anything done for it outside its confinement.
+//! Whether a client is served. The kernel's facts about its process decide, never its own word: the daemon must do nothing
+//! for a confined process outside its confinement.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,6 +10,7 @@ use std::rc::Rc;
 use kennel_core::hello::{ClientHello, Text};
 use kennel_sys::confinement::Confinement;
 use kennel_sys::process::ProcessRef;
+use serde::{Deserialize, Serialize};
 
 use super::ClientConn;
 use crate::confined;
@@ -23,58 +24,58 @@ use crate::start_error::is_shortage;
 
 /// Why a client is not served.
 pub(super) enum Refusal {
-    /// It must go dedicated; why, for people.
-    Apart(String),
-    /// This daemon lacks what it takes to look at the client, such as descriptors: it may come back later.
+    /// It must go dedicated. The reason is for people.
+    Dedicated(String),
+    /// The daemon lacks something, such as descriptors, to check the client. It may come back later.
     Shortage(io::Error),
 }
 
 impl Refusal {
-    /// Why, for people.
-    fn words(self) -> String {
+    /// The reason, for people.
+    fn reason(self) -> String {
         match self {
-            Refusal::Apart(why) => why,
-            Refusal::Shortage(error) => format!("this daemon cannot look at it: {error}"),
+            Refusal::Dedicated(why) => why,
+            Refusal::Shortage(error) => format!("this daemon cannot check it: {error}"),
         }
     }
 }
 
 impl<T: Into<String>> From<T> for Refusal {
     fn from(why: T) -> Refusal {
-        Refusal::Apart(why.into())
+        Refusal::Dedicated(why.into())
     }
 }
 
-/// Whether a client with this hello is served, which was looked at when it came. Both looks count, and both read everything:
-/// by executing a program with more rights (setuid, file capabilities, another label) a process can become less confined, while
-/// another one that stays confined speaks on its connection; or more, in ways that it could not without.
+/// Whether a client with this hello is served. It was checked on arrival and is checked again; both count and read
+/// everything. A process can become less confined when it executes a program with more rights (setuid, file capabilities,
+/// another label) while a confined one uses its connection; and more confined, in ways that it could not without.
 pub(super) fn of_hello(
     daemon: &DaemonState,
-    link: &ClientConn,
+    conn: &ClientConn,
     hello: &ClientHello,
-    when_it_came: Early,
+    on_arrival: ArrivalCheck,
 ) -> Result<(), Refusal> {
-    is_confined_as_we_are(&when_it_came.0?)?;
-    let theirs = confinement_of(link)?;
+    on_arrival.0?;
+    let theirs = confinement_of(conn)?;
     hello.check()?;
-    fits(daemon, hello, &theirs)?;
+    has_key_of_daemon(daemon, hello, &theirs)?;
     let clients = daemon.clients.borrow();
-    let is_taken = |other: &ClientConn| other.has_session(&hello.session) && !is_same(link, other);
+    let is_taken = |other: &ClientConn| other.has_session(&hello.session) && !is_same(conn, other);
     match clients.values().any(|other| is_taken(other)) {
         true => Err("its session is another process's".into()),
         false => Ok(()),
     }
 }
 
-/// Whether a client without a hello may use what the first client with a hello wanted; why not, for people. As in
-/// [`of_hello`], what it was when it came counts too.
+/// Whether a client without a hello is served like the first client with one; why not, for people. As in [`of_hello`], the
+/// check on arrival counts too.
 pub(super) fn of_bare(
     daemon: &DaemonState,
-    link: &ClientConn,
-    when_it_came: Early,
+    conn: &ClientConn,
+    on_arrival: ArrivalCheck,
 ) -> Result<(), String> {
-    is_confined_as_we_are(&when_it_came.0.map_err(Refusal::words)?)?;
-    may_have_a_server(link)?;
+    on_arrival.0.map_err(Refusal::reason)?;
+    may_have_a_server(conn)?;
     let first = daemon.first_hello.borrow();
     let mut env = first.iter().flat_map(|first| first.env.iter());
     let gives_rights =
@@ -87,86 +88,93 @@ pub(super) fn of_bare(
     }
 }
 
-/// Whether a server may be started for this client, which may have confined itself since it was let in: only if it is confined
-/// as this daemon is, for so were all who were let in. Why not, for people.
+/// Whether a server may be started for this client, which may have confined itself since it was accepted: only if it is
+/// confined as the daemon is. Why not, for people.
 ///
-/// Not its key: that names the program as it was found then, and a server may be started anew because its files changed.
-pub(in crate::daemon) fn may_have_a_server(link: &ClientConn) -> Result<(), String> {
-    is_confined_as_we_are(&confinement_of(link).map_err(Refusal::words)?)
+/// Its key is not checked: it names the program as it was found then, and a server may be started again because its files
+/// changed.
+pub(in crate::daemon) fn may_have_a_server(conn: &ClientConn) -> Result<(), String> {
+    is_confined_as_we_are(&confinement_of(conn).map_err(Refusal::reason)?)
 }
+
+const NOT_CONFINED_AS_WE_ARE: &str = "it is not confined as this daemon is";
 
 fn is_confined_as_we_are(theirs: &Confinement) -> Result<(), String> {
     match *theirs == *confined::ours()? {
         true => Ok(()),
-        false => Err("it is not confined as this daemon is".to_owned()),
+        false => Err(NOT_CONFINED_AS_WE_ARE.to_owned()),
     }
 }
 
-/// Whether the program that a client names may be run for an upgrade: only if the client could do all by itself that
-/// this daemon can, and is one of ours.
-pub(in crate::daemon) fn may_lend_its_program(daemon: &DaemonState, link: &ClientConn) -> bool {
+/// Whether the program that a client names may be run for an upgrade: only if the client is of this daemon's key, and could
+/// do by itself all that the daemon can.
+pub(in crate::daemon) fn may_offer_program(daemon: &DaemonState, conn: &ClientConn) -> bool {
     let (Some(hello), Ok(theirs), Ok(ours)) =
-        (link.hello.get(), confinement_of(link), confined::ours())
+        (conn.hello.get(), confinement_of(conn), confined::ours())
     else {
         return false;
     };
-    fits(daemon, hello, &theirs).is_ok() && theirs.is_as_free_as(ours)
+    has_key_of_daemon(daemon, hello, &theirs).is_ok() && theirs.is_as_free_as(ours)
 }
 
-/// Whether the key of a client with this hello and confinement is this daemon's; why not, for people.
-fn fits(daemon: &DaemonState, hello: &ClientHello, theirs: &Confinement) -> Result<(), String> {
-    // First: its key cannot be ours then, and to compute it means to look at paths of its choice, outside its confinement.
+/// Whether a client with this hello and confinement has the daemon's key; why not, for people.
+fn has_key_of_daemon(
+    daemon: &DaemonState,
+    hello: &ClientHello,
+    theirs: &Confinement,
+) -> Result<(), String> {
+    // First: with another confinement the key is another one, and to compute it reads paths of the client's choice, outside
+    // its confinement.
     is_confined_as_we_are(theirs)?;
-    if wants_the_same_as_the_first(daemon, hello) {
+    if has_key_fields_of_first(daemon, hello) {
         return Ok(());
     }
     let Some(hash) = key::hash_of_hello(hello, theirs) else {
         return Err("another version of Kennel made its key".to_owned());
     };
-    if hash.starts_with(daemon.meeting.key()) && is_the_present_one(daemon, &hash) {
+    if hash.starts_with(daemon.key_dir.key()) && is_current_hash(daemon, &hash) {
         return Ok(());
     }
-    // A daemon that an earlier build started has the key of that build, which tells less apart: it serves those who have
-    // the same key now, whatever that is, as the first of them.
+    // A daemon of an earlier build has that build's key, which distinguishes less. It serves clients that have the key of
+    // the first of them now.
     let former = former_key::of_hello(hello, theirs);
-    let at_former = former.iter().any(|key| key == daemon.meeting.key());
-    // Its servers may be of clients that this build has not let in: theirs must have the same rights.
+    let at_former = former.iter().any(|key| key == daemon.key_dir.key());
+    // Its servers may be of clients that this build did not admit: theirs must have the same rights.
     let at_former = at_former
-        && starters(daemon)
+        && hellos_of_servers(daemon)
             .iter()
             .all(|it| have_same_rights(hello, it));
-    match at_former && is_the_present_one(daemon, &hash) {
+    match at_former && is_current_hash(daemon, &hash) {
         true => Ok(()),
         false => Err("its key is not this daemon's".to_owned()),
     }
 }
 
-/// Whether the whole hash of a client's key is the one of all clients here: that of the first. The daemon itself knows only
-/// the digits that it was started with.
-fn is_the_present_one(daemon: &DaemonState, hash: &str) -> bool {
-    let mut present = daemon.present_hash.borrow_mut();
+/// Whether the full hash of a client's key is that of the first client. The daemon was started with only some digits of it.
+fn is_current_hash(daemon: &DaemonState, hash: &str) -> bool {
+    let mut present = daemon.key_hash.borrow_mut();
     present.get_or_insert_with(|| hash.to_owned()) == hash
 }
 
-/// Whether all that a key is made of is the same as the first client's, which has this daemon's key. Most clients' is, and
-/// to compute a key means to look for the program again. Both are confined as this daemon is.
-fn wants_the_same_as_the_first(daemon: &DaemonState, hello: &ClientHello) -> bool {
+/// Whether the hello has the same key fields as the first client's, which has the daemon's key. Most have, and to compute a
+/// key means to find the program again. Both are confined as the daemon is.
+fn has_key_fields_of_first(daemon: &DaemonState, hello: &ClientHello) -> bool {
     let first = daemon.first_hello.borrow();
     let (Some(first), Ok(ours)) = (&*first, confined::ours()) else {
         return false;
     };
     let same = (&hello.key, &hello.env) == (&first.key, &first.env)
         && (&hello.spec.command, &hello.spec.cwd) == (&first.spec.command, &first.spec.cwd);
-    let fits = || {
+    let has_key_of_daemon = || {
         key::hash_of_hello(first, ours).is_some_and(|hash| {
-            hash.starts_with(daemon.meeting.key()) && is_the_present_one(daemon, &hash)
+            hash.starts_with(daemon.key_dir.key()) && is_current_hash(daemon, &hash)
         })
     };
-    same && *daemon.first_fits.get_or_init(fits)
+    same && *daemon.first_has_key.get_or_init(has_key_of_daemon)
 }
 
 /// The hellos with which servers of this daemon were started, or would be.
-fn starters(daemon: &DaemonState) -> Vec<Rc<ClientHello>> {
+fn hellos_of_servers(daemon: &DaemonState) -> Vec<Rc<ClientHello>> {
     let servers = daemon.servers.borrow();
     let started = servers
         .values()
@@ -174,13 +182,13 @@ fn starters(daemon: &DaemonState) -> Vec<Rc<ClientHello>> {
     started.chain(daemon.first_hello.borrow().clone()).collect()
 }
 
-/// Whether two sessions have the same credentials, get packages from the same registries and, for a server in the table, have
-/// the same of what it reads.
+/// Whether two sessions have the same credentials, the same package registries and, for a server in the table, the same of
+/// what it reads.
 fn have_same_rights(one: &ClientHello, other: &ClientHello) -> bool {
     rights(one) == rights(other)
 }
 
-/// The variables that count whatever somebody said.
+/// The variables that count in every key.
 fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
     let command: Vec<OsString> = hello.spec.command.iter().map(os).collect();
     let always = Always::of(&command);
@@ -192,19 +200,66 @@ fn rights(hello: &ClientHello) -> Vec<(OsString, OsString)> {
     rights
 }
 
-/// What confined a client when it came.
-pub(super) struct Early(Result<Confinement, Refusal>);
+/// Whether a client was confined as the daemon is when it connected; why it is not served, if not.
+pub(super) struct ArrivalCheck(Result<(), Refusal>);
 
-/// Looks at a client that has just come, while it looks at us.
-pub(super) fn at_first_sight(link: &ClientConn) -> Early {
-    Early(confinement_of(link))
+/// An [`ArrivalCheck`] in a snapshot.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ArrivalSnapshot {
+    /// It was confined as the daemon was. With the facts about that, because another program may be confined in another
+    /// way.
+    Same(Vec<String>),
+    Dedicated(String),
+    /// With the system's error number.
+    Shortage(i32),
 }
 
-/// What confines the process at the other end of the connection.
-fn confinement_of(link: &ClientConn) -> Result<Confinement, Refusal> {
+/// Checks a client that has just connected.
+pub(super) fn check_on_arrival(conn: &ClientConn) -> ArrivalCheck {
+    let theirs = confinement_of(conn);
+    ArrivalCheck(theirs.and_then(|theirs| Ok(is_confined_as_we_are(&theirs)?)))
+}
+
+impl ArrivalCheck {
+    /// The check of a client that connected to an older build, which did not hand its check over.
+    pub(super) fn unknown() -> ArrivalCheck {
+        ArrivalCheck(Err(
+            "how it was confined when it connected is not known".into()
+        ))
+    }
+
+    pub(super) fn snapshot(&self) -> ArrivalSnapshot {
+        match (&self.0, confined::ours()) {
+            (Ok(()), Ok(ours)) => ArrivalSnapshot::Same(ours.facts()),
+            (Ok(()), Err(why)) => ArrivalSnapshot::Dedicated(why.to_owned()),
+            (Err(Refusal::Dedicated(why)), _) => ArrivalSnapshot::Dedicated(why.clone()),
+            (Err(Refusal::Shortage(error)), _) => {
+                ArrivalSnapshot::Shortage(error.raw_os_error().unwrap_or_default())
+            }
+        }
+    }
+
+    pub(super) fn restore(snapshot: ArrivalSnapshot) -> ArrivalCheck {
+        ArrivalCheck(match snapshot {
+            ArrivalSnapshot::Same(facts) => match confined::ours() {
+                Ok(ours) if ours.facts() == facts => Ok(()),
+                Ok(_) => Err(NOT_CONFINED_AS_WE_ARE.into()),
+                Err(why) => Err(why.into()),
+            },
+            ArrivalSnapshot::Dedicated(why) => Err(why.into()),
+            ArrivalSnapshot::Shortage(errno) => {
+                Err(Refusal::Shortage(io::Error::from_raw_os_error(errno)))
+            }
+        })
+    }
+}
+
+/// The confinement of the process at the other end of the connection.
+fn confinement_of(conn: &ClientConn) -> Result<Confinement, Refusal> {
     let of_shortage = |error: &io::Error| error.raw_os_error().is_some_and(is_shortage);
-    let Some(process) = link.peer.as_ref() else {
-        // A peer is referred to by a descriptor, too.
+    let Some(process) = conn.peer.as_ref() else {
+        // A process reference needs a descriptor, too.
         return Err(match File::open("/dev/null") {
             Err(error) if of_shortage(&error) => Refusal::Shortage(error),
             _ => "its process cannot be seen".into(),
@@ -226,15 +281,15 @@ fn confinement_of(link: &ClientConn) -> Result<Confinement, Refusal> {
 
 /// Whether two connections are of one process.
 fn is_same(one: &ClientConn, other: &ClientConn) -> bool {
-    let identity = |link: &ClientConn| link.peer.as_ref().map(ProcessRef::identity).copied();
+    let identity = |conn: &ClientConn| conn.peer.as_deref().map(ProcessRef::identity).copied();
     match (identity(one), identity(other)) {
         (Some(one), Some(other)) => one.same_process(&other),
         _ => false,
     }
 }
 
-/// `kennel daemon --keys`: prints the key, and the former keys, the newest version first, of a client that says the hello on stdin and is confined as
-/// this process is. For tests, and for whoever wonders why two sessions do not share.
+/// `kennel daemon --keys`: prints the key and the former keys, newest version first, of a client with the hello on stdin
+/// and this process's confinement. For tests, and to find out why two sessions do not share.
 #[expect(clippy::print_stdout, reason = "somebody asks")]
 pub(in crate::daemon) fn print_keys() -> ExitCode {
     let mut line = Vec::new();

@@ -1,53 +1,51 @@
-//! When a server is read. It is not read while its clients have a backlog and the daemon
-//! holds much: so all that read are served, as fast as the slowest of them, and memory is bounded. Only a client that does
-//! not read at all is disconnected.
+//! Decides when a server is read. It is not read while its clients have a backlog and the daemon holds much: all clients
+//! that read are served as fast as the slowest of them, and memory is bounded. A client that does not read, or that holds up
+//! the others for too long, is disconnected.
 
-use std::time::Instant;
+use kennel_core::engine::daemon::{BACKLOG, ServerSlot, ServerThrottle};
 
 use super::super::daemon_state::DaemonState;
-use super::super::memory::{BACKLOG, SMALL};
 use super::super::queue::queued_bytes;
-use super::super::tasks::{first_of, moments};
+use super::super::timers::Timer;
 use super::ServerIo;
 
-/// Why the server is not read for now.
-enum Hold {
-    /// Its only client has enough to read.
-    Alone,
-    /// The daemon holds much; until when to wait for clients to read.
-    Memory(Instant),
-}
-
 impl ServerIo {
-    /// Waits until the server may be read.
-    pub(in crate::daemon) async fn may_speak(&self, daemon: &DaemonState) {
-        while let Some(hold) = self.hold(daemon) {
-            let until = match hold {
-                Hold::Alone => None,
-                Hold::Memory(until) => Some(until),
+    /// Whether the server may be read. If not, it is run when that may have changed.
+    pub(in crate::daemon) fn update_throttle(&self, daemon: &DaemonState) -> bool {
+        let throttle = self.throttle(daemon);
+        let is_throttled = throttle.is_some();
+        if is_throttled || self.is_throttled.get() {
+            let mut throttled = daemon.throttled_servers.borrow_mut();
+            match is_throttled {
+                true => throttled.insert(self.slot),
+                false => throttled.remove(&self.slot),
             };
-            first_of! {
-                () = daemon.drained.notified() => {},
-                () = self.stirred.notified() => {},
-                () = moments::until(until) => {},
+            drop(throttled);
+            self.is_throttled.set(is_throttled);
+            let engine = daemon.engine.borrow();
+            let clients = engine.slot(self.slot).map_or(0, ServerSlot::clients);
+            drop(engine);
+            // An only client holds up nobody.
+            if clients > 1 {
+                self.hold_up.borrow_mut().record(daemon.now());
             }
+            let until = match throttle {
+                Some(ServerThrottle::Memory) => Some(daemon.drop_stalled()),
+                Some(ServerThrottle::OnlyClient) | None => None,
+            };
+            daemon.set_timer(Timer::ServerThrottle(self.slot), until);
         }
+        !is_throttled
     }
 
-    fn hold(&self, daemon: &DaemonState) -> Option<Hold> {
+    fn throttle(&self, daemon: &DaemonState) -> Option<ServerThrottle> {
         if queued_bytes() < BACKLOG {
             return None;
         }
-        let (alone, unread) = {
-            let ids = daemon.engine.borrow().clients_of(self.slot);
-            let clients = daemon.clients.borrow();
-            let its = ids.iter().filter_map(|id| clients.get(id));
-            let alone = ids.len() == 1 && its.clone().all(|it| it.to_client.is_full());
-            (alone, its.map(|it| it.to_client.len()).max().unwrap_or(0))
-        };
-        match unread >= SMALL && daemon.holds_much_with(unread) {
-            true => Some(Hold::Memory(daemon.drop_stalled())),
-            false => alone.then_some(Hold::Alone),
-        }
+        let clients = daemon.engine.borrow().clients_of(self.slot);
+        let unread = |id| daemon.client(id).map(|conn| conn.to_client.len());
+        let unread: Vec<usize> = clients.into_iter().filter_map(unread).collect();
+        let held = daemon.count_memory();
+        daemon.memory.borrow().server_throttle(&unread, held)
     }
 }

@@ -1,66 +1,73 @@
-//! What the clients say, on its way to the server.
+//! Writes the lines of clients to their server.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::io::{self, PipeWriter, Write};
 
 use kennel_core::lifetime::ClientId;
 use kennel_core::message::Owned;
 use kennel_core::mux::Lane;
+use kennel_sys::io::{Interest, Source};
 use serde::{Deserialize, Serialize};
 
 use super::super::daemon_state::DaemonState;
-use super::super::spare::give_back;
-use super::super::tasks::Descriptor;
+use super::super::queue::recycle;
+use super::super::server::ServerStage;
 use super::ServerIo;
 
 impl ServerIo {
-    /// Writes what the clients say to the server, until it hears no more.
-    pub(in crate::daemon) async fn feed(
-        &self,
-        daemon: &DaemonState,
-        stdin: Rc<Descriptor<OwnedFd>>,
-    ) {
-        *self.stdin.borrow_mut() = Rc::downgrade(&stdin);
-        loop {
+    /// Handles room in stdin: writes lines until the pipe is full.
+    pub(in crate::daemon) fn on_writable(&self, daemon: &DaemonState) {
+        let stdin = self.running.borrow().as_ref().and_then(|it| it.stdin());
+        let Some(stdin) = stdin else {
+            return;
+        };
+        let interest = loop {
             match self.write_some(daemon, &stdin) {
                 Ok(true) => {}
-                Ok(false) => self.news.notified().await,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if stdin.room().await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
+                Ok(false) => break Ok(Interest::NONE),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => break Ok(Interest::WRITE),
+                    io::ErrorKind::Interrupted => {}
+                    _ => break Err(error),
+                },
             }
+        };
+        if interest.and_then(|it| stdin.set_interest(it)).is_err() {
+            self.stdin_failed(daemon);
         }
     }
 
-    /// Writes some of what is to be written to the server next; `false` if that is nothing. What is not written
-    /// stays where others find it.
-    fn write_some(&self, daemon: &DaemonState, stdin: &Descriptor<OwnedFd>) -> io::Result<bool> {
-        let mut cut = self.cut.borrow_mut();
-        if cut.is_none() {
+    /// Handles a failed write: no process reads stdin any more.
+    fn stdin_failed(&self, daemon: &DaemonState) {
+        let running = self.running.borrow().clone();
+        if let Some(running) = running {
+            running.close_stdin();
+        }
+        self.close(daemon);
+    }
+
+    /// Writes some of the next lines; `false` if there are none. The rest stays in `unwritten`, where a snapshot finds it.
+    fn write_some(&self, daemon: &DaemonState, stdin: &Source<PipeWriter>) -> io::Result<bool> {
+        let mut unwritten = self.unwritten.borrow_mut();
+        if unwritten.is_none() {
             let chunk = daemon.engine.borrow_mut().next_chunk(self.slot);
-            *cut = chunk.map(Unwritten::new);
-            if cut.is_some() {
-                self.stirred.notify_waiters();
+            *unwritten = chunk.map(Unwritten::new);
+            if unwritten.is_some() {
+                self.wake_throttled(daemon);
             }
         }
-        let Some(chunk) = &mut *cut else {
+        let Some(chunk) = &mut *unwritten else {
             return Ok(false);
         };
-        self.width.suit(stdin, chunk.line.len() - chunk.done);
-        chunk.done += rustix::io::write(stdin, &chunk.line[chunk.done..])?;
+        self.width.fit(stdin, chunk.line.len() - chunk.done);
+        chunk.done += (&**stdin).write(&chunk.line[chunk.done..])?;
         if chunk.done == chunk.line.len() {
-            give_back(cut.take().map(|chunk| chunk.line));
+            recycle(unwritten.take().map(|chunk| chunk.line));
             daemon.engine.borrow_mut().set_writing(self.slot, false);
         }
         Ok(true)
     }
 
-    /// Writes a line to the server at once, for nothing is ahead of it: nobody is woken for that.
+    /// Writes a line at once: no other line is ahead of it.
     pub(in crate::daemon) fn write_line(
         &self,
         daemon: &DaemonState,
@@ -68,24 +75,27 @@ impl ServerIo {
         mut line: Owned,
         by: Option<ClientId>,
     ) {
-        let Some(stdin) = self.stdin.borrow().upgrade() else {
+        let stdin = self.running.borrow().as_ref().and_then(|it| it.stdin());
+        let Some(stdin) = stdin.filter(|_| self.stage.get() != ServerStage::Waiting) else {
             let mut engine = daemon.engine.borrow_mut();
             return engine.queue_for_server(self.slot, lane, line, by);
         };
         line.push(b'\n');
-        self.width.suit(&*stdin, line.len());
-        // If it hears no more, whoever writes the rest will see.
-        let done = rustix::io::write(&*stdin, &line).unwrap_or(0);
+        self.width.fit(&*stdin, line.len());
+        // If no process reads stdin any more, the next write finds that.
+        let done = (&**stdin).write(&line).unwrap_or(0);
         if done < line.len() {
-            self.cut.replace(Some(Unwritten { line, done }));
+            self.unwritten.replace(Some(Unwritten { line, done }));
             daemon.engine.borrow_mut().set_writing(self.slot, true);
-            self.news.notify_one();
+            if stdin.set_interest(Interest::WRITE).is_err() {
+                self.lose(daemon);
+            }
         } else {
-            give_back(Some(line));
+            recycle(Some(line));
         }
-        // It waited for its turn until now: whoever said it may say more.
+        // It had waited in a lane: its client may send more.
         if by.is_none_or(|by| lane != Lane::Of(by)) {
-            self.stirred.notify_waiters();
+            self.wake_throttled(daemon);
         }
     }
 }
@@ -103,7 +113,7 @@ impl Unwritten {
         Unwritten { line, done: 0 }
     }
 
-    /// The lines of which not all is written: one that lacks its newline alone may be understood.
+    /// The lines that are not written completely. A line that lacks only its newline may have been read.
     pub(super) fn cut_off(&self) -> impl Iterator<Item = &[u8]> {
         let mut end = 0;
         let lines = self.line.split_inclusive(|&byte| byte == b'\n');

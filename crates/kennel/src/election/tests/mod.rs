@@ -5,8 +5,10 @@ mod stories;
 mod with_the_daemon;
 
 use std::any::type_name_of_val;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +20,7 @@ use kennel_sys::{Signal, events};
 use kennel_testkit::{DEADLINE, Scope, bin, wait_for};
 
 use super::*;
-use crate::meeting::{DaemonRecord, SPAWN_LOCK};
+use crate::key_dir::{DaemonRecord, SPAWN_LOCK};
 
 /// Set in the process that is the test itself: only there leads the environment to the scope.
 const INSIDE: &str = "TESTKIT_INSIDE";
@@ -68,7 +70,7 @@ fn again(command: &Command, name: &str) -> Command {
         };
     }
     again
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", name, "--nocapture", "--include-ignored"])
         .env(INSIDE, "1");
     again
 }
@@ -133,11 +135,11 @@ fn pending(elected: Elected) -> Pending {
         Elected::Pending(pending) => pending,
         Elected::AtOnce(outcome) => {
             let shared = Arc::new(Shared {
-                decided: Bell::new().unwrap(),
-                abandoned: Bell::new().unwrap(),
+                decided: Arc::new(Waker::new().unwrap()),
+                abandoned: Waker::new().unwrap(),
                 outcome: Mutex::new(Some(outcome)),
             });
-            shared.decided.ring();
+            shared.decided.wake();
             Pending {
                 shared,
                 until: Instant::now() + DEADLINE,
@@ -148,7 +150,7 @@ fn pending(elected: Elected) -> Pending {
 
 fn decided(pending: &Pending) -> Outcome {
     wait_for("the election is decided", || {
-        events::sleep(&[pending.as_fd()], &[], Some(Duration::from_secs(1))).unwrap();
+        events::sleep(&[&*pending.decided()], &[], Some(Duration::from_secs(1))).unwrap();
         pending.take()
     })
 }
@@ -168,7 +170,7 @@ fn connected(outcome: Outcome) -> Attached {
             generation,
             greeted: None,
         } => Attached {
-            socket,
+            socket: socket.as_fd().try_clone_to_owned().unwrap().into(),
             daemon: daemon.unwrap(),
             generation,
         },
@@ -204,7 +206,6 @@ fn shim(key: &str, program: &str) -> Child {
     let inherited = Command::new(std::env::current_exe().unwrap());
     let path = type_name_of_val(&a_shim).split_once("::").unwrap().1;
     again(&inherited, path)
-        .arg("--ignored")
         .env("TESTKIT_KEY", key)
         .env("TESTKIT_DAEMON", program)
         .stdout(Stdio::null())

@@ -9,7 +9,7 @@ pub(crate) fn secret_addresses() -> Vec<&'static str> {
 }
 
 #[test]
-fn what_gives_rights_counts_by_its_name_or_by_its_value() {
+fn credentials_are_recognised_by_name_or_by_value() {
     for name in [
         "MYSQL_PWD",
         "PGPASSWORD",
@@ -128,7 +128,7 @@ fn every_entry_of_the_tables_of_names_makes_a_credential() {
         "SSH_KEYFILE",
         "userPwd",
         "GOOGLE_APPLICATION_CREDENTIALS",
-        // It says whose passwords are read.
+        // Names the owner of the passwords.
         "PASSWORD_STORE_DIR",
         "BORG_PASSCOMMAND",
         "SLACK_WEBHOOK_URL",
@@ -143,7 +143,7 @@ fn every_entry_of_the_tables_of_names_makes_a_credential() {
 }
 
 #[test]
-fn names_that_look_like_those_of_credentials_are_none() {
+fn names_that_only_look_like_credentials_are_none() {
     for name in [
         "KEYBOARD_LAYOUT",
         "MONKEY",

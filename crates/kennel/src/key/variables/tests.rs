@@ -10,7 +10,7 @@ fn env(pairs: &[(&str, &str)]) -> Env {
 
 const PATH: &str = "/home/ada/.cargo/bin:/home/ada/.local/bin:/usr/local/bin:/usr/bin:/bin";
 
-/// What the SDKs' clients pass on, and no more.
+/// The variables that the SDKs' clients pass on.
 const OF_SDK: &[(&str, &str)] = &[
     ("HOME", "/home/ada"),
     ("LOGNAME", "ada"),
@@ -20,7 +20,7 @@ const OF_SDK: &[(&str, &str)] = &[
     ("USER", "ada"),
 ];
 
-/// A login shell in a terminal.
+/// Variables of a login shell in a terminal.
 const OF_SHELL: &[(&str, &str)] = &[
     ("HOME", "/home/ada"),
     ("LOGNAME", "ada"),
@@ -38,7 +38,7 @@ const OF_SHELL: &[(&str, &str)] = &[
     ("SSH_AUTH_SOCK", "/run/user/1000/gcr/ssh"),
 ];
 
-/// What a desktop gives to apps that it starts.
+/// Variables that a desktop gives to the apps it starts.
 const OF_DESKTOP: &[(&str, &str)] = &[
     ("HOME", "/home/ada"),
     ("LOGNAME", "ada"),
@@ -174,12 +174,12 @@ pub(crate) fn apps() -> Vec<(&'static str, Env)> {
     ]
 }
 
-fn names(what: Question<'_>) -> Vec<String> {
+fn names(what: VariableInput<'_>) -> Vec<String> {
     let names = counted(what).into_iter();
     names.map(|name| name.into_string().unwrap()).collect()
 }
 
-const NOTHING: Question<'_> = Question {
+const NOTHING: VariableInput<'_> = VariableInput {
     env: &[],
     env_key: None,
     known: None,
@@ -188,10 +188,10 @@ const NOTHING: Question<'_> = Question {
 };
 
 #[test]
-fn what_an_app_or_a_terminal_sets_for_itself_does_not_count() {
-    // Of an app without a table, what its user's shell exports counts, and nothing else of the app's.
+fn variables_that_an_app_or_a_terminal_sets_for_itself_do_not_count() {
+    // Of an app without a table, the variables that its user's shell exports count, and none of the app's own.
     for (app, env) in apps() {
-        let counted = names(Question {
+        let counted = names(VariableInput {
             env: &env,
             cwd_given: true,
             ..NOTHING
@@ -208,14 +208,14 @@ fn what_an_app_or_a_terminal_sets_for_itself_does_not_count() {
 }
 
 #[test]
-fn the_directory_of_a_project_counts_unless_somebody_chose_another() {
+fn the_directory_of_a_project_counts_unless_cwd_is_given() {
     let env = env(&[
         ("CLAUDE_PROJECT_DIR", "/a"),
         ("WORKSPACE_FOLDER_PATHS", "/a"),
         ("X", "1"),
     ]);
     let of = |cwd_given| {
-        names(Question {
+        names(VariableInput {
             env: &env,
             cwd_given,
             ..NOTHING
@@ -237,7 +237,7 @@ fn a_locale_that_python_chose_for_itself_does_not_count() {
         ("de_DE.UTF-8", true),
     ] {
         let env = env(&[("LC_CTYPE", value)]);
-        let counted = names(Question {
+        let counted = names(VariableInput {
             env: &env,
             ..NOTHING
         });
@@ -246,7 +246,7 @@ fn a_locale_that_python_chose_for_itself_does_not_count() {
 }
 
 #[test]
-fn of_a_known_server_only_what_it_reads_counts_and_credentials() {
+fn of_a_known_server_only_the_variables_it_reads_and_credentials_count() {
     let env = env(&[
         ("A_1", "x"),
         ("B", "x"),
@@ -256,7 +256,7 @@ fn of_a_known_server_only_what_it_reads_counts_and_credentials() {
         ("CURSOR_API_KEY", "x"),
         ("npm_config_registry", "https://x"),
     ]);
-    let counted = names(Question {
+    let counted = names(VariableInput {
         env: &env,
         known: Some(&["A_*"]),
         ..NOTHING
@@ -268,8 +268,8 @@ fn of_a_known_server_only_what_it_reads_counts_and_credentials() {
         "npm_config_registry",
     ];
     assert_eq!(counted, wanted);
-    // What somebody named counts beside it.
-    let counted = names(Question {
+    // Named variables count in addition.
+    let counted = names(VariableInput {
         env: &env,
         env_key: Some(&["B".into()]),
         known: Some(&["A_*"]),
@@ -282,7 +282,7 @@ fn of_a_known_server_only_what_it_reads_counts_and_credentials() {
 #[test]
 fn a_name_that_ends_in_a_star_stands_for_all_that_begin_like_it() {
     let env = env(&[("AWS_PROFILE", "x"), ("AWS", "x"), ("B", "x")]);
-    let counted = names(Question {
+    let counted = names(VariableInput {
         env: &env,
         env_key: Some(&["AWS_*".into()]),
         ..NOTHING
@@ -291,7 +291,7 @@ fn a_name_that_ends_in_a_star_stands_for_all_that_begin_like_it() {
 }
 
 #[test]
-fn settings_of_npm_that_say_what_code_is_run_count_unless_npm_set_them_itself() {
+fn settings_of_npm_that_change_the_code_count_unless_npm_set_them_itself() {
     let settings = [
         "npm_config_node_options",
         "npm_config_script_shell",
@@ -309,7 +309,7 @@ fn settings_of_npm_that_say_what_code_is_run_count_unless_npm_set_them_itself() 
     ]);
     for known in [Some(NODE), None] {
         let of = |env: &Env| {
-            names(Question {
+            names(VariableInput {
                 env,
                 known,
                 ..NOTHING
@@ -328,7 +328,7 @@ fn command(words: &str) -> Vec<OsString> {
 }
 
 #[test]
-fn the_launcher_tells_whose_registries_count() {
+fn the_launcher_decides_whose_registries_count() {
     let (node, python) = (Some(Ecosystem::Node), Some(Ecosystem::Python));
     for (words, ecosystem) in [
         ("npx -y @x/y@1", node),
@@ -340,7 +340,7 @@ fn the_launcher_tells_whose_registries_count() {
         ("uv tool run y", python),
         ("uv run y.py", python),
         ("pipx run y", python),
-        // What is behind it may be either.
+        // Its operand may be either.
         ("uv run npx -y z", None),
         ("sh -c npx", None),
         ("npx --unheard-of y", None),
@@ -352,7 +352,7 @@ fn the_launcher_tells_whose_registries_count() {
 }
 
 #[test]
-fn registries_of_the_other_ecosystem_keep_nobody_from_sharing() {
+fn registries_of_the_other_ecosystem_do_not_count() {
     let of_python = ["PIP_INDEX_URL", "UV_INDEX", "UV_DEFAULT_INDEX"];
     let of_node = [
         "npm_config_registry",
@@ -374,7 +374,7 @@ fn registries_of_the_other_ecosystem_keep_nobody_from_sharing() {
         (None, all),
     ] {
         for known in [Some(&["A"][..]), None] {
-            let counted = names(Question {
+            let counted = names(VariableInput {
                 env: &env,
                 known,
                 ecosystem,
@@ -382,8 +382,8 @@ fn registries_of_the_other_ecosystem_keep_nobody_from_sharing() {
             });
             assert_eq!(counted, wanted, "{ecosystem:?} {known:?}");
         }
-        // Who names it means it.
-        let named = names(Question {
+        // A named variable always counts.
+        let named = names(VariableInput {
             env: &env,
             env_key: Some(&["UV_INDEX".into()]),
             ecosystem,
@@ -394,7 +394,7 @@ fn registries_of_the_other_ecosystem_keep_nobody_from_sharing() {
 }
 
 #[test]
-fn every_list_is_written_down_for_people() {
+fn every_list_is_documented() {
     let document = include_str!("../../../../../docs/SHARING.md");
     let (_, section) = document.split_once("## The environment\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();

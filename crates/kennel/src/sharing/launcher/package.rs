@@ -1,27 +1,27 @@
-//! How a package is written: with a scope, a version, extras, or as a place of its own.
+//! Parses the name of a package: with a scope, a version, extras, or a location.
 
 use super::grammar::Line;
 use super::{Launched, base};
 
-/// Where a package comes from: the same name means another thing in each.
+/// Where a package comes from: one name means different packages in different registries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Registry {
-    /// The registry of npm.
+    /// The npm registry.
     Npm,
     /// The Python Package Index.
     PyPi,
-    /// A repository, a directory, or a registry that an option names: nobody can say what is there.
+    /// A repository, a directory, or a registry named by an option: the package cannot be identified.
     Elsewhere,
 }
 
-/// A package as a launcher's word names it.
+/// A package as the words of a launcher name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spec {
     registry: Registry,
     name: String,
 }
 
-/// What a line starts whose option `option` names packages, and otherwise its first operand.
+/// What a command line starts if `option` names packages, and its first operand otherwise.
 pub(super) fn launched(
     line: &Line<'_, '_>,
     option: &[&str],
@@ -46,7 +46,7 @@ pub(super) fn launched(
     })
 }
 
-/// A package whose program is called like it.
+/// A package whose program has the package's name.
 pub(super) fn launched_alone(spec: Spec, elsewhere: bool) -> Option<Launched> {
     Some(Launched::Package {
         registry: if elsewhere {
@@ -76,7 +76,7 @@ pub(super) fn npm(word: &str) -> Option<Spec> {
     let plain =
         |text: &str| !text.is_empty() && !text.starts_with('.') && text.chars().all(is_plain);
     if plain(name) && scope.is_none_or(plain) {
-        // `name@npm:other` and `name@file:dir` are not what they are called.
+        // `name@npm:other` and `name@file:dir` are other packages than `name`.
         let registry = if version.contains([':', '/']) || name.ends_with(".tgz") {
             Registry::Elsewhere
         } else {
@@ -104,7 +104,7 @@ pub(super) fn pypi(word: &str) -> Option<Spec> {
     if !rest.is_empty() && !rest.starts_with(['@', '=', '<', '>', '!', '~']) {
         return place(word);
     }
-    // `name@https://…` and `name.whl` are not what they are called.
+    // `name@https://…` and `name.whl` are other packages than `name`.
     let registry = if rest.contains(['/', ':']) || name.ends_with(".whl") {
         Registry::Elsewhere
     } else {
@@ -116,7 +116,7 @@ pub(super) fn pypi(word: &str) -> Option<Spec> {
     })
 }
 
-/// Something that is no name of a registry.
+/// A location that is not a name in a registry.
 fn place(word: &str) -> Option<Spec> {
     let name = base(word).split(['#', '?', '@']).next()?;
     let name = name.strip_suffix(".git").unwrap_or(name);
@@ -130,7 +130,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "._-".contains(c)
 }
 
-/// The package that a file below the last `node_modules` belongs to.
+/// The package that contains a file below the last `node_modules`.
 pub(super) fn of_installed_file(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = path.split('/').collect();
     if parts.contains(&"..") {
@@ -139,7 +139,7 @@ pub(super) fn of_installed_file(path: &str) -> Option<String> {
     let at = parts.iter().rposition(|part| *part == "node_modules")?;
     let inside = parts.split_off(at + 1);
     match inside[..] {
-        // The links to the programs: the name of one says nothing about its package.
+        // Links to programs: their names do not identify the package.
         [".bin", ..] => None,
         [scope, name, _, ..] if scope.starts_with('@') => Some(format!("{scope}/{name}")),
         [name, _, ..] if !name.starts_with('@') => Some(name.to_owned()),
@@ -147,7 +147,7 @@ pub(super) fn of_installed_file(path: &str) -> Option<String> {
     }
 }
 
-/// Where package managers put the programs of a project, of an environment and of a person.
+/// The directories in which package managers install programs for a project, an environment or a user.
 const THEIR_DIRS: [[&str; 2]; 5] = [
     ["node_modules", ".bin"],
     ["venv", "bin"],
@@ -155,10 +155,10 @@ const THEIR_DIRS: [[&str; 2]; 5] = [
     ["env", "bin"],
     [".local", "bin"],
 ];
-/// And of a machine.
+/// The same for the whole machine.
 const SYSTEM_DIRS: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"];
 
-/// Whether a program is where installers put them: found by its bare name, or in a directory that is theirs.
+/// Whether a program is where installers put it: named without a directory, or in one of their directories.
 pub(crate) fn is_installed(program: &str) -> bool {
     let Some((dir, _)) = program.rsplit_once('/') else {
         return true;

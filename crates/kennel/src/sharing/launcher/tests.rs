@@ -85,7 +85,7 @@ fn a_package_of_python_is_found_behind_every_launcher_of_python() {
 }
 
 #[test]
-fn a_package_may_be_told_from_its_program() {
+fn a_package_may_have_another_name_than_its_program() {
     let found = |registry, names: &[&str], program: &str| {
         Some(Launched::Package {
             registry,
@@ -114,7 +114,7 @@ fn a_package_may_be_told_from_its_program() {
 }
 
 #[test]
-fn what_is_not_in_the_registry_is_elsewhere() {
+fn a_package_outside_the_registry_is_elsewhere() {
     for command in [
         "npx y@npm:other@1",
         "npx y@file:../y",
@@ -154,7 +154,7 @@ fn programs_and_scripts_keep_their_paths() {
 }
 
 #[test]
-fn wrappers_are_looked_through_while_they_are_plain() {
+fn plain_wrappers_are_followed() {
     for command in [
         &["env", "A=B", "C=", "npx", "-y", "@x/y"][..],
         &["env", "-i", "-u", "A", "PATH=/bin", "npx", "@x/y"],
@@ -186,7 +186,7 @@ fn wrappers_are_looked_through_while_they_are_plain() {
 }
 
 #[test]
-fn what_a_launcher_may_mean_otherwise_is_not_guessed() {
+fn an_ambiguous_command_line_is_not_guessed() {
     for command in [
         "npx",
         "npx -y",
@@ -220,7 +220,7 @@ fn what_a_launcher_may_mean_otherwise_is_not_guessed() {
 }
 
 #[test]
-fn a_server_is_called_by_what_its_launcher_launches() {
+fn a_server_has_the_name_of_the_launched_package() {
     for (command, name) in [
         (
             "npx -y @modelcontextprotocol/server-everything",

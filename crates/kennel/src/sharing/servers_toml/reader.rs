@@ -1,49 +1,53 @@
-//! What a file says, key by key.
+//! Reads `servers.toml`, key by key.
 
 use std::path::{Path, PathBuf};
 
-use toml_edit::{Document, Item, Table};
+use toml::de::{DeTable, DeValue};
 
-use super::{Complaint, Entry, Named, ServersToml, Timings};
+use super::{Entry, Named, ServersToml, Timings};
 use crate::sharing::Rule;
-use crate::timers::{self, TIMERS};
+use crate::timers::{TIMERS, Timer};
 use crate::values;
+use crate::wrap::entry::Unreadable;
 
-/// Reads a file, and notes what it cannot use.
+/// Reads the file, and collects what it cannot use.
 pub(super) struct Reader<'a> {
     pub(super) text: &'a str,
     pub(super) home: Option<&'a Path>,
-    pub(super) complaints: Vec<Complaint>,
+    pub(super) problems: Vec<Unreadable>,
 }
 
 impl Reader<'_> {
     pub(super) fn file(&mut self) -> ServersToml {
         let text = self.text;
         let mut config = ServersToml::default();
-        let document = match Document::parse(text) {
-            Ok(document) => document,
+        let document = match DeTable::parse(text) {
+            Ok(document) => document.into_inner(),
             Err(error) => {
                 let at = error.span().map_or(0, |span| span.start);
                 let what = format!("{}; correct it: the whole file is ignored", error.message());
-                self.complain(at, what);
+                self.report(at, what);
                 return config;
             }
         };
-        for (name, item) in document.iter() {
-            let at = start(document.key(name).and_then(|key| key.span()));
-            match (name, item) {
-                ("server", Item::ArrayOfTables(tables)) => {
-                    for table in tables {
-                        let entry = self.entry(table);
+        for (name, item) in &document {
+            let at = name.span().start;
+            match (name.get_ref().as_ref(), item.get_ref()) {
+                ("server", DeValue::Array(tables))
+                    if tables.iter().all(|it| it.get_ref().is_table()) =>
+                {
+                    for item in tables {
+                        let table = item.get_ref().as_table();
+                        let entry = table.and_then(|table| self.entry(table, item.span().start));
                         config.entries.extend(entry);
                     }
                 }
-                ("server", _) => self.complain(at, "write [[server]], with two brackets".into()),
-                ("defaults", Item::Table(table)) => config.defaults = self.defaults(table),
-                ("defaults", _) => self.complain(at, "write [defaults], with one bracket".into()),
-                _ => {
+                ("server", _) => self.report(at, "write [[server]], with two brackets".into()),
+                ("defaults", DeValue::Table(table)) => config.defaults = self.defaults(table),
+                ("defaults", _) => self.report(at, "write [defaults], with one bracket".into()),
+                (name, _) => {
                     let known = "entries begin with [[server]], timers for all with [defaults]";
-                    self.complain(at, format!("unknown: {name}; {known}"));
+                    self.report(at, format!("unknown: {name}; {known}"));
                 }
             }
         }
@@ -51,27 +55,27 @@ impl Reader<'_> {
         for named in config.all_named() {
             if names.contains(&named.name.as_str()) {
                 let what = format!("two servers are called {}; the first counts", named.name);
-                self.complain(0, what);
+                self.report(0, what);
             }
             names.push(&named.name);
         }
         config
     }
 
-    fn defaults(&mut self, table: &Table) -> Timings {
+    fn defaults(&mut self, table: &DeTable<'_>) -> Timings {
         let mut timers = Vec::new();
-        for (key, item) in table.iter() {
-            let at = start(table.key(key).and_then(|key| key.span()));
+        for (key, item) in table {
+            let (key, at) = (key.get_ref().as_ref(), key.span().start);
+            let item = item.get_ref();
             match timer(key) {
                 Some(name) => timers.extend(self.timing(name, item, at)),
-                None => self.complain(at, format!("unknown: {key}; {} are known", known_timers())),
+                None => self.report(at, format!("unknown: {key}; {} are known", known_timers())),
             }
         }
         timers
     }
 
-    fn entry(&mut self, table: &Table) -> Option<Entry> {
-        let at = start(table.span());
+    fn entry(&mut self, table: &DeTable<'_>, at: usize) -> Option<Entry> {
         let mut entry = Entry {
             name: None,
             named: None,
@@ -80,109 +84,108 @@ impl Reader<'_> {
             cache: true,
             why: None,
         };
-        let (mut name, mut command, mut cwd, mut env_key) = (None, None, None, None);
-        for (key, item) in table.iter() {
-            let at = start(table.key(key).and_then(|key| key.span()));
-            match key {
-                "match" => match item.as_str() {
-                    Some(name) => entry.name = Some(self.at_home(name)),
-                    None => self.complain(at, SAY_WHICH.into()),
-                },
-                "share" => entry.share = Some(self.rule(item, at)),
-                "cache" => match item.as_bool() {
-                    Some(cache) => entry.cache = cache,
-                    None => self.complain(at, "cache is true or false".into()),
-                },
-                "why" => match item.as_str() {
-                    Some(why) => entry.why = Some(one_line(why)),
-                    None => self.complain(at, "why is a text".into()),
-                },
-                "name" => match item.as_str().filter(|name| is_name(name)) {
-                    Some(text) => name = Some((text.to_owned(), at)),
-                    None => {
-                        self.complain(at, "name is one word: letters, digits, . _ and -".into())
-                    }
-                },
-                "command" => match texts(item).filter(|words| !words.is_empty()) {
-                    Some(words) => command = Some((words, at)),
-                    None => self.complain(
-                        at,
-                        "command is a list: [\"npx\", \"-y\", \"package\"]".into(),
-                    ),
-                },
-                "cwd" => match item.as_str() {
-                    Some(dir) => cwd = Some(PathBuf::from(self.at_home(dir))),
-                    None => self.complain(at, "cwd is a directory".into()),
-                },
-                "env_key" => match texts(item) {
-                    Some(names) => match names
-                        .iter()
-                        .try_for_each(|it| values::name(it.as_ref()).map(drop))
-                    {
-                        Ok(()) => env_key = Some(names),
-                        Err(error) => self.complain(at, format!("env_key: {error}")),
-                    },
-                    None => self.complain(at, "env_key is a list of names: [\"TOKEN\"]".into()),
-                },
-                other => match timer(other) {
-                    Some(name) => entry.timers.extend(self.timing(name, item, at)),
-                    None => {
-                        let known = "match, share, why, cache, name, command, cwd, env_key";
-                        let what =
-                            format!("unknown: {other}; {known}, {} are known", known_timers());
-                        self.complain(at, what);
-                    }
-                },
+        let mut command = Command::default();
+        for (key, item) in table {
+            let (key, at) = (key.get_ref().as_ref(), key.span().start);
+            let read = self.member(key, item.get_ref(), at, &mut entry, &mut command);
+            if let Err(problem) = read {
+                self.report(at, problem);
             }
         }
-        match (name, command) {
-            (Some((name, _)), Some((mut command, _))) => {
-                command[0] = self.at_home(&command[0]);
-                entry.named = Some(Named {
-                    name,
-                    command,
-                    cwd,
-                    env_key,
-                });
-            }
-            (Some((name, at)), None) => {
-                self.complain(at, format!("{name} has no command; what is it to run?"));
-            }
-            (None, Some((_, at))) => {
-                self.complain(at, "a command needs a name to be run by".into())
-            }
-            (None, None) => {}
-        }
+        entry.named = self.named(command);
         if entry.name.is_none() && entry.named.is_none() {
-            if !table.contains_key("match")
-                && !table.contains_key("name")
-                && !table.contains_key("command")
-            {
-                self.complain(at, SAY_WHICH.into());
+            let names_it = ["match", "name", "command"];
+            if !names_it.iter().any(|key| table.contains_key(*key)) {
+                self.report(at, NAME_THE_SERVER.into());
             }
             return None;
         }
         Some(entry)
     }
 
+    /// Reads one member of an entry. The error says what to write instead.
+    fn member(
+        &mut self,
+        key: &str,
+        item: &DeValue<'_>,
+        at: usize,
+        entry: &mut Entry,
+        command: &mut Command,
+    ) -> Result<(), String> {
+        match key {
+            "match" => entry.name = Some(self.at_home(item.as_str().ok_or(NAME_THE_SERVER)?)),
+            "share" => entry.share = Some(self.rule(item, at)),
+            "cache" => entry.cache = item.as_bool().ok_or("cache is true or false")?,
+            "why" => entry.why = Some(one_line(item.as_str().ok_or("why is a text")?)),
+            "name" => {
+                let name = item.as_str().filter(|name| is_name(name));
+                let name = name.ok_or("name is one word: letters, digits, . _ and -")?;
+                command.name = Some((name.to_owned(), at));
+            }
+            "command" => {
+                let words = texts(item).filter(|words| !words.is_empty());
+                let words = words.ok_or("command is a list: [\"npx\", \"-y\", \"package\"]")?;
+                command.words = Some((words, at));
+            }
+            "cwd" => {
+                let dir = item.as_str().ok_or("cwd is a directory")?;
+                command.cwd = Some(PathBuf::from(self.at_home(dir)));
+            }
+            "env_key" => {
+                let names = texts(item).ok_or("env_key is a list of names: [\"TOKEN\"]")?;
+                for name in &names {
+                    values::name(name.as_ref()).map_err(|error| format!("env_key: {error}"))?;
+                }
+                command.env_key = Some(names);
+            }
+            other => {
+                let timer = timer(other).ok_or_else(|| {
+                    let known = "match, share, why, cache, name, command, cwd, env_key";
+                    format!("unknown: {other}; {known}, {} are known", known_timers())
+                })?;
+                entry.timers.extend(self.timing(timer, item, at));
+            }
+        }
+        Ok(())
+    }
+
+    /// The server of an entry with a name and a command.
+    fn named(&mut self, command: Command) -> Option<Named> {
+        match (command.name, command.words) {
+            (Some((name, _)), Some((mut words, _))) => {
+                words[0] = self.at_home(&words[0]);
+                return Some(Named {
+                    name,
+                    command: words,
+                    cwd: command.cwd,
+                    env_key: command.env_key,
+                });
+            }
+            (Some((name, at)), None) => {
+                self.report(at, format!("{name} has no command; add one, or use match"));
+            }
+            (None, Some((_, at))) => {
+                self.report(at, "command needs a name for `kennel run NAME`".into());
+            }
+            (None, None) => {}
+        }
+        None
+    }
+
     fn timing(
         &mut self,
-        name: &'static str,
-        item: &Item,
+        timer: &'static Timer,
+        item: &DeValue<'_>,
         at: usize,
     ) -> Option<(&'static str, String)> {
         let checked = match item.as_str() {
-            Some(text) => timers::check(name, text).map(|()| text.to_owned()),
-            None => Err(format!(
-                "{} is {}",
-                name.replace('-', "_"),
-                timers::what_to_write(name)
-            )),
+            Some(text) => (timer.check)(text).map(|()| text.to_owned()),
+            None => Err(format!("{} is {}", key_of(timer), timer.syntax)),
         };
         match checked {
-            Ok(text) => Some((name, text)),
+            Ok(text) => Some((timer.name, text)),
             Err(error) => {
-                self.complain(at, format!("{error}; it is ignored"));
+                self.report(at, format!("{error}; it is ignored"));
                 None
             }
         }
@@ -197,8 +200,8 @@ impl Reader<'_> {
         )
     }
 
-    /// A rule nobody can read is taken as the careful one.
-    fn rule(&mut self, item: &Item, at: usize) -> Rule {
+    /// An unreadable rule counts as the careful one.
+    fn rule(&mut self, item: &DeValue<'_>, at: usize) -> Rule {
         match item.as_str() {
             Some("always") => Rule::Always,
             Some("in-turn") => Rule::InTurn,
@@ -207,60 +210,57 @@ impl Reader<'_> {
             _ => {
                 let what =
                     "share is \"always\", \"in-turn\", \"modern\" or \"never\"; taken as \"never\"";
-                self.complain(at, what.into());
+                self.report(at, what.into());
                 Rule::Never
             }
         }
     }
 
-    fn complain(&mut self, at: usize, what: String) {
-        let before = self.text.get(..at).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let column = before
-            .rsplit('\n')
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .count()
-            + 1;
-        self.complaints.push(Complaint { line, column, what });
+    fn report(&mut self, at: usize, problem: String) {
+        self.problems.push(Unreadable::at(self.text, at, problem));
     }
 }
 
-const SAY_WHICH: &str =
-    "say which server: match = \"package, program or path\"; the entry is ignored";
+/// The parts of a command, with their positions, as they are read.
+#[derive(Default)]
+struct Command {
+    name: Option<(String, usize)>,
+    words: Option<(Vec<String>, usize)>,
+    cwd: Option<PathBuf>,
+    env_key: Option<Vec<String>>,
+}
 
-/// The timer that a key stands for: `stop_after` is `--stop-after`.
-fn timer(key: &str) -> Option<&'static str> {
-    TIMERS
-        .iter()
-        .find(|name| name.replace('-', "_") == key)
-        .copied()
+const NAME_THE_SERVER: &str =
+    "name the server: match = \"package, program or path\"; the entry is ignored";
+
+/// The timer of a key: `stop_after` is `--stop-after`.
+fn timer(key: &str) -> Option<&'static Timer> {
+    TIMERS.iter().find(|timer| key_of(timer) == key)
+}
+
+fn key_of(timer: &Timer) -> String {
+    timer.name.replace('-', "_")
 }
 
 fn known_timers() -> String {
-    TIMERS.map(|name| name.replace('-', "_")).join(", ")
+    TIMERS.each_ref().map(key_of).join(", ")
 }
 
-/// A word that can be typed, and that no option looks like.
+/// A word that can be typed and does not look like an option.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "._-".contains(c);
     name.starts_with(char::is_alphanumeric) && name.chars().all(plain)
 }
 
-fn texts(item: &Item) -> Option<Vec<String>> {
+fn texts(item: &DeValue<'_>) -> Option<Vec<String>> {
     let texts = item
         .as_array()?
         .iter()
-        .map(|value| Some(value.as_str()?.to_owned()));
+        .map(|value| Some(value.get_ref().as_str()?.to_owned()));
     texts.collect()
 }
 
-fn start(span: Option<std::ops::Range<usize>>) -> usize {
-    span.map_or(0, |span| span.start)
-}
-
-/// For a cell of a listing.
+/// For a cell of a table.
 fn one_line(why: &str) -> String {
     let words = why.split(|c: char| c.is_control() || c == ' ');
     words

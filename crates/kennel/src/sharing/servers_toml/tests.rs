@@ -4,15 +4,15 @@ use super::super::launcher;
 use super::*;
 
 fn parsed(text: &str) -> ServersToml {
-    let (config, complaints) = ServersToml::parse(text, Some(Path::new("/home/a")));
-    assert_eq!(complaints, Vec::new(), "{text}");
+    let (config, problems) = ServersToml::parse(text, Some(Path::new("/home/a")));
+    assert_eq!(problems, Vec::new(), "{text}");
     config
 }
 
-fn complaints(text: &str) -> Vec<String> {
-    let (_, complaints) = ServersToml::parse(text, Some(Path::new("/home/a")));
-    let told = |complaint: Complaint| format!("{} {}", complaint.line, complaint.what);
-    complaints.into_iter().map(told).collect()
+fn problems(text: &str) -> Vec<String> {
+    let (_, problems) = ServersToml::parse(text, Some(Path::new("/home/a")));
+    let told = |problem: Unreadable| format!("{} {}", problem.line, problem.what);
+    problems.into_iter().map(told).collect()
 }
 
 fn share(config: &ServersToml, command: &str) -> Option<Rule> {
@@ -22,7 +22,7 @@ fn share(config: &ServersToml, command: &str) -> Option<Rule> {
 }
 
 #[test]
-fn a_server_is_meant_by_package_program_module_or_path() {
+fn a_server_is_matched_by_package_program_module_or_path() {
     let entry = |name: &str| format!("[[server]]\nmatch = \"{name}\"\nshare = \"always\"");
     for (name, command) in [
         ("@acme/thing", "npx -y @acme/thing@2"),
@@ -68,7 +68,7 @@ fn a_server_is_meant_by_package_program_module_or_path() {
 }
 
 #[test]
-fn all_that_can_be_said_is_read_and_the_first_that_fits_counts() {
+fn all_keys_are_read_and_the_first_matching_entry_counts() {
     let config = parsed(
         r#"
         # Mine.
@@ -97,7 +97,16 @@ fn all_that_can_be_said_is_read_and_the_first_that_fits_counts() {
 }
 
 #[test]
-fn an_empty_file_says_nothing() {
+fn inline_tables_mean_the_same_as_tables_with_headers() {
+    let inline = "server = [{ match = \"a\", share = \"never\" }]\ndefaults = { linger = \"5m\" }";
+    let headers = "[[server]]\nmatch = \"a\"\nshare = \"never\"\n[defaults]\nlinger = \"5m\"";
+    assert_eq!(parsed(inline), parsed(headers));
+    let told = problems("a = 1\nserver = [1]\n");
+    assert!(told[1].starts_with("2 write [[server]]"), "{told:?}");
+}
+
+#[test]
+fn an_empty_file_has_no_entries() {
     for text in ["", "\n# nothing yet\n"] {
         assert_eq!(parsed(text), ServersToml::default());
     }
@@ -106,7 +115,7 @@ fn an_empty_file_says_nothing() {
 #[test]
 fn a_file_that_is_no_toml_is_ignored_with_its_line() {
     let text = "[[server]]\nmatch = \"a\"\nshare = always\n";
-    let told = complaints(text);
+    let told = problems(text);
     assert_eq!(told.len(), 1);
     assert!(told[0].starts_with("3 "), "{told:?}");
     assert!(told[0].ends_with("the whole file is ignored"), "{told:?}");
@@ -117,12 +126,12 @@ fn a_file_that_is_no_toml_is_ignored_with_its_line() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_with_its_line() {
+fn an_unusable_key_is_reported_with_its_line() {
     for (text, told) in [
         ("\nservers = 1", "2 unknown: servers"),
         ("[server]\nmatch = \"a\"", "1 write [[server]]"),
-        ("\n[[server]]\nshare = \"never\"", "2 say which server"),
-        ("[[server]]\nmatch = 1", "2 say which server"),
+        ("\n[[server]]\nshare = \"never\"", "2 name the server"),
+        ("[[server]]\nmatch = 1", "2 name the server"),
         (
             "[[server]]\nmatch = \"a\"\n\nshaer = \"never\"",
             "4 unknown: shaer",
@@ -134,18 +143,18 @@ fn what_cannot_be_used_is_told_with_its_line() {
             "3 share is",
         ),
     ] {
-        let all = complaints(text);
+        let all = problems(text);
         assert_eq!(all.len(), 1, "{text}: {all:?}");
         assert!(all[0].starts_with(told), "{text}: {all:?}");
     }
 }
 
 #[test]
-fn an_entry_nobody_can_read_means_solo_and_spares_its_neighbours() {
+fn an_unreadable_entry_means_dedicated_and_the_others_are_read() {
     let text =
         "[[server]]\nmatch = \"a\"\nshare = true\n[[server]]\nmatch = \"b\"\nshare = \"always\"";
-    let (config, complaints) = ServersToml::parse(text, Some(Path::new("/home/a")));
-    assert_eq!(complaints.len(), 1);
+    let (config, problems) = ServersToml::parse(text, Some(Path::new("/home/a")));
+    assert_eq!(problems.len(), 1);
     assert_eq!(share(&config, "a"), Some(Rule::Never));
     assert_eq!(share(&config, "b"), Some(Rule::Always));
 }
@@ -156,16 +165,22 @@ fn the_file_is_where_configuration_belongs() {
     let at = |path: &str| Some(PathBuf::from(path));
     let home = Some(Path::new("/home/a"));
     let usual = at("/home/a/.config/kennel/servers.toml");
-    assert_eq!(place(None, home), usual);
-    assert_eq!(place(os(""), home), usual);
-    assert_eq!(place(os("relative"), home), usual);
-    assert_eq!(place(os("/etc/x"), home), at("/etc/x/kennel/servers.toml"));
-    assert_eq!(place(os("/etc/x"), None), at("/etc/x/kennel/servers.toml"));
-    assert_eq!(place(None, None), None);
+    assert_eq!(path_of_user(None, home), usual);
+    assert_eq!(path_of_user(os(""), home), usual);
+    assert_eq!(path_of_user(os("relative"), home), usual);
+    assert_eq!(
+        path_of_user(os("/etc/x"), home),
+        at("/etc/x/kennel/servers.toml")
+    );
+    assert_eq!(
+        path_of_user(os("/etc/x"), None),
+        at("/etc/x/kennel/servers.toml")
+    );
+    assert_eq!(path_of_user(None, None), None);
 }
 
 #[test]
-fn a_missing_file_is_fine_and_any_other_trouble_is_told_with_its_path() {
+fn a_missing_file_is_accepted_and_any_other_error_is_reported_with_its_path() {
     let scope = Scope::new("servers-toml");
     let file = scope.path("servers.toml");
     assert_eq!(ServersToml::load(&file, None), Default::default());
@@ -178,10 +193,10 @@ fn a_missing_file_is_fine_and_any_other_trouble_is_told_with_its_path() {
     std::fs::write(&file, "[[server]]\nmatch = 3\n").unwrap();
     let (_, warnings) = ServersToml::load(&file, None);
     assert!(
-        warnings[0].contains("servers.toml, line 2, column 1: say which server"),
+        warnings[0].contains("servers.toml, line 2, column 1: name the server"),
         "{warnings:?}"
     );
-    for content in [&b"\xff"[..], &vec![b'#'; LONGEST as usize + 1]] {
+    for content in [&b"\xff"[..], &vec![b'#'; MAX_SIZE as usize + 1]] {
         std::fs::write(&file, content).unwrap();
         let (config, warnings) = ServersToml::load(&file, None);
         assert_eq!((config, warnings.len()), (ServersToml::default(), 1));
@@ -216,7 +231,7 @@ share = "always"
 "#;
 
 #[test]
-fn a_named_server_is_what_its_entry_says() {
+fn a_named_server_has_the_command_of_its_entry() {
     let config = parsed(NAMED);
     let memory = config.named("memory").unwrap();
     assert_eq!(memory.command[0], "npx");
@@ -233,7 +248,7 @@ fn a_named_server_is_what_its_entry_says() {
 }
 
 #[test]
-fn a_named_servers_rule_is_about_what_it_starts_unless_it_says_what_it_is_about() {
+fn a_named_servers_rule_applies_to_its_command_unless_match_is_set() {
     let config = parsed(NAMED);
     assert_eq!(share(&config, "yours --fast"), Some(Rule::Always));
     assert_eq!(share(&config, "other"), Some(Rule::Always));
@@ -260,7 +275,7 @@ fn a_servers_own_timers_come_before_those_of_all() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_line_and_column() {
+fn a_mistake_is_reported_with_its_line_and_column() {
     for (text, line, column, told) in [
         ("[defaults]\nlinger = \"soon\"", 2, 1, "\"soon\""),
         ("[defaults]\n  share = \"always\"", 2, 3, "unknown: share"),
@@ -286,7 +301,7 @@ fn a_mistake_is_told_with_its_line_and_column() {
             "max_line is a size such as 128M",
         ),
         ("[defaults]\nmax_line = \"big\"", 2, 1, "is not a size"),
-        ("[defaults]\nmax_line = \"8K\"", 2, 1, "256K is the least"),
+        ("[defaults]\nmax_line = \"8K\"", 2, 1, "the minimum is 256K"),
         (
             "[defaults]\ndetached = true",
             2,
@@ -302,8 +317,8 @@ fn a_mistake_is_told_with_its_line_and_column() {
         ),
         ("x = [1", 1, 7, ""),
     ] {
-        let (_, complaints) = ServersToml::parse(text, None);
-        let first = &complaints[0];
+        let (_, problems) = ServersToml::parse(text, None);
+        let first = &problems[0];
         assert_eq!(
             (first.line, first.column),
             (line, column),

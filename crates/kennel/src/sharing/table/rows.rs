@@ -1,4 +1,4 @@
-//! The rows themselves, by registry and name. `docs/SHARING.md` shows them, and a test keeps it true.
+//! The rows, by registry and name. `docs/SHARING.md` shows them; a test compares both.
 
 use super::{Registry, Row, Rule};
 use crate::names::Names;
@@ -46,14 +46,14 @@ const fn pypi(
 }
 
 impl Row {
-    /// With the variables it reads.
+    /// Adds the variables that it reads.
     const fn reading(mut self, variables: &'static str) -> Row {
         self.reads = Some(Names(variables));
         self
     }
 }
 
-/// Every server that is known.
+/// All known servers.
 pub(crate) static ROWS: &[Row] = &[
     npm(
         "@21st-dev/magic",

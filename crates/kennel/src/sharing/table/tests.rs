@@ -15,7 +15,7 @@ fn assert_found(command: &str, row: &Row) {
     );
 }
 
-/// The commands that start a row's server, and those of its neighbours.
+/// The commands that start a row's server, and similar commands that do not.
 fn spellings(row: &Row) -> (Vec<String>, Vec<String>) {
     let (mut same, mut others) = (Vec::new(), Vec::new());
     match row.package {
@@ -92,7 +92,7 @@ fn spellings(row: &Row) -> (Vec<String>, Vec<String>) {
         same.push(format!("/home/a/project/.venv/bin/{program}"));
         same.push(format!("venv/bin/{program}"));
         same.push(format!("/usr/local/bin/{program}"));
-        // Anybody may call anything so: only what stays alone anyway is believed.
+        // Any program may have this name: it is matched only by rows of dedicated servers.
         let anywhere = [
             format!("/somewhere/else/{program}"),
             format!("./{program}"),

@@ -5,7 +5,7 @@ use super::*;
 use crate::sharing::ServersToml;
 use crate::wrap::clients::Shape;
 use crate::wrap::diff;
-use crate::wrap::places::Found;
+use crate::wrap::places::FoundConfig;
 use crate::wrap::plan::{self, Setting};
 use crate::wrap::shapes::Root;
 use crate::wrap::yaml::Kind;
@@ -13,7 +13,7 @@ use crate::wrap::yaml::Kind;
 const PROGRAM: &str = "/home/ada/.local/bin/kennel";
 
 #[test]
-fn words_are_shown_only_where_they_are_known_to_be_harmless() {
+fn only_words_known_to_be_harmless_are_shown() {
     for (command, wanted) in [
         (
             "npx -y @scope/server-memory@1.2.3",
@@ -35,7 +35,7 @@ fn words_are_shown_only_where_they_are_known_to_be_harmless() {
             "npx -y a --api-key hunter2 /data",
             "npx -y a --api-key … /data",
         ),
-        // What gives rights in a variable is not shown in a command.
+        // Credentials of variables are masked in commands as well.
         ("npx a --host ada/hunter@db", "npx a --host …"),
         (
             "npx a --mnemonic /hunter --store /data",
@@ -85,7 +85,7 @@ fn words_are_shown_only_where_they_are_known_to_be_harmless() {
             "kennel run --env-key TOKEN=hunter2 -- npx",
             "kennel run --env-key … -- npx",
         ),
-        // The word behind what is launched is the server's.
+        // The word after the launched package belongs to the server.
         ("python3 -m mod hunter", "python3 -m mod …"),
         ("uv run -m mod hunter", "uv run -m mod …"),
         ("uv run mod hunter", "uv run mod …"),
@@ -130,28 +130,53 @@ fn words_are_shown_only_where_they_are_known_to_be_harmless() {
         shown(&words)[2..],
         ["--header", "Authorization: …", "X-Key: …"]
     );
+    // What looks like a name in the value of an option may be the password itself.
+    for (option, value) in [
+        ("--password", "aHVudGVyMg=="),
+        ("--password", "hunter=2"),
+        ("--api-key", "swordfish: x"),
+        ("--auth", "dXNlcjpwYXNz="),
+        ("--sesame", "hunter=2"),
+        ("--sesame", "hunter: 2"),
+        ("-k", "aHVudGVyMg=="),
+        ("-e", "hunter=2"),
+        ("--url", "https://hunter.example.com/x"),
+    ] {
+        let words = ["npx", "a", option, value].map(str::to_owned);
+        assert_eq!(shown(&words)[2..], [option, MASK], "{value}");
+    }
+    for (command, wanted) in [
+        ("thing aHVudGVyMg==", "thing …"),
+        ("thing hunter=", "thing …"),
+        ("docker run -e aHVudGVyMg== img", "docker run -e … img"),
+        ("npx a --password -hunter=2", "npx a --password -h…"),
+    ] {
+        let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        assert_eq!(shown(&command).join(" "), wanted);
+    }
     let words = ["sh", "-c", "/bin/thing --password hunter2"].map(str::to_owned);
     assert_eq!(shown(&words), ["sh", "-c", "…"]);
 }
 
-/// A secret that is new each time: a word, or drawn in one of the ways of issuers.
+/// A new secret each time: a word, or a token in the style of one of several issuers.
 fn canary(rng: &mut Rng) -> String {
     let letters = |rng: &mut Rng, from: &[u8], count: u64| -> String {
         (0..count)
             .map(|_| char::from(from[rng.below(from.len() as u64) as usize]))
             .collect()
     };
-    match rng.below(6) {
+    match rng.below(7) {
         0 => "hunter".to_owned() + &letters(rng, b"0123456789", 3),
         1 => format!("ghp_{}", letters(rng, b"abcdefABCDEF0123456789", 36)),
         2 => letters(rng, b"0123456789abcdef", 32),
         3 => letters(rng, b"abcdefghijklmnopqrstuvwxyz", 9),
         4 => format!("sk-proj-{}", letters(rng, b"abcXYZ019_-", 20)),
-        _ => letters(rng, b"ABCdefGHIjkl0123456789+/", 24) + "==",
+        5 => letters(rng, b"ABCdefGHIjkl0123456789+/", 24) + "==",
+        _ => letters(rng, b"abcdefgh", 8) + "=",
     }
 }
 
-/// The words of a command with the secret somewhere.
+/// The words of a command that contain the secret somewhere.
 fn command(rng: &mut Rng, secret: &str) -> Vec<String> {
     let options = [
         "--api-key",
@@ -215,7 +240,7 @@ fn command(rng: &mut Rng, secret: &str) -> Vec<String> {
     words
 }
 
-/// One server in a file of each format, with the secret also where no word of a command is.
+/// One server in a file of each format, with the secret also outside of commands.
 fn documents(name: &str, words: &[String], secret: &str) -> Vec<(Shape, String)> {
     let (program, args) = words.split_first().expect("a program");
     let entry = json!({"command": program, "args": args, "env": {"TOKEN": secret}, "headers": {"X": secret}});
@@ -265,7 +290,7 @@ fn documents(name: &str, words: &[String], secret: &str) -> Vec<(Shape, String)>
     ]
 }
 
-/// A word in YAML, without quotes where it can do without.
+/// A word in YAML, without quotes if possible.
 fn plain(word: &str) -> String {
     let begins = |c: char| c.is_ascii_alphanumeric() || "/-".contains(c);
     let special = |c: char| ",[]{}#\"'".contains(c);
@@ -279,9 +304,9 @@ fn plain(word: &str) -> String {
     }
 }
 
-/// What `wrap` would show of a file.
+/// Everything that `wrap` would show of a file.
 fn shown_of(text: &str, shape: Shape) -> String {
-    let found = Found {
+    let found = FoundConfig {
         client: None,
         path: "/home/ada/.config/goose/config.yaml".into(),
         shape: None,
@@ -320,7 +345,7 @@ fn words_of_yaml_lists_without_quotes_are_masked() {
 #[test]
 fn no_diff_shows_a_secret_and_every_diff_shows_the_servers_name() {
     let mut rng = Rng::seeded("secrets in configurations");
-    let found = Found {
+    let found = FoundConfig {
         client: None,
         path: "/home/ada/.cursor/mcp.json".into(),
         shape: None,
@@ -345,7 +370,8 @@ fn no_diff_shows_a_secret_and_every_diff_shows_the_servers_name() {
             );
             for (before, after) in [(&before, &after), (&after, &before)] {
                 let shown = diff::of(&text, before, after);
-                assert!(!shown.contains(&secret), "{secret} in\n{shown}of\n{text}");
+                let bare = secret.trim_end_matches('=');
+                assert!(!shown.contains(bare), "{secret} in\n{shown}of\n{text}");
                 let changed = before[0].command() != after[0].command();
                 assert!(!changed || shown.contains(name), "{shown}");
                 assert!(changed || words[0] == "kennel", "nothing shown for\n{text}");

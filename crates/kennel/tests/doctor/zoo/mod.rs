@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use kennel_testkit::{run, tool, wait_for};
+use kennel_testkit::{Subject, run, skipped, tool, wait_for};
 use serde_json::Value;
 
 use self::reachable::{CONNECTED, HUNG_UP};
@@ -211,6 +211,9 @@ impl Zoo {
 
 #[test]
 fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_nor_ended() {
+    if tool("python3").is_none() {
+        return skipped("python3 is not installed");
+    }
     let zoo = Zoo::new();
     let abandoned = abandoned();
     let mut innocents: Vec<Family> = abandoned
@@ -236,13 +239,14 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
     waited_for.for_each(|(number, _)| zoo.has_waiter(number));
     guilty
         .iter()
-        .for_each(|family| wait_until_blocked(&family.child));
+        .for_each(|family| wait_until_blocked(family.child.pid()));
     innocents
         .iter_mut()
         .chain(&mut guilty)
         .chain(&mut connected)
         .for_each(Family::kill_app);
-    let everyone = zoo.ward.scope.survivors();
+    let everyone = zoo.ward.scope.survivors().into_iter();
+    let everyone: Vec<Subject> = everyone.map(Subject::from).collect();
 
     let report = zoo.ward.doctor();
     let mut expected: Vec<u32> = guilty.iter().map(|family| family.child.pid()).collect();
@@ -307,6 +311,9 @@ os.waitpid(child, 0)
 
 #[test]
 fn suspects_whose_common_stderr_is_read_are_in_doubt() {
+    if tool("python3").is_none() {
+        return skipped("python3 is not installed");
+    }
     let zoo = Zoo::new();
     let mut family = zoo.start(0, TWO_WITH_ONE_STDERR);
     zoo.is_ready(0);
@@ -335,6 +342,9 @@ os.read(gone, 1)
 
 #[test]
 fn a_process_whose_parent_left_their_session_is_in_doubt() {
+    if tool("python3").is_none() {
+        return skipped("python3 is not installed");
+    }
     let zoo = Zoo::new();
     let family = zoo.start(0, PARENT_IN_A_NEW_SESSION);
     zoo.is_ready(0);
@@ -361,6 +371,9 @@ os.waitpid(child, 0)
 
 #[test]
 fn a_partner_of_a_suspect_in_doubt_is_in_doubt() {
+    if tool("python3").is_none() {
+        return skipped("python3 is not installed");
+    }
     let zoo = Zoo::new();
     let mut family = zoo.start(0, PARTNER_OF_A_SLEEPER);
     zoo.is_ready(0);

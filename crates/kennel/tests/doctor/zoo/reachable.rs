@@ -161,7 +161,7 @@ pub(super) const SHAPES: &[Shape] = &[
         "r = libc.syscall(425, 4, ctypes.create_string_buffer(120)); assert r > 2; \
         s = socket.create_server(('127.0.0.1', 0)); \
         assert libc.syscall(427, r, 2, ctypes.byref(ctypes.c_int(s.fileno())), 1) == 0; s.close()",
-        "keeps files in an io_uring",
+        "has an io_uring",
     ),
     (
         "filter with unread input on a socket",

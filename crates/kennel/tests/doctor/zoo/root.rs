@@ -11,6 +11,7 @@ use super::{Zoo, offered};
 use crate::stage::{Family, wait_until_blocked};
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_a_frozen_process_is_in_doubt() {
     let zoo = Zoo::new();
     let mut family = zoo.ward.family(&[], &["tk-idle"]);
@@ -27,6 +28,7 @@ fn needs_root_a_frozen_process_is_in_doubt() {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_a_database_of_a_user_whose_processes_are_hidden_is_a_doubt() {
     use std::os::unix::fs::PermissionsExt;
     let zoo = Zoo::new();
@@ -98,6 +100,7 @@ impl Drop for Frozen {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_the_init_of_a_pid_namespace_with_others_in_it_is_in_doubt() {
     let zoo = Zoo::new();
     let words = ["unshare", "--pid", "--fork", "tk-idle", "1"];
@@ -133,6 +136,7 @@ fn needs_root_the_init_of_a_pid_namespace_with_others_in_it_is_in_doubt() {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_a_process_in_another_namespace_is_in_doubt() {
     for (option, kind) in [("--net", "network"), ("--mount", "mount"), ("--ipc", "IPC")] {
         let zoo = Zoo::new();
@@ -190,6 +194,7 @@ impl Drop for Mounted {
 }
 
 #[test]
+#[ignore = "needs root: cargo xtask test"]
 fn needs_root_a_reader_of_a_file_system_that_stalls_is_in_doubt() {
     let zoo = Zoo::new();
     let server = format!("other('''{STALLED_FILES}''')");
@@ -202,7 +207,7 @@ fn needs_root_a_reader_of_a_file_system_that_stalls_is_in_doubt() {
         let link = format!("/proc/{}/fd/3", family.child.pid());
         std::fs::read_link(link).ok().filter(|it| *it == file)
     });
-    wait_until_blocked(&family.child);
+    wait_until_blocked(family.child.pid());
     family.kill_app();
     let report = zoo.ward.doctor();
     assert_eq!(offered(&report), [0; 0], "{report:#}");

@@ -72,6 +72,33 @@ pub(super) const SHAPES: &[Shape] = &[
         "as a supervisor does",
     ),
     (
+        "worker that another process signals by its pidfd",
+        "other('import os, time; f = os.pidfd_open(%d); done(); time.sleep(1000)' % os.getpid())",
+        "which has a pidfd of it",
+    ),
+    (
+        "launcher of a worker that another process waits for by its pidfd",
+        "other('import os, time; f = os.pidfd_open(%d); done(); time.sleep(1000)' % idle_child(stdout=-1).pid)",
+        "which has a pidfd of it",
+    ),
+    (
+        "worker that another process signals by its directory in /proc",
+        "other('import os, time; f = os.open(\"/proc/%d\", os.O_RDONLY); done(); time.sleep(1000)' % os.getpid())",
+        "may be used by pid",
+    ),
+    (
+        "worker whose memory another process writes",
+        "other('import os, time; f = os.open(\"/proc/%d/mem\", os.O_RDWR); done(); time.sleep(1000)' % os.getpid())",
+        "may be used by pid",
+    ),
+    (
+        "writer of a file whose end another process awaits",
+        "keep(open(base, 'w')); other('import ctypes, sys, time; libc = ctypes.CDLL(None); \
+        watch = libc.inotify_add_watch(libc.inotify_init1(0), sys.argv[1].encode(), 8); \
+        assert watch > 0; done(); time.sleep(1000)')",
+        "watches",
+    ),
+    (
         "tracer of a living process, as strace",
         "pid = int(other('import ctypes, time; ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1)); \
         done(); time.sleep(1000)')); assert libc.ptrace(0x4206, pid, None, None) == 0",

@@ -102,7 +102,18 @@ pub(super) const SHAPES: &[Shape] = &[
         struct.pack_into('BBHiQQI', entries, 0, 11, 0, 0, -1, 0, ctypes.addressof(time_limit), 1); \
         struct.pack_into('I', queue, offset(64), 0); struct.pack_into('I', queue, offset(44), 1); \
         assert libc.syscall(426, r, 1, 0, 0, None, 0) == 1",
-        "of an io_uring in flight",
+        "has an io_uring",
+    ),
+    (
+        // Nothing shows whether operations are in flight: one submission can have many completions.
+        "job with an io_uring",
+        "ring()",
+        "has an io_uring",
+    ),
+    (
+        "job with an io_uring whose descriptor is closed",
+        "r = ring()[0]; assert libc.mmap(None, 4096, 3, 1, r, ctypes.c_long(0)) != -1; os.close(r)",
+        "has an io_uring",
     ),
     (
         "reader of a socket with a time limit",

@@ -1,0 +1,480 @@
+//! What a daemon does when it holds much memory: whom it reads, whose half line it drops, whom it disconnects.
+//!
+//! A driver counts the bytes that it holds, tells [`MemoryWatch`] now and then, and hands in [`MemoryUse`] when there is
+//! something to decide. A *half line* is what was read of a line that has not ended.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::hello::{ClientHello, Text};
+use crate::lifetime::ClientId;
+use crate::time::Moment;
+
+/// Bytes that a daemon may hold beside lines of the greatest length. Few: each long line is in large pages, and takes up to
+/// 2 MB more than it has.
+const BESIDE_LINES: usize = 4 << 20;
+/// Bytes without which no connection is refused: of a half line, of lines for a server, and of lines for the client. While
+/// memory is short, no more is read of a client at once.
+pub const SMALL: usize = 4 << 10;
+/// A client with this many unread bytes has a backlog: more than sockets and pipes take at once.
+pub const BACKLOG: usize = 256 << 10;
+/// A client with a backlog that takes none of it for this long is stalled. Long enough for an app that is busy; and for no
+/// longer can a client that does not read hold up the others.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of which a client with a backlog must take this many within [`PATIENCE`], if it takes so little that no room for
+/// more is seen. 16 KB a second are more, though a shim takes 64 KiB at once.
+pub const LEAST_TAKEN: usize = 32 << 10;
+/// A server is held up for this long in a row by a client that takes its backlog slowly, while the others wait. Less than
+/// the minute after which many apps give a request up.
+const HOLD_UP: Duration = Duration::from_secs(40);
+/// When to check again, where no event tells that a client read, or that memory is free.
+pub const SOON: Duration = Duration::from_millis(100);
+/// A client with this many unread bytes is not read: it must read first.
+pub const FULL_QUEUE: usize = 1 << 20;
+/// A client with more unread bytes that is stalled is disconnected, whatever else the daemon holds.
+const MUCH_UNREAD: usize = 16 << 20;
+/// Half lines up to this length are read while memory is short, within [`MEDIUM_LINES`].
+const MEDIUM: usize = 256 << 10;
+/// Bytes that medium half lines may take together while memory is short; more for those to and from servers that have taken
+/// all that was sent to them. A client's line without room waits: others end, or stall and are dropped.
+const MEDIUM_LINES: usize = 2 << 20;
+/// A half line of which nothing came for this long is dropped before others.
+pub const IDLE: Duration = Duration::from_secs(1);
+/// Maximum number of connections that have not sent their first line. Shims send it at once.
+const UNADMITTED: usize = 256;
+/// Bytes that a variable, its name or another text takes beside its own.
+const EACH_TEXT: usize = 96;
+/// Bytes that a connection takes beside its lines and its hello, with what the allocator adds.
+const EACH_CLIENT: usize = 16 << 10;
+/// For how long a count of the held bytes is valid: little is added in that time.
+const COUNT_EVERY: Duration = Duration::from_millis(1);
+
+/// Maximum bytes of lines that a daemon holds before memory is short.
+fn limit(max_line: usize) -> usize {
+    much(max_line.saturating_mul(2))
+}
+
+/// Bytes of lines from which on a daemon holds much: there is room for one more line of the greatest length.
+fn much(max_line: usize) -> usize {
+    // Without overflow: `--max-line` may be any number.
+    max_line.saturating_add(BESIDE_LINES)
+}
+
+/// Whether memory is short, as of the last count.
+#[derive(Debug)]
+pub struct MemoryWatch {
+    max_line: usize,
+    is_short: bool,
+    counted_at: Option<Moment>,
+    /// When free memory was last returned to the system, if the daemon holds much.
+    returned_at: Option<Moment>,
+}
+
+impl MemoryWatch {
+    /// A daemon that holds nothing, where lines may have `max_line` bytes.
+    pub fn new(max_line: usize) -> MemoryWatch {
+        MemoryWatch {
+            max_line,
+            is_short: false,
+            counted_at: None,
+            returned_at: None,
+        }
+    }
+
+    /// Whether memory was short at the last count. Then little is read of each client, and what its server takes of it, or
+    /// what it takes itself, comes first.
+    pub fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Whether the held bytes are to be counted anew.
+    pub fn is_due(&self, now: Moment) -> bool {
+        self.counted_at.is_none_or(|at| now - at >= COUNT_EVERY)
+    }
+
+    /// The daemon holds this many bytes. `true`: return free memory to the system, now and then while much is held, and
+    /// once when it is not any more. Lines of all lengths leave gaps that the next ones do not fit into.
+    pub fn counted(&mut self, held: usize, now: Moment) -> bool {
+        self.counted_at = Some(now);
+        self.is_short = held > limit(self.max_line);
+        let holds_much = self.holds_much(held);
+        let is_due = match self.returned_at {
+            Some(before) => !holds_much || now - before >= SOON,
+            None => holds_much,
+        };
+        if is_due {
+            self.returned_at = holds_much.then_some(now);
+        }
+        is_due
+    }
+
+    /// Whether these held bytes are so many that no server is read while a client of it has a backlog.
+    pub fn holds_much(&self, held: usize) -> bool {
+        held > much(self.max_line)
+    }
+
+    /// Why a server is not read now. `unread`: the unread bytes of each of its clients; `held`: the bytes just counted. While
+    /// memory is short, fewer unread bytes are a backlog.
+    pub fn server_throttle(&self, unread: &[usize], held: usize) -> Option<ServerThrottle> {
+        let most = unread.iter().copied().max().unwrap_or(0);
+        let holds_up_memory = match most >= BACKLOG {
+            true => self.holds_much(held),
+            false => most >= SMALL && self.is_short,
+        };
+        match *unread {
+            _ if holds_up_memory => Some(ServerThrottle::Memory),
+            [only] if only >= FULL_QUEUE => Some(ServerThrottle::OnlyClient),
+            _ => None,
+        }
+    }
+
+    /// Whether a client is not read because of its own unread bytes.
+    pub fn stops_client(&self, unread: usize) -> bool {
+        unread >= FULL_QUEUE || self.exceeds_small(unread)
+    }
+
+    /// Whether memory is short, and a client has more unread than it may have then.
+    pub fn exceeds_small(&self, unread: usize) -> bool {
+        self.is_short && unread > SMALL
+    }
+}
+
+/// Why a server is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerThrottle {
+    /// Its only client has enough to read.
+    OnlyClient,
+    /// A client has a backlog, and the daemon holds much: clients that do not read are disconnected.
+    Memory,
+}
+
+/// Measures for how long a server has been held up by clients with a backlog. It goes on until the server was read for
+/// [`PATIENCE`]: a server that is read little by little serves the others as slowly.
+#[derive(Debug, Default)]
+pub struct HoldUp(Option<(Moment, Moment)>);
+
+impl HoldUp {
+    /// The server is held up now, or was until now.
+    pub fn record(&mut self, now: Moment) {
+        let since = self.0.filter(|(_, last)| now - *last < PATIENCE);
+        self.0 = Some((since.map_or(now, |(since, _)| since), now));
+    }
+
+    /// Whether it has been held up for so long that a client with a backlog is disconnected, if others wait.
+    pub fn is_too_long(&self) -> bool {
+        self.0.is_some_and(|(since, last)| last - since >= HOLD_UP)
+    }
+}
+
+/// What a daemon holds for one client.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientMemory {
+    /// Which one.
+    pub client: ClientId,
+    /// Its first line was accepted.
+    pub is_admitted: bool,
+    /// It is being disconnected: its memory is free in a moment.
+    pub is_leaving: bool,
+    /// Length of its half line.
+    pub half_line: usize,
+    /// Bytes of memory that the half line takes.
+    pub half_line_memory: usize,
+    /// Since when its half line is longer than [`SMALL`].
+    pub half_line_since: Option<Moment>,
+    /// Its half line is not read on, for lack of memory.
+    pub waits_for_memory: bool,
+    /// When bytes last came from it; now, if some wait to be read.
+    pub last_read: Moment,
+    /// Bytes queued for it.
+    pub unread: usize,
+    /// When it last took some of them, or when the first of them was queued.
+    pub unread_since: Option<Moment>,
+    /// Others have the same server, which has been [held up](HoldUp) for too long.
+    pub holds_up_others: bool,
+}
+
+impl ClientMemory {
+    /// Whether it is admitted, and its half line is short enough to be read while memory is short.
+    pub fn has_medium_line(&self) -> bool {
+        self.is_admitted && self.half_line_memory <= MEDIUM
+    }
+
+    /// Whether its half line has stopped, or comes slowly: none of it for [`IDLE`], or less than [`MEDIUM`] in each such
+    /// time.
+    fn half_line_stalls(&self, now: Moment) -> bool {
+        let times = u32::try_from(self.half_line / MEDIUM).unwrap_or(u32::MAX);
+        let time = IDLE.saturating_mul(times.saturating_add(2));
+        let is_slow = self.half_line_age(now) > time;
+        !self.waits_for_memory && (now - self.last_read >= IDLE || is_slow)
+    }
+
+    fn half_line_age(&self, now: Moment) -> Duration {
+        self.half_line_since
+            .map_or(Duration::ZERO, |since| now - since)
+    }
+
+    fn unread_for(&self, now: Moment) -> Duration {
+        self.unread_since
+            .map_or(Duration::ZERO, |since| now - since)
+    }
+}
+
+/// Whether a client has so much unread that it is disconnected if it [is stalled](is_stalled), though memory is not short.
+/// Not the only client of a server: it holds up the server instead.
+pub fn has_much_unread(unread: usize) -> bool {
+    unread > MUCH_UNREAD
+}
+
+/// Whether a client that has taken nothing of its unread bytes since that moment does not read.
+pub fn is_stalled(since: Option<Moment>, now: Moment) -> bool {
+    since.is_some_and(|since| now - since >= PATIENCE)
+}
+
+/// Whose line needs room.
+#[derive(Debug, Clone, Copy)]
+pub enum Reader {
+    /// A client's half line.
+    Client {
+        /// Whose.
+        client: ClientId,
+        /// Lines wait for its server: the server is busy, or does not read. Its clients must not take the room of others.
+        server_is_behind: bool,
+    },
+    /// A server's half line of this length: its client waits for that.
+    Server(usize),
+}
+
+/// What is done about a half line that is longer than [`SMALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HalfLine {
+    /// It is read on.
+    Read,
+    /// It is not read before this moment.
+    WaitUntil(Moment),
+    /// It is dropped: the rest of it is skipped.
+    Drop,
+}
+
+/// Clients that are disconnected because they do not read, or so slowly that others wait for too long.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stalled {
+    /// Which ones, those with the most unread bytes first.
+    pub clients: Vec<ClientId>,
+    /// When to check again, if nothing is written meanwhile.
+    pub check_again: Moment,
+}
+
+/// What a daemon holds.
+#[derive(Debug)]
+pub struct MemoryUse {
+    /// Maximum bytes of a line.
+    pub max_line: usize,
+    /// In the order of their numbers.
+    pub clients: Vec<ClientMemory>,
+    /// Bytes held besides half lines of clients.
+    pub elsewhere: usize,
+}
+
+impl MemoryUse {
+    /// All held bytes.
+    pub fn held(&self) -> usize {
+        self.half_lines() + self.elsewhere
+    }
+
+    fn half_lines(&self) -> usize {
+        self.clients.iter().map(|it| it.half_line_memory).sum()
+    }
+
+    /// How many bytes are held beyond the limit.
+    fn excess(&self) -> usize {
+        self.held().saturating_sub(limit(self.max_line))
+    }
+
+    /// Whether there is room for the reader's half line. Makes room by dropping half lines of others: first those of
+    /// clients that are not admitted, then those that stall. A medium line has some room beyond the limit; for it, the
+    /// oldest half lines of others are dropped, if they are older than [`IDLE`]. `drop_half_line` returns how many bytes of
+    /// memory are free by that.
+    pub fn make_room(
+        &mut self,
+        reader: Reader,
+        now: Moment,
+        mut drop_half_line: impl FnMut(ClientId) -> usize,
+    ) -> bool {
+        if self.excess() == 0 {
+            return true;
+        }
+        let mut drop = |all: &mut MemoryUse, index: usize| {
+            let it = &mut all.clients[index];
+            let freed = drop_half_line(it.client);
+            it.half_line_memory = it.half_line_memory.saturating_sub(freed);
+        };
+        let its = match reader {
+            Reader::Client { client, .. } => self.clients.iter().position(|it| it.client == client),
+            Reader::Server(_) => None,
+        };
+        for index in self.dropped_first(its, now) {
+            drop(self, index);
+            if self.excess() == 0 {
+                return true;
+            }
+        }
+        let is_medium = match reader {
+            Reader::Client { .. } => its.is_some_and(|its| self.clients[its].has_medium_line()),
+            Reader::Server(length) => length <= MEDIUM,
+        };
+        if !is_medium {
+            return false;
+        }
+        if !self.is_full_for(reader) {
+            return true;
+        }
+        if matches!(reader, Reader::Server(_)) {
+            return false;
+        }
+        self.oldest_first(its, now).into_iter().any(|index| {
+            drop(self, index);
+            !self.is_full_for(reader)
+        })
+    }
+
+    /// Half lines that are dropped before the reader's own, those that are missed least first.
+    fn dropped_first(&self, reader: Option<usize>, now: Moment) -> Vec<usize> {
+        let others = self.clients.iter().enumerate();
+        let others = others.filter(|(index, it)| Some(*index) != reader && !it.is_leaving);
+        let mut dropped: Vec<_> = others
+            .filter(|(_, it)| it.half_line_memory > SMALL)
+            .filter(|(_, it)| !it.is_admitted || it.half_line_stalls(now))
+            .map(|(index, it)| (it.is_admitted, it.last_read, index))
+            .collect();
+        dropped.sort();
+        dropped.into_iter().map(|(_, _, index)| index).collect()
+    }
+
+    fn oldest_first(&self, reader: Option<usize>, now: Moment) -> Vec<usize> {
+        let others = self.clients.iter().enumerate();
+        let others = others.filter(|(index, _)| Some(*index) != reader);
+        let mut old: Vec<_> = others
+            .map(|(index, it)| (Reverse(it.half_line_age(now)), index))
+            .filter(|(age, _)| age.0 >= IDLE)
+            .collect();
+        old.sort();
+        old.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// Whether so much is held that a medium line has no room. What each connection may have in any case does not count:
+    /// else many that have just that would leave nothing for the others.
+    fn is_full_for(&self, reader: Reader) -> bool {
+        let in_any_case = self.clients.len() * 3 * SMALL;
+        let are_few = || self.half_lines() <= MEDIUM_LINES + in_any_case;
+        let lines = match reader {
+            Reader::Server(_) => 6 * MEDIUM_LINES,
+            Reader::Client {
+                server_is_behind: true,
+                ..
+            } => MEDIUM_LINES,
+            // Those that were half lines may wait for a server by now: they must not take the room of the next ones.
+            Reader::Client { .. } if are_few() => 4 * MEDIUM_LINES,
+            Reader::Client { .. } => 2 * MEDIUM_LINES,
+        };
+        self.excess() > lines + in_any_case
+    }
+
+    /// What is done about the half line of a client that finds no room, and has waited `since` then.
+    pub fn half_line(&self, client: ClientId, since: Moment, now: Moment) -> HalfLine {
+        let is_medium = |it: &ClientMemory| it.client == client && it.has_medium_line();
+        // A client that is leaving did not read: its memory is free in a moment.
+        let frees = |it: &ClientMemory| it.is_leaving && it.unread >= SMALL;
+        let waits = self.clients.iter().any(|it| is_medium(it) || frees(it));
+        match waits && now - since < PATIENCE {
+            true => HalfLine::WaitUntil(now + SOON),
+            false => HalfLine::Drop,
+        }
+    }
+
+    /// The clients to disconnect because they do not read, or hold up others for too long, until the rest is not much. `can_write`: whether a client would
+    /// take something now. It is asked last, for a daemon that was stopped itself.
+    pub fn stalled(&self, now: Moment, can_write: impl Fn(ClientId) -> bool) -> Stalled {
+        let backlog = match self.excess() > 0 {
+            true => SMALL,
+            false => BACKLOG,
+        };
+        let mut check_again = now + PATIENCE;
+        let mut clients = Vec::new();
+        let mut backlogs: Vec<&ClientMemory> = self.clients.iter().collect();
+        backlogs.retain(|it| it.unread >= backlog);
+        if backlogs.iter().any(|it| it.is_leaving) {
+            // Its memory is free in a moment.
+            let check_again = now + SOON;
+            return Stalled {
+                clients,
+                check_again,
+            };
+        }
+        backlogs.sort_by_key(|it| (Reverse(it.unread), it.client));
+        let mut excess = self.held().saturating_sub(much(self.max_line));
+        for it in backlogs {
+            let is_stalled = is_stalled(it.unread_since, now) && !can_write(it.client);
+            if !is_stalled && !it.holds_up_others {
+                let left = PATIENCE.saturating_sub(it.unread_for(now));
+                check_again = check_again.min(now + left.max(SOON));
+            } else if excess > 0 {
+                clients.push(it.client);
+                excess = excess.saturating_sub(it.unread);
+                check_again = now + SOON;
+            }
+        }
+        Stalled {
+            clients,
+            check_again,
+        }
+    }
+}
+
+/// The connection that is refused when too many have not sent their first line: the first of them, in order of arrival.
+pub fn one_too_many(mut unadmitted: impl Iterator<Item = ClientId>) -> Option<ClientId> {
+    let first = unadmitted.next()?;
+    (unadmitted.count() >= UNADMITTED).then_some(first)
+}
+
+/// Whether another client can be kept beside the others: its hello takes `hello` bytes, those of `clients` others `kept`
+/// bytes. The limit is that of 500 sessions with an own environment at least, and of 2,000 where long lines are allowed;
+/// further sessions have a server each.
+pub fn has_room_for_hello(hello: usize, kept: usize, clients: usize, max_line: usize) -> bool {
+    let limit = max_line.saturating_mul(2).clamp(16 << 20, 64 << 20);
+    kept + hello + (clients + 1) * EACH_CLIENT <= limit
+}
+
+/// Bytes kept of a hello, and for its client alone: an environment that several clients have is one.
+pub fn hello_bytes(hello: &ClientHello) -> usize {
+    let is_shared = Arc::strong_count(&hello.env) > 1;
+    let variables = hello.env.iter().filter(|_| !is_shared);
+    let variables = variables.flat_map(|(name, value)| [name, value]);
+    let texts = variables.chain(other_texts(hello));
+    texts.map(|text| text.as_bytes().len() + EACH_TEXT).sum()
+}
+
+/// Bytes of all texts in a hello that can be long. Its environment counts, though several clients may have the same.
+pub fn text_bytes(hello: &ClientHello) -> usize {
+    let variables = hello.env.iter().flat_map(|(name, value)| [name, value]);
+    let texts = variables.chain(other_texts(hello));
+    texts.map(|text| text.as_bytes().len()).sum()
+}
+
+/// The texts of a hello that can be long, its environment aside.
+fn other_texts(hello: &ClientHello) -> impl Iterator<Item = &Text> {
+    let key = hello.key.iter();
+    let names = key.flat_map(|key| key.names.iter().chain(key.env_key.iter().flatten()));
+    names.chain(&hello.spec.command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_max_line_does_not_overflow() {
+        assert_eq!(limit(usize::MAX), usize::MAX);
+        assert_eq!(much(0), BESIDE_LINES);
+    }
+}

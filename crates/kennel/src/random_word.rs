@@ -1,3 +1,0 @@
-//! Names that nobody can guess.
-
-pub(crate) use kennel_sys::random::word as random_word;

@@ -1,0 +1,4 @@
+//! The target `wrap`: see `fuzz/src/lib.rs`.
+#![cfg_attr(fuzzing, no_main)]
+
+kennel_fuzz::fuzz_target!(Wrap);

@@ -1,0 +1,187 @@
+//! Bytes read until they are lines, and lines queued to be written.
+
+use kennel_core::hello::VOID;
+use kennel_core::message::Scan;
+
+use crate::coverage::Situation;
+use crate::kernel::{Kernel, PipeId, ReadResult};
+
+/// A line of which this much was read may be sent ahead: short, so that it happens.
+const LONG: usize = 300;
+
+/// Bytes that were read and are no complete lines yet.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    bytes: Vec<u8>,
+}
+
+impl Inbox {
+    /// Restores the bytes of an older build.
+    pub(crate) fn of(bytes: Vec<u8>) -> Inbox {
+        Inbox { bytes }
+    }
+
+    /// Reads at most this many bytes; `false` at the end.
+    pub(crate) fn read(&mut self, from: PipeId, most: usize, kernel: &mut Kernel) -> bool {
+        match kernel.read(from, most) {
+            ReadResult::Bytes(bytes) => self.add(&bytes),
+            ReadResult::WouldBlock => {}
+            ReadResult::End => return false,
+        }
+        true
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole line, without its newline.
+    pub(crate) fn next_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.bytes.iter().position(|&byte| byte == b'\n')?;
+        let mut line: Vec<u8> = self.bytes.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+
+    pub(crate) fn has_line(&self) -> bool {
+        self.bytes.contains(&b'\n')
+    }
+
+    /// All bytes that were read and not taken.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The beginning of an incomplete line, if there is no complete one.
+    fn unfinished(&self) -> &[u8] {
+        match self.has_line() {
+            true => &[],
+            false => &self.bytes,
+        }
+    }
+
+    /// Whether that is the beginning of a request or a notification that is not complete.
+    pub(crate) fn begins_a_call(&self) -> bool {
+        let line = self.unfinished();
+        let mut scan = Scan::default();
+        scan.look_at(line);
+        line.len() >= LONG && scan.begins_a_call()
+    }
+}
+
+/// Bytes queued to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    bytes: Vec<u8>,
+    /// Bytes of an incomplete line that were sent ahead.
+    ahead: usize,
+    /// Lines that follow that one.
+    behind: Vec<u8>,
+    /// Whether something else was sent than was pushed, or in another order.
+    uncounted: bool,
+}
+
+impl Outbox {
+    /// Restores the bytes of an older build.
+    pub(crate) fn of(bytes: Vec<u8>) -> Outbox {
+        Outbox {
+            bytes,
+            ..Outbox::default()
+        }
+    }
+
+    pub(crate) fn push(&mut self, line: &[u8], kernel: &mut Kernel) {
+        self.recall(kernel);
+        self.bytes.extend_from_slice(line);
+        self.bytes.push(b'\n');
+    }
+
+    /// Queues a line for a server, which does not know withdrawn lines: it waits for the end of the line that was
+    /// begun.
+    pub(crate) fn push_in_turn(&mut self, line: &[u8], kernel: &mut Kernel) {
+        if self.ahead == 0 {
+            return self.push(line, kernel);
+        }
+        self.uncounted = true;
+        self.behind.extend_from_slice(line);
+        self.behind.push(b'\n');
+    }
+
+    /// Queues a line whose beginning may have been sent ahead.
+    pub(crate) fn push_begun(&mut self, line: &[u8]) {
+        let ahead = std::mem::take(&mut self.ahead);
+        self.bytes.extend_from_slice(&line[ahead..]);
+        self.bytes.push(b'\n');
+        self.bytes.append(&mut self.behind);
+    }
+
+    /// Sends the beginning of a long line, if nothing is queued before it.
+    pub(crate) fn send_ahead(&mut self, from: &Inbox, to: PipeId, kernel: &mut Kernel) {
+        let line = from.unfinished();
+        if !self.is_empty() || line.len() < LONG {
+            return;
+        }
+        let count = kernel.write(to, &line[self.ahead..]);
+        if count > 0 {
+            kernel.occurred(Situation::SentAhead);
+        }
+        self.ahead += count;
+    }
+
+    /// Withdraws the line that was sent ahead.
+    pub(crate) fn recall(&mut self, kernel: &mut Kernel) {
+        if std::mem::take(&mut self.ahead) > 0 {
+            kernel.occurred(Situation::Recalled);
+            self.uncounted = true;
+            self.bytes.extend_from_slice(&[VOID, b'\n']);
+            self.bytes.append(&mut self.behind);
+        }
+    }
+
+    /// Bytes of an incomplete line that were sent ahead.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ahead
+    }
+
+    /// Whether exactly what was pushed was sent, in that order.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.uncounted
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Whether no line is written in part.
+    pub(crate) fn is_between_lines(&self) -> bool {
+        self.is_empty() && self.ahead == 0
+    }
+
+    /// The queued bytes.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether some bytes could be written or dropped now.
+    pub(crate) fn may_flush(&self, to: PipeId, kernel: &Kernel) -> bool {
+        !self.is_empty() && (kernel.has_room(to) || kernel.has_no_reader(to))
+    }
+
+    /// Writes as much as fits. Drops the bytes if there is no reader.
+    pub(crate) fn flush(&mut self, to: PipeId, kernel: &mut Kernel) {
+        self.flush_some(to, usize::MAX, kernel);
+    }
+
+    /// Writes at most this many bytes.
+    pub(crate) fn flush_some(&mut self, to: PipeId, most: usize, kernel: &mut Kernel) {
+        if kernel.has_no_reader(to) {
+            return self.bytes.clear();
+        }
+        let count = kernel.write(to, &self.bytes[..self.bytes.len().min(most)]);
+        self.bytes.drain(..count);
+    }
+}
