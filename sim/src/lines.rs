@@ -79,6 +79,12 @@ pub(crate) struct Outbox {
     behind: Vec<u8>,
     /// Whether something else was sent than was pushed, or in another order.
     uncounted: bool,
+    /// Some of the queued bytes are not lines of the session.
+    has_asides: bool,
+    /// Bytes that were dropped because there is no reader.
+    dropped: usize,
+    /// Some of those were not lines of the session.
+    dropped_asides: bool,
 }
 
 impl Outbox {
@@ -94,6 +100,20 @@ impl Outbox {
         self.recall(kernel);
         self.bytes.extend_from_slice(line);
         self.bytes.push(b'\n');
+    }
+
+    /// Queues a line of Kennel's own, which the session does not count.
+    pub(crate) fn push_aside(&mut self, line: &[u8], kernel: &mut Kernel) {
+        self.push(line, kernel);
+        self.has_asides = true;
+    }
+
+    /// Number of the last bytes of the session that were certainly not written.
+    pub(crate) fn unwritten(&self) -> usize {
+        match self.has_asides || self.dropped_asides {
+            true => 0,
+            false => self.dropped + self.len(),
+        }
     }
 
     /// Queues a line for a server, which does not know withdrawn lines: it waits for the end of the line that was
@@ -133,6 +153,7 @@ impl Outbox {
         if std::mem::take(&mut self.ahead) > 0 {
             kernel.occurred(Situation::Recalled);
             self.uncounted = true;
+            self.has_asides = true;
             self.bytes.extend_from_slice(&[VOID, b'\n']);
             self.bytes.append(&mut self.behind);
         }
@@ -179,9 +200,12 @@ impl Outbox {
     /// Writes at most this many bytes.
     pub(crate) fn flush_some(&mut self, to: PipeId, most: usize, kernel: &mut Kernel) {
         if kernel.has_no_reader(to) {
+            self.dropped += self.bytes.len();
+            self.dropped_asides |= std::mem::take(&mut self.has_asides);
             return self.bytes.clear();
         }
         let count = kernel.write(to, &self.bytes[..self.bytes.len().min(most)]);
         self.bytes.drain(..count);
+        self.has_asides &= !self.bytes.is_empty();
     }
 }

@@ -319,7 +319,8 @@ impl Shim {
         if !connection.from.has_line() {
             let before = connection.from.rest().len();
             if !connection.read(part(salt), kernel) {
-                self.handle(Event::DaemonClosed, kernel);
+                let unwritten = connection.to.unwritten();
+                self.handle(Event::DaemonClosed { unwritten }, kernel);
                 return true;
             }
             if connection.from.rest().len() > before {
@@ -465,7 +466,7 @@ impl Shim {
                 }
                 Action::Send(control) => {
                     if let Some(connection) = &mut self.connection {
-                        connection.to.push(&control.line(), kernel);
+                        connection.to.push_aside(&control.line(), kernel);
                     }
                 }
                 Action::CheckDaemon => {

@@ -51,13 +51,30 @@ fn a_greeting_that_went_with_the_hello_is_not_sent_twice() {
     assert_eq!(stage.shim.client_name(), Some("an app"));
 }
 
+const CLOSED: Event = Event::DaemonClosed { unwritten: 0 };
+
+#[test]
+fn a_request_that_was_not_written_when_the_daemon_closed_is_sent_to_the_next() {
+    let mut stage = Stage::attached();
+    assert_eq!(stage.ask(1), Verdict::Forward);
+    assert_eq!(stage.ask(2), Verdict::Forward);
+    let unwritten = call(2).len() + 1;
+    stage.handle(Event::DaemonClosed { unwritten });
+    stage.connected();
+    // The outcome of the first is unknown.
+    let refused = stage.lines_for_app();
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].contains("outcome unknown"));
+    assert_eq!(stage.lines_for_upstream(), [call(2)]);
+}
+
 #[test]
 fn a_lost_daemon_is_replaced_by_another_election() {
     let mut stage = Stage::attached();
     assert_eq!(stage.ask(1), Verdict::Forward);
     stage.answer(1);
     let again = [Action::Disconnect, Action::Elect(Purpose::Attach)];
-    assert_eq!(stage.handle(Event::DaemonClosed), again);
+    assert_eq!(stage.handle(CLOSED), again);
 }
 
 #[test]
@@ -227,7 +244,7 @@ fn the_election_about_a_suspect_finds_the_next_daemon() {
         stage.shim.handle(Event::DaemonChecked(stopped), stage.now);
     }
     // It was ended as stuck: the election goes on, and no second one begins.
-    assert_eq!(stage.handle(Event::DaemonClosed), [Action::Disconnect]);
+    assert_eq!(stage.handle(CLOSED), [Action::Disconnect]);
     assert_eq!(stage.connected(), [Action::UseConnection]);
 }
 

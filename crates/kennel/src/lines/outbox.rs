@@ -17,6 +17,8 @@ pub(crate) struct Outbox {
     behind: Vec<u8>,
     /// What was sent is not what was said, or not in that order.
     uncounted: bool,
+    /// Some of the queued bytes are not lines of the session.
+    has_asides: bool,
 }
 
 impl Outbox {
@@ -26,6 +28,17 @@ impl Outbox {
         self.compact();
         self.bytes.extend_from_slice(line);
         self.bytes.push(b'\n');
+    }
+
+    /// Adds a line of Kennel's own, which the session does not count.
+    pub(crate) fn push_aside(&mut self, line: &[u8]) {
+        self.push(line);
+        self.has_asides = true;
+    }
+
+    /// Whether queued bytes are not all of the session's lines.
+    pub(crate) fn has_asides(&self) -> bool {
+        self.has_asides
     }
 
     /// The same for one who would not understand that a line which was begun is not said: it waits for the end of that. Not
@@ -83,6 +96,7 @@ impl Outbox {
     pub(crate) fn recall(&mut self) {
         if std::mem::take(&mut self.ahead) > 0 {
             self.uncounted = true;
+            self.has_asides = true;
             self.bytes.extend_from_slice(&[VOID, b'\n']);
             self.bytes.append(&mut self.behind);
         }
@@ -153,5 +167,6 @@ impl Outbox {
         }
         self.bytes.clear();
         self.sent = 0;
+        self.has_asides = false;
     }
 }

@@ -47,7 +47,7 @@ impl Shim {
                 }
                 Action::Send(control) => {
                     if let Some(link) = &mut self.link {
-                        link.to.push(&control.line());
+                        link.to.push_aside(&control.line());
                     }
                 }
                 Action::TakePipes => {

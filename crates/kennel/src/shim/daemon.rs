@@ -80,7 +80,9 @@ impl Shim {
             self.carry_out();
         }
         if read.is_none() && links == self.links {
-            self.engine.handle(Event::DaemonClosed, self.now);
+            let unwritten = self.link.as_ref().map_or(0, |link| link.unwritten());
+            self.engine
+                .handle(Event::DaemonClosed { unwritten }, self.now);
         }
     }
 
@@ -110,7 +112,7 @@ impl Shim {
                     Verdict::Drop | Verdict::Abandon => {}
                 },
                 // A request of the server: it is told why it gets no answer.
-                None if message.id.is_some() => link.to.push(&message.refusal()),
+                None if message.id.is_some() => link.to.push_aside(&message.refusal()),
                 None => {}
             }
         }

@@ -24,6 +24,10 @@ pub(crate) struct Link {
     pub(crate) daemon: Option<ProcessRef>,
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
+    /// Bytes for the daemon that were dropped, because it reads no more.
+    dropped: usize,
+    /// Some of them were not the session's.
+    dropped_asides: bool,
     said_all: bool,
 }
 
@@ -37,6 +41,8 @@ impl Link {
             daemon,
             from: Inbox::default(),
             to: Outbox::default(),
+            dropped: 0,
+            dropped_asides: false,
             said_all: false,
         }
     }
@@ -48,11 +54,21 @@ impl Link {
             .to
             .flush(|bytes| say(socket, pipes, buffer, bytes, bytes.len()));
         if written.is_err() {
+            self.dropped += self.to.len();
+            self.dropped_asides |= self.to.has_asides();
             self.to.clear();
         }
         let may_turn = self.to.is_between_lines() && !self.said_all;
         if may_turn && self.pipes.speak_if_offered(&self.socket) {
             self.buffer = BufferSize::default();
+        }
+    }
+
+    /// Number of the last bytes of the session that were certainly not written; 0 if that is not known.
+    pub(super) fn unwritten(&self) -> usize {
+        match self.dropped_asides || self.to.has_asides() {
+            true => 0,
+            false => self.dropped + self.to.len(),
         }
     }
 

@@ -62,7 +62,10 @@ pub enum Event {
     /// Result of [`Action::Elect`].
     Elected(Elected),
     /// The daemon closed the connection, or writing to it failed.
-    DaemonClosed,
+    DaemonClosed {
+        /// Number of the last bytes for it that were certainly not written.
+        unwritten: usize,
+    },
     /// Result of [`Action::CheckDaemon`]: the activity of the daemon's process. `None`: it cannot be examined.
     DaemonChecked(Option<Activity>),
 }

@@ -33,7 +33,7 @@ impl Shim {
             None => {
                 let verdict = self.answered(line);
                 if verdict == Verdict::Abandon {
-                    self.daemon_lost(now);
+                    self.daemon_lost(Unsent::Nothing, now);
                 }
                 verdict
             }
@@ -55,7 +55,7 @@ impl Shim {
             }
             Control::Lost(lost) if lost.shortage => self.shared_server_cannot_start(&lost, now),
             Control::Lost(lost) => self.shared_server_lost(&lost, now),
-            Control::Going => self.daemon_lost(now),
+            Control::Going => self.daemon_lost(Unsent::Nothing, now),
             Control::Stopped => self.shared_server_stopped(Unsent::Nothing, now),
             // The server has not received what it has not answered.
             Control::Resting => self.shared_server_stopped(Unsent::LastBytes(usize::MAX), now),
@@ -68,7 +68,7 @@ impl Shim {
                 self.abandon_election();
                 self.sharing = Sharing::Dedicated;
                 self.why_dedicated = Some(solo.why);
-                self.daemon_lost(now);
+                self.daemon_lost(Unsent::Nothing, now);
             }
             Control::Ping | Control::Pong | Control::Again | Control::Unknown => {}
         }
@@ -136,7 +136,7 @@ impl Shim {
     }
 
     /// Handles a lost or unresponsive daemon: another one is elected, as the restart limit allows.
-    pub(super) fn daemon_lost(&mut self, now: Moment) {
+    pub(super) fn daemon_lost(&mut self, unsent: Unsent<'_>, now: Moment) {
         let suspected = match &self.upstream {
             Upstream::Attached(attached) => matches!(attached.silence, Silence::Suspected),
             _ => return,
@@ -147,8 +147,7 @@ impl Shim {
             true => Upstream::Electing,
             false => Upstream::GaveUp,
         };
-        self.session
-            .handle_upstream_lost(SERVER_RESTARTED, Unsent::Nothing);
+        self.session.handle_upstream_lost(SERVER_RESTARTED, unsent);
         // Requests that were not sent yet still need an answer.
         if self.session.app_is_done() && self.session.in_flight() == 0 {
             self.abandon_election();
@@ -229,7 +228,7 @@ impl Shim {
             && self.session.poll_to_upstream() != Some(greeting)
         {
             // The daemon got a greeting that the session would not send any more.
-            self.daemon_lost(now);
+            self.daemon_lost(Unsent::Nothing, now);
         }
     }
 
@@ -315,7 +314,7 @@ impl Shim {
         };
         if !self.session.has_pending_requests() {
             if attached.moved {
-                return self.daemon_lost(now);
+                return self.daemon_lost(Unsent::Nothing, now);
             }
             return attached.silence.is_over();
         }

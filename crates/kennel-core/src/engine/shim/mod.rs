@@ -43,7 +43,7 @@ use upstream::{Next, Silence, Upstream};
 use crate::engine::RestartLimit;
 use crate::engine::silence::{Due, SilenceTimer};
 use crate::message::Line;
-use crate::session::{Replay, Session, Verdict};
+use crate::session::{Replay, Session, Unsent, Verdict};
 use crate::time::Moment;
 
 /// The settings of a session.
@@ -182,7 +182,9 @@ impl Shim {
                 }
             }
             Event::Elected(elected) => self.elected(elected, now),
-            Event::DaemonClosed => self.daemon_lost(now),
+            Event::DaemonClosed { unwritten } => {
+                self.daemon_lost(Unsent::LastBytes(unwritten), now);
+            }
             Event::DaemonChecked(work) => self.daemon_checked(work, now),
         }
     }
@@ -191,7 +193,7 @@ impl Shim {
     pub fn advance(&mut self, now: Moment) {
         if self.hibernate_at().is_some_and(|at| now >= at) {
             self.stop_server();
-            self.hibernate(crate::session::Unsent::Nothing, now);
+            self.hibernate(Unsent::Nothing, now);
         }
         if self.return_at().is_some_and(|at| now >= at) {
             self.try_to_return();
