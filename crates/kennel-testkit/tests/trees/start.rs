@@ -119,6 +119,17 @@ impl SlowStart {
         })
     }
 
+    /// Waits until the child asked for its death signal: it leads a session then. Before that, only the next start could
+    /// end it.
+    fn await_death_signal(&self) {
+        let pid = self.child.pid().to_string();
+        wait_for("the child leads a session", || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let session = stat.rsplit(") ").next().unwrap().split(' ').nth(3);
+            (session == Some(&pid)).then_some(())
+        });
+    }
+
     /// Waits until the child is stopped.
     fn stop_child(&self) {
         self.child.signal(Signal::STOP).unwrap();
@@ -184,6 +195,7 @@ fn a_child_that_is_stopped_before_its_exec_dies_with_its_warden() {
     let Some(mut start) = SlowStart::new(&scope, SLOW) else {
         return;
     };
+    start.await_death_signal();
     start.stop_child();
     // Both at once: no process is left that could end it.
     start.served.child.kill().unwrap();
