@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use kennel_core::engine::daemon::{
     BACKLOG, ClientMemory, FULL_QUEUE, HalfLine, HoldUp, MemoryUse, MemoryWatch, PATIENCE, Reader,
-    SMALL, SOON, ServerThrottle, has_much_unread, has_room_for_hello, is_stalled, one_too_many,
+    SMALL, SOON, ServerThrottle, SlotId, has_much_unread, has_room_for_hello, is_stalled,
+    one_too_many,
 };
 use kennel_core::lifetime::ClientId;
 use kennel_core::time::Moment;
@@ -31,12 +32,13 @@ fn ago(length: Duration) -> Moment {
 fn client(number: u64, half_line: usize) -> ClientMemory {
     ClientMemory {
         client: ClientId(number),
+        slot: Some(SlotId(1)),
         is_admitted: true,
         is_leaving: false,
         half_line,
         half_line_memory: half_line,
         half_line_since: (half_line > SMALL).then(now),
-        waits_for_memory: false,
+        waits_since: None,
         last_read: now(),
         unread: 0,
         unread_since: None,
@@ -69,10 +71,16 @@ fn of(number: u64) -> Reader {
 }
 
 /// Whether the reader has room, and whose half lines were dropped for it.
-fn room(mut all: MemoryUse, reader: Reader) -> (bool, Vec<u64>) {
+fn room(all: MemoryUse, reader: Reader) -> (bool, Vec<u64>) {
+    room_beside(all, reader, &[])
+}
+
+/// The same, where these clients have sent more that was not read yet.
+fn room_beside(mut all: MemoryUse, reader: Reader, have_input: &[u64]) -> (bool, Vec<u64>) {
     let lengths: Vec<_> = all.clients.clone();
     let dropped = RefCell::new(Vec::new());
-    let has_room = all.make_room(reader, now(), |id| {
+    let has_input = |id: ClientId| have_input.contains(&id.0);
+    let has_room = all.make_room(reader, now(), has_input, |id| {
         dropped.borrow_mut().push(id.0);
         let dropped = lengths.iter().find(|it| it.client == id);
         dropped.map_or(0, |it| it.half_line_memory)
@@ -114,7 +122,7 @@ fn half_lines_of_clients_that_are_not_admitted_are_dropped_first_then_stalled_on
 fn a_half_line_that_waits_for_memory_is_not_stalled_and_one_that_comes_slowly_is() {
     let waits = ClientMemory {
         last_read: ago(3 * SECOND),
-        waits_for_memory: true,
+        waits_since: Some(ago(SECOND / 2)),
         ..client(2, MIB)
     };
     let all = held(vec![client(1, MIB), waits], LIMIT);
@@ -163,6 +171,51 @@ fn for_a_medium_line_the_oldest_half_lines_of_others_are_dropped() {
 }
 
 #[test]
+fn a_half_line_that_the_daemon_had_no_time_for_does_not_stall() {
+    let slow = |number| ClientMemory {
+        last_read: ago(SECOND),
+        ..client(number, MIB)
+    };
+    let clients = || vec![client(1, 0), slow(2), slow(3)];
+    let all = || held(clients(), LIMIT);
+    assert_eq!(room_beside(all(), of(1), &[2]).1, [3]);
+    assert_eq!(room_beside(all(), of(1), &[2, 3]).1, [0; 0]);
+}
+
+#[test]
+fn many_clients_of_one_server_do_not_take_the_room_of_another_servers() {
+    let old = |number, slot, length| ClientMemory {
+        slot: Some(SlotId(slot)),
+        half_line_since: Some(ago(2 * SECOND)),
+        ..client(number, length)
+    };
+    let (short, long) = (100 << 10, 200 << 10);
+    let clients = || {
+        vec![
+            old(1, 1, short),
+            old(2, 1, long),
+            old(3, 2, long),
+            old(4, 2, long),
+        ]
+    };
+    let full = || held(clients(), LIMIT + 9 * MIB);
+    assert_eq!(room(full(), of(1)).1, [3, 4, 2]);
+    assert_eq!(room(full(), of(3)).1, [4]);
+}
+
+#[test]
+fn a_half_line_that_waits_for_memory_is_as_old_as_its_wait() {
+    let waits = |length| ClientMemory {
+        half_line_since: Some(ago(9 * SECOND)),
+        waits_since: Some(ago(length)),
+        ..client(2, 100 << 10)
+    };
+    let beside = |length| held(vec![client(1, 0), waits(length)], LIMIT + 9 * MIB);
+    assert_eq!(room(beside(SECOND), of(1)).1, [2]);
+    assert_eq!(room(beside(SECOND / 2), of(1)).1, [0; 0]);
+}
+
+#[test]
 fn what_a_drop_does_not_free_is_not_counted_as_free() {
     let stalled = |number| ClientMemory {
         last_read: ago(2 * SECOND),
@@ -173,10 +226,11 @@ fn what_a_drop_does_not_free_is_not_counted_as_free() {
         LIMIT - 2 * MIB,
     );
     let mut dropped = 0;
-    assert!(!all.make_room(of(1), now(), |_| {
+    let drop = |_| {
         dropped += 1;
         0
-    }));
+    };
+    assert!(!all.make_room(of(1), now(), |_| false, drop));
     assert_eq!(dropped, 2);
 }
 

@@ -9,7 +9,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use kennel_core::engine::daemon::{IDLE, LEAST_TAKEN, PATIENCE, SMALL, hello_bytes, text_bytes};
+use kennel_core::engine::daemon::{LEAST_TAKEN, PATIENCE, hello_bytes, text_bytes};
 use kennel_core::hello::{ClientHello, Control};
 use kennel_core::lifetime::{ClientId, Liveness};
 use kennel_sys::io::{Exit, Source};
@@ -41,8 +41,6 @@ pub(super) struct ClientConn {
     last_read_at: Cell<Instant>,
     /// Since when its half line is longer than [`SMALL`](kennel_core::engine::daemon::SMALL).
     half_line_started: Cell<Option<Instant>>,
-    /// Its half line is not read on, for lack of memory.
-    waits_for_memory: Cell<bool>,
     /// The process at the other end, if the kernel tells.
     peer: Option<Rc<ProcessRef>>,
     /// Another process, which its hello named.
@@ -119,7 +117,6 @@ impl ClientConn {
             inbox: RefCell::default(),
             last_read_at: Cell::new(Instant::now()),
             half_line_started: Cell::new(None),
-            waits_for_memory: Cell::new(false),
             peer: peer.process.map(Rc::new),
             announced: OnceCell::new(),
             hello: OnceCell::new(),
@@ -197,24 +194,34 @@ impl ClientConn {
         self.half_line_started.get()
     }
 
-    /// Whether its half line is not read on, for lack of memory.
-    pub(super) fn waits_for_memory(&self) -> bool {
-        self.waits_for_memory.get()
+    /// Since when its half line is not read on, for lack of memory.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        match self.reading.get() {
+            Reading::Memory(since) => Some(since),
+            _ => None,
+        }
     }
 
-    /// When bytes last came from it; now, if it is read and the kernel has some that the daemon had no time for.
-    pub(super) fn last_read(&self, now: Instant) -> Instant {
-        let at = self.last_read_at.get();
-        let is_old = now.saturating_duration_since(at) >= IDLE;
-        let may_be_read = || matches!(self.reading.get(), Reading::Open);
+    /// When bytes last came from it.
+    pub(super) fn last_read(&self) -> Instant {
+        self.last_read_at.get()
+    }
+
+    /// Whether the kernel has input of it that the daemon may read and had no time for.
+    pub(super) fn has_input(&self) -> bool {
         let has_input = || {
             let socket = self.socket.borrow();
             socket.as_ref().is_some_and(|socket| socket.has_input())
         };
-        match is_old && self.half_line_length() > SMALL && may_be_read() && has_input() {
-            true => now,
-            false => at,
-        }
+        matches!(self.reading.get(), Reading::Open) && has_input()
+    }
+
+    /// Its half line is read on, after it waited `since` then. The time of the wait does not make the line slow or idle.
+    fn has_waited_for_memory(&self, since: Instant, now: Instant) {
+        let waited = now.saturating_duration_since(since);
+        let started = self.half_line_started.get();
+        self.half_line_started.set(started.map(|at| at + waited));
+        self.last_read_at.set(now);
     }
 
     /// Since when it has taken nothing of what is queued for it. Before that is long, the kernel is asked: for a client
@@ -340,6 +347,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
+    use kennel_core::engine::daemon::IDLE;
     use kennel_sys::io::{Reactor, Stream};
 
     use super::*;
@@ -355,17 +363,25 @@ mod tests {
     }
 
     #[test]
-    fn a_half_line_is_not_idle_while_the_kernel_has_more_of_it() {
+    fn input_that_is_not_read_on_purpose_does_not_count() {
         let (conn, mut theirs) = client();
-        *conn.inbox.borrow_mut() = Inbox::with(vec![b'x'; SMALL + 1]);
-        let read_at = conn.last_read_at.get();
-        let later = read_at + IDLE;
-        assert_eq!(conn.last_read(later), read_at);
+        assert!(!conn.has_input());
         theirs.write_all(b"x").unwrap();
-        assert_eq!(conn.last_read(later), later);
-        // What is not read on purpose may wait for ever.
+        assert!(conn.has_input());
         conn.reading.set(Reading::Throttled);
-        assert_eq!(conn.last_read(later), read_at);
+        assert!(!conn.has_input());
+    }
+
+    #[test]
+    fn a_half_line_is_not_slow_because_it_waited_for_memory() {
+        let (conn, _theirs) = client();
+        let started = conn.last_read_at.get();
+        conn.half_line_started.set(Some(started));
+        let (since, now) = (started + IDLE / 2, started + 3 * IDLE);
+        conn.has_waited_for_memory(since, now);
+        let read_for = now - conn.half_line_since().unwrap();
+        assert_eq!(read_for, IDLE / 2);
+        assert_eq!(conn.last_read(), now);
     }
 
     #[test]

@@ -44,18 +44,18 @@ impl DaemonState {
         self.memory.borrow().is_short()
     }
 
-    /// The same; counts first if the last count is too old.
-    pub(super) fn is_short_of_memory_at(&self, now: Moment) -> bool {
+    /// Counts the held bytes if the last count is too old.
+    pub(super) fn count_memory_if_due(&self, now: Moment) {
         if self.memory.borrow().is_due(now) {
             self.count_memory_at(now);
         }
-        self.is_short_of_memory()
     }
 
     /// Whether servers take nothing beyond what they need of the lines that follow.
     pub(super) fn servers_save_memory(&self, now: Moment) -> bool {
         let holds_much = || self.memory.borrow().holds_much(self.held_bytes());
-        self.is_short_of_memory_at(now) || (queued_bytes() >= BACKLOG && holds_much())
+        self.count_memory_if_due(now);
+        self.is_short_of_memory() || (queued_bytes() >= BACKLOG && holds_much())
     }
 
     /// Counts the held bytes, and returns memory to the system that is free between them.
@@ -121,16 +121,18 @@ impl DaemonState {
 
     /// What the engine decides by.
     pub(super) fn memory_use(&self) -> MemoryUse {
-        let (clients, now) = (self.clients.borrow(), Instant::now());
+        let (clients, engine) = (self.clients.borrow(), self.engine.borrow());
+        let now = Instant::now();
         let memory_of = |(id, conn): (&ClientId, &Rc<ClientConn>)| ClientMemory {
             client: *id,
+            slot: engine.slot_of(*id),
             is_admitted: conn.is_admitted(),
             is_leaving: conn.is_leaving(),
             half_line: conn.half_line_length(),
             half_line_memory: conn.half_line_memory(),
             half_line_since: conn.half_line_since().map(|at| self.moment(at)),
-            waits_for_memory: conn.waits_for_memory(),
-            last_read: self.moment(conn.last_read(now)),
+            waits_since: conn.waits_since().map(|at| self.moment(at)),
+            last_read: self.moment(conn.last_read()),
             unread: conn.to_client.len(),
             unread_since: conn.unread_since(now).map(|at| self.moment(at)),
             holds_up_others: self.holds_up_others(conn),
@@ -150,9 +152,10 @@ impl DaemonState {
         }
         // Those whose unread lines are Kennel's own have no server that would drop them.
         self.drop_stalled();
+        let has_input = |id: ClientId| self.client(id).is_some_and(|conn| conn.has_input());
         let has_room = self
             .memory_use()
-            .make_room(reader, self.now(), |id| self.drop_half_line(id));
+            .make_room(reader, self.now(), has_input, |id| self.drop_half_line(id));
         self.count_memory();
         has_room
     }

@@ -4,9 +4,11 @@
 //! something to decide. A *half line* is what was read of a line that has not ended.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::SlotId;
 use crate::hello::{ClientHello, Text};
 use crate::lifetime::ClientId;
 use crate::time::Moment;
@@ -172,6 +174,8 @@ impl HoldUp {
 pub struct ClientMemory {
     /// Which one.
     pub client: ClientId,
+    /// The server slot where it is.
+    pub slot: Option<SlotId>,
     /// Its first line was accepted.
     pub is_admitted: bool,
     /// It is being disconnected: its memory is free in a moment.
@@ -182,9 +186,9 @@ pub struct ClientMemory {
     pub half_line_memory: usize,
     /// Since when its half line is longer than [`SMALL`].
     pub half_line_since: Option<Moment>,
-    /// Its half line is not read on, for lack of memory.
-    pub waits_for_memory: bool,
-    /// When bytes last came from it; now, if some wait to be read.
+    /// Since when its half line is not read on, for lack of memory.
+    pub waits_since: Option<Moment>,
+    /// When bytes last came from it.
     pub last_read: Moment,
     /// Bytes queued for it.
     pub unread: usize,
@@ -206,12 +210,13 @@ impl ClientMemory {
         let times = u32::try_from(self.half_line / MEDIUM).unwrap_or(u32::MAX);
         let time = IDLE.saturating_mul(times.saturating_add(2));
         let is_slow = self.half_line_age(now) > time;
-        !self.waits_for_memory && (now - self.last_read >= IDLE || is_slow)
+        self.waits_since.is_none() && (now - self.last_read >= IDLE || is_slow)
     }
 
+    /// For how long its half line has waited for memory, or has been read.
     fn half_line_age(&self, now: Moment) -> Duration {
-        self.half_line_since
-            .map_or(Duration::ZERO, |since| now - since)
+        let since = self.waits_since.or(self.half_line_since);
+        since.map_or(Duration::ZERO, |since| now - since)
     }
 
     fn unread_for(&self, now: Moment) -> Duration {
@@ -292,13 +297,16 @@ impl MemoryUse {
     }
 
     /// Whether there is room for the reader's half line. Makes room by dropping half lines of others: first those of
-    /// clients that are not admitted, then those that stall. A medium line has some room beyond the limit; for it, the
-    /// oldest half lines of others are dropped, if they are older than [`IDLE`]. `drop_half_line` returns how many bytes of
-    /// memory are free by that.
+    /// clients that are not admitted, then those that stall. A medium line has some room beyond the limit; for it, half
+    /// lines of others are dropped that are older than [`IDLE`], if the clients of their server have as much in half lines as
+    /// those of the reader's: the largest server first, the oldest line first. A line does not stall if the system has more
+    /// of it that the daemon may read and had no time for (`has_input`, asked last). `drop_half_line` returns how many
+    /// bytes of memory are free by that.
     pub fn make_room(
         &mut self,
         reader: Reader,
         now: Moment,
+        has_input: impl Fn(ClientId) -> bool,
         mut drop_half_line: impl FnMut(ClientId) -> usize,
     ) -> bool {
         if self.excess() == 0 {
@@ -314,6 +322,10 @@ impl MemoryUse {
             Reader::Server(_) => None,
         };
         for index in self.dropped_first(its, now) {
+            let it = &self.clients[index];
+            if it.is_admitted && has_input(it.client) {
+                continue;
+            }
             drop(self, index);
             if self.excess() == 0 {
                 return true;
@@ -332,7 +344,8 @@ impl MemoryUse {
         if matches!(reader, Reader::Server(_)) {
             return false;
         }
-        self.oldest_first(its, now).into_iter().any(|index| {
+        let dropped = its.map(|its| self.dropped_for_medium(its, now));
+        dropped.into_iter().flatten().any(|index| {
             drop(self, index);
             !self.is_full_for(reader)
         })
@@ -351,15 +364,26 @@ impl MemoryUse {
         dropped.into_iter().map(|(_, _, index)| index).collect()
     }
 
-    fn oldest_first(&self, reader: Option<usize>, now: Moment) -> Vec<usize> {
+    /// Half lines that are dropped for a medium line, those that are missed least first. Many clients of one server do not
+    /// take the room of another server's few: a server is charged for what all its clients hold.
+    fn dropped_for_medium(&self, reader: usize, now: Moment) -> Vec<usize> {
+        let mut of_slots = BTreeMap::new();
+        for it in &self.clients {
+            *of_slots.entry(it.slot).or_insert(0) += it.half_line_memory;
+        }
+        let charge = |it: &ClientMemory| match it.slot {
+            None => it.half_line_memory,
+            slot => of_slots[&slot],
+        };
+        let least = charge(&self.clients[reader]);
         let others = self.clients.iter().enumerate();
-        let others = others.filter(|(index, _)| Some(*index) != reader);
-        let mut old: Vec<_> = others
-            .map(|(index, it)| (Reverse(it.half_line_age(now)), index))
-            .filter(|(age, _)| age.0 >= IDLE)
+        let mut dropped: Vec<_> = others
+            .filter(|(index, it)| *index != reader && it.half_line_memory > SMALL)
+            .map(|(index, it)| (charge(it), it.half_line_age(now), index))
+            .filter(|(charge, age, _)| *charge >= least && *age >= IDLE)
             .collect();
-        old.sort();
-        old.into_iter().map(|(_, index)| index).collect()
+        dropped.sort_by_key(|&(charge, age, index)| (Reverse(charge), Reverse(age), index));
+        dropped.into_iter().map(|(_, _, index)| index).collect()
     }
 
     /// Whether so much is held that a medium line has no room. What each connection may have in any case does not count:

@@ -162,6 +162,10 @@ impl<'a> ClientRef<'a> {
                 self.daemon.client_spoke(self.id, now);
                 self.conn.last_read_at.set(now);
                 self.conn.read_at.set(now);
+                if self.conn.half_line_length() > CHUNK {
+                    // The next one is read little if this one and those before it fill the memory.
+                    self.daemon.count_memory_if_due(self.daemon.moment(now));
+                }
                 if self.conn.may_have_pipes() {
                     socket.offer_pipes_if_due();
                 }
@@ -235,7 +239,7 @@ impl<'a> ClientRef<'a> {
         match self.conn.reading.get() {
             Reading::Throttled => {
                 if self.daemon.is_short_of_memory() {
-                    self.daemon.is_short_of_memory_at(self.daemon.now());
+                    self.daemon.count_memory_if_due(self.daemon.now());
                 }
                 match self.must_be_throttled() {
                     true => self.throttle(),
@@ -295,6 +299,10 @@ impl<'a> ClientRef<'a> {
         if self.must_wait_for_turn(length) {
             self.conn.has_lines.set(true);
             return;
+        }
+        if length > CHUNK {
+            // It may have waited, and those before it may have filled the memory: a batch is shorter than its errors.
+            self.daemon.count_memory_if_due(self.daemon.now());
         }
         self.take_some_lines();
         self.daemon
@@ -385,7 +393,6 @@ impl<'a> ClientRef<'a> {
         };
         match decision {
             HalfLine::WaitUntil(at) => {
-                conn.waits_for_memory.set(true);
                 conn.reading.set(Reading::Memory(since));
                 let at = daemon.instant(at);
                 return daemon.set_timer(Timer::Client(self.id), Some(at));
@@ -393,8 +400,8 @@ impl<'a> ClientRef<'a> {
             HalfLine::Drop => conn.inbox.borrow_mut().forget_line(),
             HalfLine::Read => {}
         }
-        if conn.waits_for_memory.take() {
-            conn.last_read_at.set(Instant::now());
+        if conn.waits_since().is_some() {
+            conn.has_waited_for_memory(since, Instant::now());
         }
         daemon.set_timer(Timer::Client(self.id), None);
         conn.reading.set(Reading::Open);

@@ -110,7 +110,6 @@ impl ClientConn {
             has_lines: _,
             is_blocked: _,
             exits: _,
-            waits_for_memory: _,
             // These times begin anew.
             last_read_at: _,
             half_line_started: _,
