@@ -12,6 +12,7 @@ mod latency;
 #[path = "../message/lines.rs"]
 mod lines;
 mod lists;
+mod log_levels;
 mod loose_ids;
 mod malformed;
 mod modern;

@@ -103,9 +103,7 @@ impl Warden {
         os::set_process_name(WARDEN_NAME);
         ignore_file_size_signal();
         let control = adopt(orders.control, Kind::Socket)?.into_inner();
-        let records = orders.place.records;
-        let adopt_dir = |fd| adopt(fd, Kind::Directory).map(Handle::into_inner);
-        let records = records.map(adopt_dir).transpose()?;
+        let record = new_record(orders)?;
         // The served process is our parent while it lives. A parent with another pid adopted us.
         let served = match ProcessRef::parent()? {
             Some(parent) if parent.pid() == orders.served.pid() => parent,
@@ -114,16 +112,6 @@ impl Warden {
         };
         os::set_subreaper(true)?;
         let signals = Signals::catch(&[Signal::CHILD, Signal::TERM, Signal::INT, Signal::HUP])?;
-        let record = TreeRecord {
-            dir: records,
-            cookie: orders.place.cookie.clone(),
-            required: orders.recording == Recording::Required,
-            content: Record::new(
-                orders.served,
-                *ProcessRef::me()?.identity(),
-                orders.detached,
-            ),
-        };
         // Before the start, so that the cookie is on record whatever happens from here on.
         if let Err(error) = record.write()
             && record.required
@@ -463,6 +451,18 @@ impl TreeRecord {
             let _ = record_file::remove(dir.as_fd(), &self.cookie);
         }
     }
+}
+
+/// The record of the tree of these orders, not written yet.
+fn new_record(orders: &Orders) -> io::Result<TreeRecord> {
+    let adopt_dir = |fd| adopt(fd, Kind::Directory).map(Handle::into_inner);
+    let me = ProcessRef::me()?;
+    Ok(TreeRecord {
+        dir: orders.place.records.map(adopt_dir).transpose()?,
+        cookie: orders.place.cookie.clone(),
+        required: orders.recording == Recording::Required,
+        content: Record::new(orders.served, *me.identity(), orders.detached),
+    })
 }
 
 /// Starts the server with our stdio, which becomes `/dev/null` for us.

@@ -10,7 +10,7 @@
 //! 2. [`advance`](Shim::advance) with the time;
 //! 3. [`poll_action`](Shim::poll_action) until there is none, [`poll_to_app`](Shim::poll_to_app) and
 //!    [`poll_to_upstream`](Shim::poll_to_upstream) as far as the other side takes lines;
-//! 4. [`handle_output_written`](Shim::handle_output_written) and [`poll_end`](Shim::poll_end);
+//! 4. [`handle_output_written`](Shim::handle_output_written) and [`end`](Shim::end);
 //! 5. [`next_timeout`](Shim::next_timeout), and sleeps until then.
 //!
 //! | file | decides |
