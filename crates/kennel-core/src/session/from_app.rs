@@ -18,7 +18,7 @@ use super::note::{Note, Side};
 use super::server_requests::AppId;
 use super::{Phase, Session, Verdict, reply};
 
-/// RequestKind to do with one message of the app.
+/// What to do with one message of the app.
 enum AppAction {
     /// Send it to the upstream, or queue it.
     Send,

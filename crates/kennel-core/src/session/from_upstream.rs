@@ -17,7 +17,7 @@ use super::note::{Note, Side};
 use super::server_requests::AppId;
 use super::{Phase, Session, Verdict, reply};
 
-/// RequestKind to do with one message of the upstream.
+/// What to do with one message of the upstream.
 enum UpstreamAction {
     /// Send it to the app.
     Pass,

@@ -138,7 +138,7 @@ pub struct Session {
     retry_after: Option<u64>,
 }
 
-/// RequestKind to do with the line that was passed in.
+/// What to do with the line that was passed in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "the line was not written anywhere yet"]
 pub enum Verdict {

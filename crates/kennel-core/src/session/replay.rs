@@ -78,7 +78,7 @@ impl Replay {
     }
 }
 
-/// RequestKind to do with a request of a lost upstream.
+/// What to do with a request of a lost upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ReplayDecision {
     /// Answer the ping: the session lives.

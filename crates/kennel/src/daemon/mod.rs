@@ -1,7 +1,3 @@
-//! The daemon: one per key, owned by nobody, started by the first shim that needs it.
-//!
-//! `kennel_core::engine::daemon` decides; this is its driver: one thread, and one event loop.
-//!
 //! The daemon: one process for each key, owned by no session, started by the first shim that needs it.
 //!
 //! `kennel_core::engine::daemon` decides; this is its driver: one thread, and one event loop.

@@ -44,7 +44,7 @@ pub(super) enum ServerStage {
     /// It is not started yet.
     #[default]
     Waiting,
-    ServerProcess,
+    Running,
     /// Stdout has ended: waits for the first process's exit status.
     AwaitingExit,
     /// The warden reports no more.
@@ -57,7 +57,7 @@ impl ServerIo {
     pub(super) fn run(&self, daemon: &DaemonState) {
         match self.stage.get() {
             ServerStage::Waiting => self.start_if_told(daemon),
-            ServerStage::ServerProcess | ServerStage::AwaitingExit => self.continue_reading(daemon),
+            ServerStage::Running | ServerStage::AwaitingExit => self.continue_reading(daemon),
             // The last lines of an ended server.
             ServerStage::Reaping => self.forward_lines(daemon),
             ServerStage::Over => {}
@@ -134,7 +134,7 @@ impl ServerIo {
             self.start_failed(daemon, EMFILE);
             return self.ended(daemon);
         }
-        self.stage.set(ServerStage::ServerProcess);
+        self.stage.set(ServerStage::Running);
         self.set_engine_timer(daemon);
         // Lines of a snapshot, and lines that waited for the start.
         self.read_stderr(daemon);
@@ -156,8 +156,7 @@ impl ServerIo {
     /// Acts on what is known of the server: it is lost, or is to stop.
     pub(super) fn advance(&self, daemon: &DaemonState) {
         let running = self.running.borrow().clone();
-        let Some(running) = running.filter(|_| self.stage.get() == ServerStage::ServerProcess)
-        else {
+        let Some(running) = running.filter(|_| self.stage.get() == ServerStage::Running) else {
             return;
         };
         let status = running.status.get();
@@ -187,14 +186,14 @@ impl ServerIo {
         match self.stage.get() {
             ServerStage::AwaitingExit => self.exit_is_known(daemon),
             ServerStage::Reaping => self.look_at_warden(daemon),
-            ServerStage::Waiting | ServerStage::ServerProcess | ServerStage::Over => {}
+            ServerStage::Waiting | ServerStage::Running | ServerStage::Over => {}
         }
     }
 
     /// Reports the loss: the exit status is known, or never will be.
     fn exit_is_known(&self, daemon: &DaemonState) {
         daemon.set_timer(Timer::ServerExit(self.slot), None);
-        self.stage.set(ServerStage::ServerProcess);
+        self.stage.set(ServerStage::Running);
         let running = self.running.borrow().clone();
         if let Some(running) = running {
             self.server_lost(daemon, running.stderr_tail());
@@ -211,7 +210,7 @@ impl ServerIo {
         // Reading blocks where there is nothing to read.
         while matches!(
             self.stage.get(),
-            ServerStage::ServerProcess | ServerStage::AwaitingExit
+            ServerStage::Running | ServerStage::AwaitingExit
         ) && is_readable(&running.tree)
         {
             let report = running.tree.next_report().ok().flatten();

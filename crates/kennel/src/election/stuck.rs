@@ -41,12 +41,12 @@ impl Watch {
         self.watch.check(work, now)
     }
 
-    /// Target it looks at.
+    /// What it looks at.
     pub(crate) fn process(&self) -> Option<&ProcessRef> {
         self.process.as_ref()
     }
 
-    /// Target it looked at.
+    /// What it looked at.
     pub(crate) fn take_process(&mut self) -> Option<ProcessRef> {
         self.process.take()
     }

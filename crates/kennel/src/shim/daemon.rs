@@ -8,6 +8,7 @@ use kennel_core::session::Verdict;
 use kennel_sys::events::Waker;
 use kennel_sys::io::{Interest, Source};
 
+use super::hear::take_too_long;
 use super::link::Link;
 use super::origin::Origin;
 use super::{ENOUGH, Shim};
@@ -102,19 +103,9 @@ impl Shim {
         let Some(line) = link.from.next_too_long(true) else {
             return false;
         };
-        crate::warn(&line.note("the server"));
-        for message in line.messages() {
-            match message.in_its_place() {
-                // In place of an answer that is too long, the app gets an error.
-                Some(answer) => match self.engine.handle_upstream_line(&answer[..], self.now) {
-                    Verdict::Forward => self.to_app.push(&answer),
-                    Verdict::Replace(other) => self.to_app.push(&other),
-                    Verdict::Drop | Verdict::Abandon => {}
-                },
-                // A request of the server: it is told why it gets no answer.
-                None if message.id.is_some() => link.to.push_aside(&message.refusal()),
-                None => {}
-            }
+        let (refusals, _) = take_too_long(&mut self.engine, &mut self.to_app, line, self.now);
+        for refusal in refusals {
+            link.to.push_aside(&refusal);
         }
         true
     }

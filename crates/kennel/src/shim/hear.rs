@@ -3,9 +3,11 @@
 use std::io;
 use std::time::Instant;
 
+use kennel_core::engine;
 use kennel_core::engine::shim::Event;
 use kennel_core::message::Line;
 use kennel_core::session::Verdict;
+use kennel_core::time::Moment;
 use kennel_sys::Signal;
 use kennel_sys::process::ProcessRef;
 use kennel_sys::starter::{Role, Starter};
@@ -199,22 +201,11 @@ impl Shim {
             let Some(line) = server.from.next_too_long(true) else {
                 break;
             };
-            crate::warn(&line.note("the server"));
-            for message in line.messages() {
-                match message.in_its_place() {
-                    // In place of an answer that is too long, the app gets an error.
-                    Some(answer) => match self.engine.handle_upstream_line(&answer[..], self.now) {
-                        Verdict::Forward => self.to_app.push(&answer),
-                        Verdict::Replace(other) => self.to_app.push(&other),
-                        Verdict::Drop => {}
-                        Verdict::Abandon => abandoned = true,
-                    },
-                    // A request of the server: it is told why it gets no answer.
-                    None if message.id.is_some() && serves => {
-                        server.to.push_in_turn(&message.refusal());
-                    }
-                    None => {}
-                }
+            let (refusals, is_abandoned) =
+                take_too_long(&mut self.engine, &mut self.to_app, line, self.now);
+            abandoned |= is_abandoned;
+            for refusal in refusals.iter().filter(|_| serves) {
+                server.to.push_in_turn(refusal);
             }
         }
         let may_be_replaced = open && !abandoned && self.engine.may_replace_server();
@@ -396,4 +387,29 @@ fn tell_printed(printed: &mut Printed, line: &[u8]) {
         "the server printed text on stdout{hint}: {}",
         telling.text
     ));
+}
+
+/// Handles a line of the server that is too long: in place of an answer, the app gets an error. Returns the refusals of
+/// the server's requests in it, and whether the engine abandons the upstream.
+pub(super) fn take_too_long(
+    engine: &mut engine::shim::Shim,
+    to_app: &mut Outbox,
+    line: TooLong,
+    now: Moment,
+) -> (Vec<Vec<u8>>, bool) {
+    crate::warn(&line.note("the server"));
+    let (mut refusals, mut is_abandoned) = (Vec::new(), false);
+    for message in line.messages() {
+        match message.in_its_place() {
+            Some(answer) => match engine.handle_upstream_line(&answer[..], now) {
+                Verdict::Forward => to_app.push(&answer),
+                Verdict::Replace(other) => to_app.push(&other),
+                Verdict::Drop => {}
+                Verdict::Abandon => is_abandoned = true,
+            },
+            None if message.id.is_some() => refusals.push(message.refusal()),
+            None => {}
+        }
+    }
+    (refusals, is_abandoned)
 }
