@@ -10,6 +10,9 @@ use crate::os::{self, Descriptor};
 /// each of them open for a moment.
 const LASTING: Duration = Duration::from_millis(200);
 
+/// Commands of Kennel that search for orphans.
+const SEARCHES: [&str; 2] = ["doctor", "reap"];
+
 /// Holders of each open file of the machine, by its link.
 type Holders = HashMap<String, Vec<(u32, Descriptor)>>;
 
@@ -52,8 +55,7 @@ impl Bonds {
             let other = others.iter().find(|other| is_outside(**other));
             bonds.extend(other.map(|other| format!("is the init of pid {other}")));
         }
-        // Our own pidfds are of this search.
-        let is_other = |other: u32| other != std::process::id() && is_outside(other);
+        let is_other = |other: u32| !is_search(other) && is_outside(other);
         let pidfds = self.pidfds.get_or_init(|| pidfds(holders));
         let mut pidfds = pidfds.iter().filter(|pidfd| pidfd.process == pid);
         if let Some(Pidfd { holder, .. }) = pidfds.find(|pidfd| {
@@ -83,6 +85,16 @@ impl Bonds {
         });
         is_open()
     }
+}
+
+/// Whether a process is this search for orphans or another one: it has pidfds of suspects, on a busy machine for long.
+fn is_search(pid: u32) -> bool {
+    let is_command = || {
+        let line = os::command_line(pid).unwrap_or_default();
+        line.get(1)
+            .is_some_and(|word| SEARCHES.contains(&word.as_str()))
+    };
+    pid == std::process::id() || (os::is_kennel(pid) && is_command())
 }
 
 fn pidfds(holders: &Holders) -> Vec<Pidfd> {

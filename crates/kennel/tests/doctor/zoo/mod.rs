@@ -136,6 +136,24 @@ keep(open(base, 'a'))
 other('import sys, time; f = open(sys.argv[1], \"a\"); done(); time.sleep(1000)')
 ";
 
+/// An orphan that another search for orphans has a pidfd of, on a busy machine for long.
+const SEARCHED: &str = "
+os.mkdir(base + '.d')
+with open(base + '.d/doctor', 'w') as f: f.write(f'''
+import os, time
+if os.fork(): os._exit(0)
+os.setsid()
+open('/proc/self/comm', 'w').write('kennel')
+f = os.pidfd_open({os.getpid()})
+open('{base}.other', 'w').close()
+time.sleep(1000)
+''')
+null = subprocess.DEVNULL
+subprocess.run(['kennel', 'doctor'], executable=sys.executable, cwd=base + '.d',
+    env=dict(os.environ, PYTHONHOME=sys.prefix), stdin=null, stdout=null, stderr=null)
+while not os.path.exists(base + '.other'): time.sleep(0.01)
+";
+
 struct Zoo {
     ward: Ward,
     tcp: TcpListener,
@@ -221,7 +239,7 @@ fn a_process_that_others_may_need_is_shown_with_the_reason_and_neither_offered_n
         .enumerate()
         .map(|(number, (_, code, _))| zoo.start(number, code))
         .collect();
-    let orphans = [ORDINARY, TWIN, TWIN, COMMON_LOG, HUNG_UP];
+    let orphans = [ORDINARY, TWIN, TWIN, COMMON_LOG, HUNG_UP, SEARCHED];
     let started = orphans.iter().enumerate();
     let mut guilty: Vec<Family> = started
         .map(|(number, code)| zoo.start(abandoned.len() + number, code))
