@@ -212,7 +212,7 @@ impl Stage {
             Action::UpdateTimer { slot } => {
                 black_box(self.daemon.slot_timeout(slot, Moment::START));
             }
-            Action::OpenSlot { .. } => {}
+            Action::OpenSlot { .. } | Action::ClientsChanged { .. } => {}
             other => panic!("{other:?}"),
         }
     }
