@@ -47,8 +47,8 @@ struct Mark {
 
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    Same,
+pub(crate) enum FileChange {
+    Unchanged,
     /// Changed, and possibly still changing.
     Changing,
     Changed,
@@ -96,17 +96,17 @@ impl Sources {
     }
 
     /// Whether they are unchanged. A file that did not exist before is taken as it is now.
-    pub(crate) fn look(&mut self) -> Look {
-        let mut look = Look::Same;
+    pub(crate) fn check(&mut self) -> FileChange {
+        let mut look = FileChange::Unchanged;
         for source in &mut self.0 {
             let path = PathBuf::from(os_string(source.path.as_bytes()));
             match (source.mark, FileState::at(&path)) {
                 (None, Some(now)) => source.mark = Some(now.mark),
                 // It is missing now; its replacement decides.
-                (Some(_), None) => return Look::Changing,
+                (Some(_), None) => return FileChange::Changing,
                 (Some(then), Some(now)) if then != now.mark => match is_settled(now.changed) {
-                    true => look = Look::Changed,
-                    false => return Look::Changing,
+                    true => look = FileChange::Changed,
+                    false => return FileChange::Changing,
                 },
                 _ => {}
             }
@@ -116,7 +116,7 @@ impl Sources {
 
     /// Whether any of them changed, even if it is still changing.
     pub(crate) fn are_stale(&self) -> bool {
-        self.clone().look() != Look::Same
+        self.clone().check() != FileChange::Unchanged
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -489,15 +489,15 @@ mod tests {
         let script = scope.path("s.py");
         write(&script, "1");
         let mut sources = of(&scope, &["python3", "s.py"]);
-        assert_eq!(sources.look(), Look::Same);
+        assert_eq!(sources.check(), FileChange::Unchanged);
         assert!(!sources.are_stale());
         std::fs::remove_file(&script).unwrap();
-        assert_eq!(sources.look(), Look::Changing);
+        assert_eq!(sources.check(), FileChange::Changing);
         write(&script, "22");
-        assert_eq!(sources.look(), Look::Changing);
+        assert_eq!(sources.check(), FileChange::Changing);
         assert!(sources.are_stale());
         kennel_testkit::wait_for("it settles", || {
-            (sources.look() == Look::Changed).then_some(())
+            (sources.check() == FileChange::Changed).then_some(())
         });
     }
 
@@ -506,10 +506,10 @@ mod tests {
         let scope = Scope::new("first");
         let script = scope.path("later.py");
         let mut sources = of(&scope, &["python3", "later.py"]);
-        assert_eq!(sources.look(), Look::Same);
+        assert_eq!(sources.check(), FileChange::Unchanged);
         write(&script, "1");
-        assert_eq!(sources.look(), Look::Same);
+        assert_eq!(sources.check(), FileChange::Unchanged);
         write(&script, "22");
-        assert_ne!(sources.look(), Look::Same);
+        assert_ne!(sources.check(), FileChange::Unchanged);
     }
 }

@@ -24,7 +24,7 @@ use super::server::ServerStage;
 use super::state::{ServerState, WRITE_REQUESTS_AFTER};
 use crate::printed::Printed;
 use crate::server_process::ending;
-use crate::sources::{Look, Sources};
+use crate::sources::{FileChange, Sources};
 use crate::stopped::StoppedProcess;
 use kennel_sys::io::BufferSize;
 
@@ -229,7 +229,7 @@ impl ServerIo {
             return;
         }
         self.files_checked_at.set(Some(now));
-        let changed = self.sources.borrow_mut().look() == Look::Changed;
+        let changed = self.sources.borrow_mut().check() == FileChange::Changed;
         if changed {
             daemon.engine.borrow_mut().handle_files_changed(self.slot);
         }

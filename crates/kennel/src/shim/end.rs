@@ -13,14 +13,14 @@ use kennel_sys::starter::Role;
 use kennel_sys::stdio::Output;
 
 /// A process that is killed closes its descriptors one after the other: what it closes last is closed within this time.
-const CLOSING: Duration = Duration::from_millis(200);
+const CLOSE_TIME: Duration = Duration::from_millis(200);
 
 /// How the shim ends.
 pub(super) enum End {
     /// The engine decided so.
     Decided(engine::shim::End),
     /// The app is gone; how that was seen, unless it closed its side as well.
-    AppIsGone(Option<Gone>),
+    AppIsGone(Option<NoticedBy>),
     /// Our stdout takes nothing, and not because its reader is gone: its disk is full, for example.
     CannotWrite(io::Error),
     Signal(Signal),
@@ -28,52 +28,56 @@ pub(super) enum End {
 
 /// How it was seen that the app is gone, where it did not close its side.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Gone {
+pub(super) enum NoticedBy {
     /// The process of this role ended.
     Starter(Role),
     /// Nobody reads our stdout.
     Reader,
 }
 
-impl Gone {
+impl NoticedBy {
     /// For the person who wonders why the session ended.
-    fn words(self) -> &'static str {
+    fn message(self) -> &'static str {
         match self {
-            Gone::Starter(Role::Parent) => {
+            NoticedBy::Starter(Role::Parent) => {
                 "the session ends: the process that started it is gone, and no ancestor holds the other end of its stdin \
                  or stdout; KENNEL_PARENT_WATCH=off would keep it until stdin closes"
             }
-            Gone::Starter(Role::App) => {
+            NoticedBy::Starter(Role::App) => {
                 "the session ends: the app behind its launchers is gone, and no ancestor holds the other end of its stdin \
                  or stdout; KENNEL_PARENT_WATCH=off would keep it until stdin closes"
             }
-            Gone::Starter(Role::StdinPeer) => {
+            NoticedBy::Starter(Role::StdinPeer) => {
                 "the session ends: the process that made its stdin is gone, and no ancestor holds the other end; \
                  KENNEL_PARENT_WATCH=off would keep it until stdin closes"
             }
-            Gone::Reader => "the session ends: nobody reads its stdout any more",
+            NoticedBy::Reader => "the session ends: nobody reads its stdout any more",
         }
     }
 }
 
 impl End {
     /// The app is gone. Who closed its side of `stdin` as well has told us by that.
-    pub(super) fn without_app(stdin: &impl Waitable, gone: Gone) -> End {
-        End::AppIsGone((!input_ends_within(stdin, CLOSING)).then_some(gone))
+    pub(super) fn after_app_gone(stdin: &impl Waitable, noticed_by: NoticedBy) -> End {
+        End::AppIsGone((!input_ends_within(stdin, CLOSE_TIME)).then_some(noticed_by))
     }
 
     /// A write to `stdout` failed.
-    pub(super) fn without_output(stdin: &impl Waitable, stdout: &Output, error: io::Error) -> End {
+    pub(super) fn from_stdout_error(
+        stdin: &impl Waitable,
+        stdout: &Output,
+        error: io::Error,
+    ) -> End {
         match stdout.reader_is_gone(&error) {
-            true => End::without_app(stdin, Gone::Reader),
+            true => End::after_app_gone(stdin, NoticedBy::Reader),
             false => End::CannotWrite(error),
         }
     }
 
     /// Says why, where neither EOF nor a signal does. Never waits for a reader.
-    pub(super) fn say_why(&self) {
+    pub(super) fn report(&self) {
         let words: Cow<'_, str> = match self {
-            End::AppIsGone(Some(gone)) => gone.words().into(),
+            End::AppIsGone(Some(noticed_by)) => noticed_by.message().into(),
             End::CannotWrite(error) => {
                 format!("the session ends: cannot write to stdout: {error}").into()
             }
@@ -108,6 +112,6 @@ impl End {
 }
 
 /// Whether nobody can write to it any more.
-pub(super) fn has_hung_up(input: &impl Waitable) -> bool {
+pub(super) fn writer_is_gone(input: &impl Waitable) -> bool {
     input_ends_within(input, Duration::ZERO)
 }

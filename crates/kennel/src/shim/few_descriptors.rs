@@ -9,7 +9,7 @@ const NEEDED: u32 = 32;
 
 /// Does it, and once more with as many descriptors as are allowed where they were short. What is started gets the former
 /// limit.
-pub(super) fn with_more<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn retry_with_higher_limit<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     match act() {
         Err(error) if descriptors_are_short(&error) && raise_descriptors() => act(),
         done => done,

@@ -12,12 +12,12 @@
 
 mod carry_out;
 mod daemon;
+mod daemon_conn;
 mod end;
+mod event_source;
 mod few_descriptors;
-mod hear;
-mod link;
+mod input;
 mod listed;
-mod origin;
 mod pipes;
 mod records;
 mod server;
@@ -45,10 +45,10 @@ use kennel_sys::stdio::{self, Output, Stdin};
 use kennel_sys::tree;
 
 use daemon::ElectionPending;
-use end::{End, Gone};
-use link::Link;
-use listed::{Listed, Tally};
-use origin::Origin;
+use daemon_conn::DaemonConn;
+use end::{End, NoticedBy};
+use event_source::EventSource;
+use listed::{ListingRecord, SessionStats};
 use server::Server;
 pub(crate) use server::Spec;
 use stderr::StderrQueue;
@@ -61,7 +61,7 @@ use crate::start_error;
 use crate::values;
 
 /// Past this much that the other side has not taken, no more is read: the pipe is the buffer then.
-const ENOUGH: usize = 1024 * 1024;
+const MAX_QUEUED_BYTES: usize = 1024 * 1024;
 /// The ends of the watched processes, as events.
 type StarterExits = Vec<Source<Exit<Arc<ProcessRef>>>>;
 /// Whoever started this process, as seen first thing in `main`.
@@ -118,15 +118,16 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
         Ok(starter) if parent_is_watched() => starter,
         _ => Starter::NoProcess,
     };
-    let (reactor, signals, starter_exits) = match few_descriptors::with_more(|| watch(&starter)) {
-        Ok(watched) => watched,
-        Err(error) if descriptors_are_short(&error) => {
-            let advice = few_descriptors::advice(&error);
-            crate::warn(&format!("the session runs without Kennel: {error}{advice}"));
-            return start_error::become_server(&spec.command, spec.cwd.as_deref());
-        }
-        Err(error) => return crate::fail(&format!("cannot wait for events: {error}")),
-    };
+    let (reactor, signals, starter_exits) =
+        match few_descriptors::retry_with_higher_limit(|| set_up_events(&starter)) {
+            Ok(watched) => watched,
+            Err(error) if descriptors_are_short(&error) => {
+                let advice = few_descriptors::advice(&error);
+                crate::warn(&format!("the session runs without Kennel: {error}{advice}"));
+                return start_error::become_server(&spec.command, spec.cwd.as_deref());
+            }
+            Err(error) => return crate::fail(&format!("cannot wait for events: {error}")),
+        };
     kennel_sys::signals::ignore_file_size_signal();
     let settings = Settings {
         replay: spec.replay,
@@ -140,28 +141,32 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
         engine: engine::shim::Shim::new(settings, Moment::START),
         start: Instant::now(),
         now: Moment::START,
-        records: records::Lazily::default(),
-        stdin: Source::new(&reactor, Stdin::of_this_process(), Origin::Stdin.token()),
+        records: records::LazyRecords::default(),
+        stdin: Source::new(
+            &reactor,
+            Stdin::of_this_process(),
+            EventSource::Stdin.token(),
+        ),
         stdin_open: true,
         stdin_buffer: BufferSize::default(),
-        ends_apart: !stdio::stdout_is_stdin(),
-        stdout: Source::new(&reactor, Output::stdout(), Origin::Stdout.token()),
-        stderr: Source::new(&reactor, Output::stderr(), Origin::Stderr.token()),
+        stdio_is_separate: !stdio::stdout_is_stdin(),
+        stdout: Source::new(&reactor, Output::stdout(), EventSource::Stdout.token()),
+        stderr: Source::new(&reactor, Output::stderr(), EventSource::Stderr.token()),
         from_app: Inbox::default(),
         to_app: Outbox::default(),
         read_ahead: 0,
         to_stderr: StderrQueue::default(),
         sharing,
         election: None,
-        new_link: None,
-        link: None,
-        links: 0,
+        new_conn: None,
+        conn: None,
+        conn_count: 0,
         server: None,
         era_remembered: false,
         printed: Printed::default(),
         started_once: false,
         listed: None,
-        tally: Tally::begin(),
+        stats: SessionStats::new(),
         spec,
         starter,
         starter_exits,
@@ -169,11 +174,11 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
         reactor,
         events: Vec::new(),
     };
-    let served = shim.serve();
+    let result = shim.serve();
     shim.end_strays();
-    match served {
+    match result {
         Ok(end) => {
-            end.say_why();
+            end.report();
             end.code()
         }
         Err(error) => crate::fail(&format!("the session ended: {error}")),
@@ -181,31 +186,31 @@ pub(crate) fn run(spec: Spec, sharing: Option<Sharing>, starter: FoundStarter) -
 }
 
 /// Catches signals, and waits for them and for the end of the processes that are watched.
-fn watch(starter: &Starter) -> io::Result<(Reactor, Source<Signals>, StarterExits)> {
-    let heard = [
+fn set_up_events(starter: &Starter) -> io::Result<(Reactor, Source<Signals>, StarterExits)> {
+    let caught = [
         Signal::TERM,
         Signal::INT,
         Signal::HUP,
         Signal::CHILD,
         STOP_SERVER,
     ];
-    let signals = Signals::catch(&heard)?;
+    let signals = Signals::catch(&caught)?;
     let reactor = Reactor::new()?;
-    let (token, interest) = (Origin::Signals.token(), Interest::READ);
+    let (token, interest) = (EventSource::Signals.token(), Interest::READ);
     let signals = Source::with(&reactor, signals, token, interest)?;
-    let exits = exits_of(starter, &reactor)?;
+    let exits = watch_exits(starter, &reactor)?;
     Ok((reactor, signals, exits))
 }
 
 /// Waits for the end of every process that is watched, where the system tells it.
-fn exits_of(starter: &Starter, reactor: &Reactor) -> io::Result<StarterExits> {
+fn watch_exits(starter: &Starter, reactor: &Reactor) -> io::Result<StarterExits> {
     let watched = match starter {
         Starter::Watch(watched) => &watched[..],
         Starter::Gone(_) | Starter::NoProcess => &[],
     };
     let exits = watched.iter().filter_map(|it| Exit::of(&it.process));
     exits
-        .map(|exit| Source::with(reactor, exit, Origin::Starter.token(), Interest::READ))
+        .map(|exit| Source::with(reactor, exit, EventSource::Starter.token(), Interest::READ))
         .collect()
 }
 
@@ -216,14 +221,14 @@ struct Shim {
     /// The time of the present turn.
     now: Moment,
     spec: Spec,
-    records: records::Lazily,
+    records: records::LazyRecords,
 
     stdin: Source<Stdin>,
     stdin_open: bool,
     stdin_buffer: BufferSize,
     stdout: Source<Output>,
     /// stdin and stdout are two: an end of the one is not the other's.
-    ends_apart: bool,
+    stdio_is_separate: bool,
     stderr: Source<Output>,
     from_app: Inbox,
     to_app: Outbox,
@@ -236,10 +241,10 @@ struct Shim {
     sharing: Option<Sharing>,
     election: Option<ElectionPending>,
     /// The connection that an election made, until the engine uses it.
-    new_link: Option<Box<Link>>,
-    link: Option<Box<Link>>,
-    /// How many connections were used or closed so far: tells whether `link` is still the same.
-    links: u64,
+    new_conn: Option<Box<DaemonConn>>,
+    conn: Option<Box<DaemonConn>>,
+    /// How many connections were used or closed so far: tells whether `conn` is still the same.
+    conn_count: u64,
     server: Option<Server>,
     era_remembered: bool,
     /// Lines of the session's own servers on stdout that were no messages.
@@ -247,8 +252,8 @@ struct Shim {
     started_once: bool,
 
     /// This session in the listing.
-    listed: Option<Listed>,
-    tally: Tally,
+    listed: Option<ListingRecord>,
+    stats: SessionStats,
 
     starter: Starter,
     /// The ends of the processes that are watched.
@@ -262,22 +267,22 @@ struct Shim {
 impl Shim {
     fn serve(&mut self) -> io::Result<End> {
         if let Starter::Gone(role) = self.starter {
-            return Ok(End::without_app(&self.stdin, Gone::Starter(role)));
+            return Ok(End::after_app_gone(&self.stdin, NoticedBy::Starter(role)));
         }
         if self.sharing.is_some() && is_readable_within(&self.stdin, Duration::ZERO) {
             // Before there is a daemon: so it is told the app's first line together with the hello.
-            self.hear_app()?;
+            self.read_app()?;
         }
-        let (mut slept, mut settled) = (false, false);
+        let (mut slept, mut memory_released) = (false, false);
         loop {
-            self.count_if_due();
+            self.update_record_if_due();
             self.engine.advance(self.now);
             self.carry_out();
-            if let Err(error) = self.pass_on() {
-                return Ok(End::without_output(&self.stdin, &self.stdout, error));
+            if let Err(error) = self.write_queued() {
+                return Ok(End::from_stdout_error(&self.stdin, &self.stdout, error));
             }
             self.carry_out();
-            if let Some(end) = self.over() {
+            if let Some(end) = self.poll_end() {
                 match end {
                     End::Decided(engine::shim::End::Unread) => self.finish_line(),
                     End::Decided(engine::shim::End::AppDone(_)) => self.stop_server_for_good(),
@@ -288,9 +293,9 @@ impl Shim {
             if slept || self.engine.session().is_idle() {
                 record_ancestors(&mut self.starter);
             }
-            if !settled && self.engine.answered_once() && self.to_app.is_empty() {
+            if !memory_released && self.engine.answered_once() && self.to_app.is_empty() {
                 // The app has its first answer: what the start needed is of no more use.
-                settled = true;
+                memory_released = true;
                 kennel_sys::memory::release_free_memory();
             }
             let ready = self.sleep()?;
@@ -298,7 +303,7 @@ impl Shim {
             self.now = self.moment(now);
             slept = true;
             buffer_pool::free_if_due(now);
-            if let Some(end) = self.look(&ready)? {
+            if let Some(end) = self.handle_events(&ready)? {
                 return Ok(end);
             }
         }
@@ -314,31 +319,31 @@ impl Shim {
     }
 
     /// Moves what the engine has to say towards whom it is for. `Err` if that cannot be written to the app.
-    fn pass_on(&mut self) -> io::Result<()> {
+    fn write_queued(&mut self) -> io::Result<()> {
         while let Some(line) = self.engine.poll_to_app() {
             self.to_app.push(&line);
         }
-        let said_all = self.engine.all_input_is_sent();
+        let input_ended = self.engine.all_input_is_sent();
         if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server()) {
-            while server.to.len() < ENOUGH
+            while server.to.len() < MAX_QUEUED_BYTES
                 && let Some(line) = self.engine.poll_to_upstream()
             {
-                server.to.push_in_turn(&line);
+                server.to.push_after_partial_line(&line);
             }
             server.flush();
-            if said_all && server.to.is_between_lines() {
+            if input_ended && server.to.is_between_lines() {
                 server.end_input(self.now);
             }
         }
-        if let Some(link) = &mut self.link {
-            while link.to.len() < ENOUGH
+        if let Some(conn) = &mut self.conn {
+            while conn.to.len() < MAX_QUEUED_BYTES
                 && let Some(line) = self.engine.poll_to_upstream()
             {
-                link.to.push(&line);
+                conn.to.push(&line);
             }
-            link.flush();
-            if said_all && link.to.is_empty() {
-                link.end_input();
+            conn.flush();
+            if input_ended && conn.to.is_empty() {
+                conn.end_input();
             }
         }
         while self.engine.poll_note().is_some() {}
@@ -348,16 +353,16 @@ impl Shim {
         let before = self.to_app.len();
         self.to_app.flush(|bytes| self.stdout.write(bytes))?;
         let left = self.to_app.len();
-        self.read_ahead = match left < ENOUGH {
+        self.read_ahead = match left < MAX_QUEUED_BYTES {
             true => 0,
             false => self.read_ahead.saturating_sub(before - left),
         };
         self.engine
-            .handle_output_written(left, left >= ENOUGH, left < before, self.now);
+            .handle_output_written(left, left >= MAX_QUEUED_BYTES, left < before, self.now);
         Ok(())
     }
 
-    /// Ends what a killed warden left, before this process is gone too: nobody else could until the next start.
+    /// PipeEnds what a killed warden left, before this process is gone too: nobody else could until the next start.
     fn end_strays(&self) {
         let warden_is_gone = |server: &Server| !server.tree.warden().is_alive();
         if self.server.as_ref().is_some_and(warden_is_gone) {
@@ -377,7 +382,7 @@ impl Shim {
         }
     }
 
-    /// Ends the app's output at the end of a line, if the kernel gives room for what is left of it.
+    /// PipeEnds the app's output at the end of a line, if the kernel gives room for what is left of it.
     fn finish_line(&mut self) {
         let rest = self.to_app.rest_of_line();
         if !rest.is_empty() && make_room(&self.stdout, rest.len()) {
@@ -386,9 +391,9 @@ impl Shim {
     }
 
     /// How the session ends, if there is nothing left to do.
-    fn over(&mut self) -> Option<End> {
+    fn poll_end(&mut self) -> Option<End> {
         let server = &self.server;
-        let has_output = || server.as_ref().is_some_and(Server::has_said_more);
+        let has_output = || server.as_ref().is_some_and(Server::has_output);
         self.engine.end(has_output, self.now).map(End::Decided)
     }
 }

@@ -6,80 +6,80 @@ use std::io::{PipeReader, PipeWriter};
 use kennel_core::hello::Control;
 use kennel_sys::io::{Handle, Reactor, Source, Stream};
 
-use super::origin::Origin;
+use super::event_source::EventSource;
 
-/// Where a link stands with them.
+/// Where a conn stands with them.
 #[derive(Debug, Default)]
 pub(super) enum Pipes {
     /// None were offered.
     #[default]
     None,
     /// We have them, and have not said so yet.
-    Offered(Ends),
+    Offered(PipeEnds),
     /// We have said the word, and speak into ours.
-    Spoken(Ends),
+    Sending(PipeEnds),
     /// The daemon has, too: we listen to its.
-    Taken(Ends),
+    InUse(PipeEnds),
 }
 
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct PipeEnds {
     from: Source<PipeReader>,
     /// Until all is said.
     to: Option<Source<PipeWriter>>,
 }
 
 impl Pipes {
-    /// The daemon has said the word, and `along` came with it.
-    pub(super) fn hear(&mut self, along: &mut Vec<Handle>, reactor: &Reactor) {
+    /// The daemon has said the word, and `received` came with it.
+    pub(super) fn handle_message(&mut self, received: &mut Vec<Handle>, reactor: &Reactor) {
         *self = match std::mem::take(self) {
-            Pipes::None => match <[Handle; 2]>::try_from(std::mem::take(along)) {
-                Ok([from, to]) => Pipes::Offered(Ends {
-                    from: Source::new(reactor, from.into(), Origin::Daemon.token()),
-                    to: Some(Source::new(reactor, to.into(), Origin::Daemon.token())),
+            Pipes::None => match <[Handle; 2]>::try_from(std::mem::take(received)) {
+                Ok([from, to]) => Pipes::Offered(PipeEnds {
+                    from: Source::new(reactor, from.into(), EventSource::Daemon.token()),
+                    to: Some(Source::new(reactor, to.into(), EventSource::Daemon.token())),
                 }),
                 // They were lost on the way: they are offered again.
                 Err(_) => Pipes::None,
             },
-            Pipes::Spoken(ends) => Pipes::Taken(ends),
+            Pipes::Sending(ends) => Pipes::InUse(ends),
             unchanged => unchanged,
         };
     }
 
     /// Between two lines: speaks into the pipe from now on, if there is one and the daemon hears so now.
-    pub(super) fn speak_if_offered(&mut self, socket: &Stream) -> bool {
+    pub(super) fn switch_if_offered(&mut self, socket: &Stream) -> bool {
         let Pipes::Offered(_) = self else {
             return false;
         };
-        let word = [&Control::Pipes.line()[..], b"\n"].concat();
+        let message = [&Control::Pipes.line()[..], b"\n"].concat();
         // As short as it is, it goes as a whole or not at all.
-        let is_said = socket.send(&word).is_ok();
+        let is_sent = socket.send(&message).is_ok();
         *self = match std::mem::take(self) {
-            Pipes::Offered(ends) if is_said => Pipes::Spoken(ends),
+            Pipes::Offered(ends) if is_sent => Pipes::Sending(ends),
             unchanged => unchanged,
         };
-        is_said
+        is_sent
     }
 
     /// Where to listen, if not to the socket.
-    pub(super) fn from(&self) -> Option<&Source<PipeReader>> {
+    pub(super) fn reader(&self) -> Option<&Source<PipeReader>> {
         match self {
-            Pipes::Taken(ends) => Some(&ends.from),
-            Pipes::None | Pipes::Offered(_) | Pipes::Spoken(_) => None,
+            Pipes::InUse(ends) => Some(&ends.from),
+            Pipes::None | Pipes::Offered(_) | Pipes::Sending(_) => None,
         }
     }
 
     /// The end to speak into, if that is not the socket; it holds nothing after the last word.
-    pub(super) fn to(&self) -> Option<&Option<Source<PipeWriter>>> {
+    pub(super) fn writer(&self) -> Option<&Option<Source<PipeWriter>>> {
         match self {
-            Pipes::Spoken(ends) | Pipes::Taken(ends) => Some(&ends.to),
+            Pipes::Sending(ends) | Pipes::InUse(ends) => Some(&ends.to),
             Pipes::None | Pipes::Offered(_) => None,
         }
     }
 
     /// No more is said into it.
-    pub(super) fn end(&mut self) {
-        if let Pipes::Spoken(ends) | Pipes::Taken(ends) = self {
+    pub(super) fn close_writer(&mut self) {
+        if let Pipes::Sending(ends) | Pipes::InUse(ends) = self {
             ends.to = None;
         }
     }

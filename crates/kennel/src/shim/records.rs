@@ -4,11 +4,11 @@ use std::cell::OnceCell;
 
 use kennel_sys::runtime_dir::{Hold, RuntimeDir};
 
-/// The same, looked for when there is something to write down.
+/// The same, checked for when there is something to write down.
 #[derive(Default)]
-pub(super) struct Lazily(OnceCell<Option<Records>>);
+pub(super) struct LazyRecords(OnceCell<Option<Records>>);
 
-impl Lazily {
+impl LazyRecords {
     pub(super) fn get(&self) -> Option<&Records> {
         self.0.get_or_init(Records::open).as_ref()
     }

@@ -15,16 +15,16 @@ use kennel_sys::process::ProcessRef;
 use kennel_sys::runtime_dir::RuntimeDir;
 use kennel_sys::tree::{Detached, Exit, Ladder, Report, Tree};
 
-use super::listed::Tally;
-use super::origin::Origin;
+use super::event_source::EventSource;
+use super::listed::SessionStats;
 use crate::daemon::{ClientState, ServerState};
 use crate::lines::{Inbox, Outbox};
 use crate::listing::{self, Entry, Mode};
 use crate::server_process::{MAX_STDERR_LINE, PIPE_SIZE, ServerLaunch, StderrTail, is_still_open};
-use crate::sources::{Look, Sources};
+use crate::sources::{FileChange, Sources};
 
-/// How often its files are looked at, while it is used.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often its files are checked_at at, while it is used.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ impl Spec {
         server: Option<(u32, Sources)>,
         why: Option<String>,
         app: Option<App>,
-        tally: &Tally,
+        stats: &SessionStats,
     ) -> Option<Entry> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let command: Vec<String> = self.command.iter().map(text).collect();
@@ -72,7 +72,7 @@ impl Spec {
             pid,
             class: None,
             since,
-            requests: tally.requests,
+            requests: stats.requests,
             latency_us: None,
             clients: 1,
             sources,
@@ -85,7 +85,7 @@ impl Spec {
             mode: Mode::Solo,
             daemon_pid: None,
             version: crate::this_build::version(),
-            since: tally.since,
+            since: stats.since,
             state: "serving".to_owned(),
             why,
             dedicated_for_now: false,
@@ -103,12 +103,12 @@ impl Spec {
                 pid: std::process::id(),
                 app_pid: app.as_ref().map(|app| app.pid),
                 app: app.map(|app| app.name),
-                client: tally.client.clone(),
-                since: tally.since,
+                client: stats.client.clone(),
+                since: stats.since,
             }],
             saved_bytes: 0,
-            restarts: tally.restarts,
-            last_restart: tally.last_restart.clone(),
+            restarts: stats.restarts,
+            last_restart: stats.last_restart.clone(),
             idle_since: None,
             guarded: None,
             stopped: None,
@@ -131,7 +131,7 @@ pub(crate) struct Server {
     pub(crate) from: Inbox,
     pub(crate) to: Outbox,
     /// How much was for it that it did not hear, when it heard no more.
-    thrown_away: usize,
+    discarded: usize,
     /// When its stdin was closed because the app has said all.
     pub(super) input_ended: Option<Moment>,
     /// How its first process ended.
@@ -142,8 +142,8 @@ pub(crate) struct Server {
     pub(crate) stderr_tail: StderrTail,
     /// What it was started from.
     pub(super) sources: Sources,
-    /// When that was last looked at; nobody does where it would not be replaced for it.
-    looked: Option<Instant>,
+    /// When that was last checked_at at; nobody does where it would not be replaced for it.
+    checked_at: Option<Instant>,
 }
 
 impl Server {
@@ -164,11 +164,11 @@ impl Server {
             stdin_size: PIPE_SIZE,
         };
         let (tree, pipes) = launch.start()?;
-        let stdin = Source::new(reactor, pipes.stdin, Origin::ServerStdin.token());
-        let stdout = Source::new(reactor, pipes.stdout, Origin::ServerStdout.token());
-        let stderr = Source::new(reactor, pipes.stderr, Origin::ServerStderr.token());
+        let stdin = Source::new(reactor, pipes.stdin, EventSource::ServerStdin.token());
+        let stdout = Source::new(reactor, pipes.stdout, EventSource::ServerStdout.token());
+        let stderr = Source::new(reactor, pipes.stderr, EventSource::ServerStderr.token());
         Ok(Server {
-            tree: Source::new(reactor, tree, Origin::Reports.token()),
+            tree: Source::new(reactor, tree, EventSource::Reports.token()),
             stdin: Some(stdin),
             stdout: Some(stdout),
             stderr: Some(stderr),
@@ -176,30 +176,33 @@ impl Server {
             stdout_buffer: BufferSize::default(),
             from: Inbox::default(),
             to: Outbox::default(),
-            thrown_away: 0,
+            discarded: 0,
             input_ended: None,
             exit: None,
             reports: VecDeque::new(),
             stderr_lines: Inbox::default(),
             stderr_tail: StderrTail::default(),
             sources,
-            looked: spec.replace.then(Instant::now),
+            checked_at: spec.replace.then(Instant::now),
         })
     }
 
     /// Whether it is to be replaced: its files are not what it was started from.
     pub(crate) fn is_outdated(&mut self) -> bool {
-        if self.looked.is_none_or(|looked| looked.elapsed() < LOOK) {
+        if self
+            .checked_at
+            .is_none_or(|checked_at| checked_at.elapsed() < CHECK_INTERVAL)
+        {
             return false;
         }
-        self.looked = Some(Instant::now());
-        self.sources.look() == Look::Changed
+        self.checked_at = Some(Instant::now());
+        self.sources.check() == FileChange::Changed
     }
 
     /// Writes what it takes now. A server that reads no more is not an error: its stdout tells.
     pub(crate) fn flush(&mut self) {
         let Some(stdin) = &self.stdin else {
-            return self.throw_away();
+            return self.discard_queued();
         };
         let buffer = &self.stdin_buffer;
         let written = self.to.flush(|bytes| {
@@ -208,7 +211,7 @@ impl Server {
         });
         if written.is_err() {
             // It hears nothing any more: whoever asks it something would wait for ever.
-            self.hang_up();
+            self.close_stdin();
             let _ = self.tree.stop();
         }
     }
@@ -236,24 +239,24 @@ impl Server {
     }
 
     /// Says nothing more to one that is going, and sees what it has not heard.
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close_stdin(&mut self) {
         if let Some(stdin) = self.stdin.take() {
             // What was sent ahead has not been said yet.
-            self.thrown_away += unread(&stdin).saturating_sub(self.to.ahead());
+            self.discarded += bytes_left_in(&stdin).saturating_sub(self.to.ahead());
         }
-        self.throw_away();
+        self.discard_queued();
     }
 
     /// How many of the last bytes that were for it, it is known not to have heard. Once it was hung up on.
-    pub(crate) fn unheard(&self) -> usize {
-        match self.to.is_counted() {
-            true => self.thrown_away,
+    pub(crate) fn unread_bytes(&self) -> usize {
+        match self.to.matches_queued_lines() {
+            true => self.discarded,
             false => 0,
         }
     }
 
-    fn throw_away(&mut self) {
-        self.thrown_away += self.to.len();
+    fn discard_queued(&mut self) {
+        self.discarded += self.to.len();
         self.to.clear();
     }
 
@@ -267,13 +270,13 @@ impl Server {
         let open = is_still_open(&read);
         if !open {
             self.stdout = None;
-            self.from.end_of_server();
+            self.from.end_server_output();
         }
         open
     }
 
     /// Whether there is something to read now, be it the end.
-    pub(crate) fn has_said_more(&self) -> bool {
+    pub(crate) fn has_output(&self) -> bool {
         let stdout = self.stdout.as_ref();
         stdout.is_some_and(|stdout| is_readable_within(stdout, Duration::ZERO))
     }
@@ -285,7 +288,7 @@ impl Server {
     }
 
     /// Reads what it said on stderr, and hands over every whole line.
-    pub(crate) fn read_errors(&mut self, mut each: impl FnMut(&[u8])) {
+    pub(crate) fn read_stderr(&mut self, mut each: impl FnMut(&[u8])) {
         let Some(stderr) = &self.stderr else {
             return;
         };
@@ -315,15 +318,15 @@ impl Server {
     }
 
     /// Whether [`report`](Self::report) would not block.
-    pub(crate) fn report_is_there(&self) -> bool {
-        !self.reports.is_empty() || self.tree_reports(Duration::ZERO)
+    pub(crate) fn has_report(&self) -> bool {
+        !self.reports.is_empty() || self.has_report_within(Duration::ZERO)
     }
 
     /// How its first process ended, if that is known soon. Its output has ended, so it will be.
     pub(crate) fn await_exit(&mut self) -> Option<Exit> {
         const SOON: Duration = Duration::from_millis(200);
         let until = Instant::now() + SOON;
-        while self.tree_reports(until.saturating_duration_since(Instant::now()))
+        while self.has_report_within(until.saturating_duration_since(Instant::now()))
             && let Some(report) = self.tree.next_report().ok().flatten()
         {
             self.reports.push_back(report);
@@ -340,16 +343,16 @@ impl Server {
         reports.any(|report| matches!(report, Report::Refused(_)))
     }
 
-    fn tree_reports(&self, within: Duration) -> bool {
+    fn has_report_within(&self, within: Duration) -> bool {
         is_readable_within(&self.tree, within)
     }
 }
 
 /// How much is in a pipe that nobody will ever read: nobody is left who could. A process that ends lets go of its stdout
 /// before its stdin, and on a busy machine not in the same moment.
-fn unread(pipe: &Source<PipeWriter>) -> usize {
-    const LETS_GO: Duration = Duration::from_millis(200);
-    match reader_is_gone_within(pipe, LETS_GO) {
+fn bytes_left_in(pipe: &Source<PipeWriter>) -> usize {
+    const CLOSE_TIME: Duration = Duration::from_millis(200);
+    match reader_is_gone_within(pipe, CLOSE_TIME) {
         true => unread_bytes(pipe),
         false => 0,
     }

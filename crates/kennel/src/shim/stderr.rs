@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 /// What may wait for an app that does not read; beyond it, the oldest lines are dropped.
-const LIMIT: usize = 256 * 1024;
+const MAX_QUEUED_BYTES: usize = 256 * 1024;
 
 /// Lines for the app's stderr.
 #[derive(Debug, Default)]
@@ -18,16 +18,16 @@ pub(super) struct StderrQueue {
 }
 
 impl StderrQueue {
-    /// Adds a line; drops the oldest ones where they would be more than [`LIMIT`].
+    /// Adds a line; drops the oldest ones where they would be more than [`MAX_QUEUED_BYTES`].
     pub(super) fn push(&mut self, line: &[u8]) {
-        let mut own = Vec::with_capacity(line.len() + 1);
-        own.extend_from_slice(line);
-        own.push(b'\n');
-        self.bytes += own.len();
-        self.lines.push_back(own);
+        let mut queued = Vec::with_capacity(line.len() + 1);
+        queued.extend_from_slice(line);
+        queued.push(b'\n');
+        self.bytes += queued.len();
+        self.lines.push_back(queued);
         // A line that was begun is written to its end.
         let begun = usize::from(self.written > 0);
-        while self.bytes > LIMIT && self.lines.len() > begun {
+        while self.bytes > MAX_QUEUED_BYTES && self.lines.len() > begun {
             let oldest = self.lines.remove(begun).expect("longer than that");
             self.bytes -= oldest.len();
             self.dropped += 1;
@@ -93,7 +93,7 @@ mod tests {
         for number in 0..1000 {
             queue.push(format!("{number:01000}").as_bytes());
         }
-        assert!(queue.bytes <= LIMIT);
+        assert!(queue.bytes <= MAX_QUEUED_BYTES);
         let all = written(&mut queue, usize::MAX);
         let mut lines = all.lines();
         assert_eq!(lines.next(), Some("un"));
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_line_longer_than_the_limit_is_dropped_and_an_error_drops_all() {
         let mut queue = StderrQueue::default();
-        queue.push(&vec![b'x'; LIMIT]);
+        queue.push(&vec![b'x'; MAX_QUEUED_BYTES]);
         queue.push(b"short");
         let all = written(&mut queue, usize::MAX);
         assert!(

@@ -5,7 +5,7 @@ use kennel_sys::io::Token;
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Origin {
+pub(super) enum EventSource {
     Signals,
     /// A process whose end is the end of the session.
     Starter,
@@ -22,28 +22,28 @@ pub(super) enum Origin {
     Daemon,
 }
 
-impl Origin {
-    const ALL: [Origin; 11] = [
-        Origin::Signals,
-        Origin::Starter,
-        Origin::Stdin,
-        Origin::Stdout,
-        Origin::Stderr,
-        Origin::ServerStdin,
-        Origin::ServerStdout,
-        Origin::ServerStderr,
-        Origin::Reports,
-        Origin::Election,
-        Origin::Daemon,
+impl EventSource {
+    const ALL: [EventSource; 11] = [
+        EventSource::Signals,
+        EventSource::Starter,
+        EventSource::Stdin,
+        EventSource::Stdout,
+        EventSource::Stderr,
+        EventSource::ServerStdin,
+        EventSource::ServerStdout,
+        EventSource::ServerStderr,
+        EventSource::Reports,
+        EventSource::Election,
+        EventSource::Daemon,
     ];
 
     pub(super) fn token(self) -> Token {
         Token(self as u64)
     }
 
-    pub(super) fn of(token: Token) -> Option<Origin> {
+    pub(super) fn of(token: Token) -> Option<EventSource> {
         let place = usize::try_from(token.0).ok()?;
-        Origin::ALL.get(place).copied()
+        EventSource::ALL.get(place).copied()
     }
 }
 
@@ -53,9 +53,9 @@ mod tests {
 
     #[test]
     fn every_origin_is_known_by_its_token() {
-        for origin in Origin::ALL {
-            assert_eq!(Origin::of(origin.token()), Some(origin));
+        for origin in EventSource::ALL {
+            assert_eq!(EventSource::of(origin.token()), Some(origin));
         }
-        assert_eq!(Origin::of(Token(u64::MAX)), None);
+        assert_eq!(EventSource::of(Token(u64::MAX)), None);
     }
 }

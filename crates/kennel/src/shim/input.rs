@@ -13,9 +13,9 @@ use kennel_sys::process::ProcessRef;
 use kennel_sys::starter::{Role, Starter};
 use kennel_sys::tree::{self, Report};
 
-use super::end::{End, Gone};
+use super::end::{End, NoticedBy};
 use super::sleep::Ready;
-use super::{Shim, exits_of, few_descriptors};
+use super::{Shim, few_descriptors, watch_exits};
 use crate::lines::{Outbox, TooLong};
 use crate::listing::STOP_SERVER;
 use crate::printed::Printed;
@@ -24,78 +24,81 @@ use crate::sharing::eras;
 use crate::start_error::{self, Attempt, is_shortage};
 
 /// In so many reads, all that a pipe can hold is read.
-const READS_OF_A_PIPE: usize = 64;
+const MAX_PIPE_READS: usize = 64;
 
 impl Shim {
-    pub(super) fn look(&mut self, ready: &Ready) -> io::Result<Option<End>> {
+    pub(super) fn handle_events(&mut self, ready: &Ready) -> io::Result<Option<End>> {
         while ready.signalled
             && let Some(signal) = self.signals.next()
         {
             match signal {
-                STOP_SERVER => self.stop_for_now(),
+                STOP_SERVER => self.handle_stop_signal(),
                 // What outlived an earlier server is our child, and leaves us its own.
                 Signal::CHILD => tree::reap_kept(&[]),
                 _ => return Ok(Some(End::Signal(signal))),
             }
         }
-        if ready.starter_stirs
+        if ready.starter_exited
             && !self.watched().all(ProcessRef::is_alive)
-            && let Err(role) = self.outlive_starter()?
+            && let Err(role) = self.handle_starter_exit()?
         {
-            return Ok(Some(End::without_app(&self.stdin, Gone::Starter(role))));
+            return Ok(Some(End::after_app_gone(
+                &self.stdin,
+                NoticedBy::Starter(role),
+            )));
         }
-        if ready.app_is_deaf {
-            return Ok(Some(End::without_app(&self.stdin, Gone::Reader)));
+        if ready.stdout_closed {
+            return Ok(Some(End::after_app_gone(&self.stdin, NoticedBy::Reader)));
         }
-        if ready.server_complains {
+        if ready.stderr_readable {
             self.read_stderr();
         }
-        if ready.server_speaks {
+        if ready.server_readable {
             self.read_server();
         }
         // Some reports may have been taken in when the server was lost.
-        if ready.warden_reports || self.has_reports() {
-            while self.server.as_ref().is_some_and(|it| it.report_is_there()) && self.hear_warden()
-            {
-            }
+        if ready.warden_readable || self.has_reports() {
+            while self.server.as_ref().is_some_and(|it| it.has_report())
+                && self.read_warden_report()
+            {}
         }
         let overdue_at = self.election.as_ref().map(|it| it.pending.overdue_at());
         if ready.elected || overdue_at.is_some_and(|at| Instant::now() >= at) {
-            self.hear_election();
+            self.take_election_result();
             self.carry_out();
         }
-        if ready.daemon_speaks {
+        if ready.daemon_readable {
             self.read_daemon();
         }
-        if ready.app_speaks {
-            self.hear_app()?;
+        if ready.app_readable {
+            self.read_app()?;
         }
         Ok(None)
     }
 
     /// Somebody who was watched has ended. Goes on with the app, if that is another.
-    fn outlive_starter(&mut self) -> io::Result<Result<(), Role>> {
+    fn handle_starter_exit(&mut self) -> io::Result<Result<(), Role>> {
         let Starter::Watch(origin) = &mut self.starter else {
             return Ok(Ok(()));
         };
         if let Err(role) = origin.outlive_ended() {
             return Ok(Err(role));
         }
-        self.starter_exits = exits_of(&self.starter, &self.reactor)?;
+        self.starter_exits = watch_exits(&self.starter, &self.reactor)?;
         Ok(Ok(()))
     }
 
-    pub(super) fn hear_app(&mut self) -> io::Result<()> {
+    pub(super) fn read_app(&mut self) -> io::Result<()> {
         let read = self.from_app.read(&self.stdin);
         match read {
             Ok(0) => {
                 self.stdin_open = false;
                 self.from_app.end();
-                self.take_lines_of_app();
+                self.handle_app_lines();
                 self.engine.handle(Event::AppClosed, self.now);
             }
             Ok(_) => {
-                self.take_lines_of_app();
+                self.handle_app_lines();
                 self.send_ahead();
                 self.stdin_buffer.fit(&self.stdin, self.from_app.len());
             }
@@ -107,27 +110,29 @@ impl Shim {
         Ok(())
     }
 
-    fn take_lines_of_app(&mut self) {
+    fn handle_app_lines(&mut self) {
         let mut inbox = std::mem::take(&mut self.from_app);
         loop {
             while let Some(line) = inbox.next_message() {
-                let verdict = self.take_from_app(line);
+                let verdict = self.judge_app_line(line);
                 match (verdict, self.upstream_outbox()) {
                     (Verdict::Forward, Some(to)) => to.push_last(&mut inbox),
                     (Verdict::Replace(line), Some(to)) => to.push(&line),
-                    (Verdict::Drop | Verdict::Abandon, Some(to)) => to.recall(),
+                    (Verdict::Drop | Verdict::Abandon, Some(to)) => to.abort_partial_line(),
                     (_, None) => {}
                 }
             }
             let too_long = inbox.next_too_long(false);
             if too_long.is_some() || inbox.is_skipping() {
                 // Its beginning may have been sent ahead.
-                self.upstream_outbox().into_iter().for_each(Outbox::recall);
+                self.upstream_outbox()
+                    .into_iter()
+                    .for_each(Outbox::abort_partial_line);
             }
             match too_long {
                 Some(line) => {
                     let messages = line.messages().into_iter();
-                    messages.for_each(|message| self.too_long_from_app(message));
+                    messages.for_each(|message| self.handle_too_long_app_line(message));
                 }
                 None => break,
             }
@@ -136,9 +141,9 @@ impl Shim {
     }
 
     /// A request that is too long is refused; in place of an answer that is, the server hears an error.
-    fn too_long_from_app(&mut self, mut line: TooLong) {
-        if let Some(answer) = line.in_its_place() {
-            let verdict = self.take_from_app(&answer[..]);
+    fn handle_too_long_app_line(&mut self, mut line: TooLong) {
+        if let Some(answer) = line.replacement() {
+            let verdict = self.judge_app_line(&answer[..]);
             match (verdict, self.upstream_outbox()) {
                 (Verdict::Forward, Some(to)) => to.push(&answer),
                 (Verdict::Replace(other), Some(to)) => to.push(&other),
@@ -156,15 +161,15 @@ impl Shim {
         if !self.engine.session().forwards() {
             return;
         }
-        if let Some(link) = &mut self.link {
-            link.send_ahead(&self.from_app);
+        if let Some(conn) = &mut self.conn {
+            conn.send_ahead(&self.from_app);
         } else if let Some(server) = self.server.as_mut().filter(|_| self.engine.has_server()) {
             server.send_ahead(&self.from_app);
         }
     }
 
     /// What to do with a line of the app's. What the engine wants done before that is done.
-    fn take_from_app<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
+    fn judge_app_line<'a>(&mut self, line: impl Into<Line<'a>>) -> Verdict {
         let verdict = self.engine.handle_app_line(line, self.now);
         self.carry_out();
         verdict
@@ -175,7 +180,7 @@ impl Shim {
         let has_server = self.engine.has_server();
         let server = self.server.as_mut().filter(|_| has_server);
         let to_server = server.map(|server| &mut server.to);
-        self.link.as_mut().map(|link| &mut link.to).or(to_server)
+        self.conn.as_mut().map(|conn| &mut conn.to).or(to_server)
     }
 
     fn read_server(&mut self) {
@@ -184,17 +189,17 @@ impl Shim {
         };
         let open = server.read();
         self.engine.handle_upstream_bytes();
-        let serves = self.engine.has_server();
+        let in_use = self.engine.has_server();
         let mut abandoned = false;
         loop {
             while let Some(line) = server.from.next_message() {
-                if !serves {
+                if !in_use {
                     continue;
                 }
                 match self.engine.handle_upstream_line(line, self.now) {
                     Verdict::Forward => self.to_app.push_last(&mut server.from),
                     Verdict::Replace(line) => self.to_app.push(&line),
-                    Verdict::Drop => tell_printed(&mut self.printed, line.bytes()),
+                    Verdict::Drop => report_printed(&mut self.printed, line.bytes()),
                     Verdict::Abandon => abandoned = true,
                 }
             }
@@ -202,10 +207,10 @@ impl Shim {
                 break;
             };
             let (refusals, is_abandoned) =
-                take_too_long(&mut self.engine, &mut self.to_app, line, self.now);
+                handle_too_long_line(&mut self.engine, &mut self.to_app, line, self.now);
             abandoned |= is_abandoned;
-            for refusal in refusals.iter().filter(|_| serves) {
-                server.to.push_in_turn(refusal);
+            for refusal in refusals.iter().filter(|_| in_use) {
+                server.to.push_after_partial_line(refusal);
             }
         }
         let may_be_replaced = open && !abandoned && self.engine.may_replace_server();
@@ -227,17 +232,17 @@ impl Shim {
         let Some(server) = &mut self.server else {
             return;
         };
-        server.hang_up();
+        server.close_stdin();
         // Its tree may live on behind a closed stdout; whoever holds its store must be gone first.
         let _ = server.tree.stop();
-        let unread = server.unheard();
+        let unread = server.unread_bytes();
         let exit = server.exit.or_else(|| server.await_exit());
         if server.was_refused() && !self.started_once {
             // It never started: its pipes may be closed before the report that says why is heard, which is next.
             return;
         }
         // Only now: its stdout may have ended before its last words on stderr were read.
-        let stderr = self.last_words();
+        let stderr = self.read_last_stderr();
         let lost = Event::ServerLost {
             unread,
             ending: exit.map(ending),
@@ -247,12 +252,12 @@ impl Shim {
     }
 
     /// A person stops the server of this session, which has one only for want of a daemon.
-    fn stop_for_now(&mut self) {
+    fn handle_stop_signal(&mut self) {
         if let Some(server) = &mut self.server
             && self.engine.is_dedicated_for_now()
         {
-            server.hang_up();
-            let unread = server.unheard();
+            server.close_stdin();
+            let unread = server.unread_bytes();
             self.engine.handle(Event::StopAsked { unread }, self.now);
             self.carry_out();
         }
@@ -273,12 +278,12 @@ impl Shim {
     fn read_stderr(&mut self) {
         if let Some(server) = &mut self.server {
             let to_stderr = &mut self.to_stderr;
-            server.read_errors(|line| to_stderr.push(line));
+            server.read_stderr(|line| to_stderr.push(line));
         }
     }
 
     /// What the server said last on stderr, what is still in the pipe included.
-    fn last_words(&mut self) -> String {
+    fn read_last_stderr(&mut self) -> String {
         self.read_stderr();
         let server = self.server.as_ref();
         server.map_or_else(String::new, |server| server.stderr_tail.text())
@@ -290,7 +295,7 @@ impl Shim {
     }
 
     /// Takes a report of the warden; `false` if no more is to be taken.
-    fn hear_warden(&mut self) -> bool {
+    fn read_warden_report(&mut self) -> bool {
         let Some(server) = &mut self.server else {
             return false;
         };
@@ -313,29 +318,29 @@ impl Shim {
                 let why = format!("{error}{}", few_descriptors::advice(&error));
                 self.engine
                     .handle(Event::ServerNotStarted { why }, self.now);
-                self.server_is_gone();
+                self.handle_tree_empty();
             }
             Some(Report::Refused(errno)) if !self.started_once => {
-                let code = self.say_refused(errno);
+                let code = self.report_refused_start(errno);
                 self.engine.handle(Event::ServerRefused { code }, self.now);
                 return false;
             }
             // Not required of a session's server, so never reported.
             Some(Report::NotRecorded(_)) => {}
-            Some(Report::Refused(_) | Report::Empty) => self.server_is_gone(),
+            Some(Report::Refused(_) | Report::Empty) => self.handle_tree_empty(),
             // The warden was killed: its child died with it, and the rest is ours to end.
             None => {
                 let _ = server.tree.reap();
                 let records = self.records.get().map(|records| records.trees.handle());
                 let _ = tree::end_strays(&[], records);
-                self.server_is_gone();
+                self.handle_tree_empty();
             }
         }
         true
     }
 
     /// Nothing is left of its tree. What it said last may still be in its pipes.
-    fn server_is_gone(&mut self) {
+    fn handle_tree_empty(&mut self) {
         self.read_rest_of_server();
         self.lose_server();
         // Before the server goes: the listing says how it ended.
@@ -349,16 +354,16 @@ impl Shim {
     /// Reads what an ended server wrote last: no more than its pipe held, for another process may have that open for ever
     /// and go on writing.
     pub(super) fn read_rest_of_server(&mut self) {
-        for _ in 0..READS_OF_A_PIPE {
+        for _ in 0..MAX_PIPE_READS {
             match &self.server {
-                Some(server) if server.has_said_more() => self.read_server(),
+                Some(server) if server.has_output() => self.read_server(),
                 _ => break,
             }
         }
         self.read_stderr();
     }
 
-    fn say_refused(&self, errno: i32) -> u8 {
+    fn report_refused_start(&self, errno: i32) -> u8 {
         let path = std::env::var_os("PATH");
         let attempt = Attempt {
             program: &self.spec.command[0],
@@ -372,7 +377,7 @@ impl Shim {
 }
 
 /// Tells on stderr what the server printed on stdout and is no message: a session with a server of its own has no log.
-fn tell_printed(printed: &mut Printed, line: &[u8]) {
+fn report_printed(printed: &mut Printed, line: &[u8]) {
     let Some(telling) = printed.line(line, Instant::now()) else {
         return;
     };
@@ -391,7 +396,7 @@ fn tell_printed(printed: &mut Printed, line: &[u8]) {
 
 /// Handles a line of the server that is too long: in place of an answer, the app gets an error. Returns the refusals of
 /// the server's requests in it, and whether the engine abandons the upstream.
-pub(super) fn take_too_long(
+pub(super) fn handle_too_long_line(
     engine: &mut engine::shim::Shim,
     to_app: &mut Outbox,
     line: TooLong,
@@ -400,7 +405,7 @@ pub(super) fn take_too_long(
     crate::warn(&line.note("the server"));
     let (mut refusals, mut is_abandoned) = (Vec::new(), false);
     for message in line.messages() {
-        match message.in_its_place() {
+        match message.replacement() {
             Some(answer) => match engine.handle_upstream_line(&answer[..], now) {
                 Verdict::Forward => to_app.push(&answer),
                 Verdict::Replace(other) => to_app.push(&other),
